@@ -204,7 +204,7 @@ def table() -> dict[tuple[str, str], str]:
 
 
 # Refused by what they call, with words of that.
-OWN_WORDS = {"array2string", "array_repr", "array_str", "asmatrix", "bmat", "from_dlpack", "matrix"}
+OWN_WORDS = {"array2string", "array_repr", "array_str", "asmatrix", "bmat", "matrix"}
 OWN_WORDS |= {"fromiter"}
 ADVICE = {(home, name): advice for home, name, advice in declared()}
 EACH = sorted({*NAMES, *table()}) if PAGE.exists() else NAMES

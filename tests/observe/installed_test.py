@@ -12,6 +12,10 @@ from tapegrad import grad, vjp
 
 X = np.array([1.0, 2.0])
 PACKAGE = """
+import inspect
+import time
+import types
+import uuid
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,12 +40,31 @@ def by_law(x):
 def helped(x):
     return scaled(np.sum(x))
 
+class Available:
+    def __init__(self, method):
+        self.method = method
+
+    def __get__(self, x, kind=None):
+        if not x.rate:
+            raise AttributeError("it has no rate")
+        return types.MethodType(self.method, x)
+
 class Model:
     def __init__(self, rate):
         self.rate = rate
 
     def _rhs(self, y, t, k):
         return -self.rate * k * y
+
+    @Available
+    def available(self, x):
+        return self.rate * np.sum(x)
+
+    def timed(self, x):
+        self.started = time.time()
+        self.looked_for = inspect.getattr_static(x, "columns", None)
+        self.number = uuid.uuid4()
+        return np.sum(np.from_dlpack(x) ** 2)
 
     def run(self, x):
         return odeint(self._rhs, [1.0], [0.0, 1.0], args=(x[0],))[-1, 0]
@@ -115,6 +138,35 @@ def test_its_methods_as_callbacks_of_scipys_solvers(installed):
         model.rate = rate
         np.testing.assert_allclose(g(X), [-rate * np.exp(-rate), 0.0], atol=1e-6)
     assert g.cache_info().traces == 2
+
+
+def test_its_descriptors(installed):
+    """One that makes a method at each look is followed, and what it reads is noticed."""
+    model = installed[0].Model(2.0)
+    g = grad(lambda x: model.available(x))
+    for rate in (2.0, 2.0, 2.0, 3.0, 3.0):
+        model.rate = rate
+        np.testing.assert_allclose(g(X), rate)
+    assert g.cache_info().traces == 2
+    model.rate = 0.0
+    with pytest.raises(AttributeError, match="no rate"):
+        g(X)
+
+
+def test_its_clocks_and_looks_at_classes(installed, monkeypatch):
+    """A clock that it reads is read anew, kept on an object too; `inspect.getattr_static` looks at
+    the class of an array; a UUID, which is no number, isn't refused, but made at each call."""
+    model = installed[0].Model(2.0)
+    np.testing.assert_allclose(grad(lambda x: model.timed(x))(X), 2 * X)
+    assert model.looked_for is None
+    monkeypatch.setattr(installed[0].uuid, "uuid4", lambda: 4)
+    g, started = grad(lambda x: model.timed(x)), []
+    for _ in range(5):
+        np.testing.assert_allclose(g(X), 2 * X)
+        started.append(model.started)
+    assert g.cache_info().traces == 1
+    assert type(model.started) is float
+    assert len({*started}) == 5
 
 
 def test_functions_in_c_of_an_installed_package():

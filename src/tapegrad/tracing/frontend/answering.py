@@ -28,7 +28,7 @@ from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import current_trace
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 
 def has_traced(x: Any) -> bool:
@@ -339,6 +339,15 @@ def take(a: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
     return np.take(a, indices, *args, **kwargs)
 
 
+@functools.wraps(np.from_dlpack)
+@unobserved
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    if not isinstance(x, ArrayTracer):
+        return np.from_dlpack(x, device=device, copy=copy)
+    np.from_dlpack(np.empty(0), device=device)  # NumPy's own errors
+    return np.copy(x) if copy else x.view()
+
+
 @functools.wraps(np.poly1d, updated=())
 @unobserved
 def poly1d(c_or_r: Any, *args: Any, **kwargs: Any) -> Any:
@@ -386,6 +395,7 @@ def declare_all() -> None:
         declare(np, name, Joining(getattr(np, name)), looked_up=True)
     declare(np, "ndarray", ndarray)
     declare(np, "take", take)
+    declare(np, "from_dlpack", from_dlpack, traced=True)
     declare(np, "poly1d", poly1d, lists=True)
     declare(np, "piecewise", piecewise)
 

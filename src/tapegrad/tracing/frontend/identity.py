@@ -1,4 +1,5 @@
-"""`id`, and `is` as a function: which object a traced value is, as plain Python has it.
+"""`id`, `is` as a function, `inspect.getattr_static`: which object a traced value is, and what there
+is in its class, as plain Python has it.
 
 The operators `is` and `is not` are seen as instructions: see `observe.identities`.
 """
@@ -6,9 +7,12 @@ The operators `is` and `is not` are seen as instructions: see `observe.identitie
 from __future__ import annotations
 
 import builtins
+import inspect
 import operator
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.observe.identities import same_single, single_of
@@ -44,6 +48,12 @@ def _id(x: Any) -> int:
     return id(x if single is None else single)
 
 
+def _static(x: Any, name: str, *default: Any) -> Any:
+    """inspect.getattr_static(x, name) of the class that a traced value stands for."""
+    kind: Any = x.__class__
+    return inspect.getattr_static(np.empty(()) if kind is np.ndarray else kind(), name, *default)
+
+
 def _two(args: Sequence[Any]) -> bool:
     return len(args) == 2 and any(isinstance(x, Tracer) for x in args)
 
@@ -52,8 +62,13 @@ def _one(args: Sequence[Any]) -> bool:
     return len(args) == 1
 
 
+def _first(args: Sequence[Any]) -> bool:
+    return len(args) > 1 and isinstance(args[0], Tracer)
+
+
 def declare_all() -> None:
     """Fill the table."""
     declare(operator, "is_", _is, when=_two)
     declare(operator, "is_not", _is_not, when=_two)
     declare(builtins, "id", _id, when=_one)
+    declare(inspect, "getattr_static", _static, when=_first)

@@ -182,7 +182,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             o.reads.lost(o.reads.places[id(args[0])].word)
         return o.taken([*args[1:], *kwargs.values()])
     if not is_harmless(f):
-        if f is os.urandom:
+        names = o.running is not None and o.running.frame.f_globals.get("__name__") == "uuid"
+        if f is os.urandom and not names:  # what a UUID is made of is no number
             o.refuse(randomness.drawn_by(o.label, "os.urandom"))
         return _unknown(o, f, args, kwargs)
     if kind is types.BuiltinFunctionType and f in _OF_NUMBERS:

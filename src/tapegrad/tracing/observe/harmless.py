@@ -276,7 +276,7 @@ _OF_LOCKS = ("_thread", "_multiprocessing")
 # NumPy's functions that go to files, or to what isn't an argument.
 _OF_FILES = """
     load loadtxt genfromtxt fromfile fromregex save savez savez_compressed savetxt memmap
-    DataSource open_memmap from_dlpack frompyfunc get_printoptions set_printoptions
+    DataSource open_memmap frompyfunc get_printoptions set_printoptions
     printoptions geterr seterr geterrcall seterrcall setbufsize getbufsize info
     show_config show_runtime test source lookfor byte_bounds get_include
 """

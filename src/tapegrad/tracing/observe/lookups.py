@@ -188,7 +188,8 @@ class Lookups:
                 self.in_class(kind, name, found)
             if place is not None and own is not None and not is_data:
                 reads.absent(place, name)
-            if place is not None and not users and not callable(found):
+            followed = hasattr(type(found), "__get__") and is_pythons_class(type(found))
+            if place is not None and not users and not callable(found) and not followed:
                 self._evaluated(place, name)
         elif place is not None:
             if own is not None:

@@ -7,13 +7,11 @@ written in Python, and would be followed.
 
 from __future__ import annotations
 
-import dis
 import functools
 import itertools
 from collections.abc import Callable, Sequence
 from types import (
     BuiltinFunctionType,
-    CodeType,
     FunctionType,
     MethodDescriptorType,
     MethodType,
@@ -30,7 +28,7 @@ from tapegrad.tracing.clocks import is_clock
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import CHANGING, is_foreign
+from tapegrad.tracing.observe.calls import is_foreign
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.generators import generator_of
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
@@ -192,21 +190,10 @@ def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
 
 
 def _put_clock(a: Activation, k: int, f: Any) -> None:
-    """Put what reads a clock at each call in the place of one that the user's code asks, unless
-    that keeps values somewhere: an object or a list gets plain ones."""
-    if a.users and is_only_shown(a.frame):
-        a.o.drawing = f  # nothing is to be noted
-    elif a.users and not _keeps_values(a.frame.f_code):
+    """Put what reads a clock at each call in the place of one."""
+    a.o.drawing = f  # nothing else is to be noted
+    if not is_only_shown(a.frame):
         frames.replace(operand_at(a.stack, k), functools.partial(dispatch.clock, a.o, f))
-        a.o.drawing = f
-
-
-@functools.lru_cache(maxsize=1024)
-def _keeps_values(code: CodeType) -> bool:
-    """Whether code may leave a value elsewhere than in its own variables."""
-    stores = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "STORE_NAME")
-    kept = any(i.opname in stores for i in dis.get_instructions(code))
-    return kept or any(name in CHANGING for name in code.co_names)
 
 
 _OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)
