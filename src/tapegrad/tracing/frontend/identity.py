@@ -1,5 +1,5 @@
-"""`id`, `is` as a function, `inspect.getattr_static`: which object a traced value is, and what there
-is in its class, as plain Python has it.
+"""`id`, `is` as a function, `inspect.getattr_static`: which object a traced value is, and what
+there is in its class, as plain Python has it.
 
 The operators `is` and `is not` are seen as instructions: see `observe.identities`.
 """
