@@ -232,6 +232,43 @@ def test_an_array_that_meets_an_object_is_refused():
     check(lambda c: np.sum((c * STATE) * Whole(2.0)))
 
 
+class Scaled:
+    """No array, with universal functions of its own."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        given = [v.x if isinstance(v, Scaled) else v for v in inputs]
+        return Scaled(getattr(ufunc, method)(*given, **kwargs))
+
+
+@COMPILE
+def test_an_object_with_universal_functions_of_its_own_is_asked(compile):
+    def f(c):
+        x = c * STATE
+        y = (x * Scaled(2.0)).x + np.hypot(x, Scaled(x)).x + (x[0] / Scaled(x)).x
+        return np.sum(y + np.add(x, Scaled(c), out=None).x)
+
+    check(f, compile)
+
+
+@COMPILE
+def test_arrays_of_objects_hold_traced_values(compile):
+    """one that the function makes, at one place each, as a list does"""
+
+    def f(c):
+        rows, whole, single = np.empty((1, 2), object), np.full(2, None), np.empty((), object)
+        rows[0, 0], rows[0, 1] = c * STATE, np.array([1.0, c])
+        whole[0], whole[1], single[()] = c**2, 3 * c, c * TIMES
+        loose = sum(np.sum(row**2) for row in rows.ravel())
+        return loose + np.sum(whole) + (2 * whole)[0] + np.sum(single.item())
+
+    check(f, compile)
+    with pytest.raises(errors.ConversionError, match="plain Python float"):
+        grad(lambda c: np.sum(np.frompyfunc(lambda v: c * v, 1, 1)(STATE).astype(float)))(1.0)
+
+
 def test_subclasses_of_arrays_are_refused_by_their_names():
     """What their methods do isn't followed, so neither is a view as one."""
 

@@ -399,3 +399,34 @@ def test_an_entry_of_a_series_as_an_attribute() -> None:
     weights = pd.Series({"a": 0.5, "b": 2.0, "size": 3.0})
     assert tg.grad(lambda w: w.a * w.b * w.size)(weights).tolist() == [6.0, 1.5, 0.0]
     assert tg.grad(lambda w: w.a if hasattr(w, "c") else w.b)(weights).tolist() == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_a_plain_one_beside_a_traced_array(compile: Any) -> None:
+    """as an operand on either side, and by its methods; what is in it is compared at each call"""
+    table = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0], "who": list("abc")})
+
+    def misfit(w: Any) -> Any:
+        both = table[["x", "y"]]
+        rows = (w[:, None] * both - both.mul(w[:2])).to_numpy()
+        off = table.y - table.x * w
+        return (off**2).sum() + np.sum(rows**2) + table.x.dot(w) + np.sum(both.T @ w)
+
+    g = tg.value_and_grad(misfit, compile=compile)
+    for k in range(4):
+        if k == 2:
+            table.loc[1, "y"] = 50.0
+        value, slope = g(X)
+        assert value == pytest.approx(misfit(X), rel=1e-14)
+        found = [(misfit(X + h) - misfit(X - h)) / 2e-5 for h in 1e-5 * np.eye(3)]
+        np.testing.assert_allclose(slope, found, rtol=1e-6)
+    assert g.cache_info().traces == 2
+
+
+def test_a_plain_one_that_pandas_refuses_beside_an_array() -> None:
+    table = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0]})
+    for f in (lambda w: np.sum(table.x * w[:2]), lambda w: np.sum(table * w)):
+        with pytest.raises(ValueError):
+            f(X)
+        with pytest.raises(ValueError):
+            tg.grad(f)(X)

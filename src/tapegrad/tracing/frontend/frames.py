@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import Column, Labels, as_trees, is_frame, is_series, pandas
+from tapegrad.tracing.answers import declare, declare_late, declare_operands
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.labelled import (
     OPERATORS,
@@ -26,7 +27,7 @@ from tapegrad.tracing.frontend.labelled import (
     stood_in,
 )
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 
 class TracedFrame(Reductions, Labelled):
@@ -274,6 +275,8 @@ def _values(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
                     "of Python's,"
                 )
         return x
+    if len(shape) == 2 and x.shape != (1, 1) and x.shape in ((shape[0], 1), (1, shape[1])):
+        return np.broadcast_to(x, shape)
     if x.shape != shape and x.size == 1:
         raise refused(f"an array of shape {x.shape} with a Series or DataFrame of shape {shape}")
     if x.shape != shape:
@@ -373,3 +376,29 @@ def has_labels(x: Any) -> bool:
 dispatch.frame = TracedFrame
 for _kind in (TracedSeries, TracedFrame):
     as_trees(_kind, made)
+
+
+def _is_array(args: Sequence[Any]) -> bool:
+    return any(isinstance(x, ArrayTracer) for x in args)
+
+
+def _method(name: str) -> Any:
+    @unobserved
+    def by(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(stood_in(self), name)(*args, **kwargs)
+
+    return by
+
+
+def _declare() -> None:
+    """A plain Series or DataFrame beside a traced array: its numbers are captured."""
+    for kind in (pandas().Series, pandas().DataFrame):
+        declare_operands(kind, stood_in, when=_is_array)
+        for name in _METHODS.split():
+            declare(kind, name, _method(name), when=_is_array)
+
+
+_METHODS = "dot add radd sub rsub mul rmul truediv rtruediv div rdiv pow rpow lt le gt ge eq ne"
+
+
+declare_late("pandas", _declare)

@@ -42,6 +42,16 @@ _OPERATORS: dict[Any, Any] = {
 _KNOWN = (Tracer, np.ndarray, np.generic, int, float, complex, list, tuple, str, bytes)
 
 
+def gives_way(inputs: Sequence[Any]) -> bool:
+    """Whether there is an object that is no array, and says itself what ufuncs do with it: NumPy
+    asks that next."""
+    return any(
+        callable(getattr(type(x), "__array_ufunc__", None))
+        for x in inputs
+        if not isinstance(x, _KNOWN) and not dispatch.has_labels(x)
+    )
+
+
 def meets_object(ufunc: Any, inputs: Sequence[Any]) -> bool:
     """Whether a traced value meets an object that is no array, by an operator."""
     if ufunc not in _OPERATORS:

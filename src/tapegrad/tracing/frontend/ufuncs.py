@@ -39,7 +39,7 @@ from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.complexes import size_of
 from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.objects import meet, meets_object
+from tapegrad.tracing.frontend.objects import gives_way, meet, meets_object
 from tapegrad.tracing.frontend.operands import (
     as_operand,
     as_tracer,
@@ -392,6 +392,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         func, given = ufunc, list(inputs)
     else:
         return _call_plainly(ufunc, inputs)
+    if gives_way(inputs):
+        return NotImplemented
 
     def run() -> Any:
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
@@ -419,6 +421,8 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
         if known is None:
             known_calls.learn(ufunc, _DIRECT[ufunc], kinds, inputs, result)
         return result
+    if gives_way(inputs):
+        return NotImplemented
     if meets_object(ufunc, inputs):
         return meet(ufunc, inputs)
     return recipes.applied(ufunc, inputs, {}, run)

@@ -36,6 +36,8 @@ from tapegrad.tracing.source import at_source, source_of
 def fill(a: Activation, target: int, *values: int) -> None:
     """Operand number `target` is about to be written to, with these."""
     kind: Any = type(a.top(target))
+    if kind is np.ndarray and a.top(target).dtype.hasobject:
+        return  # NumPy keeps the traced value itself, as a list does
     if kind is np.ndarray or kind is np.flatiter:
         traced = any(dispatch.has_traced(a.top(k)) for k in values)
         if traced or _is_captured(a, a.top(target)):
