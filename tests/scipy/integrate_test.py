@@ -340,3 +340,20 @@ def test_slopes_that_overflow_far_out_are_their_limit(a):
         np.testing.assert_allclose(grad(grad(f))(1.3), 2 * area / 1.3**3, rtol=1e-7)
         found = grad(lambda v: integrate.quad(lambda z: np.exp(-v * np.cosh(z)), a, np.inf)[0])(1.0)
     np.testing.assert_allclose(found, -k1(1.0) * (2 if a else 1), rtol=1e-7)
+
+
+def test_what_quad_tells_of_its_work_is_not_looked_into():
+    """the integral and its error are followed with `full_output` too; the rest is of one call"""
+
+    def f(p):
+        return integrate.quad(lambda t: np.exp(-p * t), 0, 1, full_output=1)
+
+    g = grad(lambda p: f(p)[0])
+    for p in (0.5, 0.7):
+        steps = [f(p + h)[0] for h in (1e-6, -1e-6)]
+        np.testing.assert_allclose(g(p), (steps[0] - steps[1]) / 2e-6, rtol=1e-6)
+    for use in (lambda told: told["neval"], len, str, lambda told: told.keys(), bool):
+        with pytest.raises(UnsupportedError, match=r"what scipy\.integrate\.quad tells"):
+            grad(lambda p, use=use: (use(f(p)[2]), p)[1])(0.5)
+    with pytest.raises(UnsupportedError, match="returns a message where it fails"):
+        grad(lambda p: integrate.quad(lambda t: p / t, 0, 1, full_output=1)[0])(0.5)

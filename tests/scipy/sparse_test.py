@@ -142,3 +142,10 @@ def test_errors() -> None:
             f(X)
         with pytest.raises(ValueError):
             grad(lambda x, f=f: np.sum(f(x)))(X)
+
+
+def test_matrices_in_other_formats_are_no_new_trace() -> None:
+    df = grad(lambda x: (sparse.diags(x).tocsc().T.tocsr() @ x).sum())
+    for _ in range(4):
+        np.testing.assert_allclose(df(np.array([1.0, 2.0])), [2.0, 4.0])
+    assert df.cache_info().traces == 1

@@ -250,13 +250,15 @@ def quad(
     callback = Callback(with_args(func, args), [start])
     if not needs([callback], a, b, points):
         return plainly(theirs.quad, func, a, b, args, full_output, **how)
-    if full_output or callback.shape not in ((), (1,)):
-        raise refusal(f"scipy.integrate.quad(..., full_output=True) can't be traced{at_line()}")
+    if callback.shape not in ((), (1,)):
+        raise refusal(f"scipy.integrate.quad of a function of several numbers{at_line()}")
     mesh = Mesh(epsabs, epsrel)
 
     def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
         lower, upper = map(float, values)
         value, error, info, *message = theirs.quad(fs[0], lower, upper, full_output=1, **how)
+        if message and full_output:
+            raise refusal(f"scipy.integrate.quad returns a message where it fails: {message[0]}")
         if message:
             warnings.warn(message[0], theirs.IntegrationWarning, stacklevel=2)
         count, where = info["last"], Range(lower, upper)
@@ -269,7 +271,29 @@ def quad(
 
     why: dict[str, str] = {}
     value, error = _result(Outside("quad", solver, [callback], [a, b]), a, b, why)
-    return np.reshape(value, ())[()], error
+    found = np.reshape(value, ())[()], error
+    return (*found, Untold("scipy.integrate.quad")) if full_output else found
+
+
+class Untold:
+    """What a function tells of its work besides its result. It is of the call that was traced, so
+    looking into it is refused."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getitem__(self, *key: Any) -> Any:
+        raise refusal(f"what {self._name} tells of its work can't be traced{at_line()}")
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+    def __iter__(self) -> Any:
+        return self[0]
+
+    __len__ = __contains__ = __bool__ = __eq__ = __str__ = __getitem__  # type: ignore[assignment]
+    __repr__ = object.__repr__  # a debugger may show it
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _inside(a: float, b: float) -> float:
