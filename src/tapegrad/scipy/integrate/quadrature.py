@@ -291,7 +291,7 @@ class Untold:
     def __iter__(self) -> Any:
         return self[0]
 
-    __len__ = __contains__ = __bool__ = __eq__ = __str__ = __getitem__  # type: ignore[assignment]
+    __len__ = __contains__ = __bool__ = __eq__ = __str__ = __getitem__
     __repr__ = object.__repr__  # a debugger may show it
     __hash__ = None  # type: ignore[assignment]
 
