@@ -23,11 +23,6 @@ def test_types_that_c_code_asks_for():
     assert kinds(1.0) == 3.0
 
 
-def test_the_repr_of_a_traced_value():
-    """`repr(x)` of a traced value, where it decides what is computed -> that of a tracer"""
-    assert grad(lambda x: 2 * x if repr(x) == "1.0" else 3 * x, compile="never")(1.0) == 3.0
-
-
 def test_functions_that_are_replaced_inside_packages(monkeypatch):
     """a function is replaced inside NumPy, another package or Python's library, where only these
     call it -> not noticed"""

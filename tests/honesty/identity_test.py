@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.honesty.check import refused
 
-from tapegrad import grad, primitive, vjp
+from tapegrad import grad, primitive, scan, vjp
 from tapegrad.errors import ConversionError, UnsupportedError
 
 # What is compiled is the same for all ways to ask.
@@ -208,6 +208,38 @@ def test_identity_of_numbers(f, derivative):
     df = derivative(f)
     for n in (1, 2, 300, LARGE, 1):
         df.at(1.5, n)
+
+
+def test_shapes_are_new_each_time(derivative):
+    """`x.shape is x.shape` -> no, as of an array"""
+
+    def f(x):
+        first = x.shape
+        same = (first is x.shape, first is first, x.T.shape is first)
+        return np.sum(x**2) if same == (False, True, False) else np.sum(x)
+
+    derivative(f).at(np.array([1.5, 2.5]))
+
+
+ROUNDS = {
+    "what is carried twice": lambda x, ab, v: (ab[1] * (2.0 if ab[0] is ab[1] else 3.0), ab[0]),
+    "what it starts from": lambda x, ab, v: (ab[0] * (2.0 if ab[0] is x else 3.0), ab[1]),
+    "a function": lambda x, ab, v: (ab[0] * (3.0 if operator.is_not(ab[0], ab[1]) else 2.0), ab[1]),
+}
+
+
+@pytest.mark.parametrize("body", ROUNDS.values(), ids=list(ROUNDS))
+def test_what_a_loop_carries(body):
+    """in the body of `scan`, which object it is that is carried -> refused; a new one is another"""
+    steps = np.array([0.5, 1.5])
+    with refused(UnsupportedError, "carried", "flag"):
+        grad(lambda x: scan(lambda c, v: (body(x, c, v), None), (x, x), steps)[0][0])(1.5)
+
+    def new(c, v):
+        same = (c is c, c is v, c is None, c * 1.0 is c)
+        return (c * v if same == (True, False, False, False) else c), None
+
+    assert grad(lambda x: scan(new, x, steps)[0])(2.0) == 0.75
 
 
 def test_arguments_that_are_known_outside():

@@ -37,11 +37,10 @@ def test_print(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_repr():
-    """`repr` of a traced value -> says that it is one, its type and its numbers"""
-    seen = []
-    grad(lambda x: seen.append(repr(x)) or np.sum(x), compile="never")(X)
-    assert seen == ["Tracer(f8[2], value=[1. 2.])"]
+def test_repr(capsys):
+    """`repr` of a traced value that is printed -> as untraced"""
+    grad(lambda x: print(repr(x), f"{x[0] > 1!r}", [len(x)]) or np.sum(x), compile="never")(X)
+    assert capsys.readouterr().out == "array([1., 2.]) np.False_ [2]\n"
 
 
 def test_logging(caplog):
@@ -76,6 +75,32 @@ def test_texts_that_decide():
         assert df(x, n) == wanted
     with refused(ConversionError, "text", 'f"{2 * x:.0f}"', "outside"):
         grad(lambda x: x * 2 if f"{2 * x:.0f}" == "2" else x)(1.0)
+
+
+REPRS = {
+    "a condition": lambda x: x[0] ** 2 if repr(x[0] > 1) == "np.True_" else x[0] ** 3,
+    "a conversion": lambda x: x[0] * len(f"{x[0] > 1!r}{x[1] > x[0]!s}"),
+    "a text that is filled": lambda x: x[0] * len("%r %s" % (x[0] > 1, x[1] > 1)),  # noqa: UP031
+    "in a list": lambda x: x[0] * len(repr([x[0] > 1, np.argmax(x)])),
+    "mapped": lambda x: x[0] * len("".join(map(repr, (x > 1).tolist()))),
+    "ascii": lambda x: x[0] * len(ascii(bool(x[0] > 1))),
+    "evaluated": lambda x: x[0] * eval(repr(int(x[1]))),
+    "a template": lambda x: x[0] * len("{!r}".format(*[x[1] > x[0]])),
+    "an array": lambda x: x[0] * ("True" in str(x > 1)) + x[1] * len(np.array_repr(x > 2)),
+    "an argument": lambda x, y: x[0] * len(repr(y)),
+}
+
+
+@pytest.mark.parametrize("f", REPRS.values(), ids=list(REPRS))
+def test_reprs_that_decide(derivative, f):
+    """`repr` of a number, or of an array of integers or booleans, decides what is computed -> as
+    untraced, guarded; of an array of reals -> refused"""
+    df = derivative(f)
+    for x in ([2.5, 3.5], [0.5, 12.5], [3.5, 0.25], [2.5, 3.5]):
+        args = (np.array(x), x[0]) if f.__code__.co_argcount == 2 else (np.array(x),)
+        df.at(*args)
+    with refused(ConversionError, "text", "outside"):
+        grad(lambda x: np.sum(x) * len(repr(x)))(X)
 
 
 def info(text):

@@ -27,6 +27,11 @@ def _method(name: str) -> Any:
     return method
 
 
+def new_shape(x: Any) -> tuple[int, ...]:
+    """The shape of a traced array. As NumPy's, it is another tuple each time, of other integers."""
+    return tuple([n + 0 for n in x._aval.shape])
+
+
 class NumpyAttributes:
     """Mixin of what NumPy's arrays and scalars have in common."""
 

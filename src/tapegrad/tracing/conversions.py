@@ -8,6 +8,7 @@ takes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -184,22 +185,28 @@ class Conversions:
     # ---- texts and copies
 
     def __repr__(self: Any) -> str:
-        value = (
-            "" if self._value is None else f", value={np.array2string(np.asarray(self._concrete))}"
-        )
-        return f"Tracer({self._aval}{value})"
+        return self._text(repr)
 
     def __str__(self: Any) -> str:
-        if self._value is None:
-            return repr(self)
-        tell(self)
-        return str(self._concrete)
+        return self._text(str)
 
     def __format__(self: Any, spec: str) -> str:
-        if self._value is None:
-            return repr(self)
+        return self._text(format, spec)
+
+    def _text(self: Any, made: Callable[..., str], *spec: str) -> str:
+        """The text that plain Python makes of the value. One that isn't there yet, or that is left
+        over from a trace, is said to be what it is."""
         tell(self)
-        return format(self._concrete, spec)
+        value = self._value
+        if value is None or (made is repr and not self._trace.alive):
+            found = "" if value is None else f", value={np.array2string(np.asarray(value))}"
+            return f"Tracer({self._aval}{found})"
+        value = self._concrete
+        if self._weak:
+            if self._trace.mixed:  # what comes of numbers that may be NumPy's may be NumPy's
+                self._trace.reconsidered = True
+            value = np.asarray(value).item()
+        return made(value, *spec)
 
     def __reduce__(self) -> Any:
         raise ConversionError(f"a traced array can't be pickled{at_line()}")

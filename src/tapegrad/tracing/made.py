@@ -29,6 +29,7 @@ from tapegrad.ir.tape import Aval, Var, literal, one_type
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing import chains
+from tapegrad.tracing.attributes import new_shape
 from tapegrad.tracing.chains import viewed
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
@@ -204,7 +205,7 @@ class MadeTracer(ArrayTracer):
         self._aval = one_type(Aval(self._value.shape, self._value.dtype))
         self._changed()
 
-    shape = property(lambda self: self._aval.shape, _reshaped)
+    shape = property(new_shape, _reshaped)
 
     def _check_rounds(self) -> None:
         here = current_trace()

@@ -38,6 +38,7 @@ from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.alike import Marks, are_alike, marks_of
+from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.run import Run, Traced, input_aval, plain_value
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace, innermost, traces_under_way
@@ -220,6 +221,8 @@ class Rounds:
             (step, *values), _ = run.given
             given = iter(values)
             start = [next(given) if yes else x for x, yes in zip(leaves, carried, strict=True)]
+            if self.made_in is None and following.observer is not None:
+                following.observer.identities.carries([x for x in start if is_traced(x)])
             entries = [w(x, step) for w, x in zip(windows, given, strict=True)]
             new, ys, structure = yield Given(start, entries, step)
             for x in entries:

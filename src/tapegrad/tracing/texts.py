@@ -44,8 +44,11 @@ def tell(x: Any) -> None:
     if not x._trace.alive or _is_shown():
         return
     operand, value = x._read()
+    if x.ndim and value is not None and x.dtype.kind in "iub":
+        x._guarded_array()
+        return
     certain = x.dtype.kind in "iub" or is_exact(x._trace, operand)
-    if x.ndim or not certain:
+    if x.ndim or value is None or not certain:
         raise x._trace.refused(
             ConversionError(
                 f"a text is made of a traced value ({x._aval}){at_line()}, and neither printed, "
@@ -61,7 +64,8 @@ def _is_shown() -> bool:
     for frame in user_frames():
         file = frame.f_code.co_filename
         if file.startswith(_LIBRARY) and "site-packages" not in file:
-            if os.path.basename(os.path.dirname(file)) == "logging":
+            folder, name = os.path.split(file)
+            if os.path.basename(folder) == "logging" or name == "bdb.py":  # a debugger shows it
                 return True
             continue  # of Python's own library: look who called it
         nodes = list(enclosing(frame))
@@ -79,6 +83,8 @@ def _is_in_error(frame: FrameType) -> bool:
 def _shows(nodes: list[ast.AST], frame: FrameType) -> bool:
     """Whether this is an error that is raised, `print`, or a call like it whose result nobody uses:
     a statement, perhaps behind `verbose and`, or the body of a lambda."""
+    if nodes and isinstance(nodes[-1], ast.Assert):
+        return True  # a test tool shows what doesn't hold
     unused = False
     for node in nodes:
         if isinstance(node, ast.Raise):

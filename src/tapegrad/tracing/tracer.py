@@ -25,7 +25,7 @@ from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, seen, universal
-from tapegrad.tracing.attributes import NumpyAttributes
+from tapegrad.tracing.attributes import NumpyAttributes, new_shape
 from tapegrad.tracing.chains import Chosen, Step, unviewed, viewed
 from tapegrad.tracing.complexes import ComplexMethods
 from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
@@ -72,7 +72,7 @@ class Tracer(Conversions, Proxy):
         "_root",
         "_version",
     )
-    shape = property(lambda self: self._aval.shape)
+    shape = property(new_shape)
     dtype = property(lambda self: self._aval.dtype)
     ndim = property(lambda self: len(self._aval.shape))
     size = property(lambda self: self._aval.size)
@@ -252,7 +252,7 @@ class ArrayTracer(ArrayOperators, AsReal, AsIndex, Complexes, NumpyAttributes, T
             "doesn't follow. Make another array: y = x.reshape(...) or y = x.astype(...)"
         )
 
-    shape = property(lambda self: self._aval.shape, _in_place)
+    shape = property(new_shape, _in_place)
     dtype = property(lambda self: self._aval.dtype, _in_place)
     mT = property(lambda self: np.swapaxes(self, -1, -2))
 

@@ -43,6 +43,7 @@ class Identities:
         self._copies: dict[int, tuple[Any, Any, str]] = {}  # copies, and what they are copies of
         self._changed: dict[int, str] = {}  # copies that were written to, and where
         self._inside: dict[int, Any] = {}  # what values of runs inside of this one stand for
+        self._carried: set[int] = set()  # and those that a loop carries from round to round
 
     def given(self, tracer: Any, leaf: Any, k: int) -> None:
         """`tracer` stands for the leaf number `k` of the arguments."""
@@ -55,10 +56,16 @@ class Identities:
             if tracer is not leaf:
                 self._inside[id(tracer)] = leaf
 
+    def carries(self, tracers: Sequence[Any]) -> None:
+        """One round of a loop is traced for all, which is passed these. What they are in another
+        round isn't known."""
+        self._carried.update(map(id, tracers))
+
     def go_out(self, tracers: Sequence[Any]) -> None:
         """That is over."""
         for tracer in tracers:
             self._inside.pop(id(tracer), None)
+            self._carried.discard(id(tracer))
 
     def copied(self, copies: tuple[Sequence[Any], dict[str, Any]]) -> None:
         """The function is passed these copies of the arguments."""
@@ -90,6 +97,11 @@ class Identities:
         """What plain Python answers to `x is y`, as a tape takes it for granted. Tracers of one
         array that was passed twice are two objects. A library asks it of plain numbers and texts
         for speed alone; `users` says whether it is the user's code that asks."""
+        if x is not y and self._carried and (self._is_carried(x, y) or self._is_carried(y, x)):
+            known = same_single(x, y)
+            if known is None:
+                self.refuse(_carried(self.label))
+            return bool(known)
         x, y = self._around(x), self._around(y)
         for value in (x, y):
             self.reads.pin(value)
@@ -124,6 +136,13 @@ class Identities:
             return False
         self.reads.differ(first[1], second[1])
         return False
+
+    def _is_carried(self, x: Any, y: Any) -> bool:
+        """Whether `x` is carried from round to round, and may be `y` in one of them, which is
+        carried, too, or there before the loop."""
+        if id(x) not in self._carried or not isinstance(y, (Value, np.ndarray)):
+            return False
+        return id(y) in self._carried or getattr(y, "_trace", None) is not x._trace
 
     def _is_chance(self, x: Any, y: Any) -> bool:
         """Whether equal numbers or texts like these may be one object, or two, and no guard tells:
@@ -209,6 +228,7 @@ class Identities:
         """Drop what was held so that no id is given away."""
         self._given.clear()
         self._inside.clear()
+        self._carried.clear()
         self._copies.clear()
         self.arguments = (), {}
         self.refuse = _nothing  # it is a method of who holds this
@@ -218,6 +238,14 @@ def _large(label: str) -> UnsupportedError:
     return UnsupportedError(
         f"{label} asks whether two equal integers are one object{at_line()}, which for integers as "
         "large as these depends on how they came about. Compare them: x == y"
+    )
+
+
+def _carried(label: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{label} asks in a loop's round whether what is carried is the same object as another "
+        f"array or number{at_line()}. One round is traced for all, and the answer may differ from "
+        "round to round. Carry a flag instead, or compare their elements"
     )
 
 
