@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random as python_random
+import re
 import subprocess
 import sys
 
@@ -376,6 +377,37 @@ def test_parameters_that_numbers_jump_with():
     assert rng.bit_generator.state == before
     with pytest.raises(ValueError, match="scale < 0"):
         grad(lambda x: rng.normal(0.0, -x[0]))(X)
+
+
+REFUSED = {
+    "rng.normal(x[0], 'odd')": ValueError,
+    "rng.normal(0.0, -1.0, size=x.astype(int))": ValueError,
+    "rng.normal(x, size=())": ValueError,
+    "rng.normal(x, 1.0, 2, 3)": TypeError,
+    "rng.normal(x, scale=object())": TypeError,
+    "rng.uniform(x[1], 1.0)": ValueError,
+    "rng.uniform(x, [3.0, 4.0, 5.0])": ValueError,
+    "rng.uniform(x[0], size='C')": TypeError,
+    "rng.multivariate_normal(x[:, None], np.eye(2))": ValueError,
+    "np.random.gamma(1.0, x[0], mode=1)": TypeError,
+}
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_what_numpy_refuses(call):
+    """parameters of a draw that NumPy refuses -> its error, also at a later call"""
+    rng = np.random.default_rng(0)
+    f = eval(f"lambda x: np.sum({call}) + np.sum(x)", {"rng": rng, "np": np})
+    df = grad(f, compile="never")
+    for _ in range(2):
+        with pytest.raises(REFUSED[call]) as plain:
+            f(X)
+        with pytest.raises(REFUSED[call], match=re.escape(str(plain.value))):
+            df(X)
+    drawn = grad(lambda x: rng.uniform(x[0], 1.5), compile="never")
+    assert 0.0 < drawn(np.array([1.0, 2.0]))[0] < 1.0
+    with pytest.raises(ValueError, match="high - low < 0"):
+        drawn(np.array([2.0, 1.0]))
 
 
 def test_rounds_that_are_traced_once():

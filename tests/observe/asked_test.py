@@ -139,9 +139,13 @@ def test_a_warning_is_given_while_the_function_is_traced():
     g = grad(f)
     with pytest.warns(UserWarning, match="slow"):
         g(X)
-    for _ in range(4):
-        g(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(4):
+            g(X)
     assert g.cache_info().traces == 1
+    with pytest.raises(UserWarning, match="slow"):  # an error by the tests' filters
+        g(X)
 
 
 # ---- clocks

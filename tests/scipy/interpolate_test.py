@@ -176,3 +176,9 @@ def test_points_in_no_order_are_refused():
         jit(lambda y: np.interp(AT, X[[0, 2, 1, 3, 4, 5]], y))(Y)
     with pytest.raises(UnsupportedError, match="breakpoints that decrease"):
         jit(lambda c: interpolate.PPoly(c, X[::-1])(AT))(Y[None, :5])
+    later = jit(lambda x: np.interp([0.3, 1.2], x, [1.0, 3.0, 0.0]), compile="never")
+    for x in ([0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 2.0]):
+        expected = np.interp([0.3, 1.2], x, [1.0, 3.0, 0.0])
+        np.testing.assert_allclose(later(np.array(x)), expected)
+    with pytest.raises(UnsupportedError, match="neither increase nor decrease"):
+        later(np.array([0.0, 2.0, 1.0]))

@@ -221,7 +221,8 @@ def _labels_key(x: Any) -> Any:
     columns = getattr(x, "columns", None) if x.ndim == 2 else None
     name = exact_key(x.name) if x.ndim == 1 else None
     key = index_key(x.index), None if columns is None else index_key(columns)
-    return *key, _unlike() if x.ndim == 1 and name is None else name, len(x.attrs)
+    name = _unlike() if x.ndim == 1 and name is None else name
+    return *key, name, bool(x.attrs), x.flags.allows_duplicate_labels
 
 
 def _placed(block: Any) -> tuple[bytes, Any]:

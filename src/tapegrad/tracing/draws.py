@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Aval
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
@@ -34,8 +35,12 @@ from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.harmless import is_numpys_module
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.trace import Trace, traces_under_way
+from tapegrad.tracing.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+
+
+class _Unknown(Exception):
+    """The value of a parameter isn't there yet."""
 
 
 class _Plain(Exception):
@@ -197,6 +202,9 @@ class _Calls:
             return self.number(name, *args, **kwargs)  # how many, and of how many, is guarded
         if form is None:
             raise self.trace.refused(randomness.no_derivative(self.trace.label, name))
+        refusal = None if python else self._refusal(name, args, kwargs)
+        if isinstance(refusal, TypeError):
+            raise refusal
         names = [key for key, _ in form.parameters]
         given = dict(form.parameters) | dict(zip(names, args, strict=False))
         size = args[len(names)] if len(args) > len(names) else kwargs.get("size")
@@ -211,10 +219,17 @@ class _Calls:
             raise self.trace.refused(randomness.no_derivative(self.trace.label, name))
         moved = [given[key] for key in names if key not in held]
         if not python:  # whose code computes with what it is given
-            moved = [_real(x) for x in moved]
+            given |= {key: _real(given[key]) for key in names if key not in held}
+            moved = [given[key] for key in names if key not in held]
         for key in form.positive:
             if np.any(np.signbit(given[key])):
                 raise ValueError(f"{key} < 0")
+        may_fall = name == "uniform" and hasattr(self.generator, "bit_generator")
+        if may_fall and np.any(np.signbit(moved[1] - moved[0])):
+            raise ValueError("high - low < 0")
+        if refusal is not None:
+            self.trace.raised = name  # whether values decide that isn't known
+            raise refusal
         if not python and name != "multivariate_normal":
             shapes = [np.shape(x) for x in given.values()]
             shape = np.broadcast_shapes(*shapes)
@@ -223,6 +238,18 @@ class _Calls:
             rest["size"] = size
         z = self.number(form.standard, *form.given(list(held.values()), moved), **rest)
         return form.formula(z, *moved)
+
+    def _refusal(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """NumPy's own error, which is that of another generator with the values of this call."""
+        try:
+            given, named = [*map(_valued, args)], {key: _valued(x) for key, x in kwargs.items()}
+            with untraced():
+                getattr(_like(self.generator), name)(*given, **named)
+        except _Unknown:
+            return None
+        except Exception as error:
+            let_through(error)
+            return error.with_traceback(None)
 
     # ---- what is picked of traced arrays
 
@@ -294,11 +321,21 @@ def _plain(x: Any) -> Any:
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
+def _valued(x: Any) -> Any:
+    """The value of a parameter at this call."""
+    if isinstance(x, Tracer):
+        value = x._read()[1]
+        if value is None:
+            raise _Unknown
+        return np.asarray(value).item() if x._weak else np.array(value)[()]
+    return type(x)(map(_valued, x)) if type(x) in (list, tuple) else x
+
+
 def _real(x: Any) -> Any:
     """A parameter, as NumPy computes with it."""
     if isinstance(x, Tracer):
         return x if x._weak or x.dtype == np.float64 else x.astype(np.float64)
-    return np.asarray(x, float)[()] if isinstance(x, (np.ndarray, np.generic)) else x
+    return x if type(x) in (int, float) else np.asarray(x, float)[()]
 
 
 _LARGE = 2**62

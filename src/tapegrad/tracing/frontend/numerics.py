@@ -186,17 +186,23 @@ def interp(
 
 
 def _check_ordered(xp: Any) -> None:
-    """What NumPy finds between nodes in no order depends on the places asked for before."""
-    value = xp._read()[1] if xp._trace.alive and not xp._trace.idle else None
-    steps = np.zeros(0) if value is None else np.diff(value)
-    if np.any(steps < 0) and np.any(steps > 0):
-        raise xp._trace.refused(
+    """What NumPy finds between nodes in no order depends on the places asked for before. Those of a
+    later call have to be in this order, too."""
+    trace = xp._trace
+    if not trace.alive or trace.idle or xp._read()[1] is None or xp.size < 2:
+        return
+    steps: Any = np.diff(xp)
+    falls: Any = np.any(steps < 0)
+    if falls._value and np.any(steps._value > 0):
+        raise trace.refused(
             UnsupportedError(
                 f"np.interp is asked for points xp that neither increase nor decrease{at_line()}: "
                 "NumPy's result is meaningless there. Sort them: order = np.argsort(xp), and "
                 "np.interp(x, xp[order], fp[order])"
             )
         )
+    wrong = np.any(steps > 0) if falls._value else falls
+    trace.guard(wrong, False, "the order of the points of np.interp")
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:

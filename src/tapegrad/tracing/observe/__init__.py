@@ -12,6 +12,7 @@
     generators.py    generators of random numbers that are made, and draw
     identities.py    which object a value is, for which a trace has another
     by_name.py       Python's own functions that look something up by name, or ask for a type
+    settings.py      settings of libraries, which their functions read
     harmless.py      what is proven harmless
     plainly.py       looking at objects without calling methods of their own
     reads.py         what was read, as guards that a later call can check

@@ -17,6 +17,7 @@ import re
 import sys
 import threading
 import types
+import warnings
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -48,6 +49,7 @@ from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT, END, START
 from tapegrad.tracing.observe.plainness import whole_key
+from tapegrad.tracing.observe.settings import note_warning
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import TAPEGRAD, at_line
 from tapegrad.tracing.texts import is_only_shown
@@ -418,6 +420,10 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         o.reads.lost(o.reads.places[id(args[0])].word)  # whether it is free is seen
     if name in _TEXTS:
         o.printed(args)
+    if f is warnings.warn:
+        given = kwargs.get("message", args[0] if args else None)
+        category = kwargs.get("category", args[1] if len(args) > 1 else None) or UserWarning
+        note_warning(o.reads, type(given) if isinstance(given, Warning) else category)
     if name in ("__reduce_ex__", "__reduce__", "__getstate__") and args:
         for x in o.lookups.whole_object(args[0]):
             o.read_all(x)

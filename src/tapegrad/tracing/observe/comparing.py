@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.core.instances import branch_of, rest_of
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES, is_inert
+from tapegrad.tracing.observe.settings import errors_of, settings
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
 _EQUAL_TOO = {"decimal": "Decimal", "fractions": "Fraction"}  # if loaded, as for all who have one
@@ -30,6 +31,12 @@ def is_equal(x: Any) -> bool:
     if isinstance(x, np.dtype):
         return x.names is None  # the names of fields can be set
     return type(x) in (*_EQUAL, *found)
+
+
+def has_attributes(x: np.ndarray) -> bool:
+    """Whether an array is more than its numbers: a masked one has a mask. Those of a file say
+    where these are."""
+    return bool(getattr(x, "__dict__", None)) and not isinstance(x, np.memmap)
 
 
 def may_be_another(x: Any) -> bool:
@@ -97,13 +104,6 @@ def is_empty(cell: types.CellType) -> bool:
         return True
 
 
-def decimal_context() -> Any:
-    """What decides how Python's decimal numbers are rounded, and when they raise."""
-    c = sys.modules["decimal"].getcontext()
-    traps = tuple(kind for kind, on in c.traps.items() if on)
-    return c.prec, c.rounding, c.Emin, c.Emax, c.capitals, c.clamp, traps
-
-
 def is_decimal(kind: type) -> bool:
     """Whether numbers of a class are Python's decimal ones."""
     return kind is getattr(sys.modules.get("decimal"), "Decimal", None)
@@ -122,10 +122,10 @@ HELPERS = {
     "same_value": same_value,
     "same_elements": same_elements,
     "names_of": dir,
-    "decimal_context": decimal_context,
     "same_contents": lambda x, known: known.are_in(x),
     "thread": threading.get_ident,
     "cache_token": abc.get_cache_token,
     "static": inspect.getattr_static,
-    "print_options": np.get_printoptions,
+    "settings": settings,
+    "errors_of": errors_of,
 }

@@ -108,8 +108,11 @@ class Lookups:
         )
 
     def _of_array(self, x: np.ndarray, name: str) -> None:
-        if type(x) is not np.ndarray and name in getattr(x, "__dict__", ()):
-            self._of_object(x, name)
+        kind = type(x)
+        if kind is not np.ndarray:
+            found = _of_type(kind, name)
+            if found is ABSENT or found is not _of_type(np.ndarray, name):
+                self._of_object(x, name)
         for place in self.reads.arrays_of(x):
             if name == "base":
                 self.reads.read(place, ("attr", name), "{}.base", x.base, place.word)

@@ -42,6 +42,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.settings import note_settings
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import SCIPY
 
@@ -66,7 +67,8 @@ def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
         values.append(f)
     if o.effects is not None and o.apart is not None and not _are_arrays(values):
         raise Stopped
-    return _noted(o, o.running, [x for x in values if not _is_librarys(x)], reached)
+    library = "scipy" if is_scipys_own(f) else "pandas"
+    return _noted(o, o.running, [x for x in values if not _is_librarys(x)], reached, library)
 
 
 def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
@@ -92,7 +94,7 @@ def entered(o: Notes, frame: FrameType, above: Any) -> bool:
     reached = generators_in(values)
     if reached is None:
         return False
-    a.then = both(a.then, _noted(o, a, values, reached))
+    a.then = both(a.then, _noted(o, a, values, reached, "pandas"))
     return True
 
 
@@ -187,9 +189,12 @@ def _in_c(f: Any) -> Any:
 # ---- notes
 
 
-def _noted(o: Notes, a: Any, values: Sequence[Any], reached: Sequence[Any]) -> Then | None:
+def _noted(
+    o: Notes, a: Any, values: Sequence[Any], reached: Sequence[Any], library: str
+) -> Then | None:
     if o.effects is not None and not _are_arrays(values):
         o.effects.count += 1
+    note_settings(o.reads, library)
     states = [(g, randomness.state_of(g)) for g in (*_globals(), *reached)]
     o.drawn_from = {id(g) for g in reached}
     note = o.taken(values, whole=True)

@@ -20,7 +20,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames, plainly
-from tapegrad.tracing.observe.comparing import decimal_context, is_decimal, is_equal
+from tapegrad.tracing.observe.comparing import has_attributes, is_decimal, is_equal
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -40,6 +40,7 @@ from tapegrad.tracing.observe.lookups import Lookups
 from tapegrad.tracing.observe.naming import Key, attribute
 from tapegrad.tracing.observe.places import END, WHOLE
 from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.observe.settings import note_settings
 
 Then = Callable[[Any], None]
 _FEW = 8  # entries of what is looked through each time
@@ -80,8 +81,7 @@ class Uses:
                 self.kinds[kind] = None
                 self.lookups.equipped(kind)
                 if is_decimal(kind):
-                    now = self.reads._value(decimal_context())
-                    self.reads.found(f"decimal_context() == {now}", True, "decimal's context")
+                    note_settings(self.reads, "decimal")
 
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
         """Something harmless may read all of these values, but for arrays that become inputs of a
@@ -152,6 +152,9 @@ class Uses:
                 self.enters = self.enters or kind is not np.ndarray or x.dtype.hasobject
                 if reads.arrays_of(x):
                     arrays.append(x)
+                if has_attributes(x) and id(x) not in seen:
+                    seen.add(id(x))
+                    self._take(self._all_of(x), arrays, whole, seen)
                 continue
             if id(x) in seen or id(x) in self.drawn_from:
                 continue
@@ -215,6 +218,9 @@ class Uses:
             reads._held.append(array)
             reads._whole.add(id(array))
             reads._first[id(array), "layout"] = None
+        if getattr(x, "attrs", None):  # a dict of the user's, which pandas hands on
+            reads.read(place, ("attr", "attrs"), "{}.attrs", x.attrs, "attrs")
+            self.read_all(x.attrs)
 
     def _instance(self, x: Any) -> None:
         """An object of a class of Python's takes part."""
@@ -291,9 +297,8 @@ class Uses:
 
     def printed(self, values: Iterable[Any]) -> None:
         """The text of these values is made, which for arrays NumPy's options decide."""
-        if any(not CALM[type(x)] for x in values):
-            options = self.reads._value(np.get_printoptions())
-            self.reads.found(f"print_options() == {options}", True, "np.set_printoptions")
+        if any(isinstance(x, np.generic) or not CALM[type(x)] for x in values):
+            note_settings(self.reads, "numpy")
 
     def shallow(self, x: Any) -> None:
         """The items of a container are read, and not what they hold."""
@@ -447,6 +452,8 @@ class Uses:
 
 _METHODS = (MethodType, type(len))
 _INTERFACES = ("__array_interface__", "__array_struct__")
+
+
 _NOTHING = (
     *(FunctionType, MethodType, type(len), ModuleType, range),
     *(type(list.append), type(object.__init__), np.dtype, np.ufunc),
