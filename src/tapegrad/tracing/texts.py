@@ -60,7 +60,13 @@ def tell(x: Any) -> None:
 
 
 def _is_shown() -> bool:
-    """Whether the text that is being made is printed, logged or raised."""
+    """Whether the text that is being made is printed, logged or raised, by a library, too."""
+    users = next(user_frames(), None)
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame is not users:
+        if any(isinstance(node, ast.Raise) for node in enclosing(frame)):
+            return True
+        frame = frame.f_back
     for frame in user_frames():
         file = frame.f_code.co_filename
         if file.startswith(_LIBRARY) and "site-packages" not in file:
