@@ -6,8 +6,10 @@ import collections
 import contextlib
 import dataclasses
 import io
+import json
 import logging
 import math
+import time
 
 import numpy as np
 import pytest
@@ -402,6 +404,53 @@ def test_containers_that_are_put_back():
     with refused(ConversionError, "math.fsum"):
         grad(refusing)(X)
     assert before == {name: repr(getattr(recorder, name)) for name in before}
+
+
+class Counted:
+    rate = 1.5
+
+
+def counting(x):
+    Counted.rate *= 1.5
+    return np.sum(x) * float(f"{Counted.rate}")  # C code needs what had become an input
+
+
+def of_a_clock(x):
+    return np.sum(x) * (json.dumps(time.perf_counter()) != "")
+
+
+@pytest.mark.parametrize("f", [counting, of_a_clock])
+def test_a_trace_that_is_made_again(f, capsys, caplog):
+    """a trace that is made again has printed, logged, and counted in an array -> once"""
+    count, log = np.zeros(2), logging.getLogger("model")
+
+    def told(x):
+        print("loss", np.sum(x))
+        log.warning("loss %.1f", np.sum(x))
+        np.add(count, 1.0, out=count)
+        count[1:] += 1.0
+        return f(x)
+
+    for k in (1, 2, 3):
+        grad(told, compile="never")(X)
+        assert capsys.readouterr().out == "loss 3.0\n"
+        assert count.tolist() == [k, 2 * k] and len(caplog.messages) == k
+
+
+def test_arrays_that_are_put_back():
+    """a trace is refused after it has written to an array of the outside -> that is as before"""
+    held = np.array([3.0, 1.0, 2.0])
+
+    def refusing(x):
+        held[0] = 5.0
+        held[1:] *= 2.0
+        np.add(held, 1.0, out=held)
+        held.sort()
+        return math.fsum([x[0]])
+
+    with refused(ConversionError, "math.fsum"):
+        grad(refusing)(X)
+    assert held.tolist() == [3.0, 1.0, 2.0]
 
 
 def test_globals_and_cells_that_are_kept():

@@ -212,6 +212,41 @@ def test_errors_are_those_of_python(last):
         assert derivative(x)[0] == pytest.approx(inverse(x))
 
 
+ASKED = {
+    "isinstance": lambda s: isinstance(s, np.floating),
+    "type": lambda s: type(s) is float,
+    "hasattr": lambda s: hasattr(s, "dtype"),
+    "getattr": lambda s: getattr(s, "dtype", None) is None,
+    "an attribute": lambda s: sized(s) > 2.0,
+    "the class of what follows": lambda s: isinstance(s > 0.0, np.bool_),
+}
+
+
+def sized(s):
+    try:
+        return 1.0 + s.itemsize
+    except AttributeError:
+        return 2.0
+
+
+@pytest.mark.parametrize("asks", ASKED.values(), ids=list(ASKED))
+def test_what_a_number_is_that_may_be_pythons(asks):
+    """A program that asks is told as in plain Python, at each call."""
+
+    def f(x):
+        s = x[0]
+        for k in range(6):
+            s = s * 2.0 if x[k % 3] > 0 else 0.25
+        return (s + x[2]) * (2.0 if asks(s) else 3.0)
+
+    df = value_and_grad(f, compile="never")
+    for x in ([1.0, -1.0, 2.0], [1.0, 2.0, -3.0], [1.0, 3.0, 2.0], [1.0, -1.0, -2.0]):
+        value, gradient = df(np.array(x))
+        assert value == f(np.array(x))
+        steps = [f(np.array(x) + e) - f(np.array(x) - e) for e in 1e-4 * np.eye(3)]
+        np.testing.assert_allclose(gradient, np.array(steps) / 2e-4, rtol=1e-7, atol=1e-9)
+
+
 def test_a_side_that_tells_somebody_does_so_once():
     told = []
 

@@ -31,6 +31,7 @@ def observed(
     """What `make` makes of the trace of a call, and what the run was observed to do. `root` is the
     function at the bottom; users' rules that `make` calls are observed as it is. Later calls may do
     `again` what the run does outside."""
+    before: list[Observer] = []  # of runs that went for nothing: what they have printed is printed
 
     def run(clocks: Clocks) -> tuple[T, Observer]:
         outer = following.observer
@@ -41,8 +42,9 @@ def observed(
 
     def followed(clocks: Clocks) -> tuple[T, Observer]:
         with Observer(root, request.args, request.kwargs, request.name) as observer:
-            observer.clocks = clocks
-            observer.again = again
+            observer.clocks, observer.again = clocks, again
+            observer.silent = max((o.told for o in before), default=0)
+            before.append(observer)
             try:
                 made = make(trace(request, observer))
             except Exception as error:

@@ -23,8 +23,8 @@ from tapegrad.errors import ConversionError
 from tapegrad.tracing.exact import is_exact
 from tapegrad.tracing.source import at_line, user_frames
 
-_SHOWING = {"print", "write", "display", "log", "debug", "info", "warning", "warn"}
-_SHOWING |= {"error", "critical", "exception", "fail"}
+SHOWING = {"print", "write", "display", "log", "debug", "info", "warning", "warn"}
+SHOWING |= {"error", "critical", "exception", "fail"}
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _REMAINDER = [k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign in ("%", "%=")]
 
@@ -100,7 +100,7 @@ def _shows(nodes: list[ast.AST], frame: FrameType) -> bool:
             name = getattr(named, "id", None) or getattr(named, "attr", None)
             files = [k.value for k in node.keywords if k.arg == "file"]
             files += [named.value] if isinstance(named, ast.Attribute) else []
-            shows = name in _SHOWING and (unused or name == "print")
+            shows = name in SHOWING and (unused or name == "print")
             if shows and not any(_is_text(x, frame) for x in files):
                 return True
         unused = isinstance(node, (ast.Expr, ast.Lambda)) or (
@@ -176,7 +176,7 @@ def _tells(call: ast.Call, frame: FrameType) -> bool:
     logging = sys.modules.get("logging")
     loggers = (getattr(logging, "Logger", ()), getattr(logging, "LoggerAdapter", ()))
     return (
-        f.attr in _SHOWING and logging is not None and (known is logging or type(known) in loggers)
+        f.attr in SHOWING and logging is not None and (known is logging or type(known) in loggers)
     )
 
 

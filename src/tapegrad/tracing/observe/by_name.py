@@ -9,6 +9,7 @@ from typing import Any
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.harmless import is_changeable, is_pythons_class, is_self_contained
+from tapegrad.tracing.observe.lookups import asked_kind
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then
 
@@ -106,6 +107,8 @@ def _identity(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 def _isinstance(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     """Classes answer with methods that are followed, or by the class of the object."""
+    for x in args[:1]:
+        asked_kind(x)
     for x in args:
         for kind in x if isinstance(x, tuple) else (x,):
             o.classes(kind if isinstance(kind, type) else type(kind))
@@ -116,6 +119,7 @@ def _type(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     if len(args) != 1:
         return _class_made(o, args, kwargs)
     if isinstance(args[0], Value):
+        asked_kind(args[0])
         return o.stand_in(args[0])
     o.kind(args[0])
     return _isinstance(o, args, kwargs)

@@ -155,6 +155,8 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     x = a.top()
     kind = type(x)
     if CALM[kind] or kind in FIXED:
+        if isinstance(x, Value):
+            a.o.lookups.attribute(x, name)
         return None
     if kind is ModuleType:
         if (id(x), name) in a.o.asked:

@@ -43,6 +43,16 @@ def _nothing(x: Any) -> None:
     """What is noted when the run is over."""
 
 
+def asked_kind(x: Any) -> None:
+    """The program asks what a value is. Where a trace has numbers that may be Python's or NumPy's,
+    and this may be one of them or follow from one, it is made again without."""
+    trace = getattr(x, "_trace", None)
+    if trace is None or not trace.mixed or x._aval.shape:
+        return
+    if x._either or (x._aval.dtype == np.bool_ and not x._weak):
+        trace.reconsidered = True
+
+
 class Lookups:
     """Notes what looking up attributes reads."""
 
@@ -59,7 +69,11 @@ class Lookups:
     def attribute(self, x: Any, name: str) -> None:
         """`x.name` is about to be looked up."""
         kind = type(x)
-        if kind in FIXED or isinstance(x, (Value, np.generic)):
+        if isinstance(x, Value):
+            if name == "__class__" or not hasattr(float, name):
+                asked_kind(x)
+            return
+        if kind in FIXED or isinstance(x, np.generic):
             return
         if kind is types.ModuleType:
             self._of_module(x, name)

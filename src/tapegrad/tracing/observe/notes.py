@@ -45,6 +45,7 @@ class Notes(Uses):
     def __init__(self, home: str, label: str, arguments: Any) -> None:
         super().__init__(home, label)
         self.home = home
+        self.told = self.silent = 0  # how often it has printed; how often it did before, in vain
         self.quiet = False  # while something runs that knows what it does
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Location, int]] = {}

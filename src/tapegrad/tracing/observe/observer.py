@@ -151,6 +151,9 @@ class Observer(Notes):
             randomness.put_back(generator, state)
         for write in reversed([*self.reads.written.values()]):
             write.undo()
+        for x, before in self.reads.mutated.values():
+            if before is not None:
+                x[...] = before
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         """A frame begins, or goes on: Python asks whether it is followed.

@@ -61,7 +61,7 @@ class Reads:
         self.places: dict[int, Location] = {}
         self.written: dict[tuple[int, Hashable], Write] = {}
         self.kept: set[tuple[int, Hashable]] = set()  # of these, what each call leaves anew
-        self.mutated: dict[int, Location] = {}
+        self.mutated: dict[int, tuple[Any, Any]] = {}  # and what was in arrays before
         self.made_here: dict[int, type] = {}  # classes that the run has made, by id
         self._owners: dict[int, list[Location]] = {}  # of arrays: by the object that has the memory
         self._first: dict[tuple[int, Hashable], Any] = {}
@@ -427,12 +427,12 @@ class Reads:
         self.written[id(holder.x), at].added += count
 
     def before_change(self, place: Location) -> None:
-        """A call may change a container or an array: its contents count as read. If they are others
-        when the run is over, the guards hold no more."""
+        """A call may change a container or an array: its contents count as read."""
         if id(place.x) in self.mutated:
             return
-        self.mutated[id(place.x)] = place
-        if isinstance(place.x, np.ndarray):
+        was = place.x.copy() if isinstance(place.x, np.ndarray) else None
+        self.mutated[id(place.x)] = place.x, was
+        if was is not None:
             flag = "{}.flags.writeable"
             self.read(place, "writeable", flag, place.x.flags.writeable, place.word)
             self.contents(place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from types import (
     BuiltinFunctionType,
@@ -31,11 +32,11 @@ from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import is_foreign
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.generators import generator_of
-from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
+from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, is_silent, module_of
 from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.tracing.observe.plainness import called_plainly, plain_of, takes_numbers
 from tapegrad.tracing.randomness import is_maker
-from tapegrad.tracing.texts import is_only_shown
+from tapegrad.tracing.texts import SHOWING, is_only_shown
 
 
 def put(
@@ -49,6 +50,11 @@ def put(
     """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
     operands at these places, or stand `together` in one. Returns what is noted as called: `f`, but
     for a function or class written in Python, of which nothing will run."""
+    if _tells(f):
+        a.o.told += 1
+        if a.o.told <= a.o.silent:
+            frames.replace(operand_at(a.stack, at), _told_before)
+        return f
     answer = answer_of(f)
     if answer is not None and _put_answer(a, at, answer, args):
         # without what it is a method of
@@ -74,6 +80,18 @@ def put(
     elif is_foreign(f) or any(f is x for x in _OF_MEMORY) or is_opaque(f, args):
         _put_plain(a, places, together, dispatch.plain)
     return f
+
+
+def _tells(f: Any) -> bool:
+    """Whether this prints, logs or warns, and gives nothing."""
+    if f is print or f is warnings.warn:
+        return True
+    code = getattr(f, "__code__", None)
+    return code is not None and f.__name__ in SHOWING and is_silent(code)
+
+
+def _told_before(*args: Any, **kwargs: Any) -> None:
+    """Stands in the place of `print` where a run is made again that had come past it."""
 
 
 def _sorts(f: Any) -> bool:
