@@ -46,7 +46,7 @@ def _nothing(x: Any) -> None:
 def asked_kind(x: Any) -> None:
     """The program asks what a value is. Where a trace has numbers that may be Python's or NumPy's,
     and this may be one of them or follow from one, it is made again without."""
-    trace = getattr(x, "_trace", None)
+    trace = getattr(x, "_trace", None) if isinstance(x, Value) else None
     if trace is None or not trace.mixed or x._aval.shape:
         return
     if x._either or (x._aval.dtype == np.bool_ and not x._weak):
