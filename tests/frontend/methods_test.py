@@ -267,15 +267,3 @@ def test_arrays_of_objects_hold_traced_values(compile):
     check(f, compile)
     with pytest.raises(errors.ConversionError, match="plain Python float"):
         grad(lambda c: np.sum(np.frompyfunc(lambda v: c * v, 1, 1)(STATE).astype(float)))(1.0)
-
-
-def test_subclasses_of_arrays_are_refused_by_their_names():
-    """What their methods do isn't followed, so neither is a view as one."""
-
-    class Signal(np.ndarray):
-        pass
-
-    for view in (lambda c: (c * STATE).view(Signal), lambda c: (c * STATE).view(type=Signal)):
-        with pytest.raises(errors.UnsupportedError, match=r"viewed as a .*Signal"):
-            grad(lambda c, view=view: np.sum(view(c)))(1.0)
-    check(lambda c: np.sum((c * STATE).view(np.ndarray) ** 2))

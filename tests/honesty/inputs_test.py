@@ -10,7 +10,7 @@ import pytest
 from tests.honesty.check import refused
 
 from tapegrad import grad, gradcheck, jit, simplegrad, trace, vjp
-from tapegrad.errors import ArgumentError, UnsupportedError
+from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 
 A = np.arange(1.0, 7.0).reshape(2, 3) / 4  # sums and products of these are exact
 
@@ -430,21 +430,28 @@ def test_arguments_that_are_refused(x, advice):
         df(2.0, x)
 
 
-_TAKEN = ("records", "strings", "dates", "an int of 65 bits", "an object with __array__")
+_TAKEN = (
+    "a subclass",
+    "records",
+    "strings",
+    "dates",
+    "an int of 65 bits",
+    "an object with __array__",
+)
 _PYTHONS = ("a set", "an iterator")  # the error is Python's, as in NumPy
 CAPTURED = [k for k in REFUSED if k not in _TAKEN]
 
 
 @pytest.mark.parametrize("kind", CAPTURED)
 def test_captured_things_that_are_refused(kind):
-    """the same, captured by the function -> refused at the line that uses it"""
+    """the same but for subclasses, captured by the function -> refused at the line that uses it"""
     c = REFUSED[kind][0]
     for _ in range(2):
         if kind in _PYTHONS:
             with pytest.raises(TypeError, match="unsupported operand"):
                 grad(lambda w: np.sum(w * c))(np.array(2.0))
             continue
-        with refused((ArgumentError, UnsupportedError)):
+        with refused((ArgumentError, ConversionError, UnsupportedError)):
             grad(lambda w: np.sum(w * c))(np.array(2.0))
 
 

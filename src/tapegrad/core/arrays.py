@@ -14,7 +14,7 @@ import numpy as np
 KNOWN = "booleans, integers, float32, float64, complex64 and complex128"
 
 # What a subclass may define without computing differently from an ndarray.
-_HARMLESS = {
+HARMLESS = {
     *("__new__", "__init__", "__del__", "__init_subclass__", "__class_getitem__"),
     *("__doc__", "__module__", "__dict__", "__firstlineno__", "__static_attributes__"),
     *("__array_finalize__", "__array_wrap__", "__array_priority__", "__hash__"),
@@ -50,7 +50,7 @@ def own_behaviour(kind: type) -> str:
         if base in (np.ndarray, np.memmap):  # a memmap only closes its file
             break
         for name in vars(base):
-            if name not in _HARMLESS and (hasattr(np.ndarray, name) or name == "__getattr__"):
+            if name not in HARMLESS and (hasattr(np.ndarray, name) or name == "__getattr__"):
                 return name
     return ""
 

@@ -172,6 +172,7 @@ class Value:
 
     __slots__ = ()
     aval: Aval
+    _subclass: Any = None  # that of ndarray which it is of, if it is of one: see `subclassed`
 
     def _bind(self, primitive: Any, operands: Sequence[Any]) -> Any:
         """Record `primitive(*operands)`, one of which is this value."""
@@ -192,6 +193,11 @@ class Value:
     @property
     def size(self) -> int:
         return self.aval.size
+
+
+def stood_for(kind: type) -> Any:
+    """The subclass of ndarray that what is of this class stands for; None for all else."""
+    return kind._subclass if issubclass(kind, Value) else None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.places import ABSENT
 from tapegrad.tracing.observe.plainly import base_of
 from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -141,6 +142,31 @@ class Instance(Part):
         return made
 
 
+@dataclass(eq=False)
+class OfSubclass(Part):
+    """An array of a subclass of ndarray."""
+
+    kind: Any
+    array: Part
+    parts: dict[str, Part]
+
+    def first(self, call: Making) -> Any:
+        made = call.made[id(self)] = of_subclass(self.kind, self.array.make(call))
+        made.__dict__.update({name: part.make(call) for name, part in self.parts.items()})
+        return made
+
+
+class _Blank(np.ndarray):
+    """Becomes one of another subclass, of which nothing is run."""
+
+
+def of_subclass(kind: Any, x: Any) -> Any:
+    """A plain array as one of a subclass of ndarray, without attributes."""
+    made = np.asarray(x).view(_Blank)
+    made.__class__ = kind
+    return made
+
+
 class Described:
     """Says how values are made. `output` is that of a traced value, and `objects` collects those of
     the outside."""
@@ -164,7 +190,7 @@ class Described:
     def _first(self, x: Any) -> Part:
         kind: Any = type(x)
         if isinstance(x, Tracer):
-            return self.output(x)
+            return self.output(x) if x._subclass is None else self._of_subclass(x)
         if kind in PLAIN_TYPES or isinstance(x, (np.generic, enum.Enum)):
             return Plain(x)
         if self.reads.place(x) is not None:
@@ -202,6 +228,13 @@ class Described:
             if not _is_key(key):
                 raise Unknown
             made.parts[key] = self.part(value)
+        return made
+
+    def _of_subclass(self, x: Any) -> Part:
+        made = OfSubclass(x._subclass, self.output(x), {})
+        self.known[id(x)] = x, made
+        for name, value in attributes_of(x).items():
+            made.parts[name] = self.part(value)
         return made
 
     def _instance(self, x: Any, kind: Any) -> Part:
@@ -284,7 +317,7 @@ class Replacing:
     def of(self, x: Any) -> Any:
         """What stands in a value's place; containers and objects stay the same ones."""
         if isinstance(x, Tracer):
-            return self.new(x)
+            return self.new(x) if x._subclass is None else self._of_subclass(x)
         kind: Any = type(x)
         if kind in PLAIN_TYPES or isinstance(x, (np.generic, np.ndarray, type)):
             return x
@@ -321,6 +354,19 @@ class Replacing:
                 if found is not value:
                     slot.__set__(x, found)
         return x
+
+    def _of_subclass(self, x: Any) -> Any:
+        if id(x) in self.seen:
+            return self.seen[id(x)][1]
+        found = self.new(x)
+        if found is not x:
+            if isinstance(found, Tracer):
+                check_stays(x, "kept by what is traced by itself")
+            found = of_subclass(x._subclass, found)
+        self.seen[id(x)] = x, found
+        for name, value in attributes_of(x).items() if found is not x else ():
+            found.__dict__[name] = self.of(value)
+        return found
 
     def _items(self, x: Any, base: Any, items: list[tuple[Any, Any]]) -> None:
         for key, value in items:

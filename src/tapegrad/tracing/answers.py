@@ -25,6 +25,8 @@ from types import (
 )
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tapegrad.core.tables import is_pandas_file
 from tapegrad.core.values import Value
 from tapegrad.tracing.dispatch import dispatch
@@ -197,6 +199,9 @@ def answer_of(x: Any) -> Answer | None:
     if kind in _METHODS and type(x.__self__) in _classes:  # a method in C
         row = _rows.get(id(getattr(type(x.__self__), x.__name__)))
         return row and replace(row, original=x, by=functools.partial(row.by, x.__self__))
+    if row is None and isinstance(x, type) and issubclass(x, np.ndarray):
+        by = dispatch.made_of(x)
+        return None if by is None else Answer(x, "__call__", x, by)
     if row is None and kind in _of_kinds:
         by, lists, when = _of_kinds[kind]
         return Answer(kind, "__call__", x, functools.partial(by, x), lists, when=when)

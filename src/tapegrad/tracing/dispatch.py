@@ -34,6 +34,13 @@ class Dispatch:
     clock: Handler  # what a clock shows
     found: Handler  # what becomes an input of what a name holds that the code sets too
     ask: Handler  # what a function in C of an installed package returns
+    # of arrays of subclasses of ndarray: see `frontend.subclasses`
+    beside: Handler  # a plain array on the left of one, as a traced one where that counts
+    made_of: Handler  # what calls of such a class come to
+    with_bare: Handler  # a call with arrays of NumPy's own in their places
+    attribute: Handler  # one of an array's that is an array
+    part: Handler  # an item
+    viewed: Handler  # such an array, of another one
     seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else
     whole: Handler  # a traced integer as a plain one, which is guarded; None for all else

@@ -81,6 +81,8 @@ def apart(
     stay on the tape."""
     if trace.idle or trace.inside is not None or watched(trace):
         return None
+    if any(isinstance(x, Tracer) and x._subclass is not None for x in given):
+        return None  # with methods of its own
     builder, first = trace.builder, trace.builder.following
     calls, guards = len(builder.calls), len(builder.guards)
     refusal, raised, trace.raised = trace.refusal, trace.raised, ""

@@ -37,6 +37,7 @@ from tapegrad.tracing.observe.observer import (
     unobserved,
 )
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way, tracing_depth
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -195,6 +196,7 @@ class Run:
             if not is_traced(leaf):
                 self._tracers.append(leaf)
                 continue
+            check_stays(leaf, f"an argument of {self.name}, which is traced by itself")
             self._leaves.append(leaf)
             aval = input_aval(leaf)
             var = self.trace.builder.input(aval, next(labels))
@@ -224,6 +226,8 @@ class Run:
         self._results, self._structure = flatten(result)
         kept = [(f"a {type(x).__name__} with a {n!r}", v) for x, n, v in notes_in(result)]
         for leaf in self._results:
+            if self._repeats or np.ndim(leaf):
+                check_stays(leaf, f"among the results of {self.name}")
             if isinstance(leaf, Tracer) or (isinstance(leaf, np.ndarray) and is_known(leaf.dtype)):
                 self._outputs.append(len(self._operands))
                 self._operands.append(to_operand(self.trace, leaf)[0])

@@ -13,17 +13,36 @@ from tapegrad.tracing.again import alone, binary
 from tapegrad.tracing.complexes import as_float
 from tapegrad.tracing.dispatch import dispatch
 
+# The operators of two operands, and those of the right one that Python asks for in their place
+_TURNED = {
+    **{"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__"},
+    **{"__eq__": "__eq__", "__ne__": "__ne__"},
+    **{
+        f"__{name}__": f"__r{name}__"
+        for name in (
+            *("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "matmul", "pow"),
+            *("lshift", "rshift", "and", "or", "xor"),
+        )
+    },
+}
+
 
 def _giving_way(name: str) -> Any:
     """NumPy's operator. What isn't an array, but has a higher priority than one, is asked first, as
-    NumPy asks it: SciPy's sparse matrices."""
-    numpys = getattr(NDArrayOperatorsMixin, name)
+    NumPy asks it: SciPy's sparse matrices. So is an array of a subclass with an operator of its
+    own, as Python asks it."""
+    numpys, turned = getattr(NDArrayOperatorsMixin, name), _TURNED[name]
 
     def operator(self: Any, other: Any) -> Any:
         kind = type(other)
         if kind not in _NUMBERS and not hasattr(kind, "__array_ufunc__"):
             priority = getattr(kind, "__array_priority__", 0)
             if type(priority) in (int, float) and priority > 0 and hasattr(kind, "__rmul__"):
+                return NotImplemented
+        elif kind not in _NUMBERS and issubclass(kind, np.ndarray):
+            own: Any = self.__class__
+            below = issubclass(kind, own) and kind is not own
+            if below and getattr(kind, turned) is not getattr(own, turned):
                 return NotImplemented
         return numpys(self, other)
 
@@ -38,9 +57,17 @@ class _Ufuncs(NDArrayOperatorsMixin):
     """NumPy's operators of arrays."""
 
     __slots__ = ()
-    __add__, __sub__ = _giving_way("__add__"), _giving_way("__sub__")
-    __mul__, __truediv__ = _giving_way("__mul__"), _giving_way("__truediv__")
-    __matmul__ = _giving_way("__matmul__")
+
+
+for _name in _TURNED:
+    setattr(_Ufuncs, _name, _giving_way(_name))
+
+
+def operators() -> dict[str, Any]:
+    """NumPy's operators of arrays, by name, but for those that differ from its functions."""
+    apart = ("__eq__", "__ne__", "__imatmul__")
+    names = [n for n, x in vars(NDArrayOperatorsMixin).items() if callable(x) and n not in apart]
+    return {name: getattr(_Ufuncs, name) for name in names}
 
 
 def _again(ufunc: np.ufunc, name: str) -> Any:
@@ -142,7 +169,7 @@ class _Arithmetic:
     __abs__ = alone("__abs__", _Ufuncs.__abs__)
 
 
-class ArrayOperators(_Arithmetic, NDArrayOperatorsMixin):
+class ArrayOperators(_Arithmetic, _Ufuncs):
     """Mixin of an array's."""
 
     __slots__ = ()

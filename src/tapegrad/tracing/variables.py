@@ -27,6 +27,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
 from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, set_class, stand_in, to_operand
 
@@ -226,6 +227,7 @@ def variables(frame: FrameType, place: int, inner: Trace | None = None) -> Varia
 def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) -> None:
     kind: Any = type(x)
     if isinstance(x, Tracer):
+        check_stays(x, f"the variable {path} in a loop over tapegrad.range")
         if is_made(x) and x._trace.alive:  # the round may write to it
             x._owner._let_be_written()
             is_made(x)

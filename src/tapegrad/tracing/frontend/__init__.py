@@ -43,6 +43,7 @@ from tapegrad.tracing.frontend import (
     scattering,
     shaping,
     sorting,
+    subclasses,
     vectorizing,
     windowing,
 )
@@ -206,3 +207,4 @@ iterating.declare_all()
 windowing.declare_all()
 compiled.declare_all()
 identity.declare_all()
+subclasses.declare_all()

@@ -24,9 +24,11 @@ from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer, stands_for_labelled
 from tapegrad.tracing.frontend.shaping import reshape
+from tapegrad.tracing.frontend.subclasses import typed
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
+from tapegrad.tracing.subclassed import among
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
@@ -381,6 +383,8 @@ def _as_numpys(numpys: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         if not has_traced([*args, *kwargs.values()]):
             return answer(*args, **kwargs)
+        if among([*args, *kwargs.values()], traced=True):
+            return typed(numpys, called, args, kwargs)
         name = f"np.{numpys.__name__}"
         return accepted(numpys, args, kwargs, lambda: answer(*args, **kwargs), name)
 

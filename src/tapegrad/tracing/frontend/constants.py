@@ -25,6 +25,13 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.scattering import setitem
+from tapegrad.tracing.frontend.subclasses import (
+    class_asked,
+    of_function,
+    of_method,
+    of_ufunc,
+    viewed,
+)
 from tapegrad.tracing.frontend.ufuncs import call_ufunc
 from tapegrad.tracing.made import MadeTracer, handed, is_made, is_traceable, make, part_of, shown
 from tapegrad.tracing.observe.observer import (
@@ -33,6 +40,7 @@ from tapegrad.tracing.observe.observer import (
     note_remembered,
     unobserved,
 )
+from tapegrad.tracing.subclassed import among, is_followed
 from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 
@@ -269,6 +277,8 @@ def _views(
 
 
 def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if among(inputs) or (kwargs and among(kwargs.values())):
+        return of_ufunc(ufunc, method, inputs, kwargs)
     if not kwargs:
         for x in inputs:
             kind = type(x)
@@ -304,6 +314,8 @@ def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
     """The door of NumPy's other functions, which `call_function` knows."""
 
     def function(func: Any, args: Any, kwargs: Any) -> Any:
+        if among(args) or (kwargs and among(kwargs.values())):
+            return of_function(func, args, kwargs)
         if not _is_among(args) and not (kwargs and _is_among([*kwargs.values()])):
             return call_function(func, args, kwargs)
         return met(func, args, kwargs)
@@ -330,6 +342,11 @@ def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    kind = class_asked(x, args, kwargs) if name == "view" and not x._weak else None
+    if kind is not None and (is_followed(kind) or not is_made(x)):
+        return viewed(x, kind)
+    if x._subclass is not None or among(args) or among(kwargs.values()):
+        return of_method(name, x, args, kwargs)
     if type(x) is not MadeTracer and not _is_among(args) and not _is_among([*kwargs.values()]):
         return call_method(name, x, *args, **kwargs)
     return _method_met(name, x, args, kwargs)

@@ -7,7 +7,7 @@ its indices; how many there are is guarded. Index arrays from outside are read a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -459,10 +459,11 @@ def argwhere(x: Any) -> Any:
 
 
 class Flat:
-    """`x.flat`: the elements of `x` in row-major order, to be read and written."""
+    """`x.flat`: the elements of `x` in row-major order, to be read and written. Arrays of them are
+    what `made` makes of one, if that is given."""
 
-    def __init__(self, x: Tracer) -> None:
-        self._x = x
+    def __init__(self, x: Tracer, made: Callable[[Any], Any] | None = None) -> None:
+        self._x, self._made = x, made
 
     def __len__(self) -> int:
         return self._x.size
@@ -472,7 +473,9 @@ class Flat:
 
     def __getitem__(self, index: Any) -> Any:
         found = self._x.reshape(-1)[self._index(index)]
-        return found.copy() if np.ndim(found) else found
+        if not np.ndim(found):
+            return found
+        return found.copy() if self._made is None else self._made(found.copy())
 
     def __setitem__(self, index: Any, value: Any) -> None:
         # Reshaping may have to copy, so the write goes to the places of `x` themselves.

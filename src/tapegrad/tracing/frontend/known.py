@@ -34,6 +34,8 @@ def kinds_of(inputs: Sequence[Any]) -> tuple[Any, ...]:
                 return ()
             kinds.append(kind)
         elif isinstance(x, Tracer) and x._aval.dtype.kind == "f" and not x._either:
+            if x._subclass is not None:
+                return ()
             aval = x._aval  # a number of Python's may stand for a variable that isn't one
             if aval.weak is not x._weak:
                 aval = Aval(aval.shape, aval.dtype, weak=x._weak)

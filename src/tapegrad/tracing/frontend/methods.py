@@ -122,7 +122,9 @@ def _operator(name: str) -> Any:
 
     @functools.wraps(own)
     def method(x: Any, *args: Any, **kwargs: Any) -> Any:
-        f = getattr(x, name) if isinstance(x, ArrayTracer) else functools.partial(own, x)
+        if not isinstance(x, ArrayTracer):
+            return own(x, *args, **kwargs)
+        f = getattr(x, name) if x._subclass is None else x._as_numpys(name)
         return f(*args, **kwargs)
 
     return method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -287,17 +286,7 @@ def at_least_a_vector(x: Any) -> Any:
 
 
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
-    """ndarray.view, of the same dtype."""
-    if isinstance(dtype, builtins.type) and issubclass(dtype, np.ndarray):
-        dtype, type = None, dtype
-    if type is not None and type is not np.ndarray:
-        raise x._trace.refused(
-            UnsupportedError(
-                f"a traced array is viewed as a {type.__module__}.{type.__qualname__}{at_line()}, "
-                "a subclass of ndarray, whose methods and operators a trace doesn't follow. "
-                "Compute with arrays of NumPy's own"
-            )
-        )
+    """ndarray.view, of the same dtype and class."""
     if dtype is not None and np.dtype(dtype) != x.dtype:
         raise x._trace.refused(
             UnsupportedError(

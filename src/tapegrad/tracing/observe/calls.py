@@ -43,6 +43,7 @@ from tapegrad.tracing.observe.harmless import (
     is_self_contained,
     is_silent,
     module_of,
+    written,
 )
 from tapegrad.tracing.observe.naming import attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
@@ -148,6 +149,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         note = o.taken([*args, *kwargs.values()])
         return both(note, lambda result: _remembered(o, result, name_of(f)))
     if isinstance(f, Value):
+        o.lookups.attribute(f, "__call__")
         return None
     note = opaque(o, f, args, kwargs)
     if note is not FOLLOWED:
@@ -267,17 +269,6 @@ def _told(o: Notes, f: Any) -> Then:
             o.reads.lost(name_of(f))
 
     return then
-
-
-_WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
-
-
-def written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.ndarray]:
-    """The arrays that a function of NumPy's writes to; whether it may is read, too."""
-    out = kwargs.get("out")
-    given = [*out] if isinstance(out, tuple) else [out]
-    given += args[f.nin :] if isinstance(f, np.ufunc) else args[:1] if f in _WRITERS else []
-    return [x for x in given if isinstance(x, np.ndarray)]
 
 
 # ---- callables that go on to others

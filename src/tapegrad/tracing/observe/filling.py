@@ -25,8 +25,8 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import CHANGING, written
-from tapegrad.tracing.observe.harmless import DISPATCHER
+from tapegrad.tracing.observe.calls import CHANGING
+from tapegrad.tracing.observe.harmless import DISPATCHER, written
 from tapegrad.tracing.observe.holders import Family, Search, counted
 from tapegrad.tracing.observe.reads import owner_of
 from tapegrad.tracing.observe.turns import held

@@ -19,12 +19,14 @@ import sys
 import sysconfig
 import types
 import weakref
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import SCIPY, is_users_path
 
@@ -42,6 +44,7 @@ class _Calm(dict[type, bool]):
 
     def __missing__(self, kind: type) -> bool:
         found = kind in PLAIN_TYPES or issubclass(kind, (Value, np.generic, np.ufunc))
+        found = found and stood_for(kind) is None  # which has methods of a user's
         found = found and not issubclass(kind, np.void)  # a row of an array, which can be changed
         if "<locals>" not in kind.__qualname__:  # a function's own class may be gone soon
             self[kind] = found
@@ -446,3 +449,19 @@ _OPERATED: tuple[Any, ...] = (
     *(types.BuiltinFunctionType, types.ModuleType, np.dtype, type(object.__init__)),
     *(types.NoneType, types.EllipsisType, types.NotImplementedType),
 )
+
+
+# ---- what writes
+
+_WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
+
+
+def written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.ndarray]:
+    """The arrays that a function of NumPy's writes to; whether it may is read, too."""
+    out = kwargs.get("out")
+    given = [*out] if isinstance(out, tuple) else [out]
+    if isinstance(f, np.ufunc):
+        given += args[f.nin :]
+    elif any(f is x for x in _WRITERS):
+        given += args[:1]
+    return [x for x in given if isinstance(x, np.ndarray)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
@@ -41,7 +42,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.plainness import put_key
-from tapegrad.tracing.observe.replacing import put, put_operands, put_traced
+from tapegrad.tracing.observe.replacing import put, put_class, put_operands, put_traced
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
@@ -177,6 +178,7 @@ def load_super_attribute(a: Activation, name: str) -> None:
     if f is not super or not isinstance(cls, type):
         a.o.reads.lost("super")
         return
+    cls = put_class(a, 1, cls, x)
     a.o.kind(x)
     try:
         found = super(cls, x)
@@ -193,7 +195,9 @@ def store_attribute(a: Activation, name: str) -> Then | None:
     a.o.kind(x)
     a.o.stored(x, name)
     # What a setter written in C does with the value isn't known; methods are followed.
+    kind = stood_for(type(x))
     is_followed = is_pythons_class(type(x)) and not isinstance(x, (Value, np.ndarray))
+    is_followed = is_followed or kind is not None
     return None if is_followed else a.o.taken([x, value])
 
 
@@ -224,7 +228,7 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
             return found
     if kind in CONTAINERS:
         return both(None if CALM[type(key)] else a.o.taken([key]), a.o.item(x, key))
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) and not isinstance(x, Value):
         if isinstance(key, Value) and (key.dtype.kind, key.shape) == ("b", ()):
             a.o.refuse(
                 UnsupportedError(
@@ -360,7 +364,7 @@ def iterate(a: Activation, _: Any) -> Then | None:
     x = a.top()
     if CALM[type(x)]:
         return None
-    if isinstance(x, np.ndarray) and x.ndim > 1:
+    if isinstance(x, np.ndarray) and x.ndim > 1 and not isinstance(x, Value):
         return None  # rows are views
     if type(x) in CONTAINERS:
         a.o.shallow(x)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import is_pandas_object
+from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
@@ -72,6 +73,7 @@ class Lookups:
         if isinstance(x, Value):
             if name == "__class__" or not hasattr(float, name):
                 asked_kind(x)
+            self.of_subclass(stood_for(kind), name)
             return
         if kind in FIXED or isinstance(x, np.generic):
             return
@@ -137,12 +139,21 @@ class Lookups:
             elif name not in _VIEWS and not callable(getattr(np.ndarray, name, None)):
                 self.reads.contents(place)
 
+    def of_subclass(self, kind: Any, name: str) -> None:
+        """Of a traced array: what the subclass of ndarray has that it is of, if it is of one."""
+        if kind is None or not self.is_users_class(kind):
+            return
+        found = _of_type(kind, name)
+        if found is not _of_type(np.ndarray, name):
+            self.in_class(kind, name, found)
+
     def _of_super(self, x: Any, name: str) -> None:
         held = x.__self__
         kind = held if isinstance(held, type) and x.__self_class__ is held else type(held)
         mro = kind.__mro__
         start = mro.index(x.__thisclass__) + 1 if x.__thisclass__ in mro else 0
         for cls in mro[start:]:
+            cls = vars(cls).get("_subclass", None) or cls  # that of a traced array stands for it
             if name in vars(cls):
                 if self.is_users_class(cls):
                     self.in_class(cls, name, vars(cls)[name])

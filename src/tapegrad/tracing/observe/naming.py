@@ -49,3 +49,12 @@ def name_of(f: Any) -> str:
     if not isinstance(module, str) or module in ("", "builtins", "__main__"):
         return str(name)
     return f"{module}.{str(name).rpartition('.')[2]}"
+
+
+def index_text(key: Any) -> str:
+    """A plain index as text; empty if it is of another kind."""
+    if type(key) is int:
+        return repr(key)
+    if type(key) is tuple and all(type(k) is int for k in key):
+        return repr(key)
+    return ""

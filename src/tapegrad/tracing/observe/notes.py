@@ -185,8 +185,9 @@ class Notes(Uses):
         may ask for a method, gets the tracer's class."""
 
         def then(result: Any) -> None:
-            if result is type(x) and self.running is not None and self.running.users:
-                frames.replace(self.running.stack, x.__class__)
+            here = self.running
+            if result is type(x) and here is not None and (here.users or x._subclass is not None):
+                frames.replace(here.stack, x.__class__)
 
         return then
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from types import (
     BuiltinFunctionType,
+    CellType,
     FunctionType,
     MethodDescriptorType,
     MethodType,
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.statics import is_generator
+from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
 from tapegrad.tracing.clocks import is_clock
@@ -54,6 +56,9 @@ def put(
         a.o.told += 1
         if a.o.told <= a.o.silent:
             frames.replace(operand_at(a.stack, at), _told_before)
+        return f
+    if f is super:
+        _put_super(a, at, args, places)
         return f
     answer = answer_of(f)
     if answer is not None and _put_answer(a, at, answer, args):
@@ -94,6 +99,37 @@ def _told_before(*args: Any, **kwargs: Any) -> None:
     """Stands in the place of `print` where a run is made again that had come past it."""
 
 
+def put_class(a: Activation, k: int, kind: Any, x: Any) -> Any:
+    """`super(kind, x)` of a traced array of a subclass of ndarray: put the class of tracers that
+    stands for `kind` where that is, the operand number `k`. Returns what is there then."""
+    known = _standing_for(kind, x)
+    if known is not None:
+        frames.replace(operand_at(a.stack, k), known)
+    return known or kind
+
+
+def _standing_for(kind: Any, x: Any) -> Any:
+    if stood_for(type(x)) is None:
+        return None
+    return next((c for c in type(x).__mro__ if vars(c).get("_subclass") is kind), None)
+
+
+def _put_super(a: Activation, at: int, args: Sequence[Any], places: Sequence[int]) -> None:
+    """A call of `super`: with a class and an object, or with none, which Python finds."""
+    if len(args) == 2 and places:
+        put_class(a, places[-1], *args)
+        return
+    code = a.frame.f_code
+    if args or "__class__" not in code.co_freevars or a.function is None:
+        return
+    kind = a.function.__closure__[code.co_freevars.index("__class__")].cell_contents
+    x = frames.local(a.address, 0)
+    x = x.cell_contents if type(x) is CellType else x
+    known = _standing_for(kind, x)
+    if known is not None:
+        frames.replace(operand_at(a.stack, at), functools.partial(super, known, x))
+
+
 def _sorts(f: Any) -> bool:
     """Whether this is the method of a list that goes on to a key."""
     return type(f) is BuiltinFunctionType and f.__name__ == "sort" and type(f.__self__) is list
@@ -105,7 +141,8 @@ _NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 def _method_of(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     """`np.ndarray.sum(x)`, `float.is_integer(x)`: of a traced value its own method."""
-    return getattr(x, name)(*args, **kwargs)
+    method = getattr(x, name) if x._subclass is None else x._as_numpys(name)
+    return method(*args, **kwargs)
 
 
 def _is_pythons(f: Any) -> bool:
@@ -132,6 +169,10 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
 
 def put_operands(a: Activation, x: Any, y: Any) -> None:
     """Put what stands for an operand beside a traced one in its place."""
+    if isinstance(x, np.ndarray) and stood_for(type(y)) is not None:
+        beside = dispatch.beside(x, y)  # whose operators Python asks first
+        if beside is not None:
+            frames.replace(operand_at(a.stack, 1), beside)
     for k, operand, other in ((1, x, y), (0, y, x)):
         if isinstance(operand, (Value, np.ndarray)) or CALM[type(operand)]:
             continue
@@ -148,8 +189,16 @@ def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> b
     answered."""
     answered = is_answered(answer, a.frame.f_code, args)
     if answered:
-        frames.replace(operand_at(a.stack, k), answer.by)
+        frames.replace(operand_at(a.stack, k), _told(answer, args))
     return answered
+
+
+def _told(answer: Answer, args: Sequence[Any]) -> Any:
+    """What answers; SciPy and `math` make numbers and arrays of NumPy's own of what they get."""
+    traced = any(stood_for(type(x)) is not None for x in args)
+    if traced and answer.module.__name__.partition(".")[0] in ("scipy", "math", "cmath"):
+        return functools.partial(dispatch.with_bare, answer.by)
+    return answer.by
 
 
 # They call what they are passed, and are written in C.

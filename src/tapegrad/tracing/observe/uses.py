@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
+from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
@@ -37,7 +38,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.naming import Key, attribute
+from tapegrad.tracing.observe.naming import Key, attribute, index_text
 from tapegrad.tracing.observe.places import END, WHOLE
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.observe.settings import note_settings
@@ -77,6 +78,7 @@ class Uses:
     def kind(self, x: Any) -> None:
         """Objects of this class took part, so Python may call methods of it by itself."""
         for kind in (type(x), x) if isinstance(x, type) else (type(x),):
+            kind = stood_for(kind) or kind  # whose methods a traced array has
             if kind not in self.kinds:
                 self.kinds[kind] = None
                 self.lookups.equipped(kind)
@@ -147,6 +149,10 @@ class Uses:
         for x in values:
             kind: Any = type(x)
             if CALM[kind]:
+                continue
+            if isinstance(x, Value):  # of a subclass of ndarray
+                self.enters = True
+                self.kind(x)
                 continue
             if isinstance(x, np.ndarray):
                 self.enters = self.enters or kind is not np.ndarray or x.dtype.hasobject
@@ -357,7 +363,7 @@ class Uses:
         def then(result: Any) -> None:
             if isinstance(result, np.ndarray) and np.may_share_memory(result, x):
                 return
-            own, known = self.reads.place(x), _index_text(key)
+            own, known = self.reads.place(x), index_text(key)
             if own is not None and known and isinstance(result, np.generic):
                 self.reads.read(own, ("element", known), f"{{}}[{known}]", result, own.word)
             elif note is not None:
@@ -436,6 +442,7 @@ class Uses:
         self.identities.changes(x)
         place = self.reads.place(x)
         if isinstance(x, (Value, np.ndarray)):
+            self.lookups.of_subclass(stood_for(type(x)), name)
             return
         found = getattr(type(x), name, None)
         if not isinstance(x, type) and self.lookups.is_users_class(type(x)) and found is not None:
@@ -489,12 +496,3 @@ def _plain_key(key: Any) -> Any:
             return value.item() if value.size == 1 else key
         return value
     return key
-
-
-def _index_text(key: Any) -> str:
-    """A plain index as text; empty if it is of another kind."""
-    if type(key) is int:
-        return repr(key)
-    if type(key) is tuple and all(type(k) is int for k in key):
-        return repr(key)
-    return ""

@@ -1,0 +1,419 @@
+"""NumPy's functions, methods and operators on traced arrays of subclasses of ndarray.
+
+What a call computes is traced on arrays of NumPy's own. Of which class the results are, and what
+`__array_finalize__` is told of where they come from, depends on the function, on priorities, and on
+whether NumPy makes arrays on the way. So NumPy is asked: the call is made once more, on the plain
+values, as arrays of a class that only notes what NumPy does with it.
+
+That class notes too when NumPy's code comes to what the subclass does in a way of its own, an item
+or a method. Then what NumPy computes isn't known, and its Python code is run on the traced arrays
+themselves.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.trees import is_array
+from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.answers import declare
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.made import is_made, is_traceable, make, shown
+from tapegrad.tracing.observe.harmless import is_numpys_module
+from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.subclassed import (
+    SUBCLASS,
+    SubclassTracer,
+    bare,
+    is_followed,
+    made,
+    own_names,
+    passing,
+    tracers_of,
+    users,
+)
+from tapegrad.tracing.trace import current_trace, refusing
+from tapegrad.tracing.tracer import Tracer
+
+# ---- what NumPy does
+
+
+class _Own(Exception):
+    """NumPy's code has come to what a subclass does in a way of its own."""
+
+
+class _Noted(threading.local):
+    def __init__(self) -> None:
+        self.calls: list[_Call] = []  # the innermost one last
+
+
+_noted = _Noted()
+
+
+class _Shown(np.ndarray):
+    """A plain array in the place of one of a subclass, `of`."""
+
+    of: Any
+
+    def __array_finalize__(self, obj: Any) -> None:
+        if _noted.calls:
+            _noted.calls[-1].parents.append((self, obj))
+
+
+class _Trip:
+    """In the place of what the subclass does in a way of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, x: Any, kind: Any) -> Any:
+        if x is None:
+            return getattr(np.ndarray, self.name)
+        _noted.calls[-1].own = self.name
+        raise _Own
+
+    def __set__(self, x: Any, value: Any) -> None:
+        self.__get__(x, None)
+
+
+def _wrapping(
+    self: Any, array: Any, context: Any = None, return_scalar: bool = False
+) -> np.ndarray:
+    """`__array_wrap__` of a class that has its own."""
+    found: Any = np.ndarray.__array_wrap__(self, array, context, return_scalar)
+    _noted.calls[-1].wrapped.append((found, self, context, return_scalar))
+    return found
+
+
+def _shown_class(kind: Any) -> type:
+    own = own_names(kind)
+    names: dict[str, Any] = {name: _Trip(name) for name in own}
+    names |= {"of": kind, "__array_priority__": kind.__array_priority__}
+    if kind.__array_wrap__ is not np.ndarray.__array_wrap__:
+        names["__array_wrap__"] = _wrapping
+    return type(kind.__name__, (_Shown,), names)
+
+
+class _Call:
+    """A call, and what NumPy has done in it."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Any, Any, Any]] = []  # arrays: traced, of NumPy's own, and shown
+        self.parents: list[tuple[Any, Any]] = []
+        self.wrapped: list[tuple[Any, Any, Any, Any]] = []
+        self.own = ""
+        self.like: Any = None  # a traced value that takes part
+        self._classes: dict[Any, type] = {}
+
+    def taken(self, x: Any) -> tuple[Any, Any]:
+        """An argument as the front end gets it, and as NumPy does."""
+        kind = type(x)
+        if kind is list or kind is tuple:
+            pairs = list(map(self.taken, x))
+            return kind([a for a, _ in pairs]), kind([b for _, b in pairs])
+        if kind is dict:
+            pairs = list(map(self.taken, x.values()))
+            return dict(zip(x, [a for a, _ in pairs], strict=True)), dict(
+                zip(x, [b for _, b in pairs], strict=True)
+            )
+        self.like = x if isinstance(x, Tracer) else self.like
+        for known, own, plain in self.given:
+            if known is x:
+                return own, plain
+        sub, own, plain = SUBCLASS[kind], x, _plain(x)
+        if sub is not None:
+            if sub not in self._classes:
+                tracers_of(sub)  # its error, if it isn't followed
+                self._classes[sub] = _shown_class(sub)
+            own, plain = bare(x), plain.view(self._classes[sub])
+        if is_array(plain):
+            self.given.append((x, own, plain))
+        return own, plain
+
+    # ---- results
+
+    def left(self, x: Any, plain: Any) -> Any:
+        """A result as the program gets it, of what the front end has made and what NumPy has."""
+        if isinstance(plain, (list, tuple)) and isinstance(x, (list, tuple)):
+            parts = [self.left(a, b) for a, b in zip(x, plain, strict=True)]
+            kind: Any = type(x)
+            return kind(*parts) if hasattr(x, "_fields") else kind(parts)
+        for known, _, own in self.given:
+            if plain is own:
+                return known
+        if not isinstance(plain, _Shown):
+            return x
+        traced = as_tracer(x, self.like)
+        if traced.ndim == 0 and traced._is_scalar():
+            traced._revalued(np.asarray(traced._value))
+        for found, owner, context, return_scalar in self.wrapped:
+            if found is plain:
+                return self._wrapped(traced, owner, context, return_scalar)
+        new = traced is x and not any(x is own for _, own, _ in self.given)
+        return made(plain.of, traced, self._parent(plain, traced), new)
+
+    def _parent(self, plain: Any, like: Tracer) -> Any:
+        """What `__array_finalize__` is told that an array comes from."""
+        parent = next(obj for x, obj in self.parents if x is plain)
+        for known, _, own in self.given:
+            if parent is own:
+                return known
+        if parent is None:
+            return None
+        kind = parent.of if isinstance(parent, _Shown) else np.ndarray
+        above = self._parent(parent, like) if isinstance(parent, _Shown) else None
+        return passing(kind, like, parent.shape, parent.dtype, above)
+
+    def _wrapped(self, x: Tracer, owner: Any, context: Any, return_scalar: bool) -> Any:
+        """What the subclass's own `__array_wrap__` makes of a result."""
+        known = next((given for given, _, own in self.given if own is owner), None)
+        if not isinstance(known, SubclassTracer):
+            raise self.refused("__array_wrap__")
+        if context is not None:
+            ufunc, args, k = context
+            back = {id(own): given for given, _, own in self.given}
+            context = ufunc, tuple([back.get(id(y), y) for y in args]), k
+        hook = type(known).__array_wrap__
+        all_of_it: tuple[Any, ...] = (known, x, context, return_scalar)
+        try:
+            inspect.signature(hook).bind(*all_of_it)
+        except TypeError:
+            all_of_it = all_of_it[:3]  # as before NumPy 2
+        return users(hook, known)(*all_of_it)
+
+    def refused(self, name: str) -> Any:
+        """The error where NumPy does what isn't known."""
+        kind = next(iter(self._classes))
+        return refusing(
+            UnsupportedError(
+                f"NumPy goes on to {kind.__qualname__}.{name}{at_line()}, a subclass of ndarray's "
+                "own, where a trace doesn't follow. Use np.asarray(x) there"
+            )
+        )
+
+
+def _plain(x: Any) -> Any:
+    """The value of an argument: a copy, since NumPy may write to it."""
+    if isinstance(x, Tracer):
+        value = x._value if is_made(x) else x._read()[1]
+        if value is None:  # only its type is known
+            value = np.cos(np.arange(x.size) + 1.0).reshape(x.shape).astype(x.dtype)
+            value = value if x.ndim else value[()]
+        x = value
+    return np.array(x, order="K") if is_array(x) else x
+
+
+@unobserved
+def typed(
+    numpys: Callable[..., Any],
+    traced: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    own: Callable[..., Any] | None = None,
+) -> Any:
+    """What a call of NumPy's gives where arrays of subclasses are among the arguments. `traced`
+    computes it of arrays of NumPy's own; `own` is NumPy's Python code for it, if it is any."""
+    call = _Call()
+    pairs, named = [call.taken(x) for x in args], {k: call.taken(x) for k, x in kwargs.items()}
+    plain: Any = _Own
+    _noted.calls.append(call)
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            call.parents.clear()
+            plain = numpys(*[b for _, b in pairs], **{k: b for k, (_, b) in named.items()})
+    except Exception:
+        pass  # the front end raises NumPy's error
+    finally:
+        _noted.calls.pop()
+    if call.own:
+        if own is None:
+            raise call.refused(call.own)
+        with observed():
+            return own(*args, **kwargs)
+    found = traced(*[a for a, _ in pairs], **{k: a for k, (a, _) in named.items()})
+    if plain is _Own:
+        raise call.refused("methods")
+    return call.left(found, plain)
+
+
+# ---- NumPy's functions, methods, attributes and items
+
+
+def of_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A universal function, or a method of one. A class that treats them itself is asked by NumPy,
+    unless it is among the operands of what it asks for."""
+    out = kwargs.get("out")
+    for x in (*inputs, *(out if isinstance(out, tuple) else (out,))):
+        sub = SUBCLASS[type(x)]
+        if sub is not None and sub.__array_ufunc__ is not np.ndarray.__array_ufunc__:
+            tracers_of(sub)  # its error, if it isn't followed
+            return NotImplemented
+    apply = ufunc if method == "__call__" else getattr(ufunc, method)
+    return typed(
+        apply, lambda *xs, **given: dispatch.ufunc(ufunc, method, xs, given), inputs, kwargs
+    )
+
+
+def of_function(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Another function of NumPy's."""
+    own = borrowed(func) if implementation_of(func) else None
+    return typed(func, lambda *xs, **given: dispatch.function(func, xs, given), args, kwargs, own)
+
+
+def of_method(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A method of arrays, as an ndarray has it."""
+    numpys = getattr(np.ndarray, name)
+    return typed(
+        numpys,
+        lambda y, *xs, **given: dispatch.method(name, y, *xs, **given),
+        (x, *args),
+        kwargs,
+    )
+
+
+def _attribute(name: str, x: Any) -> Any:
+    own = getattr(np.ndarray, name)
+    return typed(own.__get__, lambda y: getattr(y, name), (x,), {})
+
+
+@unobserved
+def _part(x: Any, index: Any) -> Any:
+    """`x[index]`: an element is a scalar, and all else of the array's class."""
+    found = dispatch.getitem(bare(x), index)
+    scalar = found._is_scalar() or (found._value is None and not found.shape)
+    return found if scalar else made(x._subclass, found, x, new=True)
+
+
+def _beside(x: Any, y: Any) -> Any:
+    """An array on the left of one of a subclass with operators of its own: Python asks these first
+    where it knows that the class derives from that of `x`. None if it knows."""
+    if not own_names(y._subclass) or not is_traceable(x.dtype):
+        return None
+    if is_made(x):
+        return shown(x)
+    return as_tracer(x, y) if type(x) is np.ndarray else None
+
+
+def _with_bare(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """`f(*args)`, of arrays of NumPy's own."""
+    given, named = _all_bare(args), {k: _all_bare(x) for k, x in kwargs.items()}
+    return f(*given, **named)
+
+
+def _all_bare(x: Any) -> Any:
+    if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
+        return type(x)(map(_all_bare, x))
+    return bare(x) if isinstance(x, SubclassTracer) else x
+
+
+# ---- how such arrays come about
+
+
+def class_asked(x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The class that `x.view(*args, **kwargs)` asks for, if that isn't NumPy's own."""
+    for given in (kwargs.get("type"), kwargs.get("dtype"), *args):
+        if isinstance(given, type) and issubclass(given, np.ndarray):
+            return given
+    return SUBCLASS[type(x)]
+
+
+@unobserved
+def viewed(x: Any, kind: Any, parent: Any = None) -> Any:
+    """`x.view(kind)`."""
+    own = bare(x) if isinstance(x, SubclassTracer) else x
+    if is_made(own):
+        own._become_traced()
+    own = own.view()
+    return own if kind is np.ndarray else made(kind, own, x if parent is None else parent)
+
+
+@unobserved
+def _new(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """`np.ndarray.__new__`: in the memory of a traced array, or in new memory, which may be filled
+    with traced values."""
+    given = inspect.signature(_layout).bind(*args, **kwargs)
+    buffer, trace = given.arguments.get("buffer"), current_trace()
+    numpys = partial(np.ndarray.__new__, kind, *args, **kwargs)
+    traced = isinstance(buffer, Tracer) or (buffer is None and is_followed(kind))
+    if trace is None or not traced:
+        return numpys()
+    given.apply_defaults()
+    _, dtype, _, offset, strides, order = given.args
+    if buffer is None:
+        plain = np.zeros(given.args[0], dtype, order or "C")
+        if plain.dtype.kind not in "fciub":
+            return numpys()
+        return made(kind, as_tracer(make(trace, plain), ()), None)
+    own = bare(buffer) if isinstance(buffer, SubclassTracer) else buffer
+    if is_made(own):
+        own._become_traced()
+    value = own._read()[1]
+    if value is not None:  # NumPy's own error
+        value = np.ndarray(*[value if x is buffer else x for x in given.args])
+    if offset or strides is not None or own.dtype != np.dtype(dtype):
+        raise refusing(
+            UnsupportedError(
+                f"np.ndarray.__new__ reads the memory of a traced array otherwise than that "
+                f"has it{at_line()}, which a trace doesn't follow. Use its dtype, and no strides"
+            )
+        )
+    shape = given.args[0]
+    count = int(np.prod(shape))
+    part = own if own.size == count else own.reshape(-1)[:count]
+    return made(kind, part.reshape(shape, order=order or "C"), None)
+
+
+def _layout(
+    shape: Any,
+    dtype: Any = float,
+    buffer: Any = None,
+    offset: Any = 0,
+    strides: Any = None,
+    order: Any = None,
+) -> None:
+    """As `np.ndarray.__new__` is called, after the class."""
+
+
+def _called(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """`kind(*args)`. Python calls `__init__` of what is an instance, and no tracer is one to it."""
+    new = kind.__new__
+    if new is np.ndarray.__new__:
+        x = _new(kind, *args, **kwargs)
+    else:
+        x = users(new, kind)(kind, *args, **kwargs)
+    if isinstance(x, kind) and kind.__init__ is not object.__init__:
+        users(kind.__init__, kind)(x, *args, **kwargs)
+    return x
+
+
+def _made_of(kind: Any) -> Any:
+    """What answers calls of a class; None if Python makes of them what it should."""
+    if not issubclass(kind, np.ndarray) or kind is np.ndarray or SUBCLASS[kind] is None:
+        return None
+    plain = kind.__init__ is object.__init__ and kind.__new__ is not np.ndarray.__new__
+    return None if plain or is_numpys_module(kind.__module__) else partial(_called, kind)
+
+
+def _is_subclass(args: Sequence[Any]) -> bool:
+    return bool(args) and isinstance(args[0], type) and args[0] is not np.ndarray
+
+
+def declare_all() -> None:
+    """Fill the table."""
+    declare(np.ndarray, "__new__", _new, when=_is_subclass)
+
+
+dispatch.with_bare = _with_bare
+dispatch.beside, dispatch.made_of = _beside, _made_of
+dispatch.attribute, dispatch.part, dispatch.viewed = _attribute, _part, viewed

@@ -1,0 +1,356 @@
+"""What stands for arrays of subclasses of ndarray that are written in Python.
+
+For each such class there is a class of tracers, made when it is first needed. It derives from
+`SubclassTracer` as the user's class does from ndarray, by way of the same classes, and has the same
+functions, properties and attributes: what `super()` leads to is the traced array's own method. For
+that, `observe.replacing` puts the tracers' class in the place of the user's where `super` is asked.
+
+How NumPy's functions treat such an array is found from NumPy: see `frontend.subclasses`.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABCMeta
+from collections.abc import Callable
+from functools import partial, wraps
+from types import FunctionType, MemberDescriptorType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.arrays import HARMLESS
+from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.harmless import is_numpys_module, is_pythons_class, module_of
+from tapegrad.tracing.observe.observer import following, observed
+from tapegrad.tracing.source import TAPEGRAD, at_line
+from tapegrad.tracing.strong import operators
+from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
+
+
+def _attribute(name: str) -> Any:
+    """An attribute that is an array, of the subclass or not, as NumPy has it."""
+    return property(lambda self: dispatch.attribute(name, self))
+
+
+class SubclassTracer(ArrayTracer):
+    """A traced array of a subclass of ndarray, `_subclass`."""
+
+    __slots__ = ()
+
+    def __new__(kind, *args: Any, **kwargs: Any) -> Any:
+        """Made by a library that has asked for the type of such an array."""
+        return kind._subclass(*args, **kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def _read(self) -> Any:
+        if self._operand is None:
+            raise refusing(
+                UnsupportedError(
+                    "an __array_finalize__ reads the elements of an array that NumPy makes on the "
+                    f"way to its result{at_line()}, which a trace doesn't know. Let it read "
+                    "attributes alone"
+                )
+            )
+        return super()._read()
+
+    def _as_numpys(self, name: str) -> Any:
+        """A method, as an ndarray has it."""
+        own = getattr(SubclassTracer, name, None)
+        return ArrayTracer.__getattr__(self, name) if own is None else partial(own, self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _INTERNAL and not sys._getframe(1).f_code.co_filename.startswith(TAPEGRAD):
+            raise refused(self._subclass, f"which has an attribute {name!r}, as a tracer has,")
+        object.__setattr__(self, name, value)
+
+    def __array_finalize__(self, obj: Any, /) -> None: ...
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return dispatch.viewed(array, self._subclass, self)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return dispatch.ufunc(ufunc, method, inputs, kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return dispatch.part(self, index)
+
+    def __copy__(self, memo: Any = None) -> Any:
+        return dispatch.method("copy", self, "K")
+
+    __deepcopy__ = __copy__
+    T, mT, real, imag = map(_attribute, ("T", "mT", "real", "imag"))
+
+    def _flat(self) -> Any:
+        return dispatch.flat(bare(self), lambda x: made(self._subclass, x, self, new=True))
+
+    flat = property(_flat, lambda self, value: self._flat().__setitem__(slice(None), value))
+
+    def tolist(self) -> Any:
+        return bare(self).tolist()
+
+
+# They keep what they came to at a place in the code, of arrays of NumPy's own.
+for _name, _operator in operators().items():
+    setattr(SubclassTracer, _name, _operator)
+
+_INTERNAL = frozenset(n for n in dir(ArrayTracer) if n[:1] == "_" != n[1:2])
+_LEFT_OUT = {"__new__", "__dict__", "__weakref__", "__module__", "__slots__", "__init_subclass__"}
+_LEFT_OUT |= {"__class_getitem__", "__getattr__", "__classcell__"}
+
+
+def refused(kind: Any, why: str) -> Any:
+    """The error for a subclass that can't be followed."""
+    return refusing(
+        UnsupportedError(
+            f"a traced array meets the class {kind.__module__}.{kind.__qualname__}{at_line()}, a "
+            f"subclass of ndarray {why} which a trace doesn't follow. Compute with arrays of "
+            "NumPy's own: np.asarray(x)"
+        )
+    )
+
+
+def check_stays(x: Any, where: str) -> None:
+    """An error for an array of a subclass that goes where one of NumPy's own would come of it."""
+    if isinstance(x, SubclassTracer):
+        raise refusing(
+            UnsupportedError(
+                f"an array of the class {x._subclass.__qualname__}, a subclass of ndarray, is "
+                f"{where}{at_line()}, where its class would be lost. Let that be np.asarray(x)"
+            )
+        )
+
+
+def _above(kind: type) -> list[type]:
+    """The classes from a subclass down to ndarray, as Python looks for attributes."""
+    mro = kind.__mro__
+    return [*mro[: mro.index(np.ndarray)]]
+
+
+def own_names(kind: type) -> dict[str, Any]:
+    """What a subclass does in a way of its own of what an ndarray does: by name, what is found."""
+    found: dict[str, Any] = {}
+    for base in _above(kind):
+        for name, x in vars(base).items():
+            if name not in HARMLESS and hasattr(np.ndarray, name):
+                found.setdefault(name, x)
+    return found
+
+
+def _objection(kind: type) -> str:
+    """Why a subclass isn't followed; nothing if it is."""
+    names = {name for base in _above(kind) for name in vars(base)}
+    for base in _above(kind):
+        if is_numpys_module(module_of(base)):
+            return "of NumPy's own,"
+        if issubclass(base, np.ndarray) and not is_pythons_class(base):
+            return "that isn't written in Python,"
+        if any(type(x) is MemberDescriptorType for x in vars(base).values()):
+            return "with slots,"
+    if type(kind) not in (type, ABCMeta):
+        return "with a metaclass of its own,"
+    for name in ("__array_function__", "__getattribute__", "__setattr__"):
+        if name in names:
+            return f"with its own {name},"
+    for name in names & _INTERNAL:
+        return f"with an attribute {name!r}, as a tracer has,"
+    return ""
+
+
+def is_followed(kind: Any) -> bool:
+    """Whether arrays of this class, which may be ndarray, are."""
+    return not _objection(kind)
+
+
+class _OfClass:
+    """A class method of the user's class: it is passed that, and not the tracers'."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, x: Any, kind: Any) -> Any:
+        return getattr(kind._subclass, self.name)
+
+
+def _getter(users: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """`__getattr__`, which Python asks for what isn't there."""
+
+    def __getattr__(self: Any, name: str) -> Any:
+        if hasattr(np.ndarray, name):
+            return ArrayTracer.__getattr__(self, name)
+        return users(self, name)
+
+    return __getattr__
+
+
+class _Made:
+    """A class of tracers, and what its original had when it was made."""
+
+    def __init__(self, kind: type, tracers: type, seen: list[tuple[Any, ...]]) -> None:
+        self.kind, self.tracers, self.seen = kind, tracers, seen
+
+
+MOST = 1000  # classes that are held
+_made: dict[type, _Made] = {}
+
+
+def _seen(kind: type) -> list[tuple[Any, ...]]:
+    return [(base, *map(id, vars(base).values())) for base in _above(kind)]
+
+
+def tracers_of(kind: Any) -> Any:
+    """The class of tracers for a subclass of ndarray.
+
+    Raises
+    ------
+    UnsupportedError : it does what isn't followed.
+    """
+    if kind is np.ndarray:
+        return SubclassTracer
+    known = _made.get(kind)
+    seen = _seen(kind)
+    if known is not None and known.seen == seen:
+        return known.tracers
+    why = _objection(kind)
+    if why:
+        raise refused(kind, why)
+    bases = [tracers_of(x) if issubclass(x, np.ndarray) else x for x in kind.__bases__]
+    told = property(lambda self: kind)
+    tracers: Any = ABCMeta(kind.__name__, tuple(bases), {"_subclass": kind, "__class__": told})
+    for name, x in vars(kind).items():
+        if name not in _LEFT_OUT:
+            setattr(tracers, name, _OfClass(name) if type(x) is classmethod else x)
+    if "__getattr__" in vars(kind):
+        tracers.__getattr__ = _getter(vars(kind)["__getattr__"])
+    if len(_made) >= MOST:
+        _made.clear()
+    _made[kind] = _Made(kind, tracers, seen)
+    return tracers
+
+
+class _Subclasses(dict[type, Any]):
+    """By the classes of values: the subclass of ndarray that a value is of, traced or not; None for
+    all else. A file in memory computes as an array does."""
+
+    def __missing__(self, kind: type) -> Any:
+        found: Any = kind._subclass if issubclass(kind, Tracer) else None
+        if issubclass(kind, np.ndarray) and kind not in (np.ndarray, np.memmap):
+            found = kind
+        if "<locals>" not in kind.__qualname__:  # a function's own class may be gone soon
+            self[kind] = found
+        return found
+
+
+SUBCLASS = _Subclasses()
+
+
+def among(xs: Any, traced: bool = False) -> bool:
+    """Whether arrays of subclasses are among some values, or in lists there; `traced` ones only."""
+    for x in xs:
+        kind = type(x)
+        if kind is list or kind is tuple:
+            if among(x, traced):
+                return True
+        elif SUBCLASS[kind] is not None and (not traced or isinstance(x, SubclassTracer)):
+            return True
+    return False
+
+
+# ---- arrays
+
+
+def bare(x: Any) -> Any:
+    """An array of a subclass as one of NumPy's own, in the same memory."""
+    if not isinstance(x, SubclassTracer):
+        return np.asarray(x)
+    operand, value = x._read()
+    kind: Any = ArrayTracer
+    out = kind(x._trace, operand, value)
+    _link(out, x)
+    return out
+
+
+def _link(out: Any, x: Any) -> None:
+    out._root, out._chain = x._owner, x._chain
+    out._version = x._owner._version
+
+
+def made(kind: Any, x: Tracer, parent: Any, new: bool = False) -> Any:
+    """A traced array as one of a subclass, which is told of its `parent`, as NumPy tells it. If the
+    array is `new`, nobody else has it; else both are in the same memory."""
+    become_traced = getattr(x._owner, "_become_traced", None)
+    if become_traced is not None:  # an array that the trace has made
+        become_traced()
+    tracers = tracers_of(kind)
+    _note(kind)
+    y = object.__new__(tracers)
+    y._trace, y._aval, y._ordered = x._trace, x._aval, x._ordered
+    y._operand, y._value = x._read()
+    if isinstance(y._value, np.generic):
+        y._value = np.asarray(y._value)
+    y._may_alias, y._doubt = x._may_alias, x._doubt
+    y._root, y._chain, y._version = None, (), 0
+    if x._root is not None or not new:
+        _link(y, x)
+    return finalized(y, parent)
+
+
+def passing(kind: Any, like: Tracer, shape: tuple[int, ...], dtype: Any, parent: Any) -> Any:
+    """What stands for an array that NumPy has made on the way, of which only attributes are
+    known."""
+    found = stand_in(like._trace, like._read()[0], None)
+    y = object.__new__(tracers_of(kind))
+    y._trace, y._aval, y._ordered = like._trace, type(found._aval)(shape, dtype), True
+    y._operand, y._value, y._may_alias, y._doubt = None, None, (), ""
+    y._root, y._chain, y._version = None, (), 0
+    return finalized(y, parent)
+
+
+def finalized(y: Any, parent: Any) -> Any:
+    """A new array, once its class knows where it comes from."""
+    hook = type(y).__array_finalize__
+    if hook is not None and hook is not SubclassTracer.__array_finalize__:
+        users(hook, y)(y, parent)
+    return y
+
+
+def users(f: Any, x: Any) -> Callable[..., Any]:
+    """A method of the user's that NumPy calls by itself, for ours to call: it is followed."""
+
+    @wraps(f)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        here = following.observer
+        if here is not None and type(f) is FunctionType:
+            here.roots.add(f.__code__)
+            here.lookups.attribute(x, f.__name__)
+        with observed():
+            return f(*args, **kwargs)
+
+    return called
+
+
+def _note(kind: Any) -> None:
+    """Python may call methods of this class by itself from here on."""
+    here = following.observer
+    if here is not None and not following.unwatched:
+        here.kind(kind)
+    elif any(_is_seen(name, x) for base in _above(kind) for name, x in vars(base).items()):
+        raise refused(
+            kind,
+            "that calls super(), or has its own __init__ or reflected operators, in a run that "
+            "isn't observed (under a debugger, say),",
+        )
+
+
+def _is_seen(name: str, x: Any) -> bool:
+    """Whether a part of a class is followed only where instructions are seen."""
+    if name == "__init__" or (name in _REFLECTED and callable(x)):
+        return True
+    functions = (x.fget, x.fset) if isinstance(x, property) else (getattr(x, "__func__", x),)
+    return any(type(f) is FunctionType and "super" in f.__code__.co_names for f in functions)
+
+
+_REFLECTED = {f"__r{name[2:]}" for name in operators()}
