@@ -730,8 +730,8 @@ def test_what_changes_at_every_call():
     calls, numbers = [], iter(range(100))
 
     def counted(x):
-        calls.append(0)
-        return x * len(calls)
+        calls.append(1)
+        return x * sum(calls)
 
     for f, word in (
         (counted, r"'calls' \(observed_state_test.py:\d+: .*Read it outside"),

@@ -625,7 +625,7 @@ def test_a_leak_that_nobody_can_see():
 
 
 def test_a_list_that_is_read_too():
-    """numbers are appended to an outer list whose length is read -> traced at each call"""
+    """numbers are appended to an outer list whose length is read -> each call counts its own"""
     calls = []
 
     def f(x):

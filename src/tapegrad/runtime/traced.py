@@ -12,9 +12,10 @@ from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.found import without_found
 from tapegrad.tracing.kept import let_be_plain
 from tapegrad.tracing.observe.foreign import answers, one_call
+from tapegrad.tracing.observe.libraries import failed_in
 from tapegrad.tracing.observe.observer import Observer, following
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.trace import settled, tracing_depth
+from tapegrad.tracing.trace import Reconsidered, settled, tracing_depth
 from tapegrad.tracing.tracer import Tracer
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ def observed(
             following.observer = outer  # an interrupt may have kept the observer from leaving
 
     def followed(clocks: Clocks) -> tuple[T, Observer]:
+        answers.renew()
         with Observer(root, request.args, request.kwargs, request.name) as observer:
             observer.clocks, observer.again = clocks, again
             observer.silent = max((o.told for o in before), default=0)
@@ -51,7 +53,10 @@ def observed(
                 other = None
                 if isinstance(error, (TapegradError, TypeError)):  # of what is no plain number
                     other = without_found(observer, error)
-                if other is not None:
+                sites = failed_in(observer)
+                if other is None and sites:
+                    other = Reconsidered(sites, error)
+                if other is not None and (other.notes or not sites):
                     raise other from None
                 let_be_plain(observer.trace, observer.reads)
                 raise

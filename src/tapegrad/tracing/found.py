@@ -22,7 +22,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.places import Location, value_at
+from tapegrad.tracing.observe.places import ADDS, ENDS, WHOLE, Location, value_at
 from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import stand_in
 
@@ -44,17 +44,47 @@ def _set_by(code: CodeType) -> tuple[frozenset[tuple[str, Any]], set[int]]:
                 names.add((_COUNTS, i.offset))
         elif i.opname.startswith("STORE_"):
             names.add((i.opname, i.argval))
+    if not _ADDING.isdisjoint(code.co_names):
+        names.add(ADDS)
     return frozenset(names), set()
 
 
 _COUNTS = "counts an item"
+_ADDING = frozenset(["append", "extend", "appendleft", "extendleft"])
+
+
+def length_of(a: Activation, x: Any) -> Callable[[Any], None] | None:
+    """`len(x)` of a list or deque to which the code adds: what it was when the call began is an
+    input, and what was added since is counted."""
+    place = a.o.reads.place(x)
+    if place is None:
+        return None
+    added = sum(w.added for w in a.o.reads.written.values() if w.x is x and w.at in ENDS)
+    if (id(x), WHOLE) in a.o.reads.written or getattr(x, "maxlen", None) is not None:
+        return None
+    before = len(x) - added
+    found = input_of(a, *ADDS, lambda: place, ("length", None), before)
+    if found is None:
+        return None
+
+    def then(result: Any) -> None:
+        found(before)
+        if added:
+            frames.replace(operand_at(a.stack, 0), frames.operand(a.stack, 0) + added)
+
+    return then
 
 
 def input_of(
-    a: Activation, store: str, name: Any, holder_of: Callable[[], Location | None], at: Any
+    a: Activation,
+    store: str,
+    name: Any,
+    holder_of: Callable[[], Location | None],
+    at: Any,
+    known: Any = None,
 ) -> Callable[[Any], None] | None:
     """A name is about to be looked up in a place. If the code sets it too, what is found becomes an
-    input; `store` is the instruction that sets such a name."""
+    input; `store` is the instruction that sets such a name. What is there may be `known`."""
     o = a.o
     names, fixed = _set_by(a.frame.f_code)
     place = a.frame.f_lasti
@@ -69,7 +99,7 @@ def input_of(
     if key in o.reads.written or place in fixed:
         return None
     if key not in o.found:
-        value = value_at(holder.x, at)
+        value = value_at(holder.x, at) if known is None else known
         if not _is_input(value) or not o.reads.takes(holder, at, value):
             return None
         kept, weak = np.array(value, order="C"), type(value) in (int, float)
@@ -82,7 +112,7 @@ def input_of(
     uses.append((fixed, place))
 
     def then(result: Any) -> None:
-        if result is value:
+        if result is value or (type(result) is type(value) is int and result == value):
             frames.replace(operand_at(a.stack, 0), tracer)
         else:
             o.reads.lost(str(name))
@@ -113,3 +143,4 @@ def without_found(o: Notes, error: Exception) -> Reconsidered | None:
 
 
 dispatch.found = input_of
+dispatch.length = length_of

@@ -19,6 +19,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import cached_property
 from tapegrad.tracing.checked import hold_now
 from tapegrad.tracing.observe.comparing import HELPERS
+from tapegrad.tracing.observe.foreign import answers
 from tapegrad.tracing.observe.places import as_before
 from tapegrad.tracing.observe.reads import Reads
 
@@ -71,12 +72,13 @@ class State:
 
     def _generated(self) -> Callable[..., bool]:
         text = ["def holds(f, args, kwargs=None):", "    try:"]
+        text += ["        renew()"] if self.asks else []
         for line, word in self._guards:
             text.append(f"        if not ({line}): return False" if word else f"        {line}")
         # What was there may be gone, or of another kind: then the guards don't hold either.
         text += ["        return True", "    except Exception as error:"]
         text += ["        let_through(error)", "        return False"]
-        names = {**self._values, "let_through": let_through}
+        names = {**self._values, "let_through": let_through, "renew": answers.renew}
         exec("\n".join(text), names)
         holds: Callable[..., bool] = names.pop("holds")  # which would hold itself by its globals
         return holds

@@ -7,6 +7,8 @@ else.
 from __future__ import annotations
 
 import datetime
+import os
+import stat
 import sys
 import time
 import types
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.harmless import (
     DISPATCHER,
@@ -23,7 +26,7 @@ from tapegrad.tracing.observe.harmless import (
     is_numpys_module,
     is_own,
 )
-from tapegrad.tracing.observe.uses import Then, Uses
+from tapegrad.tracing.observe.uses import Then, Uses, both
 
 _SYS = """
     getdefaultencoding getfilesystemencodeerrors getfilesystemencoding getrecursionlimit getsizeof
@@ -41,6 +44,8 @@ _NAMES = {
     "_socket": "gethostname",
     "_locale": "localeconv nl_langinfo",
     "time": "asctime ctime gmtime localtime mktime strftime",
+    "io": "text_encoding",
+    "_pickle": "dumps loads",
     "numpy": "genfromtxt get_printoptions geterr getbufsize fromfile load loadtxt",
 }
 _ASKED = {module: frozenset(names.split()) for module, names in _NAMES.items()}
@@ -67,21 +72,46 @@ class Asked:
 
 def asked(o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str) -> Then | None:
     """What is noted of a call that is asked again; None if `f(*args, **kwargs)` is no such call."""
-    if not _is_asked(f):
+    if not _is_asked(f) and f is not open:
         return None
     given = [_plain(x) for x in args]
     named = {name: _plain(x) for name, x in kwargs.items()}
     if any(x is MISSING for x in (*given, *named.values())):
         return None
+    if f is open and not _only_reads(given, named):
+        return None
 
     def then(answer: Any) -> None:
         question = Asked(f, given, named, answer)
+        if f is open or getattr(f, "__name__", "") == "load":  # and what it returns reads
+            question = Asked(contents_of, given[:1], {}, MISSING)
         if same(question.answer, question.answer):
             o.reads.found(f"{o.reads._value(question)}.again()", True, word)
         else:
             o.reads.lost(word)
 
-    return then
+    return both(o.taken([*args, *kwargs.values()]), then)
+
+
+def _only_reads(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a file is opened by its name, and not written to."""
+    mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
+    known = args and type(args[0]) is str and type(mode) is str and set(mode) <= {*"rbt"}
+    return bool(known) and kwargs.get("opener") is None and len(args) < 8
+
+
+def contents_of(path: str) -> Any:
+    """What tells the contents of a file, if it is an ordinary one and not huge."""
+    import hashlib
+
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+        return object()  # is like nothing
+    with open(path, "rb") as file:
+        return hashlib.blake2b(file.read()).digest()
+
+
+MOST_BYTES = 2**24
 
 
 CALLED_OUTSIDE = (
@@ -127,7 +157,9 @@ def _plain(x: Any) -> Any:
         return str(x)
     return (
         x
-        if type(x) in (*PLAIN_TYPES, time.struct_time) or any(x is kind for kind in TYPES)
+        if type(x) in (*PLAIN_TYPES, time.struct_time)
+        or any(x is kind for kind in TYPES)
+        or plainly.is_plain(x)
         else MISSING
     )
 
@@ -135,15 +167,26 @@ def _plain(x: Any) -> Any:
 TYPES = (float, int, complex, bool, str)
 
 
+def bytes_of(x: np.ndarray) -> bytes:
+    """The elements of an array; a subclass may have a method of its own for it."""
+    return np.ndarray.tobytes(x)
+
+
+class Leaf:
+    """What stands for an object in a copy of arguments or results; equal ones are alike."""
+
+
 def same(x: Any, y: Any) -> bool:
     """Whether two answers are alike: numbers, texts, arrays of these, and what holds them."""
     kind = type(x)
     if kind is not type(y):
         return False
+    if isinstance(x, Leaf):
+        return bool(x == y)
     if isinstance(x, np.ndarray):
         if x.dtype != y.dtype or x.shape != y.shape or x.dtype.hasobject:
             return False
-        return x.strides == y.strides and x.tobytes() == y.tobytes()
+        return x.strides == y.strides and bytes_of(x) == bytes_of(y)
     if isinstance(x, (list, tuple)):
         return len(x) == len(y) and all(map(same, x, y))
     if kind is dict:
@@ -153,6 +196,8 @@ def same(x: Any, y: Any) -> bool:
     if isinstance(x, np.generic):
         return bool(x.tobytes() == y.tobytes()) and not x.dtype.hasobject
     if isinstance(x, (type, np.dtype)):
+        return bool(x == y)
+    if kind is range:
         return bool(x == y)
     if kind is slice:
         return same((x.start, x.stop, x.step), (y.start, y.stop, y.step))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.harmless import is_changeable, is_pythons_class, is_self_contained
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
+    is_changeable,
+    is_pythons_class,
+    is_self_contained,
+)
 from tapegrad.tracing.observe.lookups import asked_kind
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then
@@ -83,6 +90,18 @@ def _next(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
+def _length(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+    x = args[0] if len(args) == 1 else None
+    if type(x) not in CONTAINERS:
+        return o.taken(args)
+    found: Then | None = None
+    if isinstance(x, (list, collections.deque)) and o.running is not None:
+        found = dispatch.length(o.running, x)
+    if found is None:
+        o.length(x)
+    return found
+
+
 def _exec(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     for x in args[1:]:
         if isinstance(x, dict) and o.reads.place(x) is None:
@@ -146,6 +165,7 @@ SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
         (dir, _dir),
         (id, _id),
         (next, _next),
+        (len, _length),
         (exec, _exec),
         (eval, _exec),
         (print, _quiet),

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.asked import advice_about, asked, is_date
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, read_vars
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
@@ -36,6 +36,7 @@ from tapegrad.tracing.observe.harmless import (
     DISPATCHER,
     MAPPINGS,
     PLAIN_TYPES,
+    is_file,
     is_harmless,
     is_numpys_module,
     is_own,
@@ -45,14 +46,14 @@ from tapegrad.tracing.observe.harmless import (
     module_of,
     written,
 )
-from tapegrad.tracing.observe.naming import attribute, name_of
+from tapegrad.tracing.observe.naming import Key, attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT, END, START
-from tapegrad.tracing.observe.plainness import whole_key
+from tapegrad.tracing.observe.plainness import check_range, whole_key
 from tapegrad.tracing.observe.settings import note_warning
 from tapegrad.tracing.observe.uses import Then, both
-from tapegrad.tracing.source import TAPEGRAD, at_line
+from tapegrad.tracing.source import TAPEGRAD
 from tapegrad.tracing.texts import is_only_shown
 
 
@@ -181,11 +182,15 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return None
     elif kind in _READERS_OF_ATTRIBUTES:
         return _reader(o, f, args)
-    if args and is_self_contained(type(args[0])) and kind in (*_BOUND, *_UNBOUND):
+    is_own_file = bool(args) and is_file(type(args[0])) and o.reads.place(args[0]) is None
+    if args and (is_own_file or is_self_contained(type(args[0]))) and kind in (*_BOUND, *_UNBOUND):
         if o.reads.place(args[0]) is not None:
             o.reads.lost(o.reads.places[id(args[0])].word)
         return o.taken([*args[1:], *kwargs.values()])
     if not is_harmless(f):
+        writes = getattr(f, "__name__", "") in ("write", "flush")
+        if args and writes and any(args[0] is x for x in (sys.stdout, sys.stderr)):
+            return o.taken(args[1:])  # as `print`
         names = o.running is not None and o.running.frame.f_globals.get("__name__") == "uuid"
         if f is os.urandom and not names:  # what a UUID is made of is no number
             o.refuse(randomness.drawn_by(o.label, "os.urandom"))
@@ -329,7 +334,7 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
     dates = issubclass(kind, np.timedelta64)
     whole = issubclass(kind, np.integer) and not dates and args and isinstance(args[0], Value)
     if whole and args[0].dtype.kind == "i" and args[0]._read()[1] is not None:
-        _check_range(o, kind, args[0])
+        check_range(o, kind, args[0])
     now = kind is np.datetime64 and any(x in ("now", "today") for x in args)
     is_known = is_harmless(kind) or kind is randomness.python_random()  # whose seed is seen
     is_known = is_known or module_of(kind).startswith("tapegrad.")  # which holds what it is given
@@ -337,18 +342,6 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
         o.reads.lost(name_of(kind))
         return None
     return o.taken([*args, *kwargs.values()])
-
-
-def _check_range(o: Notes, kind: Any, x: Any) -> None:
-    """NumPy makes an array of a traced integer, in which it would wrap around silently."""
-    value, held = int(x._read()[1]), np.iinfo(kind)
-    if not held.min <= value <= held.max:
-        o.refuse(
-            UnsupportedError(
-                f"np.{kind.__name__} is made of {value}, which it doesn't hold{at_line()}. Use "
-                "x.astype, or keep the integer as it is"
-            )
-        )
 
 
 def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
@@ -415,12 +408,21 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         given = kwargs.get("message", args[0] if args else None)
         category = kwargs.get("category", args[1] if len(args) > 1 else None) or UserWarning
         note_warning(o.reads, type(given) if isinstance(given, Warning) else category)
+    if name == "__new__" and len(args) > 2 and all(isinstance(x, type) for x in args[:1]):
+        return both(o.taken([*args[1:], *kwargs.values()]), o.lookups.making_class(args))
     if name in ("__reduce_ex__", "__reduce__", "__getstate__") and args:
         for x in o.lookups.whole_object(args[0]):
             o.read_all(x)
     # A look-up of one item reads that one.
     if args and type(args[0]) in MAPPINGS and name in ("get", "__getitem__", "__contains__"):
-        return o.item(args[0], args[1], name == "__getitem__") if len(args) > 1 else None
+        if len(args) < 2:
+            return None
+        if name == "get" and isinstance(args[0], dict) and type(args[1]) in PLAIN_TYPES:
+            place, at = functools.partial(o.reads.place, args[0]), ("item", Key(args[1]))
+            found: Then | None = dispatch.found(o.running, "STORE_SUBSCR", args[1], place, at)
+            if found is not None:
+                return found
+        return o.item(args[0], args[1], name == "__getitem__")
     if args and name in ("__getitem__", "item") and type(args[0]) in CONTAINERS and len(args) == 2:
         return o.item(args[0], args[1])
     if args and name == "__next__" and o.reads.place(args[0]) is not None:

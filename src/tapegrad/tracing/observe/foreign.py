@@ -1,28 +1,73 @@
-"""Functions in C of installed packages: nothing is known of them, so each call calls them anew.
+"""Functions of installed packages that each call of a derivative calls anew.
 
-What such a function returned in the trace is a guard. A later call calls it with the same
-arguments, and is traced anew if it returns something else, as one with a state of its own may. It
-is called as often as in plain Python: what it has returned in a call of the derivative is kept
-until that is over, for the next variant that asks, and for the trace.
+Of one in C nothing is known; of one in Python it may be that it can't be followed. What it returned
+in the trace is a guard. A later call calls it with the same arguments, and is traced anew if it
+returns something else, as one with a state of its own may. It is called as often as in plain
+Python: what it has returned in a call of the derivative is kept until that is over, for the next
+variant that asks, and for the trace.
+
+It may return objects, and be passed those that it has returned: a model that is made and fitted.
+They are others at each call, so for them stands which call made them. What the program then asks
+of such an object, an attribute for instance, is a call like the first. Each attempt makes objects
+of its own, since calls change them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+import types
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, TYPES, same
-from tapegrad.tracing.observe.harmless import PLAIN_TYPES, is_extensions
+from tapegrad.core.tables import is_pandas_object
+from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, TYPES, Leaf, bytes_of, same
+from tapegrad.tracing.observe.harmless import (
+    PLAIN_TYPES,
+    is_extensions,
+    is_inside,
+    is_scipys,
+    module_of,
+)
 from tapegrad.tracing.observe.reads import Reads
 
 
 class Incomparable(Exception):
     """This can't be compared from call to call."""
+
+
+@dataclass(frozen=True)
+class Made(Leaf):
+    """Object number `part` that call number `k` has returned."""
+
+    k: int
+    part: int
+
+
+@dataclass(frozen=True)
+class New(Leaf):
+    """Object number `part` of a result, which is new, and its class; the name of that, where a
+    function has made it, as it may do each time."""
+
+    part: int
+    kind: Any
+
+
+class Same(Leaf):
+    """An object that is always the same one."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.x is other.x
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Answer:
@@ -31,8 +76,11 @@ class Answer:
     def __init__(self, f: Any, before: Any) -> None:
         self.f, self.before = f, before
         self.result: Any = None
+        self.objects: list[Any] = []  # that are new in the result
+        self.arrays: list[np.ndarray] = []  # that are in it
         self.after: Any = None
         self.error: Exception | None = None
+        self.has_objects = holds_made(before)
 
     def ask(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function. It may return what isn't compared."""
@@ -42,23 +90,70 @@ class Answer:
             let_through(error)
             self.error = error
             return None
-        self.result, self.after = _held(found), _contents((args, kwargs))
+        self.note(found, args, kwargs)
         return found
+
+    def note(self, found: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """The function has returned this."""
+        self.result, self.after = self._held(found), _contents((args, kwargs))
+        self.has_objects = self.has_objects or bool(self.objects)
 
     def is_of(self, f: Any, before: Any) -> bool:
         """Whether this is what the same call has returned."""
         return _is_same_function(self.f, f) and same(self.before, before)
 
+    def is_like(self, other: Answer) -> bool:
+        """Whether both calls gave the same."""
+        if self.error is not None or other.error is not None:
+            return type(self.error) is type(other.error) and str(self.error) == str(other.error)
+        return same(self.result, other.result) and same(self.after, other.after)
+
+    def _held(self, x: Any) -> Any:
+        """A copy of what a function returned, that says whether it can be compared."""
+        known = {id(y): Made(k, n) for k, n, y in answers.objects()}
+
+        def each(part: Any) -> Any:
+            if isinstance(part, np.ndarray):
+                self.arrays.append(part)
+            if not is_object(part):
+                return copied(part, each)
+            if id(part) not in known:
+                known[id(part)] = New(len(self.objects), _kind_of(part))  # type: ignore[assignment]
+                self.objects.append(part)
+            return known[id(part)]
+
+        try:
+            return each(x)
+        except Incomparable:
+            self.objects.clear()
+            return _OTHER
+
+
+_OTHER = object()  # is like nothing
+
 
 class _Answers(threading.local):
-    given: list[Answer] | None = None  # in the call of a derivative that is under way, in order
+    # In the call of a derivative that is under way, in order; None where it has to be asked again
+    given: list[Answer | None] | None = None
+
+    def objects(self) -> Iterator[tuple[int, int, Any]]:
+        """The objects that were returned so far, with the numbers of the calls and theirs."""
+        for k, answer in enumerate(self.given or ()):
+            for n, x in enumerate(answer.objects if answer is not None else ()):
+                yield k, n, x
+
+    def renew(self) -> None:
+        """Another attempt begins: it makes its own objects."""
+        for k, answer in enumerate(self.given or ()):
+            if answer is not None and answer.has_objects:
+                self.given[k] = None  # type: ignore[index]
 
 
 answers = _Answers()
 
 
 @contextmanager
-def one_call(given: list[Answer] | None = None) -> Iterator[None]:
+def one_call(given: list[Answer | None] | None = None) -> Iterator[None]:
     """One call of a derivative: nothing is called twice in it for one call of the program. What was
     `given` in it so far goes on to count."""
     before, answers.given = answers.given, [] if given is None else given
@@ -80,12 +175,16 @@ class Question:
         now = _given(self.k, was.f, was.before)
         if now is None:
             now = Answer(was.f, was.before)
-            args, kwargs = copied(was.before)
+            args, kwargs = filled(was.before)
             now.ask(args, kwargs)
             _give(self.k, now)
-        if now.error is not None:
-            return False
-        return same(now.result, was.result) and same(now.after, was.after)
+        return now.is_like(was)
+
+    def part(self, n: int) -> Any:
+        """The object number `n` that the call has returned now."""
+        given = answers.given
+        answer = given[self.k] if given is not None else None
+        return answer.objects[n] if answer is not None else None
 
 
 class Questions:
@@ -95,10 +194,16 @@ class Questions:
         self.reads = reads
         self.count = 0
         self.last: Question | None = None  # the one that has just been made
+        self.made: dict[int, Any] = {}  # objects that were returned, by id
+        self._returned: list[tuple[np.ndarray, int]] = []  # arrays, and what was in them
 
     def call(self, f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program's own call returns."""
         self.last = None
+        if type(f) is types.MethodType and type(f.__func__) is types.FunctionType:
+            f, args = f.__func__, (f.__self__, *args)
+        elif type(getattr(type(f), "__call__", None)) is types.FunctionType:  # noqa: B004
+            f, args = type(f).__call__, (f, *args)
         try:
             before = self._told((args, kwargs))
             self._check_holder(f)
@@ -111,31 +216,74 @@ class Questions:
             found = answer.ask(args, kwargs)
             _give(k, answer)
         else:
-            found = copied(answer.result)
+            found = filled(answer.result)
             _write_back(answer.after, (args, kwargs))
+        self.last = Question(k, answer)
         if answer.error is not None:
             raise answer.error
-        self.last = Question(k, answer)
         return found
+
+    def asked(self, f: Any, args: Sequence[Any]) -> Callable[[Any], None]:
+        """An instruction is about to do what `f(*args)` does: what notes the result."""
+        self.last = None
+        try:
+            answer = Answer(f, self._told((args, {})))
+        except Incomparable:
+            return lambda result: None
+
+        def then(result: Any) -> None:
+            k, self.count = self.count, self.count + 1
+            _given(k, f, answer.before)  # forgets those of another path
+            answer.note(result, args, {})
+            _give(k, answer)
+            self.last = Question(k, answer)
+
+        return then
 
     def note(self, word: str) -> None:
         """The call is over: what it returned is a guard."""
         question, self.last = self.last, None
         answer = None if question is None else question.answer
-        if answer is None or not (
-            same(answer.result, answer.result) and same(answer.after, answer.after)
-        ):
+        if answer is None or not answer.is_like(answer):
             self.reads.lost(word, CALLED_OUTSIDE)
             return
         self.reads.asks = True
-        self.reads.found(f"{self.reads._value(question)}.again()", True, word)
+        name = self.reads._value(question)
+        if answer.has_objects:
+            self._forget()
+        self.reads.found(f"{name}.again()", True, word)
+        for n, x in enumerate(answer.objects):
+            self.made[id(x)] = x
+            if self.reads.place(x) is not None:  # it was there before
+                self.reads.lost(word, CALLED_OUTSIDE)
+                return
+            place = self.reads._place(x, self.reads._assigned(f"{name}.part({n})"), word)
+            if isinstance(x, np.ndarray):
+                self.reads.contents(place)
+        if any(checksum != _checksum(x) for x, checksum in self._returned):
+            self.reads.lost(word, CALLED_OUTSIDE)  # the tape may have met what was in it before
+        if answer.has_objects:
+            self._returned += [(x, _checksum(x)) for x in answer.arrays]
+
+    def _forget(self) -> None:
+        """A call may have changed objects: what is read of them again is noted again."""
+        for noted in (self.reads._first, self.reads._whole, self.reads._plain_content):
+            noted.clear()
 
     def _told(self, x: Any) -> Any:
         """A copy of what is passed, of which all is known."""
-        if is_extensions(type(x)):
-            if self.reads.place(x) is None:
+        if id(x) in self.made:
+            found = next((Made(k, n) for k, n, y in answers.objects() if y is x), None)
+            if found is None:
                 raise Incomparable
-            return x
+            return found
+        if is_object(x):
+            kind: Any = type(x)
+            if self.reads.place(x) is None and not (is_pandas_object(x) or is_scipys(kind)):
+                raise Incomparable
+            return Same(x)
+        if _is_packages_class(x):
+            return Same(x)
         return copied(x, self._told)
 
     def _check_holder(self, f: Any) -> None:
@@ -143,6 +291,23 @@ class Questions:
         holder = getattr(f, "__self__", None)
         if is_extensions(type(holder)) and self.reads.place(holder) is None:
             raise Incomparable
+
+
+def is_object(x: Any) -> bool:
+    """Whether this is an object of an installed package's, that changes as calls do it."""
+    kind: Any = type(x)
+    if kind in PLAIN_TYPES or kind is np.ndarray or isinstance(x, (np.generic, np.dtype, type)):
+        return False
+    return is_extensions(kind) or is_pandas_object(x) or is_scipys(kind) or is_inside(kind)
+
+
+def _is_packages_class(x: Any) -> bool:
+    return isinstance(x, type) and is_inside(x)
+
+
+def _kind_of(x: Any) -> Any:
+    kind: Any = type(x)
+    return kind if module_of(kind) else (kind.__module__, kind.__qualname__)
 
 
 def copied(x: Any, each: Any = None) -> Any:
@@ -159,48 +324,60 @@ def copied(x: Any, each: Any = None) -> Any:
         return slice(each(x.start), each(x.stop), each(x.step))
     is_scalar = isinstance(x, (np.generic, np.dtype)) and not isinstance(x, np.void)
     is_type = isinstance(x, type) and (x in TYPES or issubclass(x, np.generic))
-    if kind in PLAIN_TYPES or is_scalar or is_type or is_extensions(kind):
+    if kind is range or kind in PLAIN_TYPES or is_scalar or is_type or isinstance(x, Leaf):
         return x
     raise Incomparable
 
 
+def filled(x: Any) -> Any:
+    """A copy with the objects that others stand for."""
+    if isinstance(x, Made):
+        given = answers.given
+        answer = given[x.k] if given is not None else None
+        if answer is None:
+            raise LookupError("an object that wasn't made")
+        return answer.objects[x.part]
+    return x.x if isinstance(x, Same) else copied(x, filled)
+
+
+def holds_made(x: Any) -> bool:
+    """Whether an object that a call has returned is among arguments."""
+    if isinstance(x, dict):
+        return any(map(holds_made, x.values()))
+    return isinstance(x, Made) or (isinstance(x, (tuple, list)) and any(map(holds_made, x)))
+
+
 def _contents(x: Any) -> Any:
     """The arrays among arguments, and what is in them. Objects are what they are."""
-    return None if is_extensions(type(x)) else copied(x, _contents)
+    if is_object(x) or _is_packages_class(x):
+        return None
+    return copied(x, _contents)
 
 
-def _held(x: Any) -> Any:
-    """A copy of what a function returned, that says whether it can be compared."""
-    try:
-        return copied(x)
-    except Incomparable:
-        return _OTHER
-
-
-_OTHER = object()  # is like nothing
+def _checksum(x: np.ndarray) -> int:
+    return zlib.crc32(bytes_of(x))
 
 
 def _given(k: int, f: Any, before: Any) -> Answer | None:
     """What was returned in this call of the derivative already, if it was asked."""
     known = answers.given
-    if known is None or k >= len(known):
+    answer = None if known is None or k >= len(known) else known[k]
+    if answer is not None and not answer.is_of(f, before):
+        del known[k:]  # type: ignore[union-attr]  # another path
         return None
-    if known[k].is_of(f, before):
-        return known[k]
-    del known[k:]  # another path
-    return None
+    return answer
 
 
 def _give(k: int, answer: Answer) -> None:
     known = answers.given
-    if known is not None and k == len(known):
-        known.append(answer)
+    if known is not None and k <= len(known):
+        known[k : k + 1] = [answer]
 
 
 def _write_back(found: Any, x: Any) -> None:
     """Put what a function has written to its arguments into these."""
     if isinstance(x, np.ndarray):
-        if not same(found, x):
+        if found is not None and not same(found, x):
             x[...] = found
     elif type(x) in (tuple, list):
         for part, own in zip(found, x, strict=True):

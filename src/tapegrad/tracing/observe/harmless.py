@@ -201,6 +201,25 @@ def is_scipys(kind: Any) -> bool:
     return is_scipys_module(name) and file.startswith(SCIPY)
 
 
+def is_inside(kind: Any) -> bool:
+    """Whether a class is an installed package's, but NumPy's and ours."""
+    name = module_of(kind)
+    if not name and isinstance(kind.__module__, str):  # made by a function: by the package's own?
+        methods = [x for x in vars(kind).values() if isinstance(x, types.FunctionType)]
+        if all("-packages" + os.sep in f.__code__.co_filename for f in methods):
+            name = kind.__module__
+    return _is_inside(name)
+
+
+@lru_cache(maxsize=4096)
+def _is_inside(name: str) -> bool:
+    file = str(getattr(sys.modules.get(name), "__file__", None))
+    return "-packages" + os.sep in file and name.partition(".")[0] not in _OWN_WAYS
+
+
+_OWN_WAYS = ("numpy", "tapegrad", "numba", "llvmlite")
+
+
 def is_extensions(x: Any) -> bool:
     """Whether a function or class is written in C, in a module of an installed package."""
     name = getattr(x, "__module__", None)
@@ -215,7 +234,7 @@ def is_extensions(x: Any) -> bool:
 @lru_cache(maxsize=1024)
 def _is_extension(module: str) -> bool:
     file = str(getattr(sys.modules.get(module), "__file__", None))
-    own = module.partition(".")[0] in ("numpy", "scipy", "tapegrad", "numba", "llvmlite")
+    own = module.partition(".")[0] in (*_OWN_WAYS, "scipy")
     return file.endswith((".so", ".pyd")) and "-packages" + os.sep in file and not own
 
 
@@ -246,6 +265,7 @@ _MODULES = {
     "_functools": ("reduce", "cmp_to_key", "partial", "_lru_cache_wrapper"),
     "_contextvars": None,
     "_stat": None,
+    "_codecs": ("lookup", "utf_8_decode", "latin_1_decode", "ascii_decode"),
     "posix": ("fspath",),
     "time": ("sleep",),
     "_thread": ("allocate_lock", "RLock", "get_ident"),
@@ -350,7 +370,9 @@ def _is_harmless_method(f: Any) -> bool:
     kind = getattr(f, "__objclass__", None)
     if kind is None:
         kind = held if isinstance(held, type) else type(held)
-    if name in ("__new__", "__init_subclass__", "__class_getitem__") and isinstance(held, type):
+    if name == "__init_subclass__":
+        return True  # which is object's
+    if name in ("__new__", "__class_getitem__") and isinstance(held, type):
         return _is_harmless_class(held)
     if module_of(kind) in _OF_LOCKS:
         return name in ("acquire", "release", "__enter__", "__exit__")
@@ -389,6 +411,13 @@ def is_self_contained(kind: Any) -> bool:
     )
 
 
+def is_file(kind: type) -> bool:
+    """Whether objects of a class are open files. One that the run has opened, to read it, follows
+    from what is in it."""
+    name = kind.__name__
+    return module_of(kind) == "_io" and name in ("TextIOWrapper", "BufferedReader", "FileIO")
+
+
 def _is_of_harmless_module(f: Any) -> bool:
     module = f.__module__ or (f.__self__.__name__ if f.__self__ is not None else "")
     if module in _MODULES:
@@ -410,7 +439,7 @@ def _is_harmless_class(kind: type) -> bool:
         return True
     if is_numpys_module(module):
         return kind.__name__ not in _NUMPYS_STATE and not module.startswith("numpy.random")
-    if kind is weakref.ref:
+    if kind in (weakref.ref, functools._lru_cache_wrapper):
         return True
     return is_inert(kind) or is_self_contained(kind) or module.startswith("scipy.")
 
@@ -435,6 +464,7 @@ def operator_is_known(kind: type) -> bool:
         or (issubclass(kind, np.generic) and not issubclass(kind, np.void))
         or is_inert(kind)
         or kind in _OPERATED
+        or is_file(kind)
         or is_pythons_class(kind)
         or module_of(kind).partition(".")[0] == "pandas"  # see `opaque.py`
         or is_extensions(kind)

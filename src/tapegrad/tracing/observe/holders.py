@@ -28,7 +28,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class
 from tapegrad.tracing.observe.heights import variables_of
-from tapegrad.tracing.observe.reads import owner_of
+from tapegrad.tracing.observe.places import owner_of
 
 Put = Callable[[Any], None]
 MOST = 20_000  # objects that are looked at

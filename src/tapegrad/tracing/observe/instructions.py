@@ -7,7 +7,6 @@ the instruction's argument. What is returned is called with the result.
 from __future__ import annotations
 
 import functools
-import sys
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -17,6 +16,7 @@ from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import libraries
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
@@ -24,7 +24,6 @@ from tapegrad.tracing.observe.filling import fill, fill_all, fill_called
 from tapegrad.tracing.observe.frames import (
     MISSING,
     entry,
-    local,
     operand,
     operand_at,
     operands,
@@ -41,117 +40,23 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.opaque import FOLLOWED
+from tapegrad.tracing.observe.places import ADDS, END
 from tapegrad.tracing.observe.plainness import put_key
-from tapegrad.tracing.observe.replacing import put, put_class, put_operands, put_traced
+from tapegrad.tracing.observe.replacing import (
+    put,
+    put_class,
+    put_operands,
+    put_plain,
+    put_traced,
+)
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
-
-# ---- names
-
-
-def load_global(a: Activation, name: str) -> Then | None:
-    held = a.frame.f_globals
-    if name in held:
-        place = functools.partial(a.o.globals_place, held)
-        found: Then | None = dispatch.found(a, "STORE_GLOBAL", name, place, ("item", Key(name)))
-        if found is not None:
-            return found
-    if name not in a.known:
-        a.known.add(name)
-        a.o.name(a.frame.f_globals, name)
-    a.program[a.frame.f_lasti >> 1] = None  # once is enough
-    return None
-
-
-def load_name(a: Activation, name: str) -> None:
-    held = a.frame.f_locals
-    if held is a.frame.f_globals or name not in held:
-        a.o.name(a.frame.f_globals, name)
-    else:
-        place = a.o.reads.place(held)
-        if place is not None:
-            a.o.item(held, name)
-
-
-def load_name_from(a: Activation, name: str) -> None:
-    """Of a class's body, whose names are on the stack, or of the module."""
-    held = a.top()
-    if not isinstance(held, dict) or name not in held:
-        a.o.name(a.frame.f_globals, name)
-    elif a.o.reads.place(held) is not None:
-        a.o.item(held, name)
-
-
-def store_name(a: Activation, name: str) -> None:
-    if a.frame.f_locals is a.frame.f_globals:
-        store_global(a, name)
-
-
-def delete_name(a: Activation, name: str) -> None:
-    load_name(a, name)
-    store_name(a, name)
-
-
-def store_global(a: Activation, name: str) -> None:
-    o, held = a.o, a.frame.f_globals
-    if any(held is made for made in o.made_globals):
-        return
-    place = o.globals_place(held)
-    o.reads.write(place, ("item", Key(name)), f"{{}}[{o.reads.key(name)}]", name)
-
-
-def delete_global(a: Activation, name: str) -> None:
-    """Fails if the name isn't there."""
-    a.o.name(a.frame.f_globals, name)
-    store_global(a, name)
-
-
-def load_deref(a: Activation, where: tuple[int, str, bool]) -> Then | None:
-    k, name, own = where
-    if own:
-        return None
-    cell = local(a.address, k)
-    place, at = a.o.cells.get(id(cell), (None, 0))
-    found: Then | None = dispatch.found(a, "STORE_DEREF", name, lambda: place, ("cell", at))
-    if found is None:
-        a.o.cell(cell, name, a.function)
-    return found
-
-
-def store_deref(a: Activation, where: tuple[int, str, bool]) -> None:
-    k, name, own = where
-    known = None if own else a.o.cells.get(id(local(a.address, k)))
-    if known is not None:
-        place, at = known
-        text = f"{{}}.__closure__[{at}].cell_contents"
-        a.o.reads.write(place, ("cell", at), text, name)
-
-
-def delete_deref(a: Activation, where: tuple[int, str, bool]) -> None:
-    """Fails if the cell is empty."""
-    load_deref(a, where)
-    store_deref(a, where)
-
-
-def import_name(a: Activation, name: str) -> Then:
-    def then(module: Any) -> None:
-        if module is MISSING:
-            if a.users:  # else it is one that a library can do without
-                a.o.reads.lost(f"import {name}")
-            return
-        known = [n for n in (getattr(module, "__name__", ""), name) if sys.modules.get(n) is module]
-        a.o.loaded(known[0] if known else "", module)
-
-    return then
-
-
-def import_from(a: Activation, name: str) -> None:
-    a.o.lookups.attribute(a.top(), name)
-
 
 # ---- attributes and items
 
 
+@libraries.watched
 def load_attribute(a: Activation, name: str) -> Then | None:
     x = a.top()
     kind = type(x)
@@ -163,6 +68,9 @@ def load_attribute(a: Activation, name: str) -> Then | None:
         if (id(x), name) in a.o.asked:
             return None
         a.o.asked[id(x), name] = x
+    asked = libraries.attribute(a, x, name)
+    if asked is not FOLLOWED:
+        return asked
     a.o.kind(x)
     place = functools.partial(a.o.reads.place, x)
     found: Then | None = dispatch.found(a, "STORE_ATTR", name, place, ("attr", name))
@@ -192,6 +100,9 @@ def load_super_attribute(a: Activation, name: str) -> None:
 def store_attribute(a: Activation, name: str) -> Then | None:
     fill(a, 0, 1)
     x, value = a.top(), a.top(1)
+    asked = libraries.sets_attribute(a, x, name, value)
+    if asked is not FOLLOWED:
+        return asked
     a.o.kind(x)
     a.o.stored(x, name)
     # What a setter written in C does with the value isn't known; methods are followed.
@@ -206,6 +117,7 @@ def delete_attribute(a: Activation, name: str) -> None:
     a.o.deleted(a.top(), name)
 
 
+@libraries.watched
 def subscript(a: Activation, _: Any) -> Then | None:
     put_key(a, 0, a.top(1), "__getitem__")
     x, key = operands(a.stack)
@@ -226,6 +138,11 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
         found: Then | None = dispatch.found(a, "STORE_SUBSCR", key, place, at)
         if found is not None:
             return found
+    if kind is list and type(key) is int and (id(x), END) not in a.o.reads.written:
+        place, at = functools.partial(a.o.reads.place, x), ("item", Key(key))
+        found = dispatch.found(a, *ADDS, place, at)
+        if found is not None:
+            return found
     if kind in CONTAINERS:
         return both(None if CALM[type(key)] else a.o.taken([key]), a.o.item(x, key))
     if isinstance(x, np.ndarray) and not isinstance(x, Value):
@@ -237,6 +154,9 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
                 )
             )
         return a.o.element(x, key)
+    asked = libraries.item(a, x, key)
+    if asked is not FOLLOWED:
+        return asked
     a.o.kind(x)
     return a.o.operands([x, key])
 
@@ -290,6 +210,7 @@ def hashed(a: Activation, where: tuple[int, int]) -> None:
 # ---- operators
 
 
+@libraries.watched
 def binary(a: Activation, in_place: bool) -> Then | None:
     if in_place:
         fill(a, 1, 0)
@@ -305,6 +226,9 @@ def binary(a: Activation, in_place: bool) -> Then | None:
         return a.o.taken([y])
     if in_place:
         a.o.changes(x)
+    asked = libraries.operation(a, x, y)
+    if asked is not FOLLOWED:
+        return asked
     put_operands(a, x, y)
     if type(x) is str:
         a.o.printed(y if type(y) is tuple else [y])
@@ -341,7 +265,7 @@ def truth(a: Activation, _: Any) -> Then | None:
     if CALM[type(x)]:
         return None
     if type(x) in CONTAINERS:
-        a.o.shallow(x)
+        a.o.truth(x)
         return None
     return a.o.operands([x])
 
@@ -390,11 +314,13 @@ def _code_of(f: Any) -> Any:
     return f.__code__ if type(f) is FunctionType else None
 
 
+@libraries.watched
 def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
     count, names = arg
     return call_with(a, 0, count, names)
 
 
+@libraries.watched
 def call_named(a: Activation, count: int) -> Then | None:
     """A call whose names of arguments are on the stack."""
     return call_with(a, 1, count, a.top())
@@ -418,13 +344,24 @@ def call_with(
         fill_all(a, found)
         return call_with(a, above, count, names, filled=True)
     places = [above + k for k in range(count)]
+    at = above + count + (first is not MISSING)
+    passed = functools.partial(put_plain, a, places, None)
+    positional = values[: len(values) - named]
+    note = libraries.call(a, f, positional, kwargs, at, passed)
+    if note is not FOLLOWED:
+        return note
     f = put(a, f, above + count + (first is not MISSING), values, places)
     a.o.running = a
     a.direct = _code_of(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
 
 
-def call_ex(a: Activation, flags: int, filled: bool = False) -> Then | None:
+@libraries.watched
+def call_ex(a: Activation, flags: int) -> Then | None:
+    return call_together(a, flags)
+
+
+def call_together(a: Activation, flags: int, filled: bool = False) -> Then | None:
     above = flags & 1
     kwargs = a.top(0) if above else {}
     args, f = a.top(above), a.top(above + 1)
@@ -435,7 +372,12 @@ def call_ex(a: Activation, flags: int, filled: bool = False) -> Then | None:
     if found:
         del args, f, kwargs, passed  # which count among those who hold an array
         fill_all(a, found)
-        return call_ex(a, flags, filled=True)
+        return call_together(a, flags, filled=True)
+    if type(args) in (list, tuple) and type(kwargs) is dict:
+        plain = functools.partial(put_plain, a, (), above)
+        note = libraries.call(a, f, passed, kwargs, above + 1 + lower, plain)
+        if note is not FOLLOWED:
+            return note
     passed += kwargs.values() if type(kwargs) is dict else []
     f = put(a, f, above + 1 + lower, passed, together=above)
     o = a.o

@@ -8,7 +8,7 @@ import inspect
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,7 @@ class Lookups:
         self.table: Callable[[Any], None] = _nothing  # and all of one of pandas' objects
         self._users: dict[type, bool] = {}
         self._equipped: dict[int, type] = {}  # classes whose names are noted, or that the run made
+        self._making: tuple[tuple[Any, ...], set[int]] = (), set()
         reads.placed = self.placed
 
     def attribute(self, x: Any, name: str) -> None:
@@ -260,7 +261,7 @@ class Lookups:
 
     def is_users_class(self, kind: type) -> bool:
         """Whether a class is the user's, so that its attributes may change."""
-        known = self._users.get(kind)
+        known = False if self.is_made_here(kind) else self._users.get(kind)
         if known is None:
             name = module_of(kind)
             file = getattr(sys.modules.get(name), "__file__", None)
@@ -356,6 +357,30 @@ class Lookups:
                 record = [weakref.ref(cls) for cls in bases], names
                 self.reads.unchanged(self._class_place(kind), record)
         return not plainly.looks_up_itself(type(kind)) and self.is_users_class(kind)
+
+    def making_class(self, args: Sequence[Any]) -> Callable[[Any], None]:
+        """`type.__new__(*args)` may be about to make a class, of which methods of its bases and of
+        its attributes get hold before it returns."""
+        if not issubclass(args[0], type):
+            return _nothing
+        bases = next((x for x in args if type(x) is tuple), ()) or (object,)
+        before = {id(c) for b in bases for c in type.__subclasses__(b)}
+        self._making = bases, before
+
+        def then(kind: Any) -> None:
+            self._making = (), set()
+            self.made_class(kind)
+
+        return then
+
+    def is_made_here(self, x: Any) -> bool:
+        """Whether this is a class that the run has made, or is making."""
+        if not isinstance(x, type):
+            return False
+        bases, before = self._making
+        if bases and x.__bases__ == bases and id(x) not in before:
+            self.made_class(x)
+        return id(x) in self.reads.made_here
 
     def made_class(self, kind: Any) -> None:
         """The run has made a class: it is as it is made."""

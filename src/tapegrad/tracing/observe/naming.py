@@ -7,6 +7,10 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from tapegrad.primitives.base import Value
+
 
 @dataclass(frozen=True)
 class Key:
@@ -49,6 +53,16 @@ def name_of(f: Any) -> str:
     if not isinstance(module, str) or module in ("", "builtins", "__main__"):
         return str(name)
     return f"{module}.{str(name).rpartition('.')[2]}"
+
+
+def plain_key(key: Any) -> Any:
+    """A traced number that is looked up is guarded, and stands for its value."""
+    if isinstance(key, Value):
+        value = key._read()[1]  # type: ignore[attr-defined]
+        if isinstance(value, (np.generic, np.ndarray)):
+            return value.item() if value.size == 1 else key
+        return value
+    return key
 
 
 def index_text(key: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.errors import InternalError
+from tapegrad.errors import InternalError, TapegradError
 from tapegrad.tracing import randomness
 from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.dispatch import dispatch
@@ -69,6 +69,13 @@ class Notes(Uses):
         self.trace: Any = None  # that of the run
         self.clocks = Clocks()
         self.questions = Questions(self.reads)
+        # Calls of installed packages' functions: see `observe.libraries`
+        self.roots: set[CodeType] = set()  # of functions that are traced in this run
+        self.library: Any = None  # the one that is followed
+        self.sites: list[tuple[set[int], int]] = []  # where they are
+        self.unfollowed = False  # whether one couldn't be followed
+        self.failed_inside = False  # whether the last one has raised
+        self.is_nested = False  # whether this run is part of another one that is observed
         self.drawing: Any = None  # the generator of the draw that is about to be made
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 
@@ -79,6 +86,14 @@ class Notes(Uses):
         self.cells.clear()
         self.unseeded.clear()
         self.running = self.trace = None
+
+    def refuse(self, error: TapegradError) -> None:
+        """What the trace ends with. A package's function that does with plain values what can't be
+        traced is no fault of the program: that is called by each call then."""
+        if self.library is None:
+            super().refuse(error)
+        else:
+            self.reads.lost("what an installed package's function does")
 
     def fault(self, error: Exception) -> None:
         """An error of the observer's own: the tape is used once."""

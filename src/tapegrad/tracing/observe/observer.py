@@ -47,8 +47,8 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
+from tapegrad.tracing.observe.places import owner_of
 from tapegrad.tracing.observe.programs import program_of
-from tapegrad.tracing.observe.reads import owner_of
 from tapegrad.tracing.observe.turns import found, reached
 from tapegrad.tracing.observe.unasked import is_unasked
 from tapegrad.tracing.swapping import Names
@@ -114,7 +114,6 @@ class Observer(Notes):
         self.root = root
         self.follower: Any = None  # its `enter`, as one object that it is known by
         self.watched: dict[int, CodeType] = {}  # by id
-        self.roots: set[CodeType] = set()  # of functions that are traced in this run
         self._outer: Observer | None = None
         self._reach(args, kwargs)
 
@@ -123,6 +122,7 @@ class Observer(Notes):
     def __enter__(self) -> Observer:
         self.follower = self.enter
         self._outer, following.observer = following.observer, self
+        self.is_nested = self._outer is not None
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
@@ -205,6 +205,8 @@ class Observer(Notes):
         return _passing
 
     def _followed(self, frame: FrameType) -> Any:
+        if self.library is not None and self.library.entered(self, frame):
+            return None
         frame.f_trace_lines = False
         address = frames.address_of(frame)
         if is_unasked(frame, address):
@@ -295,7 +297,7 @@ class Observer(Notes):
                 return  # the body of a class or module, or a text that is run
             if function.__globals__.get("_tuple_new") is tuple.__new__:
                 return  # a named tuple's, which reads nothing
-            if not self.lookups.where(function, list(self.kinds)):
+            if not self.lookups.where(function, [*self.kinds, *self.reads.made_here.values()]):
                 back = frame.f_back
                 if self.is_users(frame) and (back is None or _kind_of(back) is not _OWN):
                     self.reads.lost(name_of(function))

@@ -13,6 +13,7 @@ import functools
 import os
 import sys
 import types
+import weakref
 from collections.abc import Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -32,6 +33,7 @@ from tapegrad.tracing.observe.harmless import (
     is_extensions,
     is_harmless,
     is_inert,
+    is_inside,
     is_librarys_code,
     is_own,
     is_pythons_class,
@@ -195,7 +197,7 @@ def _noted(
     if o.effects is not None and not _are_arrays(values):
         o.effects.count += 1
     note_settings(o.reads, library)
-    states = [(g, randomness.state_of(g)) for g in (*_globals(), *reached)]
+    states = [(g, randomness.state_of(g)) for g in (*global_generators(), *reached)]
     o.drawn_from = {id(g) for g in reached}
     note = o.taken(values, whole=True)
     o.drawn_from = set()
@@ -214,9 +216,12 @@ def _noted(
 # ---- what can be reached
 
 
-def generators_in(values: Iterable[Any]) -> list[Any] | None:
-    """The generators of random numbers that can be reached from these values; None if a traced
-    value or code of the user's can be."""
+def generators_in(
+    values: Iterable[Any], most: int = MOST, packages: bool = False
+) -> list[Any] | None:
+    """The generators of random numbers that can be reached from these values, which are at `most`
+    so many; None if a traced value or code of the user's can be. Whether functions of installed
+    `packages` may be."""
     todo: list[Any] = list(values)
     seen: set[int] = set()
     found: list[Any] = []
@@ -230,7 +235,7 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
         if CALM[kind] or id(x) in seen:
             continue
         seen.add(id(x))
-        if len(seen) > MOST:
+        if len(seen) > most:
             return None
         if isinstance(x, np.ndarray):
             if x.dtype.hasobject:
@@ -253,6 +258,7 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
                 or is_pandas(x.__code__)
                 or is_own(x.__code__)
                 or is_librarys_code(x.__code__)
+                or (packages and f"-packages{os.sep}" in x.__code__.co_filename)
             ):
                 return None
             todo += [c.cell_contents for c in x.__closure__ or ()]
@@ -261,6 +267,8 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
             its: Any = type(x.__self__)
             if not (_is_made_of_text(x.__func__) and is_scipys(its)):
                 todo.append(x.__func__)
+        elif isinstance(x, weakref.ref):
+            todo.append(x())
         elif kind is functools.partial:
             todo += [x.func, *x.args, *x.keywords.values()]
         elif is_pandas_object(x) or type(x).__module__.startswith("pandas._libs."):
@@ -277,7 +285,7 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
 def _is_inside(kind: Any) -> bool:
     """Whether a class is an installed package's."""
     file = getattr(sys.modules.get(module_of(kind)), "__file__", None)
-    return file is not None and not is_users_file(file)
+    return (file is not None and not is_users_file(file)) or is_inside(kind)
 
 
 def _is_known(x: Any, kind: Any) -> bool:
@@ -303,7 +311,7 @@ def _are_arrays(values: Iterable[Any]) -> bool:
     return all(CALM[type(x)] or isinstance(x, np.ndarray) for x in values)
 
 
-def _globals() -> list[Any]:
+def global_generators() -> list[Any]:
     """The generators of random numbers that anybody may draw from."""
     python = getattr(sys.modules.get("random"), "_inst", None)
     return [g for g in (randomness.numpys(), python) if g is not None]

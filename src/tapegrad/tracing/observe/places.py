@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.tape import Source
 from tapegrad.tracing.observe.harmless import MAPPINGS, PLAIN_TYPES
 from tapegrad.tracing.observe.plainly import base_of, values
@@ -31,6 +33,7 @@ END = ("end", None)
 START = ("start", None)
 ENDS = (END, START)
 WHOLE = ("whole", None)
+ADDS = ("adds", "values to a list")  # stands for the instruction and name of what does
 _MANY = (*ENDS, WHOLE)  # places of several values
 
 
@@ -160,6 +163,8 @@ def value_at(x: Any, at: Any) -> Any:
         if isinstance(x, dict):
             return dict.get(x, key.key, ABSENT)
         return x[key.key] if -len(x) <= key.key < len(x) else ABSENT
+    if what == "length":
+        return len(x)
     if what == "cell":
         try:
             return x.__closure__[key].cell_contents
@@ -192,9 +197,15 @@ def put_at(x: Any, at: Any, value: Any) -> None:
     elif isinstance(x, (type, types.ModuleType)):
         delattr(x, key) if value is ABSENT else setattr(x, key, value)
     elif value is ABSENT:
-        object.__delattr__(x, key)
+        _in_c(x, "__delattr__")(x, key)
     else:
-        object.__setattr__(x, key, value)
+        _in_c(x, "__setattr__")(x, key, value)
+
+
+def _in_c(x: Any, name: str) -> Any:
+    """The method of this name that an object has of the first class that is written in C."""
+    named = [vars(kind).get(name) for kind in type(x).__mro__]
+    return next(f for f in named if isinstance(f, types.WrapperDescriptorType))
 
 
 @contextlib.contextmanager
@@ -208,3 +219,10 @@ def as_before(writes: Sequence[Write]) -> Iterator[None]:
     finally:
         for write, value in left:
             write.redo(value)
+
+
+def owner_of(x: np.ndarray) -> Any:
+    """The object that an array's memory belongs to."""
+    while isinstance(x, np.ndarray) and x.base is not None:
+        x = x.base
+    return x

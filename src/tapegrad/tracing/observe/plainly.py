@@ -8,8 +8,11 @@ from, and classes as `type` does it.
 from __future__ import annotations
 
 import types
+import zlib
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS
 
@@ -74,3 +77,12 @@ def found_in_class(kind: type, name: str, default: Any = None) -> Any:
 def looks_up_itself(kind: type) -> bool:
     """Whether a method of a class's own, written in Python, finds its objects' attributes."""
     return type(found_in_class(kind, "__getattribute__")) is types.FunctionType
+
+
+def checksum(x: np.ndarray) -> int:
+    """A number that changes when the contents of an array do."""
+    return zlib.crc32(np.ndarray.tobytes(x)) if not x.dtype.hasobject else 0
+
+
+def is_slot(x: Any) -> bool:
+    return isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType))

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
@@ -27,6 +28,8 @@ from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_pythons_class, module_of
 from tapegrad.tracing.observe.naming import name_of
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.source import at_line
 
 Plain = Callable[[Any], Any]  # what is put in a value's place; None if it stays
 
@@ -226,3 +229,15 @@ def _each(plain: Plain, x: Any) -> Any:
     if type(x) in (list, tuple):
         return list(map(plain, x))
     return map(plain, x) if hasattr(type(x), "__next__") else None
+
+
+def check_range(o: Notes, kind: Any, x: Any) -> None:
+    """NumPy makes an array of a traced integer, in which it would wrap around silently."""
+    value, held = int(x._read()[1]), np.iinfo(kind)
+    if not held.min <= value <= held.max:
+        o.refuse(
+            UnsupportedError(
+                f"np.{kind.__name__} is made of {value}, which it doesn't hold{at_line()}. Use "
+                "x.astype, or keep the integer as it is"
+            )
+        )

@@ -14,6 +14,7 @@ from types import CodeType
 from typing import Any
 
 from tapegrad.tracing.observe import instructions as do
+from tapegrad.tracing.observe import names as names_of
 from tapegrad.tracing.observe.activation import Handler, Program
 from tapegrad.tracing.observe.frames import top_of
 from tapegrad.tracing.observe.heights import heights_of
@@ -55,20 +56,20 @@ HANDLERS: dict[str, Handler] = {
     "LOAD_SUPER_ATTR": do.load_super_attribute,
     "STORE_ATTR": do.store_attribute,
     "DELETE_ATTR": do.delete_attribute,
-    "LOAD_GLOBAL": do.load_global,
-    "LOAD_NAME": do.load_name,
-    "LOAD_FROM_DICT_OR_GLOBALS": do.load_name_from,
-    "STORE_NAME": do.store_name,
-    "DELETE_NAME": do.delete_name,
-    "STORE_GLOBAL": do.store_global,
-    "DELETE_GLOBAL": do.delete_global,
-    "LOAD_DEREF": do.load_deref,
-    "LOAD_CLASSDEREF": do.load_deref,
-    "LOAD_FROM_DICT_OR_DEREF": do.load_deref,
-    "STORE_DEREF": do.store_deref,
-    "DELETE_DEREF": do.delete_deref,
-    "IMPORT_NAME": do.import_name,
-    "IMPORT_FROM": do.import_from,
+    "LOAD_GLOBAL": names_of.load_global,
+    "LOAD_NAME": names_of.load_name,
+    "LOAD_FROM_DICT_OR_GLOBALS": names_of.load_name_from,
+    "STORE_NAME": names_of.store_name,
+    "DELETE_NAME": names_of.delete_name,
+    "STORE_GLOBAL": names_of.store_global,
+    "DELETE_GLOBAL": names_of.delete_global,
+    "LOAD_DEREF": names_of.load_deref,
+    "LOAD_CLASSDEREF": names_of.load_deref,
+    "LOAD_FROM_DICT_OR_DEREF": names_of.load_deref,
+    "STORE_DEREF": names_of.store_deref,
+    "DELETE_DEREF": names_of.delete_deref,
+    "IMPORT_NAME": names_of.import_name,
+    "IMPORT_FROM": names_of.import_from,
     "BINARY_SUBSCR": do.subscript,
     "BINARY_SLICE": do.subscript_slice,
     "STORE_SLICE": do.store_slice,
@@ -118,7 +119,7 @@ HANDLERS: dict[str, Handler] = {
 HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
 # Their arguments say more than which name is meant; `_entry` knows.
 DETAILED = frozenset([*HASHING, "BINARY_OP", "CALL", "COMPARE_OP", "FORMAT_VALUE"])
-_DEREF = (do.load_deref, do.store_deref, do.delete_deref)
+_DEREF = (names_of.load_deref, names_of.store_deref, names_of.delete_deref)
 
 _INPLACE = {k for k, (_, sign) in enumerate(getattr(opcode, "_nb_ops", ())) if sign.endswith("=")}
 _INTRINSICS = {

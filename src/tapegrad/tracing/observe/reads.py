@@ -42,7 +42,7 @@ from tapegrad.tracing.observe.harmless import (
     PLAIN_TYPES,
 )
 from tapegrad.tracing.observe.naming import Key, is_name
-from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Location, Write, begun
+from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Location, Write, begun, owner_of
 from tapegrad.tracing.source import line_in_trace
 
 _FEW = 100  # objects in an array that are compared one by one
@@ -58,6 +58,7 @@ class Reads:
         self.where: dict[str, Source | None] = {}  # of the user's program, by the user's words
         self.advice = ""
         self.never = ""  # what it was, if something was read that can't be compared
+        self.losses = 0  # how often something was
         self.places: dict[int, Location] = {}
         self.written: dict[tuple[int, Hashable], Write] = {}
         self.kept: set[tuple[int, Hashable]] = set()  # of these, what each call leaves anew
@@ -76,6 +77,7 @@ class Reads:
     def lost(self, word: str, advice: str = "") -> None:
         """Something took part whose state can't be seen: no later call can use the tape. `advice`
         is what the user can do about it."""
+        self.losses += 1
         if not self.never:
             self.never, self.advice = word or "something", advice
             self._at_line(self.never)
@@ -491,10 +493,3 @@ _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 def _holds(x: Any) -> bool:
     """Whether a function written in C is a method, bound to an object."""
     return x.__self__ is not None and not isinstance(x.__self__, types.ModuleType)
-
-
-def owner_of(x: np.ndarray) -> Any:
-    """The object that an array's memory belongs to."""
-    while isinstance(x, np.ndarray) and x.base is not None:
-        x = x.base
-    return x

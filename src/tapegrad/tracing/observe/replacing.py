@@ -66,7 +66,7 @@ def put(
         return getattr(answer.by, "func", answer.by) if _is_pythons(f) else f
     plain = plain_of(f, args)
     if plain is not None:
-        _put_plain(a, places, together, plain)
+        put_plain(a, places, together, plain)
     if type(f) in _UNBOUND and f.__objclass__ in _NUMBERS and args and isinstance(args[0], Value):
         if plain is None or plain(args[0]) is None:
             frames.replace(operand_at(a.stack, at), functools.partial(_method_of, f.__name__))
@@ -77,13 +77,13 @@ def put(
     elif is_clock(f):
         _put_clock(a, at, f)
     elif is_asked_anew(f):
-        _put_plain(a, places, together, dispatch.plain)
+        put_plain(a, places, together, dispatch.plain)
         asked = functools.partial(dispatch.ask, a.o, f)
         frames.replace(operand_at(a.stack, at), asked)
     elif is_maker(f):
-        _put_plain(a, places, together, dispatch.seed)
+        put_plain(a, places, together, dispatch.seed)
     elif is_foreign(f) or any(f is x for x in _OF_MEMORY) or is_opaque(f, args):
-        _put_plain(a, places, together, dispatch.plain)
+        put_plain(a, places, together, dispatch.plain)
     return f
 
 
@@ -266,7 +266,7 @@ def _put_clock(a: Activation, k: int, f: Any) -> None:
 _OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)
 
 
-def _put_plain(
+def put_plain(
     a: Activation, places: Sequence[int], together: int | None, plain_of: Callable[[Any], Any]
 ) -> None:
     """Put plain values in the place of others, of which there are, for code that reads its

@@ -8,9 +8,8 @@ import functools
 import inspect
 import sys
 import weakref
-import zlib
 from collections.abc import Callable, Iterable
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,8 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.naming import Key, attribute, index_text
-from tapegrad.tracing.observe.places import END, WHOLE
+from tapegrad.tracing.observe.naming import Key, attribute, index_text, plain_key
+from tapegrad.tracing.observe.places import END, ENDS, WHOLE
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.observe.settings import note_settings
 
@@ -104,7 +103,7 @@ class Uses:
         if not arrays:
             return None
         start = len(self.captured)
-        before = [] if traced else [checksum(x) for x in arrays]
+        before = [] if traced else [plainly.checksum(x) for x in arrays]
 
         def then(result: Any) -> None:
             met = self.captured[start:]
@@ -113,7 +112,7 @@ class Uses:
                     for place in self.reads.arrays_of(x):
                         self.reads.contents(place)
             for x, was in zip(arrays, before, strict=not traced):
-                if checksum(x) != was:  # as `out=`, for instance
+                if plainly.checksum(x) != was:  # as `out=`, for instance
                     self.reads.lost(self.reads.arrays_of(x)[0].word)
 
         return then
@@ -254,6 +253,8 @@ class Uses:
         if type(f) is functools.partial:
             self.partial(f)
             return [f.func, *f.args, *f.keywords.values()]
+        if type(f) is functools._lru_cache_wrapper and self.reads.place(f) is None:
+            return [*vars(f).values()]
         held = getattr(f, "__self__", None)
         known = is_harmless(f) or (is_extensions(f) and is_pandas_class(f))
         if not known or id(f) in READERS or type(f) in LOOKING_UP:
@@ -306,10 +307,20 @@ class Uses:
         if any(isinstance(x, np.generic) or not CALM[type(x)] for x in values):
             note_settings(self.reads, "numpy")
 
+    def truth(self, x: Any) -> None:
+        """Whether there is anything in a container is read."""
+        added = [w for w in self.reads.written.values() if w.x is x and w.at in ENDS and w.added]
+        if (place := self.reads.place(x)) is not None and not added:  # else the run knows
+            self.reads.read(place, "truth", "bool({})", bool(x), place.word)
+
+    def length(self, x: Any) -> None:
+        """How much there is in a container is read."""
+        if (place := self.reads.place(x)) is not None:
+            self.reads.read(place, "length", "len({})", len(x), place.word)
+
     def shallow(self, x: Any) -> None:
         """The items of a container are read, and not what they hold."""
-        place = self.reads.place(x)
-        if place is not None:
+        if (place := self.reads.place(x)) is not None:
             for _ in self.reads.items(place):
                 pass
 
@@ -318,8 +329,8 @@ class Uses:
         if not CALM[type(key)]:
             self.kind(key)  # which may be hashed
         place = self.reads.place(x)
-        key = _plain_key(key)
-        if place is None:
+        key = plain_key(key)
+        if place is None or self._was_added(x, key):
             return None
         if isinstance(key, slice) or type(x) not in CONTAINERS:
             return self.taken([x])
@@ -347,6 +358,13 @@ class Uses:
             return self.taken([x])
         self.reads.read(place, at, f"{{}}[{text}]", value, place.word)
         return None
+
+    def _was_added(self, x: Any, key: Any) -> bool:
+        """Whether an item of a list or deque is one of those that the run has added."""
+        end = self.reads.written.get((id(x), END))
+        if end is None or type(key) is not int or (id(x), WHOLE) in self.reads.written:
+            return False
+        return -end.added <= key < 0 and getattr(x, "maxlen", None) is None
 
     def element(self, x: np.ndarray, key: Any) -> Then | None:
         """Elements of an array are looked up; a view of it reads nothing."""
@@ -444,10 +462,12 @@ class Uses:
         if isinstance(x, (Value, np.ndarray)):
             self.lookups.of_subclass(stood_for(type(x)), name)
             return
+        if self.lookups.is_made_here(x):
+            return
         found = getattr(type(x), name, None)
         if not isinstance(x, type) and self.lookups.is_users_class(type(x)) and found is not None:
             self.lookups.in_class(type(x), name, inspect.getattr_static(type(x), name))
-        if hasattr(type(found), "__set__") and not _is_slot(found):
+        if hasattr(type(found), "__set__") and not plainly.is_slot(found):
             self.lookups.attribute(x, name)  # of a property: its setter is followed
             return
         if place is None:
@@ -477,22 +497,3 @@ def both(first: Then | None, second: Then | None) -> Then | None:
         second(result)
 
     return then
-
-
-def _is_slot(x: Any) -> bool:
-    return isinstance(x, (MemberDescriptorType, GetSetDescriptorType))
-
-
-def checksum(x: np.ndarray) -> int:
-    """A number that changes when the contents of an array do."""
-    return zlib.crc32(np.ndarray.tobytes(x)) if not x.dtype.hasobject else 0
-
-
-def _plain_key(key: Any) -> Any:
-    """A traced number that is looked up is guarded, and stands for its value."""
-    if isinstance(key, Value):
-        value = key._read()[1]  # type: ignore[attr-defined]
-        if isinstance(value, (np.generic, np.ndarray)):
-            return value.item() if value.size == 1 else key
-        return value
-    return key

@@ -1,0 +1,354 @@
+"""Functions of installed packages, in Python, that the program calls with plain arguments.
+
+They are followed, as the user's code is: then later calls needn't call them. Where one can't be
+followed (it reads what can't be compared, is too long, or fails on what takes the place of plain
+arrays), the trace answers one call, or is made again; and from then on all that this code calls of
+packages is one step, that each call makes anew (`foreign.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import opcode
+import operator
+import os
+import sys
+import types
+from collections.abc import Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing import randomness
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import frames, plainly
+from tapegrad.tracing.observe.activation import Activation, Handler
+from tapegrad.tracing.observe.frames import MISSING, operand_at
+from tapegrad.tracing.observe.harmless import (
+    CALM,
+    CONTAINERS,
+    PLAIN_TYPES,
+    is_inside,
+    is_own,
+    is_silent,
+)
+from tapegrad.tracing.observe.naming import name_of
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.opaque import (
+    FOLLOWED,
+    generators_in,
+    global_generators,
+    is_librarys,
+    is_pandas,
+    is_scipys_own,
+)
+from tapegrad.tracing.observe.uses import Then, both
+
+MOST_FRAMES = 1000  # in one call; what has more isn't followed on
+MOST = 20_000  # objects that are looked through for one call
+_GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
+
+
+class Called:
+    """A call of a package's function that is followed: which instruction makes it."""
+
+    def __init__(self, o: Notes, site: tuple[set[int], int]) -> None:
+        self.site = site
+        self.losses, self.frames = o.reads.losses, 0
+
+    def over(self, o: Notes, result: Any) -> None:
+        """The call has returned, or raised."""
+        o.library, o.quiet = None, False
+        o.unfollowed = o.unfollowed or o.reads.losses != self.losses
+        if o.unfollowed:
+            for held, place in o.sites:
+                held.add(place)
+        o.failed_inside = result is MISSING
+
+    def entered(self, o: Notes, frame: Any) -> bool:
+        """Another frame of it begins. Whether there are too many to follow them on."""
+        self.frames += 1
+        if self.frames <= MOST_FRAMES:
+            return False
+        o.quiet = True
+        o.reads.lost("a long computation of an installed package's")
+        while not getattr(getattr(frame.f_trace, "__self__", None), "users", False):
+            frame.f_trace_opcodes, frame.f_trace = False, None
+            frame = frame.f_back
+        return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _asked_in(code: CodeType) -> set[int]:
+    """The places in a code where what is called is called anew by each call."""
+    return set()
+
+
+def call(
+    a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int, passed: Any
+) -> Any:
+    """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
+    it is a package's that is called anew; `FOLLOWED` for all others. `passed` puts plain values in
+    the place of arguments."""
+    o = a.o
+    if not _is_watched(a) or not _is_packages(o, f):
+        return FOLLOWED
+    held: Any = f.__self__ if type(f) is types.MethodType else f
+    values = [held, *args, *kwargs.values()]
+    if not _are_plain(o, values):
+        return FOLLOWED
+    site = _asked_in(a.frame.f_code), a.frame.f_lasti
+    if not (site[1] in site[0] or any(is_made(o, x) for x in values)):
+        return _follow(o, site)
+    passed(dispatch.plain)
+    asked = functools.partial(dispatch.ask, o, f)
+    frames.replace(operand_at(a.stack, at), asked)
+    o.questions.last = None
+    return _noted(o, values, name_of(f))
+
+
+def _follow(o: Notes, site: tuple[set[int], int]) -> Any:
+    o.sites.append(site)
+    o.library = Called(o, site)
+    return FOLLOWED
+
+
+def watched(handler: Handler) -> Handler:
+    """What notes an instruction that may begin a package's call: it is over with that."""
+
+    @functools.wraps(handler)
+    def noted(a: Activation, arg: Any) -> Then | None:
+        before = a.o.library
+        try:
+            note = handler(a, arg)
+        except Exception:
+            a.o.library = before
+            raise
+        here = a.o.library
+        return note if here is before else both(note, functools.partial(here.over, a.o))
+
+    return noted
+
+
+def attribute(a: Activation, x: Any, name: str) -> Any:
+    """An attribute of a package's object is looked up."""
+    if not a.users or not _is_inside(x) or _is_method(x, name):
+        return FOLLOWED
+    is_held = name in getattr(x, "__dict__", ())
+    return FOLLOWED if is_held and not is_made(a.o, x) else _instruction(a, getattr, (x, name))
+
+
+def sets_attribute(a: Activation, x: Any, name: str, value: Any) -> Any:
+    """An attribute of an object that a call has made anew is set to a plain value."""
+    if not is_made(a.o, x):
+        return FOLLOWED
+    then = _instruction(a, setattr, (x, name, value))
+    return FOLLOWED if then is FOLLOWED else lambda result: then(None)
+
+
+def item(a: Activation, x: Any, key: Any) -> Any:
+    """An item of such an object is looked up."""
+    return _instruction(a, operator.getitem, (x, key)) if _is_inside(x) else FOLLOWED
+
+
+def operation(a: Activation, x: Any, y: Any) -> Any:
+    """An operator works on such an object and a plain value."""
+    if not (a.users and (_is_inside(x) or _is_inside(y))):
+        return FOLLOWED
+    code = a.frame.f_code.co_code
+    sign = opcode._nb_ops[code[a.frame.f_lasti + 1]][1]  # type: ignore[attr-defined]
+    f = _OPERATORS.get(sign)
+    if f is None or opcode.opname[code[a.frame.f_lasti]] != "BINARY_OP":
+        return FOLLOWED
+    return _instruction(a, f, (x, y))
+
+
+def _instruction(a: Activation, f: Any, args: tuple[Any, ...]) -> Any:
+    """An instruction is about to do what `f(*args)` does."""
+    o = a.o
+    if not _is_watched(a) or not _are_plain(o, args):
+        return FOLLOWED
+    site = _asked_in(a.frame.f_code), a.frame.f_lasti
+    if not (site[1] in site[0] or any(is_made(o, x) for x in args)):
+        return _follow(o, site)
+    told = o.questions.asked(f, args)
+    note = _noted(o, [*args], name_of(f) if f is not getattr else str(args[1]))
+
+    def then(result: Any) -> None:
+        if result is not MISSING:
+            told(result)
+        note(result)
+
+    return then
+
+
+def _is_watched(a: Activation) -> bool:
+    """Whether this is the user's code, in a run by itself, and no call of a package's."""
+    o = a.o
+    return (
+        a.users
+        and o.library is None
+        and o.apart is None
+        and o.trace is not None
+        and not o.is_nested
+    )
+
+
+_OPERATORS = {
+    **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv},
+    **{"@": operator.matmul, "**": operator.pow, "//": operator.floordiv, "%": operator.mod},
+}
+
+
+def is_made(o: Notes, x: Any) -> bool:
+    """Whether each call makes this object anew."""
+    return id(x) in o.questions.made
+
+
+def failed_in(o: Notes) -> list[tuple[set[int], int]]:
+    """A trace has failed. Where that was in a package's function, it is made again without
+    following those that this code calls: the places of these."""
+    return o.sites if o.library is not None or o.failed_inside else []
+
+
+def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
+    """What is noted of a call that each call makes anew."""
+    if o.effects is not None:
+        o.effects.count += 1
+    outside = [x for x in values if o.reads.place(x) is not None and not is_made(o, x)]
+    for x in outside:
+        if _is_inside(x):
+            o.reads.pin(x)
+    states = [(g, randomness.state_of(g)) for g in global_generators()]
+    before = _State([x for x in outside if _is_inside(x)])
+    note = o.taken([x for x in values if not _is_inside(x)], whole=True)
+    o.quiet = True
+
+    def then(result: Any) -> None:
+        o.quiet = False
+        for generator, state in states:
+            if not randomness.same(state, randomness.state_of(generator)):
+                o.states.setdefault(id(generator), (generator, state))
+                o.draws(generator)
+        if not before.is_now():
+            o.reads.lost(word, CHANGES)
+        o.questions.note(word)
+
+    return both(note, then) or then
+
+
+CHANGES = (
+    "It changes an object that was made outside: make that in the function, or call it outside"
+)
+
+
+class _State:
+    """What objects hold: all that can be reached."""
+
+    def __init__(self, objects: Sequence[Any]) -> None:
+        self.objects, self.held = objects, list[Any]()
+        self.text = self._now(self.held)
+
+    def is_now(self) -> bool:
+        return self.text == self._now([])
+
+    def _now(self, held: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for x in _reached_by(self.objects):
+            held.append(x)
+            kind = type(x)
+            if kind in PLAIN_TYPES:
+                found.append((kind, repr(x)))
+            elif isinstance(x, np.ndarray):
+                found.append((id(x), x.shape, np.ndarray.tobytes(x)))
+            else:
+                found.append(id(x))
+        return found
+
+
+def _reached_by(values: Sequence[Any]) -> list[Any]:
+    """All that can be reached by attributes and items, in order."""
+    todo, seen, found = [*values], set[int](), list[Any]()
+    while todo and len(seen) <= MOST:
+        x = todo.pop()
+        found.append(x)
+        kind = type(x)
+        if kind in PLAIN_TYPES or id(x) in seen or isinstance(x, (type, types.ModuleType)):
+            continue
+        seen.add(id(x))
+        if kind in CONTAINERS or plainly.base_of(kind) is not None:
+            todo += plainly.values(x)
+        held = getattr(x, "__dict__", None)
+        if type(held) is dict and kind is not types.FunctionType:
+            todo += held.values()
+    return found
+
+
+# ---- which calls
+
+
+def _is_packages(o: Notes, f: Any) -> bool:
+    """Whether what is called is an installed package's, in Python, that is followed otherwise."""
+    if isinstance(f, type):
+        return is_inside(f) and _is_others(o, f.__module__) and not is_scipys_own(f)
+    if type(f) is types.MethodType:
+        f = f.__func__
+    elif type(f) is not types.FunctionType:
+        f = plainly.found_in_class(type(f), "__call__")
+    return type(f) is types.FunctionType and _is_packages_code(o, f.__code__)
+
+
+def _is_packages_code(o: Notes, code: CodeType) -> bool:
+    file = code.co_filename
+    if "-packages" + os.sep not in file or code.co_flags & _GENERATOR or code in o.roots:
+        return False
+    name = file.rpartition("-packages" + os.sep)[2].partition(os.sep)[0]
+    if name in _WAYS or (o.home and file.startswith(o.home)):
+        return False
+    return not (is_own(code) or is_silent(code) or is_pandas(code))
+
+
+def _is_others(o: Notes, module: str) -> bool:
+    file = str(getattr(sys.modules.get(module), "__file__", None))
+    return module.partition(".")[0] not in _WAYS and not (o.home and file.startswith(o.home))
+
+
+_WAYS = ("numpy", "scipy", "pandas", "tapegrad", "numba", "llvmlite")
+
+
+def _is_method(x: Any, name: str) -> bool:
+    """Whether an attribute is a method that the class has, in Python."""
+    found = plainly.found_in_class(type(x), name)
+    kinds = (types.FunctionType, staticmethod, classmethod)
+    return isinstance(found, kinds) and name not in getattr(x, "__dict__", {})
+
+
+def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
+    """Whether no traced value, no code of the user's and no generator of random numbers can be
+    reached from these values, nor what the run has written to."""
+    if all(CALM[type(x)] for x in values):
+        return True
+    given = [x for x in values if not (isinstance(x, type) and is_inside(x))]
+    given = [x for x in given if not _is_packages_function(o, x)]
+    # An object that a call has made holds what that was passed.
+    others = [x for x in given if not is_made(o, x)]
+    if generators_in(others, MOST, packages=True) != []:
+        return False
+    return not _is_written(o, given)
+
+
+def _is_inside(x: Any) -> bool:
+    """Whether an object is of a package's class."""
+    kind: Any = type(x)
+    return is_inside(kind) and not is_librarys(kind)
+
+
+def _is_packages_function(o: Notes, x: Any) -> bool:
+    return type(x) is types.FunctionType and _is_packages_code(o, x.__code__)
+
+
+def _is_written(o: Notes, values: Sequence[Any]) -> bool:
+    """Whether the run has written to something that can be reached."""
+    written = {id(write.x) for write in o.reads.written.values()}
+    return bool(written) and any(id(x) in written for x in _reached_by(values))

@@ -1,0 +1,133 @@
+"""Files that the function reads are compared at each call: what is in them counts."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from tapegrad import grad
+
+X = np.array([1.0, 2.0])
+
+
+def by_open(file):
+    with open(file) as lines:
+        return float(next(lines)) + len(lines.readline())
+
+
+def by_lines(file):
+    with open(str(file), encoding="utf-8") as lines:
+        return sum(float(line) for line in lines)
+
+
+def in_binary(file):
+    stream = open(file, "rb")  # noqa: SIM115
+    try:
+        return float(stream.read().split()[0])
+    finally:
+        stream.close()
+
+
+def by_json(file):
+    with open(file) as stream:
+        return float(json.load(stream))
+
+
+READERS = [by_open, by_lines, in_binary, by_json, lambda file: float(file.read_text())]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_file_is_read_anew_where_it_has_changed(read, tmp_path):
+    file = tmp_path / "scale.txt"
+
+    def f(x):
+        return read(file) * np.sum(x**2)
+
+    g = grad(f, compile="never")
+    for scale in (2.0, 2.0, 2.0, 5.0, 5.0, 5.0):
+        file.write_text(f"{scale}\n")
+        assert np.allclose(g(X), 2 * read(file) * X)
+    assert g.cache_info().traces == 2
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        g(X)
+
+
+def test_an_archive_of_arrays(tmp_path):
+    file = tmp_path / "arrays.npz"
+    g = grad(lambda x: np.sum(np.load(file)["a"] * x), compile="never")
+    for k in range(6):
+        np.savez(file, a=X * (1 + k // 3))
+        assert np.array_equal(g(X), X * (1 + k // 3))
+    assert g.cache_info().traces == 2
+
+
+@pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
+def test_a_file_that_is_written_to_is_written_at_each_call(tmp_path):
+    file = tmp_path / "log.txt"
+
+    def f(x):
+        with open(file, "a") as log:
+            log.write("called\n")
+        return np.sum(x**2)
+
+    g = grad(f, compile="never")
+    for _ in range(5):
+        g(X)
+    assert file.read_text() == 5 * "called\n"
+
+
+@pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
+def test_a_file_that_was_opened_outside_is_read_on(tmp_path):
+    (tmp_path / "numbers").write_text("1\n2\n3\n4\n5\n")
+    with open(tmp_path / "numbers") as numbers:
+        g = grad(lambda x: float(numbers.readline()) * x, compile="never")
+        assert [g(1.0) for _ in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_what_is_pickled_counts():
+    held = {"rate": 2.0}
+
+    def f(x):
+        return pickle.loads(pickle.dumps(held))["rate"] * np.sum(x)
+
+    g = grad(f, compile="never")
+    for k in range(6):
+        held["rate"] = 2.0 + k // 3
+        assert np.array_equal(g(X), [held["rate"]] * 2)
+    assert g.cache_info().traces == 2
+
+
+def test_what_is_written_for_the_user_to_see(capsys):
+    def f(x):
+        sys.stdout.write("called\n")
+        sys.stdout.flush()
+        return np.sum(x**2)
+
+    g = grad(f, compile="never")
+    for _ in range(5):
+        assert np.array_equal(g(X), 2 * X)
+    assert g.cache_info().traces == 1
+
+
+RATE = 2.0
+
+
+def test_a_memory_that_is_made_inside_is_the_calls_own(monkeypatch):
+    def f(x):
+        @functools.cache
+        def number(n):
+            return RATE if n < 2 else number(n - 1) + number(n - 2)
+
+        return number(8) * np.sum(x)
+
+    g = grad(f, compile="never")
+    for k in range(6):
+        monkeypatch.setitem(globals(), "RATE", 2.0 + k // 3)
+        assert np.allclose(g(X), 34 * RATE)
+    assert g.cache_info().traces == 2

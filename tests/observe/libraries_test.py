@@ -1,0 +1,220 @@
+"""What an installed package does with plain arguments is one step where it can't be followed: each
+call of the derivative does it anew, and right values come of it whatever changes in between."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from tapegrad import grad
+
+X = np.array([1.0, 2.0])
+# Where something changes before each call, each call is traced.
+pytestmark = pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
+PACKAGE = """
+import uuid
+
+import numpy as np
+
+settings = {"factor": 1.0}
+count = 0
+
+def number():
+    global count
+    uuid.uuid4()
+    count += 1
+    return float(count)
+
+def scaled(rate):
+    uuid.uuid4()
+    if rate < 0:
+        raise ValueError("a negative rate")
+    return rate * settings["factor"]
+
+def long(n):
+    return sum(one(k) for k in range(n)) * settings["factor"]
+
+def one(k):
+    return 1.0
+
+class Mean:
+    def __init__(self, rate):
+        self.name = uuid.uuid4().hex
+        self.rate = rate
+        self.calls = 0
+
+    def fit(self, data):
+        self.calls += 1
+        self.mean_ = self.rate * settings["factor"] * data.mean(axis=0)
+        return self
+
+    @property
+    def total(self):
+        return self.mean_.sum()
+
+    def again(self, data):
+        return self.fit(data).mean_
+
+    def __add__(self, other):
+        return Mean(self.rate + other)
+
+    def __getitem__(self, k):
+        return self.mean_[k]
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package that can't be followed: it draws random names."""
+    folder = tmp_path / "site-packages" / "package_with_names"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    import package_with_names
+
+    yield package_with_names
+    del sys.modules["package_with_names"]
+
+
+def check(f, change, compile, most=None, count=6):
+    """The derivative of `f`, which is `c * sum(x**2)`, while `change` changes something before each
+    call. It isn't traced more than `most` times."""
+    g = grad(f, compile=compile)
+    for k in range(count):
+        change(k)
+        found = g(X)
+        change(k)
+        assert np.allclose(found, 2 * f(X) / np.sum(X**2) * X), k
+    if most is not None:
+        assert g.cache_info().traces <= most
+
+
+MODES = pytest.mark.parametrize("compile", ["always", "never"])
+
+
+@MODES
+def test_a_model_that_is_fitted_inside_is_fitted_at_each_call(package, compile):
+    data = np.arange(6.0).reshape(3, 2)
+
+    def f(x):
+        model = package.Mean(2.0).fit(data)
+        return (model.total + model[0] + model.mean_[1]) * np.sum(x**2)
+
+    check(f, lambda k: None, compile, most=2)
+
+    def change(k):
+        data[:] = k + 1.0
+        package.settings["factor"] = 1.0 + k // 2
+
+    check(f, change, compile)
+
+
+@MODES
+def test_a_packages_settings_are_seen(package, compile):
+    def f(x):
+        return package.scaled(2.0) * np.sum(x**2)
+
+    check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile, most=3)
+
+
+@MODES
+def test_attributes_that_are_set_are_set_at_each_call(package, compile):
+    rates = [1.0]
+
+    def f(x):
+        model = package.Mean(5.0)
+        model.rate = rates[0]
+        return model.fit(np.ones((2, 2))).total * np.sum(x**2)
+
+    check(f, lambda k: rates.__setitem__(0, 1.0 + k // 3), compile, most=3)
+
+
+@MODES
+def test_operators_of_its_objects_are_applied_at_each_call(package, compile):
+    def f(x):
+        return (package.Mean(1.0) + 2.0).fit(np.ones((2, 2))).total * np.sum(x**2)
+
+    check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile, most=3)
+
+
+@MODES
+def test_each_path_has_objects_of_its_own(package, compile):
+    """A branch that the variant tried first doesn't take leaves no traces in an object."""
+
+    def f(x):
+        model = package.Mean(1.0)
+        model.fit(np.ones((2, 2)))
+        if x[0] > 0:
+            model.fit(np.full((2, 2), 3.0))
+        return model.calls * model.total * np.sum(x**2)
+
+    g = grad(f, compile=compile)
+    for k in range(6):
+        x = X * (-1) ** k
+        assert np.allclose(g(x), 2 * f(x) / np.sum(x**2) * x)
+    assert g.cache_info().traces <= 4
+
+
+@MODES
+def test_what_has_a_state_is_called_as_often_as_in_plain_python(package, compile):
+    def f(x):
+        return package.number() * np.sum(x**2)
+
+    g = grad(f, compile=compile)
+    found = [g(X)[0] for _ in range(5)]
+    assert found == [2.0, 4.0, 6.0, 8.0, 10.0]
+
+
+@MODES
+def test_an_object_of_the_outside_that_changes_does_so_once_a_call(package, compile):
+    model = package.Mean(1.0)
+
+    def f(x):
+        model.again(np.ones((2, 2)))
+        return model.calls * np.sum(x**2)
+
+    g = grad(f, compile=compile)
+    assert [g(X)[0] for _ in range(5)] == [2.0, 4.0, 6.0, 8.0, 10.0]
+
+
+@MODES
+def test_an_object_of_the_outside_that_is_only_read(package, compile):
+    model = package.Mean(1.0)
+    model.fit(np.ones((2, 2)))
+
+    def f(x):
+        package.scaled(1.0)
+        return (model + 1.0).fit(np.ones((2, 2))).total * model.total * np.sum(x**2)
+
+    check(f, lambda k: setattr(model, "rate", 1.0 + k // 3), compile)
+
+
+@MODES
+def test_a_long_computation_is_done_at_each_call(package, compile):
+    def f(x):
+        return package.long(3000) * np.sum(x**2)
+
+    check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile, most=3)
+
+
+def test_its_errors_are_the_programs(package):
+    rate = [-1.0]
+
+    def f(x):
+        try:
+            return package.scaled(rate[0]) * np.sum(x**2)
+        except ValueError:
+            return 5.0 * np.sum(x**2)
+
+    check(f, lambda k: rate.__setitem__(0, k // 3 - 0.5), "never")
+    with pytest.raises(ValueError, match="a negative rate"):
+        grad(lambda x: package.scaled(-1.0) * x)(1.0)
+
+
+def test_a_traced_argument_is_followed(package):
+    def f(x):
+        return package.Mean(x[0]).fit(np.ones((2, 2))).total * x[1]
+
+    assert np.allclose(grad(f)(X), [4.0, 2.0])
