@@ -27,6 +27,7 @@ from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.vectorizing import is_of_function
 from tapegrad.tracing.made import is_made, is_traceable, make, shown
 from tapegrad.tracing.observe.harmless import is_numpys_module
 from tapegrad.tracing.observe.observer import observed, unobserved
@@ -113,7 +114,7 @@ class _Call:
         self.wrapped: list[tuple[Any, Any, Any, Any]] = []
         self.own = ""
         self.like: Any = None  # a traced value that takes part
-        self._classes: dict[Any, type] = {}
+        self.classes: dict[Any, type] = {}
 
     def taken(self, x: Any) -> tuple[Any, Any]:
         """An argument as the front end gets it, and as NumPy does."""
@@ -132,10 +133,10 @@ class _Call:
                 return own, plain
         sub, own, plain = SUBCLASS[kind], x, _plain(x)
         if sub is not None:
-            if sub not in self._classes:
+            if sub not in self.classes:
                 tracers_of(sub)  # its error, if it isn't followed
-                self._classes[sub] = _shown_class(sub)
-            own, plain = bare(x), plain.view(self._classes[sub])
+                self.classes[sub] = _shown_class(sub)
+            own, plain = bare(x), plain.view(self.classes[sub])
         if is_array(plain):
             self.given.append((x, own, plain))
         return own, plain
@@ -178,7 +179,7 @@ class _Call:
         """What the subclass's own `__array_wrap__` makes of a result."""
         known = next((given for given, _, own in self.given if own is owner), None)
         if not isinstance(known, SubclassTracer):
-            raise self.refused("__array_wrap__")
+            raise _gone_on(owner.of, "its own __array_wrap__")
         if context is not None:
             ufunc, args, k = context
             back = {id(own): given for given, _, own in self.given}
@@ -191,15 +192,26 @@ class _Call:
             all_of_it = all_of_it[:3]  # as before NumPy 2
         return users(hook, known)(*all_of_it)
 
-    def refused(self, name: str) -> Any:
-        """The error where NumPy does what isn't known."""
-        kind = next(iter(self._classes))
-        return refusing(
-            UnsupportedError(
-                f"NumPy goes on to {kind.__qualname__}.{name}{at_line()}, a subclass of ndarray's "
-                "own, where a trace doesn't follow. Use np.asarray(x) there"
-            )
+
+def _gone_on(kind: Any, what: str) -> Any:
+    """The error where NumPy does what isn't known."""
+    return refusing(
+        UnsupportedError(
+            f"NumPy goes on to {what} for a traced array of {kind.__qualname__}{at_line()}, a "
+            "subclass of ndarray, where a trace doesn't follow. Use np.asarray(x) there"
         )
+    )
+
+
+_BACK = "a function that it calls back"
+
+
+def _calls_back(x: Any) -> bool:
+    """Whether NumPy may call this argument, which isn't NumPy's own."""
+    if isinstance(x, (list, tuple)):
+        return any(map(_calls_back, x))
+    known = isinstance(x, (type, np.ufunc, Tracer, np.ndarray))
+    return callable(x) and not known and not is_numpys_module(getattr(x, "__module__", None))
 
 
 def _plain(x: Any) -> Any:
@@ -225,6 +237,16 @@ def typed(
     computes it of arrays of NumPy's own; `own` is NumPy's Python code for it, if it is any."""
     call = _Call()
     pairs, named = [call.taken(x) for x in args], {k: call.taken(x) for k, x in kwargs.items()}
+    kind = next(iter(call.classes))
+
+    def by_numpys_code(what: str) -> Any:
+        if own is None:
+            raise _gone_on(kind, what)
+        with observed():
+            return own(*args, **kwargs)
+
+    if any(map(_calls_back, (*args, *kwargs.values()))):  # that is called once, followed
+        return by_numpys_code(_BACK)
     plain: Any = _Own
     _noted.calls.append(call)
     try:
@@ -237,13 +259,10 @@ def typed(
     finally:
         _noted.calls.pop()
     if call.own:
-        if own is None:
-            raise call.refused(call.own)
-        with observed():
-            return own(*args, **kwargs)
+        return by_numpys_code(f"its own {call.own}")
     found = traced(*[a for a, _ in pairs], **{k: a for k, (a, _) in named.items()})
     if plain is _Own:
-        raise call.refused("methods")
+        raise _gone_on(kind, "what isn't known")
     return call.left(found, plain)
 
 
@@ -254,11 +273,14 @@ def of_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, A
     """A universal function, or a method of one. A class that treats them itself is asked by NumPy,
     unless it is among the operands of what it asks for."""
     out = kwargs.get("out")
-    for x in (*inputs, *(out if isinstance(out, tuple) else (out,))):
-        sub = SUBCLASS[type(x)]
-        if sub is not None and sub.__array_ufunc__ is not np.ndarray.__array_ufunc__:
-            tracers_of(sub)  # its error, if it isn't followed
+    given = (*inputs, *(out if isinstance(out, tuple) else (out,)))
+    kinds = [kind for kind in map(SUBCLASS.__getitem__, map(type, given)) if kind is not None]
+    for kind in kinds:
+        if kind.__array_ufunc__ is not np.ndarray.__array_ufunc__:
+            tracers_of(kind)  # its error, if it isn't followed
             return NotImplemented
+    if is_of_function(ufunc):
+        raise _gone_on(kinds[0], _BACK)
     apply = ufunc if method == "__call__" else getattr(ufunc, method)
     return typed(
         apply, lambda *xs, **given: dispatch.ufunc(ufunc, method, xs, given), inputs, kwargs

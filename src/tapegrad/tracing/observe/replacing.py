@@ -196,7 +196,9 @@ def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> b
 def _told(answer: Answer, args: Sequence[Any]) -> Any:
     """What answers; SciPy and `math` make numbers and arrays of NumPy's own of what they get."""
     traced = any(stood_for(type(x)) is not None for x in args)
-    if traced and answer.module.__name__.partition(".")[0] in ("scipy", "math", "cmath"):
+    module = answer.module
+    name = module_of(module) if isinstance(module, type) else module.__name__
+    if traced and name.partition(".")[0] in ("scipy", "math", "cmath"):
         return functools.partial(dispatch.with_bare, answer.by)
     return answer.by
 
