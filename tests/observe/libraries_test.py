@@ -14,6 +14,7 @@ X = np.array([1.0, 2.0])
 # Where something changes before each call, each call is traced.
 pytestmark = pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
 PACKAGE = """
+import threading
 import uuid
 
 import numpy as np
@@ -62,6 +63,26 @@ class Mean:
 
     def __getitem__(self, k):
         return self.mean_[k]
+
+class Holder:
+    def __init__(self, held):
+        self.name = uuid.uuid4().hex
+        self.held = held
+
+    def change(self):
+        vars(threading.local())
+        if isinstance(self.held, Mean):
+            self.held.calls += 1
+        elif isinstance(self.held, list):
+            self.held.append(settings["factor"])
+        else:
+            self.held += settings["factor"]
+
+the_kept = Mean(1.0)
+
+def kept():
+    vars(threading.local())
+    return the_kept
 """
 
 
@@ -177,6 +198,59 @@ def test_an_object_of_the_outside_that_changes_does_so_once_a_call(package, comp
 
     g = grad(f, compile=compile)
     assert [g(X)[0] for _ in range(5)] == [2.0, 4.0, 6.0, 8.0, 10.0]
+
+
+@MODES
+@pytest.mark.parametrize("made_inside", [False, True])
+@pytest.mark.parametrize("kind", ["object", "list", "array"])
+def test_what_an_object_holds_and_changes(package, compile, kind, made_inside):
+    """An object that is made inside changes what it was passed, the program's own too."""
+
+    def made():
+        return {"object": package.Mean(1.0), "list": [], "array": np.zeros(1)}[kind]
+
+    outside = made()
+
+    def f(x):
+        held = made() if made_inside else outside
+        holder = package.Holder(held)
+        holder.change()
+        holder.change()
+        c = held.calls if kind == "object" else sum(held)
+        return c * np.sum(x**2)
+
+    g, total = grad(f, compile=compile), 0.0
+    for k in range(6):
+        package.settings["factor"] = 1.0 if kind == "object" else 1.0 + k // 3
+        step = 2 * package.settings["factor"]
+        total = step if made_inside else total + step
+        assert g(X)[0] == 2 * total, k
+
+
+@MODES
+def test_an_object_that_is_returned_each_time_changes_once_a_call(package, compile):
+    """A function of the package's returns an object that it keeps, which the program changes."""
+
+    def f(x):
+        model = package.kept()
+        model.again(np.ones((2, 2)))
+        return model.calls * np.sum(x**2)
+
+    g = grad(f, compile=compile)
+    assert [g(X)[0] for _ in range(6)] == [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+
+
+@MODES
+def test_an_object_that_is_returned_each_time_and_only_read(package, compile):
+    package.kept().fit(np.ones((2, 2)))
+
+    def f(x):
+        return package.kept().total * np.sum(x**2)
+
+    def change(k):
+        package.kept().mean_ = np.full(2, 1.0 + k // 3)
+
+    check(f, change, compile, most=4)
 
 
 @MODES

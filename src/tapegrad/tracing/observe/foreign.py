@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 import types
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -77,6 +78,7 @@ class Answer:
         self.f, self.before = f, before
         self.result: Any = None
         self.objects: list[Any] = []  # that are new in the result
+        self.olds: list[Any] = []  # that are there, and were returned before
         self.arrays: list[np.ndarray] = []  # that are in it
         self.after: Any = None
         self.error: Exception | None = None
@@ -117,7 +119,10 @@ class Answer:
                 self.arrays.append(part)
             if not is_object(part):
                 return copied(part, each)
-            if id(part) not in known:
+            if _returned.get(id(part)) is part and id(part) not in known:
+                known[id(part)] = Same(part)  # type: ignore[assignment]
+                self.olds.append(part)
+            elif id(part) not in known:
                 known[id(part)] = New(len(self.objects), _kind_of(part))  # type: ignore[assignment]
                 self.objects.append(part)
             return known[id(part)]
@@ -130,6 +135,8 @@ class Answer:
 
 
 _OTHER = object()  # is like nothing
+# What calls in traces have returned, by id: where it is returned again, it isn't new
+_returned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 class _Answers(threading.local):
@@ -252,8 +259,14 @@ class Questions:
         if answer.has_objects:
             self._forget()
         self.reads.found(f"{name}.again()", True, word)
+        for x in answer.olds:
+            self.reads.constant(x, word)
         for n, x in enumerate(answer.objects):
             self.made[id(x)] = x
+            try:
+                _returned[id(x)] = x
+            except TypeError:  # it can't be known again
+                self.reads.lost(word, CALLED_OUTSIDE)
             if self.reads.place(x) is not None:  # it was there before
                 self.reads.lost(word, CALLED_OUTSIDE)
                 return

@@ -221,7 +221,12 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
         if _is_inside(x):
             o.reads.pin(x)
     states = [(g, randomness.state_of(g)) for g in global_generators()]
-    before = _State([x for x in outside if _is_inside(x)])
+    # What was passed before may be held by an object that this call changes; what the program has
+    # made and passes now may be changed: that is compared.
+    local = {id(x) for x in values} - {id(x) for x in outside}
+    before = _State([x for x in (*o.passed, *outside) if id(x) not in local])
+    given = [x if (plain := dispatch.plain(x)) is None else plain for x in values]
+    o.passed += [x for x in given if not (CALM[type(x)] or is_made(o, x))]
     note = o.taken([x for x in values if not _is_inside(x)], whole=True)
     o.quiet = True
 
@@ -261,7 +266,7 @@ class _State:
             if kind in PLAIN_TYPES:
                 found.append((kind, repr(x)))
             elif isinstance(x, np.ndarray):
-                found.append((id(x), x.shape, np.ndarray.tobytes(x)))
+                found.append((id(x), x.shape, plainly.checksum(x)))
             else:
                 found.append(id(x))
         return found

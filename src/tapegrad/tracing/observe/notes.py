@@ -73,6 +73,7 @@ class Notes(Uses):
         self.roots: set[CodeType] = set()  # of functions that are traced in this run
         self.library: Any = None  # the one that is followed
         self.sites: list[tuple[set[int], int]] = []  # where they are
+        self.passed: list[Any] = []  # what those that each call makes anew were passed
         self.unfollowed = False  # whether one couldn't be followed
         self.failed_inside = False  # whether the last one has raised
         self.is_nested = False  # whether this run is part of another one that is observed
@@ -85,6 +86,8 @@ class Notes(Uses):
         self.asked.clear()
         self.cells.clear()
         self.unseeded.clear()
+        self.passed.clear()
+        self.questions.made.clear()
         self.running = self.trace = None
 
     def refuse(self, error: TapegradError) -> None:
