@@ -334,3 +334,23 @@ def test_hypot_of_two_numbers_that_have_no_squares(compile: str) -> None:
     np.testing.assert_allclose(second, exact, rtol=1e-13)
     along = grad(grad(np.hypot, compile="never"), compile=compile)(1e-310, 0.0)
     assert (float(along), float(grad(np.hypot, compile=compile)(1e-310, 0.0))) == (0.0, 1.0)
+
+
+SCALED: dict[str, tuple[Any, Any]] = {
+    "k0e": (sp.k0e, lambda x: mp.exp(x) * mp.besselk(0, x)),
+    "k1e": (sp.k1e, lambda x: mp.exp(x) * mp.besselk(1, x)),
+    "dawsn": (sp.dawsn, lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x)),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_slopes_that_cancel_far_out(name: str) -> None:
+    """They are differences of numbers that are nearly equal."""
+    f, exact = SCALED[name]
+    points = np.array([0.5, 3.0, 11.0, 13.0, 45.0, 60.0, 1e3, 1e5, 1e7])
+    slope = grad(lambda x: np.sum(f(x)), compile="never")
+    bend = grad(lambda x: np.sum(slope(x)), compile="never")
+    for order, found in ((1, slope(points)), (2, bend(points))):
+        with mp.workdps(60):
+            right = [float(mp.diff(exact, mp.mpf(float(x)), order)) for x in points]
+        np.testing.assert_allclose(found, right, rtol=1e-9, err_msg=f"{name} {order}")

@@ -81,6 +81,22 @@ def near(x: Any, reach: float, series: Sequence[float], formula: Callable[[Any],
     return where(small, total, formula(where(small, x.constant(2 * reach), x)))
 
 
+def tail(
+    x: Any,
+    reach: float,
+    u: Callable[[Any], Any],
+    series: Sequence[float],
+    factor: Any,
+    formula: Any,
+) -> Any:
+    """A formula that cancels far out: for |x| > reach a factor times a power series in u(x)."""
+    inside = logical_and(x <= reach, x >= -reach)
+    small, total = u(where(inside, x.constant(2 * reach), x)), x.constant(0)
+    for coefficient in reversed(series):
+        total = total * small + coefficient
+    return where(inside, formula, total * factor)
+
+
 def ratio(y: Any, x: Any, at_0: Any) -> Any:
     """y / x, which is `at_0` for x = 0."""
     nothing = x.equals(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Elementwise, Missing
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.elementwise import FUNCTION, cos, cosh, exp, log1p, sin, sinh, sqrt, where
-from tapegrad.primitives.scipys import SciPys, near, ratio, whole
+from tapegrad.primitives.scipys import SciPys, near, ratio, tail, whole
 from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
 
 
@@ -64,7 +65,18 @@ spence = SciPys("spence", lambda out, x: (-log1p_over(x - 1),))
 
 # ---- of exp(-t^2)
 
-dawsn = SciPys("dawsn", lambda out, x: (1 - x * out * 2,), of_complex=True)
+# Far out 1 - 2 x F(x) cancels: it is -u - 3 u^2 - 15 u^3 - ... of u = 1 / (2 x^2) (DLMF 7.12.1).
+_DAWSON = [0.0, *itertools.accumulate(range(3, 25, 2), lambda x, k: x * k, initial=-1.0)]
+
+
+def _dawson(out: Any, x: Any) -> tuple[Any]:
+    slope = 1 - x * out * 2
+    if x.dtype.kind == "c":
+        return (slope,)
+    return (tail(x, 12.0, lambda x: 1 / x * (0.5 / x), _DAWSON, 1, slope),)
+
+
+dawsn = SciPys("dawsn", _dawson, of_complex=True)
 erfi = SciPys("erfi", lambda out, x: (exp(x * x) * TWO_OVER_SQRT_PI,), of_complex=True)
 wofz = SciPys(
     "wofz",
