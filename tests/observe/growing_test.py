@@ -68,9 +68,22 @@ def counted_in_a_dict(log, x):
     return log.counts["n"] * np.sum(x**2)
 
 
+def older_ones(log, x):
+    log.losses.append(np.sum(x))
+    return log.losses[-2] * x[0] if len(log.losses) > 1 else x[0]
+
+
+def one_that_was_set(log, x):
+    if log.losses:
+        log.losses[-1] = 0.5 + len(log.losses) // 4
+    before = log.losses[-1] if log.losses else 1.0
+    log.losses.append(3.0)
+    return before * log.losses[-1] * x[0]
+
+
 PROGRAMS = [
     *(last_of_its_own, counted, counted_before, compared_with_the_last, every_third, two_at_once),
-    *(of_a_deque, counted_in_a_dict),
+    *(of_a_deque, counted_in_a_dict, older_ones),
 ]
 
 
@@ -87,8 +100,9 @@ def slope(f, log, x):
     return np.array([(at(x + s) - at(x - s)) / 2e-6 for s in steps])
 
 
+@pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
 @MODES
-@pytest.mark.parametrize("f", PROGRAMS)
+@pytest.mark.parametrize("f", [*PROGRAMS, one_that_was_set])
 def test_each_call_finds_what_the_last_one_left(f, compile):
     log, plain = Log(), Log()
     g = grad(lambda x: f(log, x), compile=compile)
@@ -105,7 +119,7 @@ def test_each_call_finds_what_the_last_one_left(f, compile):
         assert np.allclose([*log.losses, *log.last], [*plain.losses, *plain.last])
         assert log.counts == plain.counts
         assert list(map(type, log.losses)) == list(map(type, plain.losses))
-    assert g.cache_info().traces <= 3
+    assert g.cache_info().traces <= 3 or f not in PROGRAMS
 
 
 @pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")

@@ -34,6 +34,7 @@ class Dispatch:
     clock: Handler  # what a clock shows
     found: Handler  # what becomes an input of what a name holds that the code sets too
     length: Handler  # what becomes an input of the length of a list to which the code adds
+    last: Handler  # and of one of the last items of it
     ask: Handler  # what a function in C of an installed package returns
     # of arrays of subclasses of ndarray: see `frontend.subclasses`
     beside: Handler  # a plain array on the left of one, as a traced one where that counts

@@ -21,8 +21,9 @@ from tapegrad.tracing.drawn import Found
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.places import ADDS, ENDS, WHOLE, Location, value_at
+from tapegrad.tracing.observe.places import ADDS, END, ENDS, WHOLE, Location, value_at
 from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import stand_in
 
@@ -56,12 +57,12 @@ _ADDING = frozenset(["append", "extend", "appendleft", "extendleft"])
 def length_of(a: Activation, x: Any) -> Callable[[Any], None] | None:
     """`len(x)` of a list or deque to which the code adds: what it was when the call began is an
     input, and what was added since is counted."""
-    place = a.o.reads.place(x)
-    if place is None:
+    place, written = a.o.reads.place(x), [w for w in a.o.reads.written.values() if w.x is x]
+    if place is None or getattr(x, "maxlen", None) is not None:
         return None
-    added = sum(w.added for w in a.o.reads.written.values() if w.x is x and w.at in ENDS)
-    if (id(x), WHOLE) in a.o.reads.written or getattr(x, "maxlen", None) is not None:
+    if any(w.at is WHOLE for w in written):
         return None
+    added = sum(w.added for w in written if w.at in ENDS)
     before = len(x) - added
     found = input_of(a, *ADDS, lambda: place, ("length", None), before)
     if found is None:
@@ -73,6 +74,17 @@ def length_of(a: Activation, x: Any) -> Callable[[Any], None] | None:
             frames.replace(operand_at(a.stack, 0), frames.operand(a.stack, 0) + added)
 
     return then
+
+
+def last_of(a: Activation, x: Any, key: int) -> Callable[[Any], None] | None:
+    """`x[key]`, counted from the end, of a list to which the code adds: what was there when the
+    call began is an input."""
+    written = [w for w in a.o.reads.written.values() if w.x is x]
+    added = sum(w.added for w in written)
+    if key >= -added or any(w.at is not END for w in written):
+        return None
+    at = ("item", Key(key + added))
+    return input_of(a, *ADDS, lambda: a.o.reads.place(x), at, x[key])
 
 
 def input_of(
@@ -143,4 +155,4 @@ def without_found(o: Notes, error: Exception) -> Reconsidered | None:
 
 
 dispatch.found = input_of
-dispatch.length = length_of
+dispatch.length, dispatch.last = length_of, last_of

@@ -41,7 +41,6 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED
-from tapegrad.tracing.observe.places import ADDS, END
 from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.replacing import (
     put,
@@ -138,9 +137,8 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
         found: Then | None = dispatch.found(a, "STORE_SUBSCR", key, place, at)
         if found is not None:
             return found
-    if kind is list and type(key) is int and (id(x), END) not in a.o.reads.written:
-        place, at = functools.partial(a.o.reads.place, x), ("item", Key(key))
-        found = dispatch.found(a, *ADDS, place, at)
+    if kind is list and type(key) is int and -len(x) <= key < 0:
+        found = dispatch.last(a, x, key)
         if found is not None:
             return found
     if kind in CONTAINERS:
