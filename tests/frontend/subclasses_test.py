@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 from tests.frontend.check import check, name_of
 
-from tapegrad import cond, errors, grad, jit, vjp
+from tapegrad import cond, errors, grad, jit, primitive, vjp
 
 X = np.array([1.5, 2.5, 0.7])
 
@@ -152,6 +152,8 @@ def written(x):
     y.head = x[1] ** 2
     y += x
     y[1:] *= 2
+    base[[0]] = Child(x)[:1]
+    y[y > 5] = 2.0
     return np.sum(base**2) + y.energy()
 
 
@@ -351,6 +353,11 @@ def test_what_numpy_calls_back_is_called_once_and_scipys_arrays_are_plain():
     assert len(calls) == 1
 
 
+@primitive
+def squared(x):
+    return np.asarray(x) ** 2
+
+
 REFUSED = {
     r"NumPy goes on to a function that it calls back": lambda x: np.frompyfunc(abs, 1, 1)(
         Signal(x)
@@ -361,6 +368,8 @@ REFUSED = {
     r"Slotted.* an attribute '_value'": lambda x: x.view(Slotted).set(x),
     r"an __array_finalize__ reads the elements": lambda x: np.diff(x.view(Reading)),
     r"among the results of .* its class would be lost": lambda x: jit(lambda y: y.view(Plain))(x),
+    r"an argument of a function of np\.vectorize": lambda x: np.vectorize(lambda v: v)(Signal(x)),
+    r"an argument of squared.* its class would be lost": lambda x: squared(x.view(Plain)),
     r"an argument of .* np\.asarray\(x\)": lambda x: cond(
         x[0] > 0, lambda y: y, lambda y: -y, x.view(Plain)
     ),

@@ -40,6 +40,7 @@ from tapegrad.tracing.mixed import (
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
+from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import current_trace, innermost, tracing_depth, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -50,6 +51,8 @@ from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 def call(operation: Operation, args: Any, kwargs: Any) -> Any:
     """Call a user's function: run it on plain arrays, record it where tracers are among them."""
     leaves, structure = flatten((args, kwargs))
+    for x in leaves:
+        check_stays(x, f"an argument of {operation.label}")
     if not any(isinstance(x, Tracer) for x in leaves):
         if not (operation.has_rule() and tracing_depth()):
             with observed():

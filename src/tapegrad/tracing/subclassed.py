@@ -78,6 +78,9 @@ class SubclassTracer(ArrayTracer):
     def __getitem__(self, index: Any) -> Any:
         return dispatch.part(self, index)
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        dispatch.setitem(bare(self), index, value)
+
     def __copy__(self, memo: Any = None) -> Any:
         return dispatch.method("copy", self, "K")
 

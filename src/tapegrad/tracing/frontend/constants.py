@@ -26,6 +26,7 @@ from tapegrad.tracing.frontend.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.scattering import setitem
 from tapegrad.tracing.frontend.subclasses import (
+    all_bare,
     class_asked,
     of_function,
     of_method,
@@ -380,6 +381,7 @@ def _own(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _getitem(x: Any, index: Any) -> Any:
+    index = all_bare(index) if among((index,)) else index
     kind = type(index)
     if type(x) is not MadeTracer and kind is not MadeTracer and kind is not tuple:
         return getitem(x, index)
@@ -413,6 +415,8 @@ def _item(x: Any, index: Any) -> Any:
 
 
 def _setitem(x: Any, index: Any, value: Any) -> None:
+    if among((index, value)):
+        index, value = all_bare(index), all_bare(value)
     if type(x) is MadeTracer:
         _set(x, index, value)
     else:

@@ -329,13 +329,14 @@ def _beside(x: Any, y: Any) -> Any:
 
 def _with_bare(f: Any, *args: Any, **kwargs: Any) -> Any:
     """`f(*args)`, of arrays of NumPy's own."""
-    given, named = _all_bare(args), {k: _all_bare(x) for k, x in kwargs.items()}
+    given, named = all_bare(args), {k: all_bare(x) for k, x in kwargs.items()}
     return f(*given, **named)
 
 
-def _all_bare(x: Any) -> Any:
+def all_bare(x: Any) -> Any:
+    """A value, or those in lists, as arrays of NumPy's own."""
     if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
-        return type(x)(map(_all_bare, x))
+        return type(x)(map(all_bare, x))
     return bare(x) if isinstance(x, SubclassTracer) else x
 
 

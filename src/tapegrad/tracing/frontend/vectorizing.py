@@ -24,6 +24,7 @@ from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
@@ -185,6 +186,8 @@ def vectorized(given: np.vectorize, *args: Any, **kwargs: Any) -> Any:
     if function is np._NoValue:  # it decorates
         with observed():
             return given(*args, **kwargs)
+    for x in (*args, *kwargs.values()):
+        check_stays(x, "an argument of a function of np.vectorize")
     own = copy.copy(given)
     own.__class__ = _Vectorized
     own.pyfunc = partial(followed, function)

@@ -198,7 +198,7 @@ def _told(answer: Answer, args: Sequence[Any]) -> Any:
     traced = any(stood_for(type(x)) is not None for x in args)
     module = answer.module
     name = module_of(module) if isinstance(module, type) else module.__name__
-    if traced and name.partition(".")[0] in ("scipy", "math", "cmath"):
+    if traced and name.partition(".")[0] in ("scipy", "math", "cmath", "numba"):
         return functools.partial(dispatch.with_bare, answer.by)
     return answer.by
 
