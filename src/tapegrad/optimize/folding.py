@@ -27,7 +27,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Var
 from tapegrad.optimize.folded import Fold, Folded, Fresh, LoopOf
 from tapegrad.optimize.patterns import Match, Pattern, count_carried, kinds_of
-from tapegrad.optimize.repetition import BACK, Repetition, Run
+from tapegrad.optimize.repetition import BACK, ROUNDS, Repetition, Run
 
 DEPTH = 6  # of nests
 PERIOD = 256  # calls of a round that is folded, at the most
@@ -129,15 +129,15 @@ def _starts(found: Repetition) -> dict[int, list[int]]:
 def inner_runs(found: Repetition) -> list[Run]:
     """The runs of a tape that have no run in them, in order."""
     starts = _starts(found)
-    free = [True] * len(found.calls)
+    taken = bytearray(len(found.calls))
     runs = []
     for period in sorted(starts):
         for at in starts[period]:
-            if all(free[at : at + 2 * period]):
+            if taken.find(1, at, at + ROUNDS * period) < 0:
                 run = found.run(at, period, found.repeated(at, period))
-                if run is not None and all(free[at : run.stop]):
+                if run is not None and taken.find(1, at, run.stop) < 0:
                     runs.append(run)
-                    free[at : run.stop] = [False] * (run.stop - at)
+                    taken[at : run.stop] = b"\1" * (run.stop - at)
     return sorted(runs, key=lambda run: run.start)
 
 
@@ -234,14 +234,18 @@ class _Folding:
 
     def _turned(self, run: Run) -> Run:
         """The run, begun where a round carries least: a loop's end and its next start look the
-        same wherever a round is cut."""
-        best = run
-        for start in range(run.start + 1, run.start + run.period):
+        same wherever a round is cut. Those are looked at that promise to carry less."""
+        promised = []
+        for k in range(1, run.period):
+            rounds = self.found.repeated(run.start + k, run.period)
+            promised.append(((-rounds, count_carried(run, k)), run.start + k))
+        best, least = run, (-run.rounds, count_carried(run))
+        for promise, start in sorted(promised):
+            if promise >= least:
+                break
             other = self._run(start, run.period)
-            if other is not None and (
-                (-other.rounds, count_carried(other)) < (-best.rounds, count_carried(best))
-            ):
-                best = other
+            if other is not None and (-other.rounds, count_carried(other)) < least:
+                best, least = other, (-other.rounds, count_carried(other))
         return best
 
     def _can_be_folded(self, run: Run) -> bool:

@@ -143,6 +143,14 @@ def kinds_of(run: Run) -> tuple[Any, ...]:
     return tuple([(w.kind, w.call, w.out, w.back, w.far) for ways in run.ways for w in ways])
 
 
-def count_carried(run: Run) -> int:
-    """How many values go from round to round."""
-    return len({(w.call, w.out, w.back) for ways in run.ways for w in ways if w.kind == "before"})
+def count_carried(run: Run, first: int = 0) -> int:
+    """How many values go from round to round, if the round begins with its call number `first`:
+    those before it are the end of the round before, then."""
+    carried = set()
+    for k, ways in enumerate(run.ways):
+        for w in ways:
+            if w.kind in ("here", "before"):
+                back = w.back + (w.call < first) - (k < first)
+                if back:
+                    carried.add((w.call, w.out, back))
+    return len(carried)
