@@ -507,18 +507,24 @@ def test_arguments_of_the_program(derivative, monkeypatch):
     df.at(X)
 
 
+@pytest.mark.filterwarnings("ignore:.*traced for three calls:RuntimeWarning")
+def test_names_that_nobody_else_has():
+    """the function makes a UUID -> each call makes its own"""
+    df = grad(lambda x: np.sum(x) * (uuid.uuid4().int % 2**40))
+    assert len({df(X)[0] for _ in range(4)}) == 4
+
+
 @pytest.mark.parametrize(
     "draw",
     [
         lambda: secrets.randbelow(100),
-        lambda: uuid.uuid4().int % 100,
         lambda: SystemRandom().random(),
         lambda: os.urandom(1)[0],
         lambda: secrets.choice([1, 2, 3]),
     ],
 )
 def test_random_numbers_of_the_system(draw):
-    """draws by `secrets`, `uuid`, `SystemRandom`, `os.urandom` -> refused"""
+    """draws by `secrets`, `SystemRandom`, `os.urandom` -> refused"""
     with refused(RandomnessError, "drew random numbers from os.urandom"):
         grad(lambda x: x * draw(), compile="never")(1.0)
 

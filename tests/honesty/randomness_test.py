@@ -606,7 +606,7 @@ except RandomnessError as error:
     ("function", "said"),
     [
         ("draws", ""),
-        ("makes", "made without a seed"),
+        ("makes", ""),
         ("draws_plain", ""),
         ("seeded", str(np.random.default_rng(0).normal(size=2))),
     ],

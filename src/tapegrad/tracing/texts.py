@@ -75,8 +75,22 @@ def _is_shown() -> bool:
                 return True
             continue  # of Python's own library: look who called it
         nodes = list(enclosing(frame))
-        return _is_in_error(frame) or _shows(nodes, frame) or _is_kept_to_show(nodes, frame)
+        if _is_in_error(frame) or _shows(nodes, frame) or _is_kept_to_show(nodes, frame):
+            return True
+        return "site-packages" in file and _is_for_assert(frame)
     return True  # nobody's program
+
+
+def _is_for_assert(frame: FrameType | None) -> bool:
+    """Whether a package is called by an `assert` itself, not by what stands in it: pytest's."""
+    while frame is not None and _is_of_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    nodes = [] if frame is None else list(enclosing(frame))
+    return bool(nodes) and isinstance(nodes[-1], ast.Assert)
+
+
+def _is_of_library(file: str) -> bool:
+    return file.startswith(_LIBRARY) or "site-packages" in file
 
 
 def _is_in_error(frame: FrameType) -> bool:
