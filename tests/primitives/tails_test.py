@@ -339,6 +339,8 @@ def test_hypot_of_two_numbers_that_have_no_squares(compile: str) -> None:
 SCALED: dict[str, tuple[Any, Any]] = {
     "k0e": (sp.k0e, lambda x: mp.exp(x) * mp.besselk(0, x)),
     "k1e": (sp.k1e, lambda x: mp.exp(x) * mp.besselk(1, x)),
+    "i0e": (sp.i0e, lambda x: mp.exp(-abs(x)) * mp.besseli(0, x)),
+    "i1e": (sp.i1e, lambda x: mp.exp(-abs(x)) * mp.besseli(1, x)),
     "dawsn": (sp.dawsn, lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x)),
 }
 

@@ -9,6 +9,7 @@ Names: `x` operand, `out` the result.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -81,3 +82,16 @@ logit_slope = Elementwise(
     cost=DIVISION,
     numpy="1 / ({0} * (1 - {0}))",
 )
+
+
+def bessel_log_slopes(order: int, turn: int = 1, count: int = 14) -> list[float]:
+    """Of exp(x) K_n(x), the logarithm's slope as a power series in 1 / x: of DLMF 10.40.2 that of
+    -log(x) / 2 + log(1 + a_1 / x + a_2 / x^2 + ...). With `turn=-1` of exp(-x) I_n(x), in which
+    every other sign is turned (DLMF 10.40.1)."""
+    a = [Fraction(1)]
+    for k in range(1, count):
+        a.append(turn * a[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
+    logs: list[Fraction] = []  # of S' / S, with S the sum of a_k u^k
+    for k in range(count - 1):
+        logs.append((k + 1) * a[k + 1] - sum(logs[j] * a[k - j] for j in range(k)))
+    return [0.0, -0.5, *[-float(x) for x in logs]]

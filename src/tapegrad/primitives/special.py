@@ -33,7 +33,8 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.norms import Known
-from tapegrad.primitives.slopes import logit_slope, sech_square
+from tapegrad.primitives.scipys import tail
+from tapegrad.primitives.slopes import bessel_log_slopes, logit_slope, sech_square
 from tapegrad.primitives.texts import dtype_called
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
@@ -265,20 +266,24 @@ i1: Elementwise = Elementwise(
     lambda out, x: ((i0(x) + BesselI(2)(x)) * 0.5,),
     cost=2 * FUNCTION,
 )
-i0e = Elementwise(
-    "i0e",
-    _scipy("i0e"),
-    "bessel_i0e({0})",
-    lambda out, x: (i1e(x) - sign(x) * out,),
-    cost=2 * FUNCTION,
-)
-i1e: Elementwise = Elementwise(
-    "i1e",
-    _scipy("i1e"),
-    "bessel_i1e({0})",
-    lambda out, x: ((i0e(x) + BesselI(2, scaled=True)(x)) * 0.5 - sign(x) * out,),
-    cost=2 * FUNCTION,
-)
+
+
+def _scaled(name: str, order: int, slope: Callable[[Any], Any]) -> Elementwise:
+    """exp(-|x|) I_n(x), whose slope far out is the difference of two numbers that are nearly equal:
+    there it is the value times its logarithm's slope."""
+    series = bessel_log_slopes(order, turn=-1)
+
+    def partials(out: Any, x: Any) -> tuple[Any]:
+        reach, side = 50.0, sign(x)
+        inside = where(logical_and(x <= reach, x >= -reach), x, x.constant(reach))
+        near = slope(inside) - side * out
+        return (tail(x, reach, lambda x: sign(x) / x, series, side * out, near),)
+
+    return Elementwise(name, _scipy(name), f"bessel_{name}({{0}})", partials, cost=2 * FUNCTION)
+
+
+i0e: Elementwise = _scaled("i0e", 0, lambda x: i1e(x))
+i1e: Elementwise = _scaled("i1e", 1, lambda x: (i0e(x) + BesselI(2, scaled=True)(x)) * 0.5)
 
 # ---- entropies
 

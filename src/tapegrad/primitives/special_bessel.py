@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Elementwise, Missing
 from tapegrad.primitives.elementwise import FUNCTION, cos, cosh, power, sign, sqrt, where
 from tapegrad.primitives.scipys import SciPys, as_real, near, ratio, tail, whole
+from tapegrad.primitives.slopes import bessel_log_slopes
 from tapegrad.primitives.special import _scipy
 
 ORDER = Missing("the order")
@@ -78,21 +78,9 @@ k0 = _second("k0", lambda out, x: -k1(x))
 k1: Elementwise = _second("k1", lambda out, x: -(k0(x) + out / x))
 
 
-def _log_slopes(order: int, count: int = 14) -> list[float]:
-    """Of exp(x) K_n(x), the logarithm's slope as a power series in 1 / x: of DLMF 10.40.2 that of
-    -log(x) / 2 + log(1 + a_1 / x + a_2 / x^2 + ...)."""
-    a = [Fraction(1)]
-    for k in range(1, count):
-        a.append(a[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
-    logs: list[Fraction] = []  # of S' / S, with S the sum of a_k u^k
-    for k in range(count - 1):
-        logs.append((k + 1) * a[k + 1] - sum(logs[j] * a[k - j] for j in range(k)))
-    return [0.0, -0.5, *[-float(x) for x in logs]]
-
-
 def _scaled(name: str, order: int, slope: Callable[[Any, Any], Any]) -> Elementwise:
     """exp(x) K_n(x), whose slope far out is the difference of two numbers that are nearly equal."""
-    series = _log_slopes(order)
+    series = bessel_log_slopes(order)
 
     def far(out: Any, x: Any) -> Any:
         return tail(x, 50.0, lambda x: 1 / x, series, out, slope(out, x))
