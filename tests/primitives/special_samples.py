@@ -43,7 +43,7 @@ hfg: fdtridfd
 uxx: bdtrin nbdtrin
 xcx: bdtrik nbdtrik
 xw: pdtrik
-x: ellipk ellipe ellipkm1 kolmogi
+x: ellipk ellipe ellipkm1 ellipe_of_rest kolmogi
 t: sindg cosdg tandg cotdg
 l: ndtri_exp
 uu: poch binom powm1 owens_t elliprc agm gammainc gammaincc chdtr chdtrc stdtr

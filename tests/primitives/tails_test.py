@@ -356,3 +356,24 @@ def test_slopes_that_cancel_far_out(name: str) -> None:
         with mp.workdps(60):
             right = [float(mp.diff(exact, mp.mpf(float(x)), order)) for x in points]
         np.testing.assert_allclose(found, right, rtol=1e-9, err_msg=f"{name} {order}")
+
+
+ENDS: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
+    "spence": (sp.spence, lambda x: mp.polylog(2, 1 - x), (1e-100, 1e-17, 0.3, 0.9, 1.1, 1e8)),
+    "ellipkm1": (sp.ellipkm1, lambda p: mp.ellipk(1 - p), (1e-100, 1e-17, 0.3, 0.9, 5.0, 1e8)),
+    "ellipk": (sp.ellipk, mp.ellipk, (-1e12, -5.0, -1.5, 1e-10, 0.9)),
+    "ellipe": (sp.ellipe, mp.ellipe, (-1e12, -5.0, -1.5, 1e-10, 0.9)),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_slopes_at_the_ends(name: str) -> None:
+    """beside a logarithm's pole, and far out"""
+    f, exact, points = ENDS[name]
+    slope = grad(f, compile="never")
+    bend = grad(slope, compile="never")
+    for x in points:
+        with mp.workdps(60):
+            at, h = mp.mpf(x), mp.mpf(x) * mp.mpf(10) ** -15
+            right = [float(mp.re(mp.diff(exact, at, order, h=h))) for order in (1, 2)]
+        np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=f"{name} {x}")

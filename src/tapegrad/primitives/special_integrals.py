@@ -9,7 +9,18 @@ from typing import Any
 from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Elementwise, Missing
 from tapegrad.primitives.complexes import cartesian, imag, real
-from tapegrad.primitives.elementwise import FUNCTION, cos, cosh, exp, log1p, sin, sinh, sqrt, where
+from tapegrad.primitives.elementwise import (
+    FUNCTION,
+    cos,
+    cosh,
+    exp,
+    log,
+    log1p,
+    sin,
+    sinh,
+    sqrt,
+    where,
+)
 from tapegrad.primitives.scipys import SciPys, near, ratio, tail, whole
 from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
 
@@ -61,7 +72,14 @@ def log1p_over(u: Any) -> Any:
     return near(u, 0.2, _LOG1P, lambda u: log1p(u) / u)
 
 
-spence = SciPys("spence", lambda out, x: (-log1p_over(x - 1),))
+def _spence_partials(out: Any, x: Any) -> tuple[Any]:
+    """log(x) / (1 - x); beside 1 by log1p."""
+    small = x < 0.5
+    near_0, near_1 = where(small, x, x.constant(0.25)), where(small, x.constant(1), x)
+    return (where(small, log(near_0) / (1 - near_0), -log1p_over(near_1 - 1)),)
+
+
+spence = SciPys("spence", _spence_partials)
 
 # ---- of exp(-t^2)
 
@@ -114,21 +132,37 @@ def _hypergeometric(a: float, b: float, c: float, m: Any) -> Any:
 
 
 def _ellipk_slope(m: Any) -> Any:
-    return _hypergeometric(1.5, 1.5, 2, m) * (math.pi / 8)
+    """Far below 0, where the hypergeometric function loses digits, (E / (1 - m) - K) / (2 m)."""
+    far = m < -2
+    near, there = where(far, m.constant(0), m), where(far, m, m.constant(-2))
+    slope = (ellipe(there) / (1 - there) - ellipk(there)) / (there * 2)
+    return where(far, slope, _hypergeometric(1.5, 1.5, 2, near) * (math.pi / 8))
+
+
+def _ellipe_slope(m: Any) -> Any:
+    """Far below 0 (E - K) / (2 m)."""
+    far = m < -2
+    near, there = where(far, m.constant(0), m), where(far, m, m.constant(-2))
+    slope = (ellipe(there) - ellipk(there)) / (there * 2)
+    return where(far, slope, _hypergeometric(0.5, 1.5, 2, near) * (-math.pi / 8))
 
 
 def _ellipkm1_partials(out: Any, p: Any) -> tuple[Any]:
     """-(E - p K) / (2 p (1 - p)): small p are exact so."""
     small = p < 0.5
     near_0, near_1 = where(small, p, p.constant(0.25)), where(small, p.constant(1), p)
-    m = 1 - near_0
-    slope = (ellipe(m) - near_0 * ellipkm1(near_0)) / (near_0 * m * 2)
+    slope = (ellipe_of_rest(near_0) - near_0 * ellipkm1(near_0)) / (near_0 * (1 - near_0) * 2)
     return (-where(small, slope, _ellipk_slope(1 - near_1)),)
 
 
-ellipk = SciPys("ellipk", lambda out, m: (_ellipk_slope(m),))
-ellipe = SciPys("ellipe", lambda out, m: (_hypergeometric(0.5, 1.5, 2, m) * (-math.pi / 8),))
+ellipk: SciPys = SciPys("ellipk", lambda out, m: (_ellipk_slope(m),))
+ellipe: SciPys = SciPys("ellipe", lambda out, m: (_ellipe_slope(m),))
 ellipkm1: SciPys = SciPys("ellipkm1", _ellipkm1_partials)
+ellipe_of_rest = SciPys(
+    "ellipe_of_rest",
+    lambda out, p: ((ellipkm1(p) - out) / ((1 - p) * 2),),
+    "ellipe(1 - {0})",
+)
 
 # ---- incomplete ones (DLMF 19.4.6, 19.4.7), by D = (F - E) / m and B = F - D
 
