@@ -377,3 +377,11 @@ def test_slopes_at_the_ends(name: str) -> None:
             at, h = mp.mpf(x), mp.mpf(x) * mp.mpf(10) ** -15
             right = [float(mp.re(mp.diff(exact, at, order, h=h))) for order in (1, 2)]
         np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=f"{name} {x}")
+
+
+def test_the_far_end_of_zeta() -> None:
+    """the rest of the sum is nothing, and nothing times infinity isn't asked for"""
+    for f in (sp.zeta, sp.zetac, lambda s: sp.zeta(s, 2.5)):
+        slope = grad(f, compile="never")
+        assert (slope(1e20), slope(1e300), grad(slope, compile="never")(1e20)) == (0.0, 0.0, 0.0)
+    assert slope(30.0) == pytest.approx(float(mp.zeta(30.0, 2.5, 1)), rel=1e-12)

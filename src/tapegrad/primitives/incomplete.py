@@ -246,12 +246,12 @@ def _zeta_slope(order: int, s: Any, q: Any) -> Any:
     for k in range(_TERMS):
         found = found + (-np.log(q + k)) ** order * (q + k) ** -s
     end = q + _TERMS
-    rate = -np.log(end)
+    rate, power = -np.log(end), end**-s
 
     def along(jet: list[Any]) -> Any:
         """The derivative of a product with end^-s, of one's own derivatives."""
         terms = [math.comb(order, i) * jet[i] * rate ** (order - i) for i in range(order + 1)]
-        return sum(terms) * end**-s
+        return np.where(power == 0.0, 0.0, sum(terms) * power)
 
     inverse = [(-1) ** i * math.factorial(i) / (s - 1) ** (i + 1) * end for i in range(order + 1)]
     found = found + along(inverse) + along([0.5, *[0.0] * order])
