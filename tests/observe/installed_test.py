@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy import array
-from scipy.integrate import odeint
+from scipy.integrate import odeint, solve_ivp
+from scipy.optimize import brentq, minimize
 from helpers_of_the_user import scaled
 
 def stacked(x):
@@ -65,6 +66,12 @@ class Model:
         self.looked_for = inspect.getattr_static(x, "columns", None)
         self.number = uuid.uuid4()
         return np.sum(np.from_dlpack(x) ** 2)
+
+    def solved(self, x):
+        flow = lambda t, y: np.asarray([y[1], -x[0] * y[0]]).reshape(-1)
+        root = brentq(lambda z: np.array([z, x[1]]).dot([1.0, -0.5]), -9.0, 9.0)
+        bottom = minimize(lambda z: np.sum(np.array([z[0] - x[0], 0.0]) ** 2), np.zeros(1), tol=1e-12).x[0]
+        return solve_ivp(flow, (0, 1), x, rtol=1e-9).y[0, -1] + root + bottom
 
     def run(self, x):
         return odeint(self._rhs, [1.0], [0.0, 1.0], args=(x[0],))[-1, 0]
@@ -138,6 +145,16 @@ def test_its_methods_as_callbacks_of_scipys_solvers(installed):
         model.rate = rate
         np.testing.assert_allclose(g(X), [-rate * np.exp(-rate), 0.0], atol=1e-6)
     assert g.cache_info().traces == 2
+
+
+def test_its_functions_that_make_arrays_for_scipys_solvers(installed):
+    """`np.asarray([x[1], ...])` in a right-hand side, an equation and an objective of its own."""
+    f = installed[0].Model(2.0).solved
+    g = grad(lambda x: f(x))
+    for x in (X, X, 2 * X):
+        found = [(f(x + h) - f(x - h)) / 2e-5 for h in 1e-5 * np.eye(2)]
+        np.testing.assert_allclose(g(x), found, rtol=1e-4)
+    assert g.cache_info().traces == 1
 
 
 def test_its_descriptors(installed):

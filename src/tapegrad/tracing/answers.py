@@ -245,7 +245,9 @@ def as_called(f: Any) -> Callable[..., Any]:
     """A function that the user passes, for ours to call as the user's code would."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        return to_be_called(original_of(f), (*args, *kwargs.values()))(*args, **kwargs)
+        meant = to_be_called(original_of(f), (*args, *kwargs.values()))
+        dispatch.root(meant)  # a library's own, too
+        return meant(*args, **kwargs)
 
     return called
 

@@ -32,6 +32,7 @@ class Dispatch:
     namespace: Handler  # the array API's, for a module that asks
     draw: Handler  # what a method of a generator of random numbers gives
     clock: Handler  # what a clock shows
+    root: Handler  # a function is called by tapegrad, and is followed
     found: Handler  # what becomes an input of what a name holds that the code sets too
     length: Handler  # what becomes an input of the length of a list to which the code adds
     last: Handler  # and of one of the last items of it

@@ -57,6 +57,7 @@ from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.observer import note_root
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 from tapegrad.tracing.trace import refusing
@@ -185,6 +186,7 @@ dispatch.namespace = namespace
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock
+dispatch.root = note_root
 dispatch.ask = draws.ask
 dispatch.known, dispatch.function = known_call, constants.door(call_function)
 dispatch.methods = METHODS

@@ -414,7 +414,7 @@ class observed:
 
 
 def note_root(f: Any) -> None:
-    """A function is traced within the run: it is followed, as the user's own code is."""
+    """tapegrad calls a function within the run: it is followed, as the user's own code is."""
     here, code = following.observer, _code_of(f)
     if here is not None and code is not None:
         here.roots.add(code)
