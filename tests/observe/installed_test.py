@@ -152,10 +152,10 @@ def test_its_functions_that_make_arrays_for_scipys_solvers(installed):
     """`np.asarray([x[1], ...])` in a right-hand side, an equation and an objective of its own."""
     f = installed[0].Model(2.0).solved
     g = grad(lambda x: f(x))
-    for x in (X, X, 2 * X):
+    for x in (2 * X, X, X, X):
         found = [(f(x + h) - f(x - h)) / 2e-3 for h in 1e-3 * np.eye(2)]
         np.testing.assert_allclose(g(x), found, atol=1e-4)
-    assert g.cache_info().traces == 1
+    assert g.cache_info().traces == 2  # its branches may go another way
 
 
 def test_its_descriptors(installed):
