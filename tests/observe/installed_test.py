@@ -41,6 +41,8 @@ def by_law(x):
 def helped(x):
     return scaled(np.sum(x))
 
+SETTINGS = {"scale": 1.0, "offset": 2.0}
+
 class Available:
     def __init__(self, method):
         self.method = method
@@ -64,8 +66,15 @@ class Model:
     def timed(self, x):
         self.started = time.time()
         self.looked_for = inspect.getattr_static(x, "columns", None)
-        self.number = uuid.uuid4()
+        number = uuid.uuid4()
         return np.sum(np.from_dlpack(x) ** 2)
+
+    def configured(self, x):
+        before = SETTINGS.copy()
+        SETTINGS["scale"] = 3.0
+        during = SETTINGS.copy()
+        SETTINGS.update(before)
+        return np.sum(x) * during["scale"] * SETTINGS["offset"]
 
     def solved(self, x):
         flow = lambda t, y: np.asarray([y[1], -x[0] * y[0]]).reshape(-1)
@@ -158,6 +167,18 @@ def test_its_functions_that_make_arrays_for_scipys_solvers(installed):
     assert g.cache_info().traces == 2  # its branches may go another way
 
 
+def test_its_settings_that_it_sets_and_puts_back(installed):
+    """What a dict held before it was written to is known, if all of it was read then."""
+    package = installed[0]
+    model = package.Model(2.0)
+    g = grad(lambda x: model.configured(x))
+    for offset in (2.0, 2.0, 2.0, 5.0, 5.0):
+        package.SETTINGS["offset"] = offset
+        np.testing.assert_allclose(g(X), 3 * offset)
+        assert [*package.SETTINGS.items()] == [("scale", 1.0), ("offset", offset)]
+    assert g.cache_info().traces == 2
+
+
 def test_its_descriptors(installed):
     """One that makes a method at each look is followed, and what it reads is noticed."""
     model = installed[0].Model(2.0)
@@ -171,13 +192,12 @@ def test_its_descriptors(installed):
         g(X)
 
 
-def test_its_clocks_and_looks_at_classes(installed, monkeypatch):
+def test_its_clocks_and_looks_at_classes(installed):
     """A clock that it reads is read anew, kept on an object too; `inspect.getattr_static` looks at
-    the class of an array; a UUID, which is no number, isn't refused, but made at each call."""
+    the class of an array; a UUID, which is no number, isn't one that is drawn."""
     model = installed[0].Model(2.0)
     np.testing.assert_allclose(grad(lambda x: model.timed(x))(X), 2 * X)
     assert model.looked_for is None
-    monkeypatch.setattr(installed[0].uuid, "uuid4", lambda: 4)
     g, started = grad(lambda x: model.timed(x)), []
     for _ in range(5):
         np.testing.assert_allclose(g(X), 2 * X)

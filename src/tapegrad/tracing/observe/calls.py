@@ -191,9 +191,11 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         writes = getattr(f, "__name__", "") in ("write", "flush")
         if args and writes and any(args[0] is x for x in (sys.stdout, sys.stderr)):
             return o.taken(args[1:])  # as `print`
-        names = o.running is not None and o.running.frame.f_globals.get("__name__") == "uuid"
-        if f is os.urandom and not names:  # what a UUID is made of is no number
-            o.refuse(randomness.drawn_by(o.label, "os.urandom"))
+        if f is os.urandom:
+            if "-packages" + os.sep in (named_by := _namer(o)):
+                return None  # a name of something of its own, that nothing is computed with
+            if not named_by:
+                o.refuse(randomness.drawn_by(o.label, "os.urandom"))
         return _unknown(o, f, args, kwargs)
     if kind is types.BuiltinFunctionType and f in _OF_NUMBERS:
         _note_harmless(f)
@@ -225,6 +227,13 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     if note is None:
         o.reads.lost(name_of(f), advice_about(f))
     return note
+
+
+def _namer(o: Notes) -> str:
+    """The file of who makes a UUID, where that is what the system is asked for."""
+    frame = None if o.running is None else o.running.frame
+    made = frame is not None and frame.f_globals.get("__name__") == "uuid" and frame.f_back
+    return made.f_code.co_filename if made else ""
 
 
 MOST = 10_000  # functions that are held

@@ -353,9 +353,9 @@ class Reads:
     def items(self, place: Location) -> Iterator[Any]:
         """All items of a container were read; yields those that may hold more."""
         x = place.x
-        if any(number == id(x) and at != WHOLE for number, at in self.written):
-            self.lost(place.word)
-        if id(x) not in self._whole:
+        if id(x) not in self._whole:  # else what it held before the run wrote to it is known
+            if any(number == id(x) and at != WHOLE for number, at in self.written):
+                self.lost(place.word)
             self._whole.add(id(x))
             self._note_items(place)
         if id(x) not in self._plain_content:
