@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.answers import declare
@@ -254,8 +255,8 @@ def typed(
             warnings.simplefilter("ignore")
             call.parents.clear()
             plain = numpys(*[b for _, b in pairs], **{k: b for k, (_, b) in named.items()})
-    except Exception:
-        pass  # the front end raises NumPy's error
+    except Exception as error:
+        let_through(error)  # the front end raises NumPy's own
     finally:
         _noted.calls.pop()
     if call.own:
