@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Var
+from tapegrad.ir.tape import Aval, Call, Guard, Literal, Var
 from tapegrad.optimize.folded import Fold, Folded, Fresh, LoopOf
 from tapegrad.optimize.patterns import Match, Pattern, count_carried, kinds_of
-from tapegrad.optimize.repetition import BACK, ROUNDS, Repetition, Run
+from tapegrad.optimize.repetition import ROUNDS, Repetition, Run, Way
 
 DEPTH = 6  # of nests
 PERIOD = 256  # calls of a round that is folded, at the most
@@ -200,27 +200,28 @@ class _Folding:
         rounds come first, and those in which one of these is found, be it once, have to wait."""
         starts = _starts(self.found)
         found: dict[int, list[Pattern]] = {}
-        free = [True] * len(self.found.calls)
+        taken = bytearray(len(self.found.calls))
         for period in sorted(starts):
-            for run in self._longest(starts[period], period, free):
+            for run in self._longest(starts[period], period, taken):
                 pattern = Pattern(self.found, self._turned(run), self.read_last)
                 found.setdefault(pattern.marks[0], []).append(pattern)
                 for match in pattern.everywhere():
                     stop = match.start + match.rounds * period
-                    free[match.start : stop] = [False] * (stop - match.start)
+                    taken[match.start : stop] = b"\1" * (stop - match.start)
         return found
 
-    def _longest(self, starts: Sequence[int], period: int, free: Sequence[bool]) -> list[Run]:
+    def _longest(self, starts: Sequence[int], period: int, taken: bytearray) -> list[Run]:
         """The longest run of each kind with this period, that starts at one of these calls."""
         longest: dict[Any, Run] = {}
         stop = 0
         for at in starts:
-            if at < stop or not all(free[at : at + period]):
+            if at < stop or taken.find(1, at, at + ROUNDS * period) >= 0:
                 continue
-            run = self.found.run(at, period, self.found.repeated(at, period))
-            if run is not None and not self._can_be_folded(run):
-                stop = self._behind(run)
-            elif run is not None and all(free[at : run.stop]):
+            rounds = self.found.repeated(at, period)
+            run = self.found.run(at, period, rounds, self._is_folded)
+            if run is None or not self._can_be_folded(run):
+                continue
+            if taken.find(1, at, run.stop) < 0:
                 key = tuple(self.found.marks[at : at + period]), kinds_of(run), run.moves
                 if key not in longest or longest[key].rounds < run.rounds:
                     longest[key] = run
@@ -229,7 +230,7 @@ class _Folding:
 
     def _run(self, at: int, period: int) -> Run | None:
         """The run from here on, if it can be folded."""
-        run = self.found.run(at, period, self.found.repeated(at, period))
+        run = self.found.run(at, period, self.found.repeated(at, period), self._is_folded)
         return run if run is not None and self._can_be_folded(run) else None
 
     def _turned(self, run: Run) -> Run:
@@ -249,29 +250,13 @@ class _Folding:
         return best
 
     def _can_be_folded(self, run: Run) -> bool:
+        return all(self._is_folded(way) for here in run.ways for way in here)
+
+    def _is_folded(self, way: Way) -> bool:
         """Whether entries are numbers, or constants."""
-        return all(
-            way.kind != "entries"
-            or all(isinstance(x, Literal) or x in self.found.constants for x in way.xs)
-            for here in run.ways
-            for way in here
+        return way.kind != "entries" or all(
+            isinstance(x, Literal) or x in self.found.constants for x in way.xs
         )
-
-    def _behind(self, run: Run) -> int:
-        """Where the next run may start that can be folded, after this one, which can't: an operand
-        that comes from before it, and is another variable in each round, is so in all runs of
-        these rounds that start later, until it may be what one of their first rounds makes."""
-        stop = run.start + 1
-        for k, here in enumerate(run.ways):
-            for way in here:
-                if way.kind == "entries" and all(map(self._changes, way.xs, way.xs[1:])):
-                    stop = max(stop, run.start + k + (len(way.xs) - BACK - 1) * run.period + 1)
-        return stop
-
-    def _changes(self, x: Operand, y: Operand) -> bool:
-        """Whether these are different variables, and neither of them has a known value."""
-        known = self.found.constants
-        return type(x) is type(y) is Var and x != y and x not in known and y not in known
 
     def _best(
         self, patterns: Mapping[int, Sequence[Pattern]], at: int

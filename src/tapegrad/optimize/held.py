@@ -18,7 +18,7 @@ import numpy as np
 from tapegrad.ir.held import Column, Rounds, starts
 from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Literal, Operand, Tape, Var
-from tapegrad.optimize.repetition import BASE, CALLS, MODULUS, ROUNDS, Repetition, Run
+from tapegrad.optimize.repetition import BASE, CALLS, MODULUS, ROUNDS, Repetition, Run, Usable
 
 FEW = 8  # there are so many times more calls than what is kept of them, or all are looked at,
 PARTS = 32  # and no more parts than these
@@ -179,11 +179,11 @@ class _Held(Repetition):
 
     # ---- operands
 
-    def run(self, start: int, period: int, rounds: int) -> Run | None:
+    def run(self, start: int, period: int, rounds: int, usable: Usable = None) -> Run | None:
         run = self._checked(start, period, rounds)
         if run is not None and run.rounds == rounds:  # then it is so for fewer rounds, too
             return run
-        return super().run(start, period, rounds)
+        return super().run(start, period, rounds, usable)
 
     def operands(self, at: int, m: int, period: int, rounds: int) -> list[Operand]:
         xs: list[Operand] = []

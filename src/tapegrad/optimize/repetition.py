@@ -11,7 +11,7 @@ start: whether two rounds are alike takes two subtractions.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -112,6 +112,9 @@ class Run:
         return self.start + self.period * self.rounds
 
 
+Usable = Callable[[Way], bool] | None  # what says whether operands may be come by in a way
+
+
 class Repetition:
     """Finds runs."""
 
@@ -134,6 +137,7 @@ class Repetition:
             if isinstance(guard.operand, Var):
                 self.guards.setdefault(guard.operand.id, []).append(guard)
         self._numbers = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+        self._unusable: dict[int, tuple[int, int]] = {}  # operands in the way of runs, by periods
         self._look()
 
     def _look(self) -> None:
@@ -317,19 +321,26 @@ class Repetition:
 
     # ---- operands
 
-    def run(self, start: int, period: int, rounds: int) -> Run | None:
+    def run(self, start: int, period: int, rounds: int, usable: Usable = None) -> Run | None:
         """The run from here on, of so many rounds of equal marks. Where operands stand in one way
-        for a few rounds only, those behind aren't looked at."""
+        for a few rounds only, those behind aren't looked at; nor is a run of which the first rounds
+        aren't `usable`."""
         tried = ROUNDS
         while rounds >= tried:
-            run = self._checked(start, period, tried)
+            run = self._checked(start, period, tried, usable if tried == ROUNDS else None)
             if run is None or run.rounds < tried or tried == rounds:
                 return run
             tried = min(4 * tried, rounds)
         return None
 
-    def _checked(self, start: int, period: int, rounds: int) -> Run | None:
-        """The run as far as operands stand in one way to each other."""
+    def _checked(self, start: int, period: int, rounds: int, usable: Usable = None) -> Run | None:
+        """The run as far as operands stand in one way to each other. The operand for which one that
+        began before isn't usable mostly is in the way of this one, too: it is looked at first."""
+        at, m = self._unusable.get(period, (-1, 0))
+        if usable is not None and start <= at < start + period:
+            way, count = self._way_of(at, m, start, period, rounds)
+            if count < ROUNDS or not usable(way):
+                return None
         moves: list[tuple[int, ...] | None] = []
         for k in range(period):
             move = None
@@ -341,18 +352,24 @@ class Repetition:
         ways: list[list[Way]] = []
         for k in range(period):
             here = []
-            call = self.calls[start + k]
-            for m in range(len(call.operands)):
-                if self.is_integer(call, m):
-                    way, rounds = _linear(self.operands(start + k, m, period, rounds))
-                else:
-                    way, rounds = self._way(start + k, m, start, period, rounds)
+            for m in range(len(self.calls[start + k].operands)):
+                way, rounds = self._way_of(start + k, m, start, period, rounds)
                 if rounds < ROUNDS:
+                    return None
+                if usable is not None and not usable(way):
+                    self._unusable[period] = start + k, m
                     return None
                 here.append(way)
             ways.append(here)
         cut = [tuple([_cut(way, rounds) for way in here]) for here in ways]
         return Run(start, period, rounds, tuple(cut), tuple(moves))
+
+    def _way_of(self, at: int, m: int, start: int, period: int, rounds: int) -> tuple[Way, int]:
+        """How the operand number `m` of a call is come by, be it an integer that grows, and for how
+        many rounds that holds."""
+        if self.is_integer(self.calls[at], m):
+            return _linear(self.operands(at, m, period, rounds))
+        return self._way(at, m, start, period, rounds)
 
     def is_integer(self, call: Call, m: int) -> bool:
         """Whether an operand of a folded loop is an integer that may grow from round to round."""
