@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation, Handler
@@ -37,6 +36,7 @@ from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import (
     FOLLOWED,
+    draws_of,
     generators_in,
     global_generators,
     is_librarys,
@@ -220,7 +220,7 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
     for x in outside:
         if _is_inside(x):
             o.reads.pin(x)
-    states = [(g, randomness.state_of(g)) for g in global_generators()]
+    note_draws = draws_of(o, global_generators())
     # What was passed before may be held by an object that this call changes; what the program has
     # made and passes now may be changed: that is compared.
     local = {id(x) for x in values} - {id(x) for x in outside}
@@ -232,10 +232,7 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
 
     def then(result: Any) -> None:
         o.quiet = False
-        for generator, state in states:
-            if not randomness.same(state, randomness.state_of(generator)):
-                o.states.setdefault(id(generator), (generator, state))
-                o.draws(generator)
+        note_draws()
         if not before.is_now():
             o.reads.lost(word, CHANGES)
         o.questions.note(word)

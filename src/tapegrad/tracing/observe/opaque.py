@@ -14,7 +14,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -191,13 +191,26 @@ def _in_c(f: Any) -> Any:
 # ---- notes
 
 
+def draws_of(o: Notes, generators: Sequence[Any]) -> Callable[[], None]:
+    """What notes the draws from these that a call makes, once it has returned."""
+    states = [(g, randomness.state_of(g)) for g in generators]
+
+    def note() -> None:
+        for generator, state in states:
+            if not randomness.same(state, randomness.state_of(generator)):
+                o.states.setdefault(id(generator), (generator, state))
+                o.draws(generator)
+
+    return note
+
+
 def _noted(
     o: Notes, a: Any, values: Sequence[Any], reached: Sequence[Any], library: str
 ) -> Then | None:
     if o.effects is not None and not _are_arrays(values):
         o.effects.count += 1
     note_settings(o.reads, library)
-    states = [(g, randomness.state_of(g)) for g in (*global_generators(), *reached)]
+    note_draws = draws_of(o, (*global_generators(), *reached))
     o.drawn_from = {id(g) for g in reached}
     note = o.taken(values, whole=True)
     o.drawn_from = set()
@@ -205,10 +218,7 @@ def _noted(
 
     def then(result: Any) -> None:
         a.is_opaque = False
-        for generator, state in states:
-            if not randomness.same(state, randomness.state_of(generator)):
-                o.states.setdefault(id(generator), (generator, state))
-                o.draws(generator)
+        note_draws()
 
     return both(note, then)
 
