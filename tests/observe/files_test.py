@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import json
+import os
 import pickle
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tapegrad import grad
@@ -38,7 +42,24 @@ def by_json(file):
         return float(json.load(stream))
 
 
+def by_its_folder(file):
+    found = file.parent.resolve() / file.name
+    if not found.is_file() or not os.path.exists(file):
+        raise FileNotFoundError
+    with found.open() as lines:
+        return float(next(csv.reader(lines))[0])
+
+
+def in_memory(file):
+    return float(np.loadtxt(io.StringIO(file.read_text())))
+
+
+def by_pandas(file):
+    return pd.read_csv(file.with_suffix(".txt"), header=None)[0].iloc[0]
+
+
 READERS = [by_open, by_lines, in_binary, by_json, lambda file: float(file.read_text())]
+READERS += [by_its_folder, in_memory, by_pandas]
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -58,13 +79,37 @@ def test_a_file_is_read_anew_where_it_has_changed(read, tmp_path):
         g(X)
 
 
-def test_an_archive_of_arrays(tmp_path):
+def in_context(file):
+    with np.load(file) as arrays:
+        return arrays["a"]
+
+
+@pytest.mark.parametrize("load", [lambda file: np.load(file)["a"], in_context])
+def test_an_archive_of_arrays(load, tmp_path):
     file = tmp_path / "arrays.npz"
-    g = grad(lambda x: np.sum(np.load(file)["a"] * x), compile="never")
+    g = grad(lambda x: np.sum(load(file) * x), compile="never")
     for k in range(6):
         np.savez(file, a=X * (1 + k // 3))
         assert np.array_equal(g(X), X * (1 + k // 3))
     assert g.cache_info().traces == 2
+
+
+@pytest.mark.parametrize("package", ["joblib", "scipy"])
+def test_a_file_that_a_package_reads(package, tmp_path):
+    file = str(tmp_path / "arrays")
+    joblib, matlab = pytest.importorskip("joblib"), pytest.importorskip("scipy.io")
+
+    def f(x):
+        if package == "joblib":
+            return np.sum(joblib.load(file)["a"] * x)
+        return np.sum(matlab.loadmat(file, appendmat=False)["a"][0] * x)
+
+    g = grad(f, compile="never")
+    for k in range(6):
+        a = {"a": X * (1 + k // 3)}
+        joblib.dump(a, file) if package == "joblib" else matlab.savemat(file, a, appendmat=False)
+        assert np.array_equal(g(X), a["a"])
+    assert g.cache_info().traces <= 3
 
 
 @pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")

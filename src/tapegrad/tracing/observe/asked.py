@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import stat
-import sys
 import time
 import types
 from collections.abc import Sequence
@@ -19,6 +17,14 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.tracing.observe import plainly
+from tapegrad.tracing.observe.files import (
+    asked_by,
+    contents_of,
+    is_path,
+    is_read,
+    only_reads,
+    told_of,
+)
 from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.harmless import (
     DISPATCHER,
@@ -70,20 +76,25 @@ class Asked:
         return same(self._now(), self.answer)
 
 
-def asked(o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str) -> Then | None:
-    """What is noted of a call that is asked again; None if `f(*args, **kwargs)` is no such call."""
+def asked(
+    o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str, frame: Any
+) -> Then | None:
+    """What is noted of a call that is asked again, which this frame makes; None if
+    `f(*args, **kwargs)` is no such call."""
     if not _is_asked(f) and f is not open:
         return None
     given = [_plain(x) for x in args]
     named = {name: _plain(x) for name, x in kwargs.items()}
     if any(x is MISSING for x in (*given, *named.values())):
         return None
-    if f is open and not _only_reads(given, named):
+    if f is open and not only_reads(given, named):
         return None
 
     def then(answer: Any) -> None:
         question = Asked(f, given, named, answer)
-        if f is open or getattr(f, "__name__", "") == "load":  # and what it returns reads
+        if f in (os.stat, os.lstat) and (name := asked_by(frame)):
+            question = Asked(told_of, [name, f, *given], named, MISSING)
+        elif f is open or getattr(f, "__name__", "") == "load":  # and what it returns reads
             question = Asked(contents_of, given[:1], {}, MISSING)
         if same(question.answer, question.answer):
             o.reads.found(f"{o.reads._value(question)}.again()", True, word)
@@ -91,27 +102,6 @@ def asked(o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: st
             o.reads.lost(word)
 
     return both(o.taken([*args, *kwargs.values()]), then)
-
-
-def _only_reads(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a file is opened by its name, and not written to."""
-    mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
-    known = args and type(args[0]) is str and type(mode) is str and set(mode) <= {*"rbt"}
-    return bool(known) and kwargs.get("opener") is None and len(args) < 8
-
-
-def contents_of(path: str) -> Any:
-    """What tells the contents of a file, if it is an ordinary one and not huge."""
-    import hashlib
-
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
-        return object()  # is like nothing
-    with open(path, "rb") as file:
-        return hashlib.blake2b(file.read()).digest()
-
-
-MOST_BYTES = 2**24
 
 
 CALLED_OUTSIDE = (
@@ -143,6 +133,14 @@ def _is_asked(f: Any) -> bool:
     return name in _ASKED.get(module, ())
 
 
+def reads_own(o: Uses, f: Any, args: Sequence[Any]) -> bool:
+    """Whether one of NumPy's functions reads a file, or a text, that the run has opened."""
+    file = args[0] if args else None
+    if not is_read(file) or o.reads.place(file) is not None:
+        return False
+    return _is_asked(f) or (type(f) is types.FunctionType and is_own(f.__code__))
+
+
 def is_date(f: Any) -> bool:
     """Whether this tells the date or the time, and not as one number."""
     if getattr(f, "__name__", "") in ("now", "utcnow", "today"):
@@ -152,8 +150,7 @@ def is_date(f: Any) -> bool:
 
 def _plain(x: Any) -> Any:
     """An argument that stays what it is; `MISSING` for all others."""
-    paths = sys.modules.get("pathlib")
-    if paths is not None and type(x) in (paths.PosixPath, paths.WindowsPath):
+    if is_path(x):
         return str(x)
     return (
         x
@@ -201,4 +198,4 @@ def same(x: Any, y: Any) -> bool:
         return bool(x == y)
     if kind is slice:
         return same((x.start, x.stop, x.step), (y.start, y.stop, y.step))
-    return (kind in PLAIN_TYPES or kind is datetime.date) and repr(x) == repr(y)
+    return (kind in PLAIN_TYPES or kind is datetime.date or is_path(x)) and repr(x) == repr(y)

@@ -27,7 +27,7 @@ import numpy as np
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe.asked import advice_about, asked, is_date
+from tapegrad.tracing.observe.asked import advice_about, asked, is_date, reads_own
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, read_vars
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
 from tapegrad.tracing.observe.harmless import (
@@ -217,13 +217,15 @@ def _of_function(o: Notes, f: np.ufunc) -> None:
 
 
 def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
-    """A function that may read anything: one that tells something, and changes nothing, is asked
-    again at a later call."""
+    """A function that may read anything; one that only tells something is asked again later."""
     if f is sys._getframe and o.running is not None and not o.running.users:
         return None  # a library wants to know who calls it
-    if is_date(f) and o.running is not None and is_only_shown(o.running.frame):
+    frame = None if o.running is None else o.running.frame
+    if is_date(f) and frame is not None and is_only_shown(frame):
         return None
-    note = asked(o, f, args, kwargs, name_of(f))
+    if reads_own(o, f, args):
+        return o.taken([*args, *kwargs.values()])
+    note = asked(o, f, args, kwargs, name_of(f), frame)
     if note is None:
         o.reads.lost(name_of(f), advice_about(f))
     return note

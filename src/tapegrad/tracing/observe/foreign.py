@@ -28,6 +28,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, TYPES, Leaf, bytes_of, same
+from tapegrad.tracing.observe.files import is_path
 from tapegrad.tracing.observe.harmless import (
     PLAIN_TYPES,
     is_extensions,
@@ -337,7 +338,8 @@ def copied(x: Any, each: Any = None) -> Any:
         return slice(each(x.start), each(x.stop), each(x.step))
     is_scalar = isinstance(x, (np.generic, np.dtype)) and not isinstance(x, np.void)
     is_type = isinstance(x, type) and (x in TYPES or issubclass(x, np.generic))
-    if kind is range or kind in PLAIN_TYPES or is_scalar or is_type or isinstance(x, Leaf):
+    is_fixed = kind is range or kind in PLAIN_TYPES or is_path(x)
+    if is_fixed or is_scalar or is_type or isinstance(x, Leaf):
         return x
     raise Incomparable
 

@@ -265,8 +265,8 @@ _MODULES = {
     "_functools": ("reduce", "cmp_to_key", "partial", "_lru_cache_wrapper"),
     "_contextvars": None,
     "_stat": None,
-    "_codecs": ("lookup", "utf_8_decode", "latin_1_decode", "ascii_decode"),
-    "posix": ("fspath",),
+    "_codecs": ("lookup", "lookup_error", "utf_8_decode", "latin_1_decode", "ascii_decode"),
+    "posix": ("fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"),
     "time": ("sleep",),
     "_thread": ("allocate_lock", "RLock", "get_ident"),
     "sys": ("intern", "audit", "exc_info"),
@@ -414,8 +414,10 @@ def is_self_contained(kind: Any) -> bool:
 def is_file(kind: type) -> bool:
     """Whether objects of a class are open files. One that the run has opened, to read it, follows
     from what is in it."""
-    name = kind.__name__
-    return module_of(kind) == "_io" and name in ("TextIOWrapper", "BufferedReader", "FileIO")
+    module, name = module_of(kind), kind.__name__
+    if module == "_io":
+        return name in ("TextIOWrapper", "BufferedReader", "FileIO")
+    return (module, name) == ("numpy.lib.npyio", "NpzFile")
 
 
 def _is_of_harmless_module(f: Any) -> bool:
@@ -465,6 +467,7 @@ def operator_is_known(kind: type) -> bool:
         or is_inert(kind)
         or kind in _OPERATED
         or is_file(kind)
+        or is_self_contained(kind)
         or is_pythons_class(kind)
         or module_of(kind).partition(".")[0] == "pandas"  # see `opaque.py`
         or is_extensions(kind)

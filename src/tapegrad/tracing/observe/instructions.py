@@ -400,14 +400,19 @@ def make_function(a: Activation, _: Any) -> None:
         a.o.made.add(code)
 
 
-def enter_with(a: Activation, _: Any) -> None:
+@libraries.watched
+def enter_with(a: Activation, _: Any) -> Then | None:
     x = a.top()
+    asked = libraries.enter_with(a, x)
+    if asked is not FOLLOWED:
+        return asked
     a.o.kind(x)
     for name in ("__enter__", "__exit__"):
         a.o.lookups.attribute(x, name)
     note = a.o.operands([x])
     if note is not None:
         note(None)
+    return None
 
 
 def formatted(a: Activation, depth: int) -> Then | None:

@@ -92,9 +92,9 @@ def call(
     it is a package's that is called anew; `FOLLOWED` for all others. `passed` puts plain values in
     the place of arguments."""
     o = a.o
-    if not _is_watched(a) or not _is_packages(o, f):
-        return FOLLOWED
     held: Any = f.__self__ if type(f) is types.MethodType else f
+    if not _is_watched(a) or not (_is_packages(o, f) or is_made(o, held)):
+        return FOLLOWED
     values = [held, *args, *kwargs.values()]
     if not _are_plain(o, values):
         return FOLLOWED
@@ -150,6 +150,15 @@ def sets_attribute(a: Activation, x: Any, name: str, value: Any) -> Any:
 def item(a: Activation, x: Any, key: Any) -> Any:
     """An item of such an object is looked up."""
     return _instruction(a, operator.getitem, (x, key)) if _is_inside(x) else FOLLOWED
+
+
+def enter_with(a: Activation, x: Any) -> Any:
+    """`with x` begins for such an object."""
+    return _instruction(a, _entered, (x,)) if is_made(a.o, x) else FOLLOWED
+
+
+def _entered(x: Any) -> Any:
+    return type(x).__enter__(x)
 
 
 def operation(a: Activation, x: Any, y: Any) -> Any:
@@ -306,7 +315,8 @@ def _is_packages_code(o: Notes, code: CodeType) -> bool:
     if "-packages" + os.sep not in file or code.co_flags & _GENERATOR or code in o.roots:
         return False
     name = file.rpartition("-packages" + os.sep)[2].partition(os.sep)[0]
-    if name in _WAYS or (o.home and file.startswith(o.home)):
+    reads_files = f"{os.sep}scipy{os.sep}io{os.sep}" in file
+    if (name in _WAYS and not reads_files) or (o.home and file.startswith(o.home)):
         return False
     return not (is_own(code) or is_silent(code) or is_pandas(code))
 

@@ -33,6 +33,7 @@ from tapegrad.tracing.observe.reads import Reads
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}
 _EQUAL = (np.dtype, range)
 _VIEWS = {"T", "mT"}
+_METHODS = (staticmethod, classmethod)
 # Their objects have no attributes but methods, or none that may differ where they are equal.
 FIXED = (PLAIN_TYPES | CONTAINERS | {np.ufunc, np.dtype, range}) - {
     collections.deque,
@@ -218,7 +219,10 @@ class Lookups:
             if place is not None and own is not None and not is_data:
                 reads.absent(place, name)
             followed = hasattr(type(found), "__get__") and is_pythons_class(type(found))
-            if place is not None and not users and not callable(found) and not followed:
+            # A library's methods don't change, whatever kind they are of.
+            followed = followed or callable(found) or isinstance(found, _METHODS)
+            followed = followed or type(getattr(found, "fget", None)) is types.FunctionType
+            if place is not None and not users and not followed:
                 self._evaluated(place, name)
         elif place is not None:
             if own is not None:

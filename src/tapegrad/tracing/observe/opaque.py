@@ -27,6 +27,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.asked import is_date
 from tapegrad.tracing.observe.effects import Stopped
+from tapegrad.tracing.observe.files import is_read
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -303,7 +304,7 @@ def _is_known(x: Any, kind: Any) -> bool:
     if is_pythons_class(kind) and kind is not types.ModuleType:
         return False
     known = is_inert(kind) or kind is types.ModuleType or is_harmless(x)
-    known = known or _is_scipys_in_c(x, kind) or is_scipys_object(x)
+    known = known or _is_scipys_in_c(x, kind) or is_scipys_object(x) or is_read(x)
     return known or is_extensions(kind) or (callable(x) and is_extensions(x))
 
 

@@ -21,6 +21,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import has_attributes, is_decimal, is_equal
+from tapegrad.tracing.observe.files import is_read
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -201,11 +202,10 @@ class Uses:
                 self.kind(x)
             else:
                 self.enters = True  # a generator, or another iterator
-                if place is None:
-                    continue
-                if isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array":
+                is_bytes = isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array"
+                if place is not None and is_bytes:
                     reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
-                else:
+                elif place is not None:
                     reads.lost(place.word)
 
     def table(self, x: Any) -> None:
@@ -257,6 +257,7 @@ class Uses:
             return [*vars(f).values()]
         held = getattr(f, "__self__", None)
         known = is_harmless(f) or (is_extensions(f) and is_pandas_class(f))
+        known = known or (is_read(held) and self.reads.place(held) is None)
         if not known or id(f) in READERS or type(f) in LOOKING_UP:
             self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
