@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import math
+import sys
 import time
 
 import numpy as np
@@ -37,6 +38,51 @@ def test_print(capsys):
     assert capsys.readouterr().out == "[1. 2.] 5.0\n5.000 1 3.0\n"
     df(2 * X)
     assert capsys.readouterr().out == ""
+
+
+def test_a_progress_bar(capsys):
+    """the function goes round a progress bar of tqdm's, and shows its numbers there -> the bar is
+    shown when the function is traced"""
+    tqdm = pytest.importorskip("tqdm")
+    rates = [1.0, 2.0]
+
+    def scaled():
+        for rate in rates:
+            yield rate * WEIGHT[0]
+
+    def f(x):
+        y = 0.0
+        with tqdm.tqdm(total=2, file=sys.stderr) as bar:
+            for rate, _ in zip(tqdm.tqdm(scaled()), tqdm.trange(2, leave=False)):  # noqa: B905
+                y = y + rate * np.sum(x**2)
+                bar.update()
+                bar.set_postfix(y=y)
+                bar.set_description(f"{y:.3f}")
+        return y * bar.n
+
+    df = grad(f, compile="never")
+    for k in range(6):
+        rates[1], WEIGHT[0] = 2.0 + k // 2, 1.0 + k // 3
+        np.testing.assert_allclose(df(X), 4 * sum(rates) * WEIGHT[0] * X)
+        assert ("y=" in capsys.readouterr().err) == (k in (0, 2, 3, 4))
+    assert df.cache_info().traces == 4
+
+
+WEIGHT = [1.0]
+
+
+def test_the_time_that_a_progress_bar_tells():
+    """the function computes with the time that a progress bar tells -> traced at each call"""
+    tqdm = pytest.importorskip("tqdm")
+
+    def f(x):
+        bar = tqdm.tqdm(total=1, disable=False)
+        bar.close()
+        return x * (time.time() - bar.start_t < 5.0)
+
+    df = grad(f, compile="never")
+    assert df(2.0) == df(3.0) == 1.0
+    assert df.cache_info().traces == 2
 
 
 def test_repr(capsys):

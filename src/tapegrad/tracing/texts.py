@@ -20,6 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tapegrad.errors import ConversionError
+from tapegrad.tracing.bars import is_bar, is_bars
 from tapegrad.tracing.exact import is_exact
 from tapegrad.tracing.source import at_line, user_frames
 
@@ -74,6 +75,8 @@ def _is_shown() -> bool:
             if os.path.basename(folder) == "logging" or name == "bdb.py":  # a debugger shows it
                 return True
             continue  # of Python's own library: look who called it
+        if is_bars(file):
+            return True
         nodes = list(enclosing(frame))
         if _is_in_error(frame) or _shows(nodes, frame) or _is_kept_to_show(nodes, frame):
             return True
@@ -112,6 +115,9 @@ def _shows(nodes: list[ast.AST], frame: FrameType) -> bool:
         if isinstance(node, ast.Call):
             named = node.func
             name = getattr(named, "id", None) or getattr(named, "attr", None)
+            known = _found(named.value, frame) if isinstance(named, ast.Attribute) else None
+            if unused and is_bar(type(known)):
+                return True
             files = [k.value for k in node.keywords if k.arg == "file"]
             files += [named.value] if isinstance(named, ast.Attribute) else []
             shows = name in SHOWING and (unused or name == "print")

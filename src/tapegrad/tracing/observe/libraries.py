@@ -326,7 +326,7 @@ def _is_others(o: Notes, module: str) -> bool:
     return module.partition(".")[0] not in _WAYS and not (o.home and file.startswith(o.home))
 
 
-_WAYS = ("numpy", "scipy", "pandas", "tapegrad", "numba", "llvmlite")
+_WAYS = ("numpy", "scipy", "pandas", "tapegrad", "numba", "llvmlite", "tqdm")
 
 
 def _is_method(x: Any, name: str) -> bool:

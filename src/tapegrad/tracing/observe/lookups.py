@@ -16,6 +16,7 @@ import numpy as np
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.bars import is_bar, tells_time
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
@@ -188,6 +189,8 @@ class Lookups:
         if is_pandas_object(x) and name not in x.__dict__:
             self.table(x)
             return
+        if is_bar(kind) and tells_time(x, name):
+            self.reads.lost(name)
         if plainly.looks_up_itself(kind) and not self.is_users_class(kind):
             if place := reads.place(x):
                 self._evaluated(place, name)

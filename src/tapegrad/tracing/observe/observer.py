@@ -29,6 +29,7 @@ from tapegrad.ir.tape import Guard
 from tapegrad.ir.turns import Turning
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
+from tapegrad.tracing.bars import is_bars
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
@@ -81,7 +82,7 @@ def _kind_of(frame: FrameType) -> str:
         its = getattr(module, "__dict__", None) is frame.f_globals
         own = its and name.partition(".")[0] in ("tapegrad", "numpy")
     else:
-        own = is_own(code)
+        own = is_own(code) or is_bars(code.co_filename)
     found = _OWN if own else _SILENT if is_silent(code) else _FOLLOWED
     if len(_kinds) >= MOST:
         _kinds.clear()

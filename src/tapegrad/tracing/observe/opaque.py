@@ -23,6 +23,7 @@ import numpy as np
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
+from tapegrad.tracing.bars import is_bars, shown
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.asked import is_date
@@ -58,11 +59,13 @@ FOLLOWED = object()
 def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """`f(*args, **kwargs)` is about to be called. What is noted of it if it is a call of SciPy's
     with plain arguments; `FOLLOWED` for all others."""
+    kind: Any = type(f)
+    if kind is types.FunctionType and is_bars(f.__code__.co_filename):
+        return shown(o, f, args, kwargs)
     values = [*args, *kwargs.values()]
     reached = _reached(f, values)
     if reached is None:
         return FOLLOWED
-    kind: Any = type(f)
     if is_asked_anew(f):
         return _asked(o, f, values)
     if type(getattr(kind, "__call__", None)) is types.FunctionType:  # noqa: B004

@@ -19,6 +19,7 @@ from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
+from tapegrad.tracing.bars import is_bar, is_screen
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import has_attributes, is_decimal, is_equal
 from tapegrad.tracing.observe.files import is_read
@@ -181,7 +182,7 @@ class Uses:
                 self.enters = self.enters or is_changeable(x)
             elif kind is weakref.ref and place is None:  # which is hashed as what it refers to
                 self._take([x()], arrays, whole, seen)
-            elif is_pandas_class(kind) and not is_pythons_class(kind):
+            elif is_bar(kind) or (is_pandas_class(kind) and not is_pythons_class(kind)):
                 if place is not None:  # what it is about isn't known
                     reads.lost(place.word)
             elif callable(x) and not is_pythons_class(kind):
@@ -205,7 +206,7 @@ class Uses:
                 is_bytes = isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array"
                 if place is not None and is_bytes:
                     reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
-                elif place is not None:
+                elif place is not None and not is_screen(x):
                     reads.lost(place.word)
 
     def table(self, x: Any) -> None:
@@ -244,8 +245,7 @@ class Uses:
         return own or list(getattr(x, "__dict__", {}).values())
 
     def callable(self, f: Any) -> list[Any]:
-        """C code may call this function, unseen if it is written in C too; returns what that has at
-        hand."""
+        """C code may call this function, unseen if it is in C too; returns what it has at hand."""
         if isinstance(f, FunctionType):
             return []
         if isinstance(f, MethodType):

@@ -1,0 +1,63 @@
+"""What installed packages show the user while a program runs: progress bars.
+
+As `print` and logging do, they tell how far a trace is, and nothing of what is computed comes of
+that: later calls show nothing. What a bar goes through is read, and handed on as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dis import opname
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+_PACKAGES = ("tqdm",)
+_FOLDERS = [f"-packages{os.sep}{name}{os.sep}" for name in _PACKAGES]
+
+
+def is_bars(file: str) -> bool:
+    """Whether a file is one of a package that shows progress."""
+    return any(folder in file for folder in _FOLDERS)
+
+
+@lru_cache(maxsize=1024)
+def is_bar(kind: Any) -> bool:
+    """Whether a class is one of such a package's, or derives from one."""
+    modules = [sys.modules.get(str(c.__module__)) for c in kind.__mro__]
+    return any(is_bars(str(getattr(m, "__file__", None))) for m in modules)
+
+
+def is_screen(x: Any) -> bool:
+    """Whether this is where a program shows texts."""
+    return x is sys.stdout or x is sys.stderr
+
+
+def tells_time(x: Any, name: str) -> bool:
+    """Whether an attribute of a bar may say how long something has taken."""
+    if name in vars(x):
+        return type(vars(x)[name]) not in (int, bool, str, type(None)) and name != "iterable"
+    return isinstance(getattr(type(x), name, None), property)
+
+
+def shown(o: Any, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A function of such a package is about to be called: what is noted of it."""
+    note = o.taken([x for x in (*args, *kwargs.values()) if not is_bar(type(x))])
+    unused = o.running is not None and _is_unused(o.running.frame)
+
+    def then(result: Any) -> None:
+        if note is not None:
+            note(result)
+        if not (result is None or unused or is_bar(type(result))):
+            o.reads.lost(f.__name__)
+
+    return then
+
+
+def _is_unused(frame: FrameType) -> bool:
+    """Whether what the running call returns is dropped."""
+    code = frame.f_code.co_code
+    after = [k for k in range(frame.f_lasti + 2, len(code), 2) if opname[code[k]] != "CACHE"]
+    return bool(after) and opname[code[after[0]]] == "POP_TOP"
