@@ -23,9 +23,13 @@ def is_bars(file: str) -> bool:
     return any(folder in file for folder in _FOLDERS)
 
 
-@lru_cache(maxsize=1024)
 def is_bar(kind: Any) -> bool:
     """Whether a class is one of such a package's, or derives from one."""
+    return _is_bar(kind)
+
+
+@lru_cache(maxsize=1024)
+def _is_bar(kind: Any) -> bool:
     modules = [sys.modules.get(str(c.__module__)) for c in kind.__mro__]
     return any(is_bars(str(getattr(m, "__file__", None))) for m in modules)
 
