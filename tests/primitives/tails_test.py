@@ -379,6 +379,52 @@ def test_slopes_at_the_ends(name: str) -> None:
         np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=f"{name} {x}")
 
 
+NEAR_POLES: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
+    "beta(x, 2.3)": (
+        lambda x: sp.beta(x, 2.3),
+        lambda x: mp.beta(x, mp.mpf(2.3)),
+        (1e6, 1e8, -0.5, -1.99999999, -19.999999999),
+    ),
+    "beta(x, 3)": (lambda x: sp.beta(x, 3.0), lambda x: mp.beta(x, 3), (-3.00001, -20 + 1e-9)),
+    "beta(x, x)": (lambda x: sp.beta(x, x), lambda x: mp.beta(x, x), (-0.5, -1.3, 50.0)),
+    "gamma": (sp.gamma, mp.gamma, (-1.99999999, -20 + 1e-9, -50.2)),
+    "gammaln": (sp.gammaln, lambda x: mp.log(abs(mp.gamma(x))), (-1.99999999, -20 + 1e-9)),
+    "poch(x, 0.3)": (
+        lambda x: sp.poch(x, 0.3),
+        lambda x: mp.rf(x, mp.mpf(0.3)),
+        (1e-10, -2 + 1e-8, -10.7, 1e6),
+    ),
+    "binom(x, 40)": (
+        lambda x: sp.binom(x, 40.0),
+        lambda x: mp.binomial(x, 40),
+        (1e6, 200.7, 10.3, -0.5, -1.99999999),
+    ),
+    "binom(40, x)": (
+        lambda x: sp.binom(40.0, x),
+        lambda x: mp.binomial(40, x),
+        (10.3, 50.0, 300.3, -0.7, -10.7),
+    ),
+    "kl_div(x, 1e-300)": (
+        lambda x: sp.kl_div(x, 1e-300),
+        lambda x: x * mp.log(x / mp.mpf(1e-300)) - x,
+        (1e-20, 1e10, 1e100),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_POLES)
+def test_slopes_near_poles_of_gamma_and_far_from_them(name: str) -> None:
+    """where formulas would be infinity less infinity, or 0 times infinity"""
+    f, exact, points = NEAR_POLES[name]
+    slope = grad(f, compile="never")
+    bend = grad(slope, compile="never")
+    for x in points:
+        with mp.workdps(200):
+            at, h = mp.mpf(x), abs(mp.mpf(x)) * mp.mpf(10) ** -60
+            right = [float(mp.diff(exact, at, order, h=h)) for order in (1, 2)]
+        np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=f"{name} {x}")
+
+
 def test_the_far_end_of_zeta() -> None:
     """the rest of the sum is nothing, and nothing times infinity isn't asked for"""
     for f in (sp.zeta, sp.zetac, lambda s: sp.zeta(s, 2.5)):

@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric, total
 from tapegrad.primitives.kinds import Library
-from tapegrad.primitives.special import Polygamma, polygamma
+from tapegrad.primitives.special import Polygamma, digamma_at, polygamma
 
 STEPS = 12
 BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510]
@@ -23,17 +23,37 @@ BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 
 
 def rise(order: int, x: Any, h: Any) -> Any:
     """psi_n(x + h) - psi_n(x); exact to the last digits for positive x and h."""
-    import scipy.special
-
     x, h = np.broadcast_arrays(np.asarray(x, float), np.asarray(h, float))
-    known: Any = scipy.special.digamma if order == 0 else Polygamma(order).evaluate
+    known: Any = digamma_at if order == 0 else Polygamma(order).evaluate
     below = known(x)
     pole = np.isinf(below) & np.isfinite(x)
-    found = np.where(pole, -below, known(x + h) - np.where(pole, 0.0, below))
+    with np.errstate(invalid="ignore"):  # of NaN at other poles
+        found = np.where(pole, -below, known(x + h) - np.where(pole, 0.0, below))
     close = (h > 0) & (h < x)
     if np.any(close):
         found[close] = _by_series(order, x[close], h[close])
+    back = (h < 0) & (-h < x + h)
+    if np.any(back):
+        found[back] = -_by_series(order, (x + h)[back], -h[back])
+    left = (x < 0.5) & (x + h < 0.5) & ~pole & (order < 2)
+    if np.any(left):
+        found[left] = _by_reflection(order, x[left], h[left])
     return found
+
+
+def _by_reflection(n: int, x: Any, h: Any) -> Any:
+    """Left of 1/2, what DLMF 5.5.4 says, and its derivative: with the difference of cotangents as a
+    product of sines, which is exactly 0 where h is an integer."""
+
+    def sine(t: Any) -> Any:
+        return np.sin(np.pi * (t - np.rint(t))) * np.where(np.rint(t) % 2 == 0, 1.0, -1.0)
+
+    right = (-1.0) ** n * rise(n, 1 - x, -h)
+    with np.errstate(all="ignore"):  # at poles
+        share, across = sine(h) / sine(x), sine(x + h)
+        if n == 0:
+            return right + np.pi * share / across
+        return right - np.pi**2 * share / across * (sine(2 * x + h) / across / sine(x))
 
 
 def _by_series(n: int, x: Any, h: Any) -> Any:

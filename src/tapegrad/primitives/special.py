@@ -17,7 +17,6 @@ from tapegrad.primitives.base import (
     Elementwise,
     Parametric,
     broadcast_shapes,
-    by_name,
     parametric,
 )
 from tapegrad.primitives.elementwise import (
@@ -29,6 +28,7 @@ from tapegrad.primitives.elementwise import (
     log,
     log1p,
     logical_and,
+    logical_or,
     sign,
     where,
 )
@@ -102,9 +102,25 @@ gammaln = Elementwise(
     lambda out, x: (digamma(x),),
     cost=2 * FUNCTION,
 )
+
+
+def digamma_at(x: Any) -> Any:
+    """SciPy's digamma; left of -1/2, where that loses digits near poles, by reflection (DLMF 5.5.4)
+    twice: the poles are those of digamma at the distance r from the next integer."""
+    import scipy.special
+
+    psi: Any = scipy.special.digamma
+    found, left = psi(x), np.less(x, -0.5)
+    if not np.any(left):
+        return found
+    r = x - np.rint(x)
+    r = np.where(left & (r != 0) & np.isfinite(x), r, np.nan)
+    return np.where(left, psi(1 - x) + (psi(r) - psi(1 - r)), found).astype(found.dtype)[()]
+
+
 digamma: Elementwise = Elementwise(
     "digamma",
-    _scipy("digamma"),
+    digamma_at,
     "digamma({0})",
     lambda out, x: (trigamma(x),),
     cost=4 * FUNCTION,
@@ -154,21 +170,6 @@ gamma = Elementwise(
     lambda out, x: (out * digamma(x),),
     cost=4 * FUNCTION,
 )
-
-
-def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """digamma(x) - digamma(x + y), and the same for y."""
-    rise = by_name("polygamma_rise")(0)
-    return -rise(x, y), -rise(y, x)
-
-
-def _beta_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    along_x, along_y = _betaln_partials(out, x, y)
-    return out * along_x, out * along_y
-
-
-betaln = Elementwise("betaln", _scipy("betaln"), "", _betaln_partials, cost=4 * FUNCTION)
-beta = Elementwise("beta", _scipy("beta"), "", _beta_partials, cost=4 * FUNCTION)
 
 # ---- the normal distribution and its relatives
 
@@ -294,16 +295,21 @@ rel_entr = Elementwise(
     "rel_entr",
     _scipy("rel_entr"),
     "rel_entr({0}, {1})",
-    lambda out, x, y: (log(x / y) + 1, -(x / y)),
+    lambda out, x, y: (_log_ratio(x, y) + 1, -(x / y)),
     cost=2 * FUNCTION,
 )
 
 
 def _log_ratio(x: Any, y: Any) -> Any:
-    """log(x / y), by their difference where they are close."""
+    """log(x / y), by their difference where they are close; where the quotient is out of range, by
+    the difference of logarithms."""
     close = logical_and(x > y * 0.5, x < y * 2)
     share = where(close, (x - y) / where(close, y, y.constant(1)), x.constant(0))
-    return where(close, log1p(share), log(where(close, y, x) / y))
+    quotient = x / y
+    lost = logical_or(isinf(quotient), quotient < np.finfo(x.dtype).tiny)
+    apart = log(where(lost, x, x.constant(1))) - log(where(lost, y, y.constant(1)))
+    plain = log(where(logical_or(close, lost), y, x) / y)
+    return where(close, log1p(share), where(lost, apart, plain))
 
 
 kl_div = Elementwise(

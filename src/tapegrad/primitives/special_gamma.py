@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any
 
 from tapegrad.ir.tape import DECLARED, Aval
-from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.primitives.base import Elementwise, broadcast_shapes, parametric, total
 from tapegrad.primitives.elementwise import (
+    FUNCTION,
     cos,
     exp,
     log,
     log1p,
     logical_and,
+    logical_not,
     logical_or,
     power,
     rint,
@@ -21,10 +23,11 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinked import absolute
 from tapegrad.primitives.rises import Rise
 from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.special import (
-    betaln,
+    _scipy,
     digamma,
     gamma,
     gammaln,
@@ -56,20 +59,120 @@ gammasgn = SciPys("gammasgn")
 round_ = SciPys("round")
 
 
+def _inside(x: Any) -> Any:
+    """Where Gamma(x) is neither 0 nor infinite, but for its poles."""
+    return logical_and(x > -150.0, x < 150.0)
+
+
+def _sine_and_cosine(x: Any) -> tuple[Any, Any]:
+    """sin(pi x) and cos(pi x), by the distance from the next integer: to the last digit near it."""
+    whole = rint(x)
+    half = whole * 0.5
+    sign = where(half.equals(rint(half)), x.constant(1), x.constant(-1))
+    angle = (x - whole) * math.pi
+    return sign * sin(angle), sign * cos(angle)
+
+
+def _nearer(x: Any, y: Any) -> Any:
+    """Whether x is nearer to a pole of Gamma than y is."""
+    near, far = absolute(x - rint(x)), absolute(y - rint(y))
+    return logical_and(x < 0.5, logical_or(near < far, y > 0.5))
+
+
 def _poch_partials(out: Any, z: Any, m: Any) -> tuple[Any, Any]:
-    return out * Rise(0)(z, m), out * digamma(z + m)
+    """Gamma(z + m) / Gamma(z), whose slope near a pole of Gamma(z) is that of 1 / Gamma(z)."""
+    s = z + m
+    apart = logical_and(_nearer(z, s), logical_and(_inside(z), _inside(s)))
+    low, high = where(apart, z, z.constant(1)), where(apart, s, z.constant(1))
+    near = gamma(high) * (digamma(high) * rgamma(low) + _rgamma_slope(low))
+    other = where(apart, z.constant(1), z)
+    return where(apart, near, out * Rise(0)(other, m)), out * digamma(s)
 
 
 poch = SciPys("poch", _poch_partials)
 
 
+def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """digamma(x) - digamma(x + y), and the same for y."""
+    return -Rise(0)(x, y), -Rise(0)(y, x)
+
+
+def _accurate_beta(out: Any, x: Any, y: Any) -> Any:
+    """B(x, y), which SciPy finds as an exponential: of large numbers that loses digits."""
+    least, most = where(x < y, x, y), where(x < y, y, x)
+    known = logical_and(logical_and(least > 0, least < 100.0), most > 1000.0)
+    one = x.constant(1)
+    small, large = where(known, least, one), where(known, most, one)
+    return where(known, gamma(small) / poch(large, small), out)
+
+
+def _beta_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """B(x, y) = Gamma(x) Gamma(y) / Gamma(x + y), whose slope near a pole of Gamma(x + y) is that
+    of 1 / Gamma."""
+    s = x + y
+    fits = logical_and(_inside(s), logical_and(_inside(x), _inside(y)))
+    apart = logical_and(logical_and(_nearer(s, x), _nearer(s, y)), fits)
+    one = x.constant(1)
+    u, v, t = where(apart, x, one), where(apart, y, one), where(apart, s, one)
+    both, slope, value = gamma(u) * gamma(v), _rgamma_slope(t), rgamma(t)
+    x, y = where(apart, one, x), where(apart, one, y)
+    known = _accurate_beta(out, x, y)
+
+    def along(u: Any, x: Any, y: Any) -> Any:
+        return where(apart, both * (digamma(u) * value + slope), -(known * Rise(0)(x, y)))
+
+    return along(u, x, y), along(v, y, x)
+
+
+betaln = Elementwise("betaln", _scipy("betaln"), "", _betaln_partials, cost=4 * FUNCTION)
+beta = Elementwise("beta", _scipy("beta"), "", _beta_partials, cost=4 * FUNCTION)
+
+
+def _accurate_binom(out: Any, n: Any, k: Any) -> Any:
+    """The same of binom(n, k), 0 <= k <= n."""
+    least = where(k < n - k, k, n - k)
+    known = logical_and(logical_and(least >= 0, least < 100.0), n > 1000.0)
+    small, large = where(known, least, n.constant(1)), where(known, n, n.constant(2))
+    return where(known, poch(large - small + 1, small) / gamma(small + 1), out)
+
+
 def _binom_partials(out: Any, n: Any, k: Any) -> tuple[Any, Any]:
-    """Gamma(n+1) / (Gamma(k+1) Gamma(n-k+1)); the slopes of 1 / Gamma are finite at its zeros."""
-    rest = n - k + 1
-    whole = gamma(n + 1)
-    across = whole * rgamma(k + 1) * _rgamma_slope(rest)
-    along_k = whole * rgamma(rest) * _rgamma_slope(k + 1) - across
-    return out * digamma(n + 1) + across, along_k
+    """1 / ((n+1) B(n-k+1, k+1)). Outside of 0 <= k <= n one of its gamma functions is reflected
+    (DLMF 5.5.3): a ratio of sines, times a binomial coefficient inside."""
+    rest, one, zero = n - k + 1, n.constant(1), n.constant(0)
+    left = n < -0.5  # sin(pi (n-k)) / sin(pi n) times binom(k-n-1, k)
+    beyond = logical_and(rest < 0.5, n >= -0.5)  # sin(pi (k-n)) / pi times B(n+1, k-n)
+    before = logical_and(k < -0.5, logical_and(n >= -0.5, rest >= 0.5))  # the same for n-k, -k
+    inside = logical_not(logical_or(left, logical_or(beyond, before)))
+    swapped = where(before, n - k, k)
+
+    m, j = where(left, n, -one), where(left, k, one)
+    (bottom, side), (by, turn) = _sine_and_cosine(m), _sine_and_cosine(j)
+    value, scale, cotangent = binom(j - m - 1, j), 1 / bottom, side / bottom
+    ratio = turn - cotangent * by
+    rise, fall = Rise(0)(-m, j), Rise(0)(j + 1, -m - 1)
+    reflected_n = value * (by * scale * scale * math.pi - ratio * rise)
+    reflected_k = value * (ratio * fall - (cotangent * turn + by) * math.pi)
+
+    out_of = logical_or(beyond, before)
+    p, q = where(out_of, n, one), where(out_of, swapped, n.constant(2))
+    d = q - p
+    (wave, turn), size = _sine_and_cosine(d), _accurate_beta(beta(p + 1, d), p + 1, d)
+    wave = wave * (1 / math.pi)
+    outside_n = size * (wave * Rise(0)(d, p + p + 1 - q) - turn)
+    outside_k = size * (turn - wave * Rise(0)(d, p + 1))
+
+    p, q = where(inside, n, one), where(inside, k, zero)
+    known = _accurate_binom(where(inside, out, one), p, q)
+    inside_n, inside_k = known * Rise(0)(p - q + 1, q), known * Rise(0)(q + 1, p - q - q)
+
+    # binom(n, k) = binom(n, n-k): there the slope along n has a part that goes by n-k
+    outer_n = where(before, outside_n + outside_k, outside_n)
+    outer_k = where(before, -outside_k, outside_k)
+    return (
+        where(left, reflected_n, where(out_of, outer_n, inside_n)),
+        where(left, reflected_k, where(out_of, outer_k, inside_k)),
+    )
 
 
 binom = SciPys("binom", _binom_partials)
