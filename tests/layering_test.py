@@ -15,7 +15,7 @@ from tapegrad.primitives.base import Elementwise
 
 # What each part may import. A stage knows the representations, the primitives, and no other stage.
 FOUNDATION = {"errors", "core", "ir", "primitives"}
-STAGES = ("tracing", "differentiate", "optimize", "schedule", "backends")
+STAGES = ("tracing", "differentiate", "sparsity", "optimize", "schedule", "backends")
 BELOW = {
     "errors": set(),
     "core": {"errors"},

@@ -1,0 +1,1 @@
+"""Which elements depend on which: structures of Jacobians and Hessians, and their colours."""

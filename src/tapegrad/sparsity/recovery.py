@@ -1,0 +1,253 @@
+"""A sparse matrix is put together from a few products with vectors, by the colours of its pattern.
+
+Where each entry stands among the products is worked out once; new values are one gather then. Only
+`acyclic` colours take a few subtractions besides, level by level in the trees of `colouring`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tapegrad.sparsity.colouring import (
+    acyclic_colours,
+    alone,
+    both_colours,
+    column_colours,
+    graph_of,
+    row_colours,
+    star_colours,
+)
+
+FEW = 3  # so many products aren't worth a search for fewer
+LARGE = 10**7  # beyond so many pairs of columns that meet an order is cheap, or isn't tried
+DEEP = 64  # entries that are found by so many subtractions have lost digits
+
+
+@dataclass(frozen=True, eq=False)
+class Colouring:
+    """How a matrix is found from a few products, and how it is put together of these.
+
+    `kind` is "columns", "rows", "both", "star" or "acyclic". `columns` has the colour of each
+    column: product c is the matrix times the sum of the unit vectors of colour c. `rows` has those
+    of the rows: the transpose times such sums. Colours are 0, 1, ..., and -1 where no product asks.
+    """
+
+    kind: str
+    pattern: Any  # CSR; of symmetric matrices a symmetric one
+    columns: Any  # None, if there are no such products
+    rows: Any
+    index: Any  # where each entry stands among all numbers of all products
+    levels: tuple[tuple[Any, Any], ...] = ()  # entries, and those that they are subtracted from
+    spread: Any = None  # the entry that each of the pattern is, where two are one
+
+    @property
+    def of_columns(self) -> int:
+        """How many products of the matrix there are."""
+        return 0 if self.columns is None else int(self.columns.max(initial=-1)) + 1
+
+    @property
+    def of_rows(self) -> int:
+        """How many products of its transpose there are."""
+        return 0 if self.rows is None else int(self.rows.max(initial=-1)) + 1
+
+    @property
+    def count(self) -> int:
+        return self.of_columns + self.of_rows
+
+    def column_seeds(self, dtype: Any = float) -> Any:
+        """The vectors that the matrix is multiplied by: an array of `of_columns` rows."""
+        return _seeds(self.columns, self.of_columns, self.pattern.shape[1], dtype)
+
+    def row_seeds(self, dtype: Any = float) -> Any:
+        """The vectors that its transpose is multiplied by: an array of `of_rows` rows."""
+        return _seeds(self.rows, self.of_rows, self.pattern.shape[0], dtype)
+
+    def decompress(self, by_columns: Any = None, by_rows: Any = None) -> Any:
+        """The entries in the order of the pattern. `by_columns` has the products of the matrix,
+        each a row, `by_rows` those of its transpose."""
+        given = [np.ravel(x) for x in (by_columns, by_rows) if x is not None]
+        found = (given[0] if len(given) == 1 else np.concatenate(given))[self.index]
+        for known, owner in self.levels:
+            np.subtract.at(found, owner, found[known])
+        return found if self.spread is None else found[self.spread]
+
+    def matrix(self, entries: Any) -> Any:
+        """The matrix with these entries, which shares the pattern's index arrays."""
+        p = self.pattern
+        made = sparse.csr_array((entries, p.indices, p.indptr), p.shape)
+        made.has_canonical_format = True
+        return made
+
+
+def _seeds(colours: Any, count: int, size: int, dtype: Any) -> Any:
+    seeds = np.zeros((count, size), dtype)
+    if colours is not None:
+        asked = np.flatnonzero(colours >= 0)
+        seeds[colours[asked], asked] = 1
+    return seeds
+
+
+def _rows(pattern: Any) -> Any:
+    """The row of each entry."""
+    return np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+
+
+def by_columns(pattern: Any, colours: Any) -> Colouring:
+    """Each entry stands in the product of its column's colour, in its row."""
+    index = colours[pattern.indices] * pattern.shape[0] + _rows(pattern)
+    return Colouring("columns", pattern, colours, None, index)
+
+
+def by_rows(pattern: Any, colours: Any) -> Colouring:
+    """Each entry stands in the product of its row's colour, in its column."""
+    index = colours[_rows(pattern)] * pattern.shape[1] + pattern.indices
+    return Colouring("rows", pattern, None, colours, index)
+
+
+def by_both(pattern: Any, rows: Any, columns: Any) -> Colouring:
+    """Each entry stands in a product of its column's colour, if it is alone of that in its row, or
+    else in one of its row's colour."""
+    (m, n), row_of, column_of = pattern.shape, _rows(pattern), pattern.indices
+    there = columns[column_of] >= 0
+    there[there] = alone(row_of[there], columns[column_of[there]])
+    first = (int(columns.max(initial=-1)) + 1) * m
+    index = np.where(there, columns[column_of] * m + row_of, first + rows[row_of] * n + column_of)
+    return Colouring("both", pattern, columns, rows, index)
+
+
+def by_star(pattern: Any, colours: Any) -> Colouring:
+    """An entry stands in the product of its column's colour, if it is alone of that in its row, or
+    else in that of its row's colour, in the row with its column's number: the matrix is
+    symmetric."""
+    n, row_of, column_of = pattern.shape[0], _rows(pattern), pattern.indices
+    here = alone(row_of, colours[column_of])
+    index = np.where(here, colours[column_of] * n + row_of, colours[row_of] * n + column_of)
+    return Colouring("star", pattern, colours, None, index)
+
+
+def by_forests(pattern: Any, colours: Any, most: int | None = None) -> Colouring | None:
+    """The edges of a tree of two colours are found from its leaves inwards, level by level: what a
+    product has at a vertex is the sum of the edges there. None, if a tree has more levels than
+    `most`."""
+    n, graph = pattern.shape[0], graph_of(pattern)
+    row_of = np.repeat(np.arange(n), np.diff(graph.starts))
+    count = len(row_of) // 2
+    ends = np.empty((2, count), np.int64)
+    upper = row_of < graph.others
+    ends[0, graph.edges[upper]], ends[1, graph.edges[upper]] = row_of[upper], graph.others[upper]
+    width = int(colours.max(initial=0)) + 1
+    # A place is a vertex and a colour: there a product has the sum of the edges that meet.
+    keys = ends * width + colours[ends[::-1]]
+    names, places = np.unique(keys, return_inverse=True)
+    places = places.reshape(2, count)
+    left = np.bincount(places.ravel(), minlength=len(names))
+    mixed = np.zeros(len(names), np.int64)  # the last edge that is left there, once it is alone
+    for side in (0, 1):
+        np.bitwise_xor.at(mixed, places[side], np.arange(count))
+    found_at, owners = np.full(count, -1), np.full(len(names), -1)
+    found: list[Any] = []
+    leaves = np.flatnonzero(left == 1)
+    while len(leaves):
+        edges, first = np.unique(mixed[leaves], return_index=True)
+        mine = leaves[first]
+        found_at[edges], owners[mine] = mine, edges
+        other = places[0, edges] + places[1, edges] - mine
+        left[mine] = 0
+        np.subtract.at(left, other, 1)
+        np.bitwise_xor.at(mixed, other, edges)
+        found.append((edges, other))
+        if most is not None and len(found) > most:
+            return None
+        met = np.unique(other)
+        leaves = met[left[met] == 1]
+    levels = [
+        (edges[owners[other] >= 0], owners[other[owners[other] >= 0]]) for edges, other in found
+    ]
+    vertex, colour = np.divmod(names[found_at], width)
+    diagonal = np.arange(n)
+    index = np.concatenate([colours * n + diagonal, colour * n + vertex])
+    levels = [(known + n, owner + n) for known, owner in levels if len(known)]
+    spread = _rows(pattern).copy()
+    spread[spread != pattern.indices] = graph.edges + n
+    return Colouring("acyclic", pattern, colours, None, index, tuple(levels), spread)
+
+
+# ---- which is used
+
+
+def symmetric(pattern: Any) -> Any:
+    """The pattern with an entry for each of its transpose."""
+    whole = sparse.csr_array(pattern + pattern.T, dtype=bool)
+    whole.sort_indices()
+    return whole
+
+
+def choose(
+    pattern: Any,
+    *,
+    is_symmetric: bool = False,
+    forward: bool = True,
+    reverse: bool = True,
+    price: float = 1.0,
+) -> Colouring:
+    """The colouring that takes least: of the kinds that the modes allow, one with few products. A
+    product in reverse mode counts `price`. Of a symmetric matrix either mode gives both."""
+    if is_symmetric:
+        return _of_symmetric(symmetric(pattern))
+    found: list[tuple[float, Any, Any]] = []
+    if forward or not reverse:
+        colours = _fewest(pattern, column_colours, np.diff(pattern.indptr).max(initial=0))
+        found.append((int(colours.max(initial=-1)) + 1, by_columns, (colours,)))
+    if reverse:
+        least = np.bincount(pattern.indices, minlength=1).max()
+        colours = _fewest(pattern, row_colours, least)
+        found.append((price * (int(colours.max(initial=-1)) + 1), by_rows, (colours,)))
+    cost, make, colours = min(found, key=lambda each: each[0])
+    if forward and reverse and cost > 2 * FEW and _may_gain(pattern, cost):
+        rows, columns = both_colours(pattern)
+        if price * (rows.max(initial=-1) + 1) + columns.max(initial=-1) + 1 < cost:
+            return by_both(pattern, rows, columns)
+    return make(pattern, *colours)
+
+
+def _may_gain(pattern: Any, cost: float) -> bool:
+    """Whether products from both sides may be fewer: a few dense rows or columns make the others
+    many."""
+    lengths = np.diff(pattern.indptr), np.bincount(pattern.indices, minlength=pattern.shape[1])
+    return all(float(np.mean(x)) < cost / 4 for x in lengths if len(x))
+
+
+def _fewest(pattern: Any, colours_of: Any, least: int) -> Any:
+    """Few colours: those of another order, where the first isn't known to have the least."""
+    found = colours_of(pattern, "natural")
+    for order in ("largest_first", "smallest_last"):
+        if found.max(initial=-1) + 1 <= max(least, FEW):
+            break
+        if order == "largest_first" or pattern.nnz * least <= LARGE:
+            other = colours_of(pattern, order)
+            found = min(found, other, key=lambda colours: int(colours.max(initial=-1)))
+    return found
+
+
+def _of_symmetric(pattern: Any) -> Colouring:
+    colours = _fewest(pattern, column_colours, np.diff(pattern.indptr).max(initial=0))
+    chosen = by_columns(pattern, colours)
+    if chosen.count <= FEW:
+        return chosen
+    tried: Sequence[Any] = [
+        star_colours(pattern, "natural"),
+        star_colours(pattern, "smallest_last"),
+    ]
+    colours = min(tried, key=lambda each: int(each.max()))
+    if colours.max() + 1 < chosen.count:
+        chosen = by_star(pattern, colours)
+    if chosen.count > 2 * FEW:
+        colours = acyclic_colours(pattern, "smallest_last")
+        if 3 * (colours.max() + 1) <= 2 * chosen.count:  # else it isn't worth the lost digits
+            chosen = by_forests(pattern, colours, DEEP) or chosen
+    return chosen

@@ -1,0 +1,418 @@
+"""Which elements of its operands an element of a call's result is made of, by the call's kind.
+
+What moves elements is asked itself: its forward rule is linear, so on the numbers of elements it
+says where each one goes. So there is one mechanism for views, slices, gathers, joins and writes.
+What adds where it writes is asked by its reverse rule, which reads there. Reductions, running sums
+and products of arrays follow from what their kinds declare. Of all else every element of the
+result is said to depend on all elements of the operands.
+
+A relation is of one operand:
+
+    Map(source)                       element k is made of the operand's element source[k], if any
+    Fold(targets, sources, count)     element targets[n] of `count` is made of, among others, that
+                                      with the number sources[n]
+
+Arrays in a relation have an axis more, in front, if they differ from round to round of a loop. Of
+scalars that aren't known, and of indices that aren't, nothing is said: the result is `lumped`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import METHODS, Aval, Builder, Call
+from tapegrad.primitives.base import Writer
+from tapegrad.primitives.kinds import (
+    Contraction,
+    Growing,
+    Lookup,
+    Moving,
+    Reduction,
+    Region,
+    Running,
+    Scatter,
+    View,
+)
+from tapegrad.primitives.windows import moved_index
+
+LONG = 2 * 10**7  # so many pairs of a running sum are told apart; else its steps are alike
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """Each element is made of one element of the operand at most."""
+
+    operand: int
+    source: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Each of `count` elements is made of several."""
+
+    operand: int
+    targets: Any
+    sources: Any
+    count: int
+    spread: Any = None  # the element of these that each element of the result is, if not its own
+
+
+@dataclass(frozen=True, eq=False)
+class Relations:
+    """Of all operands that take part. `disjoint`: no element is made of two operands."""
+
+    terms: tuple[Map | Fold, ...]
+    disjoint: bool = False
+
+
+Known = Sequence[Any]  # of each operand: its value, or None
+
+
+def is_active(aval: Aval) -> bool:
+    """Whether values of this type have derivatives."""
+    return aval.dtype.kind in "fc"
+
+
+def relations(call: Call, known: Known, rounds: int) -> Relations | None:
+    """What the call's results are made of; None if that isn't known. A known integer has an axis
+    for `rounds` if it isn't the same in all of them (see `Rounds`)."""
+    p = call.primitive
+    if p.pointwise or p.leans:
+        return _pointwise(call, known)
+    if isinstance(p, Moving) and not isinstance(p, Growing):
+        return _window(call, known, rounds)
+    if isinstance(p, (View, Lookup, Scatter, Region, Growing)):
+        return _mover(call, known, rounds)
+    if isinstance(p, Reduction):
+        return _reduction(call)
+    if isinstance(p, Running):
+        return _running(call)
+    if isinstance(p, Contraction):
+        return _contraction(call)
+    return None
+
+
+class Rounds:
+    """A known integer, or an array of them, with a value for each round."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+
+class Among:
+    """An integer that is one of these; which one isn't known."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+
+def numbers(shape: Sequence[int]) -> Any:
+    """The numbers of the elements of an array of this shape."""
+    return np.arange(math.prod(shape)).reshape(tuple(shape))
+
+
+# ---- elementwise
+
+
+def _pointwise(call: Call, known: Known) -> Relations:
+    shape = call.out.shape
+    reads = _selected(call, known) if call.primitive.selects else {}
+    terms = []
+    for k, x in enumerate(call.operands):
+        if not is_active(x.aval):
+            continue
+        source = np.broadcast_to(numbers(x.shape), shape).ravel()
+        if k in reads:
+            source = np.where(np.broadcast_to(reads[k], shape).ravel() != 0, source, -1)
+        terms.append(Map(k, source))
+    return Relations(tuple(terms))
+
+
+def _selected(call: Call, known: Known) -> dict[int, Any]:
+    """Of what only chooses among its operands, by conditions that are known: where each counts."""
+    plain = [k for k, x in enumerate(call.operands) if x.aval.dtype.kind == "b"]
+    if not plain or any(known[k] is None or isinstance(known[k], (Rounds, Among)) for k in plain):
+        return {}
+    tape = _reverse_rule(call.primitive, tuple([x.aval for x in call.operands]), call.out.aval)
+    zeros = [
+        np.zeros(x.shape, x.dtype) if k not in plain else np.asarray(known[k])
+        for k, x in enumerate(call.operands)
+    ]
+    found = METHODS["run"](tape[0], [np.ones(call.out.shape, call.out.dtype), *zeros])
+    return dict(zip(tape[1], found, strict=True))
+
+
+@lru_cache(maxsize=512)
+def _reverse_rule(primitive: Any, avals: tuple[Aval, ...], out: Aval) -> Any:
+    """The tape of a reverse rule that doesn't read the result, and of which operands it has
+    cotangents."""
+    builder = Builder(str(primitive.name))
+    writer = Writer(builder)
+    ct = writer.node(builder.input(Aval(out.shape, out.dtype)))
+    xs = [writer.node(builder.input(aval)) for aval in avals]
+    found = primitive.vjp(ct, None, *xs)
+    there = [k for k, x in enumerate(found) if x is not None]
+    return builder.finish([found[k].operand for k in there]), there
+
+
+# ---- what moves elements
+
+
+def _mover(call: Call, known: Known, rounds: int) -> Relations | None:
+    """Where each element of the result comes from, as the forward rule says of numbers; for what
+    adds, where each element goes to, as the reverse rule says."""
+    plain = [k for k, x in enumerate(call.operands) if not is_active(x.aval)]
+    if any(known[k] is None or isinstance(known[k], Among) for k in plain):
+        return _unknown(call)
+    moving = any(isinstance(known[k], Rounds) for k in plain)
+    each = []
+    for r in range(rounds if moving else 1):
+        xs = [_value(known[k], r) if k in plain else None for k in range(len(call.operands))]
+        each.append(_moved_once(call, xs))
+    if not moving:
+        return each[0]
+    terms: list[Map | Fold] = []
+    for same in zip(*[one.terms for one in each], strict=True):
+        first = same[0]
+        if isinstance(first, Map):
+            terms.append(Map(first.operand, np.stack([t.source for t in same])))
+        else:
+            terms.append(_stacked(same))
+    return Relations(tuple(terms), each[0].disjoint)
+
+
+def _stacked(folds: Sequence[Any]) -> Fold:
+    """The folds of all rounds: as many entries in each, with targets of -1 to fill them up."""
+    most = max(len(fold.targets) for fold in folds)
+    targets = np.full((len(folds), most), -1)
+    sources = np.zeros((len(folds), most), int)
+    for r, fold in enumerate(folds):
+        targets[r, : len(fold.targets)] = fold.targets
+        sources[r, : len(fold.sources)] = fold.sources
+    return Fold(folds[0].operand, targets, sources, folds[0].count)
+
+
+def _value(known: Any, r: int) -> Any:
+    return known.values[r] if isinstance(known, Rounds) else known
+
+
+def _moved_once(call: Call, xs: Sequence[Any]) -> Relations:
+    p: Any = call.primitive
+    active = [k for k, x in enumerate(call.operands) if is_active(x.aval)]
+    if adds(p):
+        to = p.vjp(1 + numbers(call.out.shape), None, *_shaped(call, xs))
+        terms: list[Map | Fold] = []
+        for k in active:
+            place = to[k].alone() if hasattr(to[k], "alone") else to[k]
+            place = np.broadcast_to(place, call.operands[k].shape).ravel() - 1
+            terms.append(Fold(k, place, numbers(place.shape), call.out.aval.size))
+        return Relations(tuple(terms))
+    ts: list[Any] = [None] * len(xs)
+    start = 1
+    for k in active:
+        shape = call.operands[k].shape
+        ts[k] = start + numbers(shape)
+        start += math.prod(shape)
+    found = np.asarray(p.jvp(ts, None, *_shaped(call, xs))).ravel()
+    terms, start = [], 1
+    for k in active:
+        size = call.operands[k].aval.size
+        own = (found >= start) & (found < start + size)
+        terms.append(Map(k, np.where(own, found - start, -1)))
+        start += size
+    return Relations(tuple(terms), disjoint=True)
+
+
+def _shaped(call: Call, xs: Sequence[Any]) -> list[Any]:
+    """What a rule is given for the operands: those of which it may read the shape alone."""
+    pairs = zip(call.operands, xs, strict=True)
+    return [np.broadcast_to(0, v.shape) if x is None else np.asarray(x) for v, x in pairs]
+
+
+def adds(primitive: Any) -> bool:
+    """Whether elements may go to one place, or to one that has an element."""
+    if isinstance(primitive, Moving):
+        return primitive.adds
+    return isinstance(primitive, Scatter) and primitive.indexed and primitive.onto == "zeros"
+
+
+def _window(call: Call, known: Known, rounds: int) -> Relations | None:
+    """The same for windows, whose places are known from one another: they move along."""
+    p: Any = call.primitive
+    writes = isinstance(p, Scatter)
+    large = call.out.shape if writes else call.operands[0].shape
+    at = _window_at(p, large, known, rounds)
+    if at is None:
+        return None
+    written = 1 if writes and p.onto == "first" else 0
+    count, small = math.prod(large), numbers((at.shape[-1],))
+    if any(isinstance(step, Among) for step in known):  # anywhere that it may be
+        here = np.broadcast_to(small, at.shape).ravel()
+        if not writes:
+            return Relations((Fold(0, here, at.ravel(), len(small)),))
+        terms: list[Map | Fold] = [Fold(written, at.ravel(), here, count)]
+        return Relations((*terms, *[Map(0, numbers((count,)))] * written))
+    if not writes:
+        return Relations((Map(0, at),))
+    if p.adds:
+        sources = np.broadcast_to(small, at.shape)
+        return Relations((Map(0, numbers((count,))), Fold(written, at, sources, count)))
+    source = np.full((*at.shape[:-1], count), -1)
+    np.put_along_axis(source, at, np.broadcast_to(small, at.shape), -1)
+    terms = [Map(written, source)]
+    if written:
+        terms.append(Map(0, np.where(source < 0, numbers((count,)), -1)))
+    return Relations(tuple(terms), disjoint=True)
+
+
+def _window_at(p: Any, large: Sequence[int], known: Known, rounds: int) -> Any:
+    """The numbers of a window's elements in the larger array: an array of one axis, or of two, if
+    they differ from round to round, or among the steps that there may be; None if unknown."""
+    steps = known[len(known) - len(p.moves) :] if p.moves else ()
+    among = [step for step in steps if isinstance(step, Among)]
+    if any(step is None for step in steps) or len(among) > 1:
+        return None
+    if among and any(isinstance(step, Rounds) for step in steps):
+        return None
+    values = [_steps(step, len(among[0].values) if among else rounds) for step in steps]
+    if any(v.size == 0 for v in values):
+        return np.zeros((0, math.prod(_extents(p.index))), int)
+    at = numbers(large)[moved_index(p.index, p.moves, [v[0] for v in values])].ravel()
+    if any(isinstance(step, (Rounds, Among)) for step in steps):
+        strides = np.array([math.prod(large[axis + 1 :]) for axis in range(len(large))], int)
+        far = [
+            (v - v[0]) * int(np.dot(move, strides)) for v, move in zip(values, p.moves, strict=True)
+        ]
+        at = at + np.asarray(sum(far))[:, None]
+    return at
+
+
+def _extents(index: Any) -> list[int]:
+    return [k.count for k in index if not isinstance(k, int)]
+
+
+def written_at(call: Call, known: Known, rounds: int) -> Any:
+    """Where each element of the second operand is written to in the first one, -1 where it isn't
+    at all, as an array of one axis, or of two, if that differs from round to round; None if it
+    isn't known, or is too much to find out."""
+    p: Any = call.primitive
+    shape = call.operands[0].shape
+    if isinstance(p, Moving) and not isinstance(p, Growing):
+        return (
+            None
+            if any(isinstance(x, Among) for x in known)
+            else _window_at(p, shape, known, rounds)
+        )
+    if rounds * call.out.aval.size > LONG:
+        return None
+    how = _mover(call, known, rounds)
+    term = None if how is None else next((t for t in how.terms if t.operand == 1), None)
+    if term is None:
+        return None
+    if isinstance(term, Fold):
+        return term.targets
+    sources = np.atleast_2d(term.source)
+    at = np.full((len(sources), call.operands[1].aval.size), -1)
+    row, place = np.nonzero(sources >= 0)
+    at[row, sources[row, place]] = place
+    return at
+
+
+def _steps(step: Any, rounds: int) -> Any:
+    """The values of a step in all rounds."""
+    if isinstance(step, (Rounds, Among)):
+        return np.asarray(step.values, int)
+    return np.full(rounds, int(step))
+
+
+def _unknown(call: Call) -> Relations | None:
+    """What is read where nobody knows: the axes that have indices are lumped, the others not."""
+    if not isinstance(call.primitive, Lookup):
+        return None
+    x, *indices = call.operands
+    lead, rest = x.shape[: len(indices)], x.shape[len(indices) :]
+    count = math.prod(rest)
+    group = np.tile(np.arange(count), math.prod(lead))
+    spread = np.tile(np.arange(count), math.prod(indices[0].shape))
+    return Relations((Fold(0, group, numbers(group.shape), count, spread),))
+
+
+# ---- what folds
+
+
+def _axes_apart(shape: Sequence[int], axes: Sequence[int]) -> tuple[tuple[int, ...], Any]:
+    """The shape without these axes, and for each element the number of that which it folds to."""
+    kept = tuple([1 if a in axes else n for a, n in enumerate(shape)])
+    return kept, np.broadcast_to(numbers(kept), tuple(shape)).ravel()
+
+
+def _reduction(call: Call) -> Relations:
+    p: Any = call.primitive
+    (x,) = call.operands
+    _, targets = _axes_apart(x.shape, p.axes)
+    return Relations((Fold(0, targets, numbers(targets.shape), call.out.aval.size),))
+
+
+def _running(call: Call) -> Relations:
+    """An element has those before it, or behind, along the axis; a factor counts from the element
+    behind it on."""
+    p: Any = call.primitive
+    shape, axis = call.out.shape, p.axis
+    length = shape[axis]
+    terms: list[Map | Fold] = []
+    for k, x in enumerate(call.operands):
+        factor = k < len(call.operands) - 1
+        if math.prod(shape) * (length + 1) // 2 > LONG:
+            kept, spread = _axes_apart(shape, (axis,))
+            _, targets = _axes_apart(x.shape, (axis,))
+            terms.append(Fold(k, targets, numbers(targets.shape), math.prod(kept), spread))
+            continue
+        later, earlier = np.tril_indices(length, -1 if factor else 0)
+        if p.reverse:  # factor j stands between the elements j and j + 1
+            earlier = length - 1 - factor - earlier
+            later = length - 1 - later
+        targets = np.moveaxis(numbers(shape), axis, 0)[later].ravel()
+        sources = np.moveaxis(numbers(x.shape), axis, 0)[earlier].ravel()
+        terms.append(Fold(k, targets, sources, math.prod(shape)))
+    return Relations(tuple(terms))
+
+
+def _contraction(call: Call) -> Relations:
+    """An element has all of the rows and the columns that are multiplied."""
+    p: Any = call.primitive
+    out = p.terms.out
+    terms = []
+    for k, (x, letters) in enumerate(zip(call.operands, p.terms, strict=False)):
+        summed = [axis for axis, letter in enumerate(letters) if letter not in out]
+        _, targets = _axes_apart(x.shape, summed)
+        kept = [letter for letter in letters if letter in out]
+        extents = [n for n, letter in zip(x.shape, letters, strict=True) if letter in out]
+        order = [kept.index(letter) for letter in out if letter in kept]
+        own = np.transpose(numbers(extents), order)
+        spread = own.reshape(
+            [n if k in kept else 1 for n, k in zip(call.out.shape, out, strict=True)]
+        )
+        spread = np.broadcast_to(spread, call.out.shape).ravel()
+        terms.append(Fold(k, targets, numbers(targets.shape), math.prod(extents), spread))
+    return Relations(tuple(terms))
+
+
+def lumped(call: Call, result: int) -> Relations:
+    """Each element of a result is made of all elements of the operands, of those with its own index
+    along the axes of a batch."""
+    out = call.outs[result]
+    terms = []
+    for k, x in enumerate(call.operands):
+        zeros = np.zeros(x.aval.size, int), numbers((x.aval.size,))
+        terms.append(Fold(k, *zeros, 1, np.zeros(out.aval.size, int)))
+    return Relations(tuple(terms))

@@ -1,0 +1,341 @@
+"""Loops: what is left after all rounds depends on.
+
+Rounds that need nothing of each other are walked at once, with an axis for the rounds in front of
+each value. What they carry is of three kinds then: it stays as it is; it is handed on to the next
+round, which makes another one; or it is only written to or added to, of which a `Log` is kept.
+Rounds that read what others left are walked one by one, if there aren't too many. Of all else, of
+loops whose number of rounds depends on values among them, it counts what any round may do: what is
+carried has all columns that it may ever have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Call, Tape, Var
+from tapegrad.sparsity.relations import Among, Rounds, adds, is_active, written_at
+from tapegrad.sparsity.rows import union
+
+ONE_BY_ONE = 20_000  # so many calls are walked round by round
+AT_ONCE = 2 * 10**8  # so many elements of all rounds are looked at together
+SETTLED = 6  # so many rounds are tried until nothing is new; then all depends on all
+
+Results = tuple[Sequence[Any], Sequence[Any]]
+
+
+class Unfollowed(Exception):
+    """Something reads what rounds have only written to so far."""
+
+
+class Log:
+    """An array that rounds write to or add to: where, and what. `owner` says for each round of the
+    walk to which of those at the loop's begin it belongs."""
+
+    def __init__(self, size: int, owner: Any, entries: list[Any]) -> None:
+        self.size, self.owner, self.entries = size, owner, entries
+        self.stale = False
+
+    def next(self) -> Log:
+        """The array after a write; who still reads the one before reads what isn't there."""
+        if self.stale:
+            raise Unfollowed
+        self.stale = True
+        return Log(self.size, self.owner, self.entries)
+
+    def inner(self, owner: Any) -> Log:
+        """The same array in the rounds of a loop inside."""
+        if self.stale:
+            raise Unfollowed
+        return Log(self.size, self.owner[owner], self.entries)
+
+    def write(self, walk: Any, at: Any, source: Any, value: Any, size: int, sets: bool) -> None:
+        """Note that the elements `source` of a value of this size go to the places `at`."""
+        at = np.broadcast_to(at, (walk.rounds, at.shape[-1]))
+        targets = np.where(at < 0, -1, at + (self.owner * self.size)[:, None]).ravel()
+        if value is None:
+            self.entries.append((targets, None, None, sets))
+            return
+        sources = np.broadcast_to(source, at.shape)
+        if value.each:
+            sources = walk.shifted(sources, size)
+        self.entries.append((targets, sources.ravel(), value.rows, sets))
+
+    def after(self, walk: Any, start: Any) -> Any:
+        """What the array depends on in the end, in a walk outside of the loop."""
+        count = self.size * walk.rounds
+        each = walk.rounds > 1
+        parts = []
+        if start is not None:
+            rows = walk.everywhere(start)
+            if all(sets for *_, sets in self.entries):  # what is written over is gone
+                kept = np.arange(count)
+                for targets, *_ in self.entries:
+                    kept[targets[targets >= 0]] = -1
+                rows = rows.take(kept)
+            parts.append(rows)
+        for targets, sources, rows, _ in self.entries:
+            if rows is not None:
+                parts.append(rows.gathered(targets, sources, count))
+        return walk.value(union(parts), each) if parts else None
+
+
+def logged(walk: Any, call: Call, given: Sequence[Any], known: Sequence[Any]) -> Log:
+    """What a call makes of an array of which a log is kept."""
+    p = call.primitive
+    (place, *others) = [k for k, x in enumerate(given) if isinstance(x, Log)]
+    log = given[place]
+    if others or call.operands.count(call.operands[place]) > 1:
+        raise Unfollowed
+    if p.updates and place == 0:
+        at = written_at(call, known, walk.rounds)
+        if at is None:
+            raise Unfollowed
+        small = np.arange(call.operands[1].aval.size)
+        log = log.next()
+        log.write(walk, at, small, given[1], len(small), not adds(p))
+        return log
+    if not p.pointwise or p.flat or call.out.shape != call.operands[place].shape:
+        raise Unfollowed
+    log = log.next()
+    for k, (x, value) in enumerate(zip(call.operands, given, strict=True)):
+        if k != place and value is not None:
+            numbers = np.arange(x.aval.size).reshape(x.shape)
+            source = np.broadcast_to(numbers, call.out.shape).ravel()
+            log.write(walk, np.arange(len(source)), source, value, x.aval.size, False)
+    return log
+
+
+def loop(walk: Any, call: Call, given: Sequence[Any], known: Sequence[Any]) -> Results:
+    """What the results of a loop depend on, and those that are known."""
+    p: Any = call.primitive
+    values, numbers = list(p.given(given)), list(p.given(known))
+    steps = _steps(p, known)
+    if isinstance(steps, np.ndarray):
+        if len(steps) == 0:
+            return values[: p.carried], numbers[: p.carried]
+        try:
+            return _at_once(walk, p, list(values), list(numbers), steps)
+        except Unfollowed:
+            if len(steps) * len(p.body.calls) <= ONE_BY_ONE:
+                return _one_by_one(walk, p, values, numbers, steps)
+    return _any_number(walk, call, given, values, numbers, steps)
+
+
+def _steps(p: Any, known: Sequence[Any]) -> Any:
+    """The steps in order; those that there may be at most, where that isn't known; or None."""
+    count, first = p.heads(known)[0], p.first(known) if p.later else 0
+    if count is None or isinstance(count, (Rounds, Among)) or p.until:
+        most = p.most
+        if isinstance(count, (Rounds, Among)):
+            most = min(most, int(np.max(count.values, initial=0)))
+        return Among(np.arange(most)) if most * len(p.body.calls) <= AT_ONCE // 100 else None
+    count = min(int(count), p.most)
+    if first is None or isinstance(first, (Rounds, Among)):
+        return Among(np.arange(count))
+    steps = np.arange(int(first), count)
+    return steps[::-1] if p.backwards else steps
+
+
+def _one_by_one(walk: Any, p: Any, values: list[Any], numbers: list[Any], steps: Any) -> Results:
+    for step in steps:
+        values[: p.carried], numbers[: p.carried] = walk.tape(
+            p.body, [None, *values], [np.int64(step), *numbers]
+        )
+    return values[: p.carried], numbers[: p.carried]
+
+
+def _any_number(
+    walk: Any, call: Call, given: Sequence[Any], values: list[Any], numbers: list[Any], steps: Any
+) -> Results:
+    """Of rounds of which nobody knows how many there are, or which are too many."""
+    p: Any = call.primitive
+    body, count = p.body, p.carried
+    if any(isinstance(x, Log) for x in values):
+        raise Unfollowed
+    same = [x is y for x, y in zip(body.inputs[1:], body.outputs[:count], strict=False)]
+    for k in range(count):
+        if not same[k]:
+            numbers[k] = None
+    if isinstance(steps, np.ndarray):
+        steps = Among(steps)
+    further = [None] * (len(call.outs) - count)
+    for _ in range(SETTLED):
+        found, _ = walk.tape(body, [None, *values], [steps, *numbers])
+        after = [walk.union(pair) for pair in zip(values, found[:count], strict=False)]
+        if all(map(_alike, values, after)):
+            return [*after, *further], [*numbers[:count], *further]
+        values[:count] = after
+    lumps = walk.lump(call, given)
+    kept = [values[k] if same[k] else lumps[k] for k in range(count)]
+    return [*kept, *further], [*numbers[:count], *further]
+
+
+def _alike(before: Any, after: Any) -> bool:
+    """Whether a union with more has nothing new."""
+    if before is None or after is None:
+        return before is after
+    if before.each is not after.each:
+        return False
+    return bool(before.rows.lengths().sum() == after.rows.lengths().sum())
+
+
+# ---- all rounds at once
+
+
+def _at_once(walk: Any, p: Any, values: list[Any], numbers: list[Any], steps: Any) -> Results:
+    """What all rounds leave together; `Unfollowed`, if one reads what another has written to."""
+    body, count = p.body, p.carried
+    sizes = [c.out.aval.size for c in body.calls if len(c.outs) == 1 and not c.primitive.updates]
+    if len(steps) * walk.rounds * sum(sizes) > AT_ONCE:
+        raise Unfollowed
+    owner = np.repeat(np.arange(walk.rounds), len(steps))  # the outer round of each
+    wide = walk.wider(len(owner))
+    env: dict[Var, Any] = {}
+    sure: dict[Var, Any] = {body.inputs[0]: Rounds(np.tile(steps, walk.rounds))}
+    ready = {body.inputs[0]}
+    handed = []
+    for k, (x, value, number) in enumerate(zip(body.inputs[1:], values, numbers, strict=True)):
+        end = body.outputs[k] if k < count else x
+        if end is not x and not _grows(body, x, end):
+            handed.append(k)
+            continue
+        ready.add(x)
+        if end is not x:
+            new = Log(x.aval.size, owner, [])
+            env[x] = value.inner(owner) if isinstance(value, Log) else new
+        elif value is not None:
+            env[x] = value.inner(owner) if isinstance(value, Log) else _spread(value, owner, x)
+        if end is x and number is not None:
+            plain = not isinstance(number, Rounds)
+            sure[x] = number if plain else Rounds(number.values[owner])
+    _walk_in_order(wide, p, env, sure, ready, handed, values, numbers, len(steps))
+    results: list[Any] = []
+    last = np.arange(walk.rounds) * len(steps) + len(steps) - 1
+    known: list[Any] = []
+    for k in range(count):
+        x, end, value = body.inputs[1 + k], body.outputs[k], values[k]
+        if end is x:
+            results.append(value)
+            known.append(numbers[k])
+        elif k in handed:
+            found = env.get(end) if isinstance(end, Var) else None
+            results.append(None if found is None else _of_rounds(walk, found, last, x))
+            known.append(None)
+        else:
+            log = env.get(end)
+            if not isinstance(log, Log):
+                raise Unfollowed
+            results.append(value.next() if isinstance(value, Log) else log.after(walk, value))
+            known.append(None)
+    return results, known
+
+
+def _walk_in_order(
+    wide: Any,
+    p: Any,
+    env: dict[Var, Any],
+    sure: dict[Var, Any],
+    ready: set[Any],
+    handed: Sequence[int],
+    values: Sequence[Any],
+    numbers: Sequence[Any],
+    rounds: int,
+) -> None:
+    """Walk through the calls of all rounds, each once what it reads is there: what a round is
+    handed is what the one before has made."""
+    body = p.body
+    waiting, calls = list(handed), list(body.calls)
+    while calls or waiting:
+        left = []
+        for call in calls:
+            if all(x in ready or not isinstance(x, Var) for x in call.operands):
+                wide.call(call, env, sure)
+                ready.update(call.outs)
+            else:
+                left.append(call)
+        still = []
+        for k in waiting:
+            x, end = body.inputs[1 + k], body.outputs[k]
+            if isinstance(end, Var) and end not in ready:
+                still.append(k)
+                continue
+            made = env.get(end) if isinstance(end, Var) else None
+            if isinstance(made, Log) or isinstance(values[k], Log):
+                raise Unfollowed
+            value = _handed_on(wide, values[k], made, x, rounds)
+            if value is not None:
+                env[x] = value
+            number = _numbers_handed_on(numbers[k], end, sure, x, rounds)
+            if number is not None:
+                sure[x] = number
+            ready.add(x)
+        if len(left) == len(calls) and len(still) == len(waiting):
+            raise Unfollowed
+        calls, waiting = left, still
+
+
+def _grows(body: Tape, x: Var, end: Any) -> bool:
+    """Whether a carried value becomes the next one by being written to, or added to."""
+    reached: set[Any] = {x}
+    for call in body.calls:
+        p: Any = call.primitive
+        if p.repeats:
+            given = p.given(call.operands)[: p.carried]
+            reached.update(out for y, out in zip(given, call.outs, strict=False) if y in reached)
+        elif p.updates:
+            reached.update(call.outs if call.operands[0] in reached else ())
+        elif p.pointwise and call.out.shape == x.shape and is_active(call.out.aval):
+            reached.update(call.outs if not reached.isdisjoint(call.operands) else ())
+    return end in reached
+
+
+def _spread(value: Any, owner: Any, x: Var) -> Any:
+    """A value for each round of an inner loop, of one that differs in those of the outer one."""
+    return (
+        value
+        if not value.each
+        else value._replace(rows=value.rows.take(_elements(owner, x.aval.size)))
+    )
+
+
+def _elements(rounds: Any, size: int) -> Any:
+    """The numbers of the elements of a value in these rounds."""
+    return (np.asarray(rounds)[:, None] * size + np.arange(size)).ravel()
+
+
+def _of_rounds(walk: Any, value: Any, rounds: Any, x: Var) -> Any:
+    """A value as it is in some rounds, one for each of the rounds outside."""
+    if not value.each:
+        return value
+    return walk.value(value.rows.take(_elements(rounds, x.aval.size)), walk.rounds > 1)
+
+
+def _handed_on(wide: Any, start: Any, made: Any, x: Var, rounds: int) -> Any:
+    """What each round is handed: what the round before has made, and the first one what there was
+    at the start."""
+    size, every = x.aval.size, np.arange(wide.rounds)
+    first = np.repeat(every % rounds == 0, size)
+    parts = []
+    if made is not None:
+        before = _elements(np.maximum(every - 1, 0), size)
+        rows = wide.everywhere(made).take(np.where(first, -1, before))
+        parts.append(wide.value(rows, True))
+    if start is not None:
+        outer = every // rounds if start.each else 0 * every
+        rows = start.rows.take(np.where(first, _elements(outer, size), -1))
+        parts.append(wide.value(rows, True))
+    return wide.union(parts, True)
+
+
+def _numbers_handed_on(start: Any, end: Any, sure: dict[Var, Any], x: Var, rounds: int) -> Any:
+    """The same for integers that are known."""
+    made = sure.get(end) if isinstance(end, Var) else end.value
+    if made is None or start is None or x.shape != () or is_active(x.aval):
+        return None
+    if isinstance(start, (Rounds, Among)) or isinstance(made, Among):
+        return None
+    values = np.array(np.broadcast_to(made.values if isinstance(made, Rounds) else made, rounds))
+    return Rounds(np.concatenate([[start], values[:-1]])) if len(values) == rounds else None

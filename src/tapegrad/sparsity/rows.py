@@ -1,0 +1,215 @@
+"""Sets of columns, one for each element of an array: the rows of a Boolean matrix.
+
+Elements share sets. A view, a broadcast array or a sum that many elements read takes no more than a
+number for each element, which says which set is its own; so what is dense on the way, and isn't in
+the end, takes no memory.
+
+Names: `sets` a CSR matrix, whose last row is empty; `which` the row of each element in it, -1 where
+there are no columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+# Beyond so many entries that no set shares, all elements get one set, the union: nothing is missing
+# from it, and what is asked for would be nearly dense.
+MOST = 2 * 10**8
+
+# So many entries are put together at once without asking whether one set holds the other.
+FEW = 10**5
+
+
+class Rows:
+    """The columns of the elements of a flattened array."""
+
+    __slots__ = ("_single", "sets", "which")
+
+    def __init__(self, sets: Any, which: Any, single: bool | None = None) -> None:
+        self.sets = sets
+        self.which = which
+        self._single = single
+
+    @classmethod
+    def numbered(cls, start: int, size: int, columns: int) -> Rows:
+        """Each element depends on a column of its own, from `start` on."""
+        starts = np.minimum(np.arange(size + 2), size)
+        sets = boolean(starts, np.arange(start, start + size), (size + 1, columns))
+        return cls(sets, np.arange(size), True)
+
+    @classmethod
+    def whole(cls, matrix: Any) -> Rows:
+        """One set for each element: the rows of a matrix."""
+        starts = np.append(matrix.indptr, matrix.indptr[-1])
+        rows, columns = matrix.shape
+        return cls(boolean(starts, matrix.indices, (rows + 1, columns)), np.arange(rows), True)
+
+    @property
+    def size(self) -> int:
+        return len(self.which)
+
+    @property
+    def single(self) -> bool:
+        """Whether no set belongs to two elements."""
+        if self._single is None:
+            own = self.which[self.which >= 0]
+            counts = np.bincount(own, minlength=1) if len(own) <= self.sets.shape[0] else [2]
+            self._single = bool(np.max(counts) <= 1)
+        return self._single
+
+    @property
+    def empty(self) -> bool:
+        return self.sets.nnz == 0 or not np.any(self.lengths())
+
+    def lengths(self) -> Any:
+        """How many columns each element has."""
+        return np.diff(self.sets.indptr)[self.which]
+
+    def matrix(self) -> Any:
+        """A row for each element."""
+        count = self.sets.shape[0] - 1
+        if self.size == count and np.array_equal(self.which, np.arange(count)):
+            return boolean(self.sets.indptr[:-1], self.sets.indices, (count, self.sets.shape[1]))
+        return rows_of(self.sets, self.which)
+
+    def take(self, source: Any) -> Rows:
+        """The elements with these numbers; none where a number is -1."""
+        missing = source < 0
+        which = self.which[source] if self.size else np.full(len(source), -1)
+        return Rows(self.sets, np.where(missing, -1, which) if missing.any() else which)
+
+    def gathered(self, targets: Any, sources: Any, count: int) -> Rows:
+        """Of `count` elements, the union for each of those that it has among the sources."""
+        which = self.which[sources]
+        kept = (which >= 0) & (targets >= 0)
+        pairs = sparse.csr_array(
+            (np.ones(np.count_nonzero(kept), bool), (targets[kept], which[kept])),
+            (count, self.sets.shape[0]),
+        )
+        lengths = np.diff(self.sets.indptr)
+        if lengths[pairs.indices].sum() > MOST:
+            bound = np.minimum(pairs @ lengths.astype(float), self.sets.shape[1]).sum()
+            if bound > MOST:
+                return self.lump(count)
+        return Rows.whole(settled(pairs @ self.sets))
+
+    def lump(self, count: int) -> Rows:
+        """All of `count` elements have the columns of any of these."""
+        used = np.unique(self.which)
+        columns = np.unique(rows_of(self.sets, used).indices)
+        starts = np.array([0, len(columns), len(columns)])
+        return Rows(boolean(starts, columns, (2, self.sets.shape[1])), np.zeros(count, np.intp))
+
+
+def boolean(starts: Any, columns: Any, shape: tuple[int, int]) -> Any:
+    """A Boolean matrix in CSR, whose columns are in order, row by row."""
+    made = sparse.csr_array((np.ones(len(columns), bool), columns, starts), shape)
+    made.has_canonical_format = True
+    return made
+
+
+def settled(matrix: Any) -> Any:
+    """The same with its columns in order."""
+    matrix.sort_indices()
+    matrix.has_canonical_format = True
+    return matrix
+
+
+def rows_of(sets: Any, which: Any) -> Any:
+    """The rows with these numbers."""
+    taken = sets[which]
+    taken.has_canonical_format = True
+    return taken
+
+
+def union(parts: Sequence[Rows]) -> Rows:
+    """Each element has the columns that it has in any of the parts."""
+    found: list[Rows] = []
+    for part in parts:
+        if not part.empty and not any(_same(part, other) for other in found):
+            found.append(part)
+    if not found:
+        return parts[0]
+    total = found[0]
+    for part in found[1:]:
+        total = _both(total, part)
+    return total
+
+
+def apart(parts: Sequence[Rows]) -> Rows:
+    """The same, where each element has columns in one part at most."""
+    found = [part for part in parts if not part.empty]
+    if not found:
+        return parts[0]
+    sets, which = found[0].sets, found[0].which
+    for part in found[1:]:
+        own = part.which
+        if part.sets is not sets:
+            own = np.where(own < 0, -1, own + sets.shape[0])
+            sets = sparse.vstack([sets, part.sets], format="csr")
+            sets.has_canonical_format = True
+        which = np.where(own < 0, which, own)
+    return Rows(sets, which)
+
+
+def _same(x: Rows, y: Rows) -> bool:
+    return x.sets is y.sets and (x.which is y.which or np.array_equal(x.which, y.which))
+
+
+def _both(x: Rows, y: Rows) -> Rows:
+    """The union of two."""
+    if x.single or y.single:
+        return _paired(x, y)
+    # Pairs of sets that come again and again are put together once.
+    codes = (x.which + 1) * (y.sets.shape[0] + 1) + (y.which + 1)
+    codes, inverse = np.unique(codes, return_inverse=True)
+    left, right = np.divmod(codes, y.sets.shape[0] + 1)
+    found = _paired(Rows(x.sets, left - 1), Rows(y.sets, right - 1))
+    return Rows(found.sets, found.which[inverse])
+
+
+def _paired(x: Rows, y: Rows) -> Rows:
+    few, many = x.lengths(), y.lengths()
+    total = int(few.sum()) + int(many.sum())
+    if total <= 4 * (x.sets.nnz + y.sets.nnz) + FEW:
+        return Rows.whole(x.matrix() + y.matrix())
+    # Sets that many elements share are long: one that holds the other is the union.
+    in_y = (few <= many) & _held(x, y, few <= many)
+    in_x = (few > many) & _held(y, x, few > many)
+    rest = np.flatnonzero(~(in_x | in_y))
+    if int(few[rest].sum() + many[rest].sum()) > MOST:
+        return apart_lumps(x, y)
+    new = rows_of(x.sets, x.which[rest]) + rows_of(y.sets, y.which[rest])
+    sets = sparse.vstack([x.sets, y.sets, Rows.whole(new).sets], format="csr")
+    sets.has_canonical_format = True
+    which = np.where(in_y, y.which + x.sets.shape[0], x.which)
+    which[rest] = x.sets.shape[0] + y.sets.shape[0] + np.arange(len(rest))
+    return Rows(sets, which)
+
+
+def apart_lumps(x: Rows, y: Rows) -> Rows:
+    """One set for all elements of both."""
+    lumps = [x.lump(1).matrix(), y.lump(1).matrix()]
+    return Rows.whole(lumps[0] + lumps[1]).take(np.zeros(x.size, np.intp))
+
+
+def _held(small: Rows, large: Rows, asked: Any) -> Any:
+    """Of the elements that are asked for, whether the large set holds the small one."""
+    held = np.zeros(small.size, bool)
+    places = np.flatnonzero(asked)
+    columns = small.sets.shape[1]
+    rows = np.repeat(np.arange(large.sets.shape[0]), np.diff(large.sets.indptr))
+    keys = rows * columns + large.sets.indices
+    taken = rows_of(small.sets, small.which[places])
+    lengths = np.diff(taken.indptr)
+    mine = np.where(large.which[places] < 0, large.sets.shape[0] - 1, large.which[places])
+    wanted = np.repeat(mine, lengths) * columns + taken.indices
+    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    there = keys[at] == wanted if len(keys) else np.zeros(len(wanted), bool)
+    counts = np.bincount(np.repeat(np.arange(len(places)), lengths), there, len(places))
+    held[places] = counts == lengths
+    return held
