@@ -68,8 +68,38 @@ OF_SERIES = {
     "names": lambda s: (s * len(s), s.name, "u" in s, isinstance(s, pd.Series)),
     "an outside one": lambda s: s * SERIES["float64"] + SERIES["float64"],
     "mask": lambda s: s[s > 1],
+    "masks": lambda s: (s[(s > 1) & (s < 3)] * 2, s.loc[s < 3], s.loc["u":"v"] * 1, s[::2] * 1),
     "rolling": lambda s: s.rolling(2).sum(),
+    "windows": lambda s: (s.rolling(2).mean() * 1, s.rolling(2).std(), s.rolling(4).max()),
+    "up to each": lambda s: (s.expanding().mean(), s.expanding().sum(), s.ewm(span=3).mean()),
+    "decay": lambda s: (s.ewm(alpha=0.3, adjust=False).mean(), s.ewm(com=1.5).mean()),
+    "differences": lambda s: (s.diff(), s.diff().dropna() * 2, s.shift(1).fillna(0.5)),
+    "returns": lambda s: (s * 1.0).pct_change(fill_method=None).dropna(),
+    "cumulative": lambda s: (s.cumsum(), s.cumprod(), s.cummax(), s.cummin()),
+    "clipped": lambda s: (s.clip(1.5, 2.5), s.clip(lower=2), s.round(1)),
+    "elsewhere": lambda s: (s.where(s > 1, 0.5), s.mask(s > 1), s.where(s > 1, s * 2)),
+    "missing": lambda s: (s.isna(), s.notna() & True, s.count()),
+    "other labels": lambda s: (s.rename("k"), s.reindex(list("wux")), s.head(2), s.to_frame("k")),
+    "pairs": lambda s: (s.corr(s**2), s.cov(s**2), s.median(), s.quantile(0.3)),
+    "joined": lambda s: (pd.concat([s, s * 2]), pd.concat([s, s**2], axis=1)),
+    "made": lambda s: (pd.Series(s.to_numpy() * 2, index=list("xyz"), name="k"), pd.Series(s)),
+    "made of numbers": lambda s: (pd.Series([s.iloc[0] * 1.5, 2.0]), pd.Series({"k": s.sum() / 2})),
+    "a frame": lambda s: pd.DataFrame({"a": s.to_numpy() * 1.0, "b": s.to_numpy() / 3}),
+    "a frame of series": lambda s: pd.DataFrame({"a": s * 1.0, "b": s.iloc[:2] * 0.5}),
+    "a frame of rows": lambda s: pd.DataFrame(
+        [{"a": s.iloc[0] / 2}, {"a": 1.5, "b": s.iloc[1] / 3}]
+    ),
+    "of an array": lambda s: pd.DataFrame(s.to_numpy()[:, None] * X, columns=UVW, index=s.index),
+    "a column more": lambda s: pd.DataFrame({"a": s / 2, "n": list("xyx")}).assign(b=s / 3),
+    "by group": lambda s: (s / 2).groupby(list("xyx")).mean(),
 }
+
+
+def put(d: Any) -> Any:
+    d["c"] = d["a"] ** 2
+    d["a"] = 1.5
+    return d
+
 
 FRAMES = {
     "float64": pd.DataFrame({"a": X, "b": X + 3}, index=UVW),
@@ -108,7 +138,15 @@ OF_FRAMES = {
     "each": lambda d: [s * len(c) for c, s in d.items()] + [d[c] * 1 for c in d],
     "strings": lambda d: (d["n"] == "x").to_numpy() * d["a"],
     "an outside one": lambda d: d * FRAMES["float64"] + FRAMES["float64"],
-    "assign": lambda d: d.assign(c=1.0),
+    "assign": lambda d: d.assign(c=1.0, e=lambda e: e["c"] * e["a"]),
+    "put": lambda d: put(d.copy()),
+    "rows by masks": lambda d: (d[d["a"] > 1] * 1, d.loc[d["a"] > 1, "b"] * 1, d.loc["v":]),
+    "cumulative": lambda d: (d.cumsum(), d.diff(), d.rolling(2).mean(), d.shift(1)),
+    "of pairs": lambda d: (d.cov(), d.corr()),
+    "by group": lambda d: (d.groupby("n")["a"].mean(), d.groupby("n")[["a", "b"]].sum()),
+    "in each group": lambda d: d["a"] - d.groupby("n")["a"].transform("mean"),
+    "sorted": lambda d: (d.sort_index(ascending=False) * 1, d.drop(columns="a"), d.stack()),
+    "joined": lambda d: pd.concat([d, d * 2], axis=1, keys=["x", "y"]),
 }
 
 
@@ -159,12 +197,13 @@ def test_series_do_what_they_do_in_pandas(name):
 def test_frames_do_what_they_do_in_pandas(name):
     f = OF_FRAMES[name]
     followed = [held_against_pandas(f, d, "never") for d in FRAMES.values()]
-    first = followed[list(FRAMES).index("strings" if name == "strings" else "float64")]
+    strings = name in ("strings", "by group", "in each group")
+    first = followed[list(FRAMES).index("strings" if strings else "float64")]
     assert first != (name in {*REFUSED, "a column as a row"})
 
 
-REFUSED = ["further arguments", "quotients", "array of one", "other order", "mask", "rolling"]
-REFUSED += ["both axes", "np.sum", "assign"]
+REFUSED = ["further arguments", "quotients", "array of one", "other order"]
+REFUSED += ["both axes", "np.sum"]
 
 
 def test_compiled():
@@ -352,9 +391,10 @@ kept: list[Any] = []
 @pytest.mark.parametrize(
     ("f", "error", "message"),
     [
-        (lambda s: s.rolling(2).sum(), UnsupportedError, "Series.rolling isn't followed"),
-        (lambda s: pd.concat([s, s]), UnsupportedError, "what pandas does with a traced Series"),
-        (lambda s: s * s[::-1], UnsupportedError, "by a slice"),
+        (lambda s: s.rank().sum(), UnsupportedError, "Series.rank isn't followed"),
+        (lambda s: pd.merge(s, s), UnsupportedError, "what pandas does with a traced Series"),
+        (lambda s: s * s[::-1], UnsupportedError, "different labels"),
+        (lambda s: s.rolling(2, center=True), UnsupportedError, "rolling with these arguments"),
         (lambda s: np.diff(s), UnsupportedError, "np.diff of a Series isn't followed.*to_numpy"),
         (lambda s: np.add.reduce(s), UnsupportedError, "np.add.reduce of a Series"),
         (lambda s: s.__setitem__("u", 1.0), UnsupportedError, "writing to a Series"),
@@ -430,3 +470,52 @@ def test_a_plain_one_that_pandas_refuses_beside_an_array() -> None:
             f(X)
         with pytest.raises(ValueError):
             tg.grad(f)(X)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_those_that_a_function_makes(compile: Any) -> None:
+    """of traced values: they are traced once, and have slopes"""
+    days = pd.date_range("2020", periods=6)
+
+    def risk(w: Any) -> Any:
+        prices = pd.DataFrame({"p": np.cumprod(1 + w), "q": np.exp(w)}, index=days)
+        returns = prices.pct_change(fill_method=None).dropna()
+        smooth = pd.Series(w, index=days).rolling(3).mean().dropna()
+        prices["r"] = prices["p"] * prices["q"]
+        groups = prices.groupby([1, 2, 1, 2, 3, 3])["r"].mean()
+        late = prices.loc["2020-01-04":, "r"]
+        return (
+            returns.std().sum()
+            + (smooth**2).sum()
+            + groups.loc[2] * late.iloc[-1]
+            + returns.q.sum()
+        )
+
+    g = tg.value_and_grad(risk, compile=compile)
+    for k in range(3):
+        w = 0.1 * np.sin(np.arange(6.0) + k)
+        value, slope = g(w)
+        assert value == pytest.approx(risk(w), rel=1e-13)
+        found = [(risk(w + h) - risk(w - h)) / 2e-6 for h in 1e-6 * np.eye(6)]
+        np.testing.assert_allclose(slope, found, rtol=1e-6, atol=1e-8)
+    assert g.cache_info().traces == 1
+
+
+def test_one_that_is_made_has_numbers_of_its_own() -> None:
+    def f(x: Any) -> Any:
+        own = x * 1.0
+        table = pd.DataFrame({"a": own})
+        own[0] = 7.0
+        copy = table.copy()
+        table["a"] = table["a"] * 2
+        return table["a"].sum() + copy["a"].iloc[0]
+
+    value, slope = tg.value_and_grad(f, compile="never")(X)
+    assert (value, slope.tolist()) == (f(X), [3.0, 2.0, 2.0])
+
+
+def test_masks_are_guarded() -> None:
+    g = tg.grad(lambda s: (s[s > 2] ** 2).sum(), compile="never")
+    for numbers in ([1.0, 2.0, 3.0], [3.0, 1.0, 4.0], [5.0, 5.0, 5.0], [0.0, 0.0, 0.0]):
+        x = np.array(numbers)
+        np.testing.assert_array_equal(g(pd.Series(x)), np.where(x > 2, 2 * x, 0.0))

@@ -58,7 +58,7 @@ _Test = Callable[[Sequence[Any]], bool]
 UNKNOWN: list[Any] = []  # among arguments: others will be passed, too
 
 _rows: dict[int, Answer] = {}  # by the id of the original, which is held
-_late: dict[str, Callable[[], object]] = {}  # what adds the rows of a module, by its name
+_late: dict[str, list[Callable[[], object]]] = {}  # what adds the rows of a module, by its name
 _modules = 0  # so many were loaded when it was last looked for these
 # For calls of a type's instances: what answers, of whom with lists, and of which arguments
 _of_kinds: dict[type, tuple[Callable[..., Any], bool, _Test | None]] = {}
@@ -90,7 +90,7 @@ def declare(
 def declare_late(module: str, load: Callable[[], object]) -> None:
     """`load` declares the rows of a module, once a program has imported that: it isn't imported for
     them."""
-    _late[module] = load
+    _late.setdefault(module, []).append(load)
 
 
 def look_for_modules() -> None:
@@ -99,10 +99,11 @@ def look_for_modules() -> None:
     count = len(sys.modules)
     if count == _modules:
         return
-    for name, load in [*_late.items()]:
+    for name, loads in [*_late.items()]:
         spec = getattr(sys.modules.get(name), "__spec__", None)
         if spec is not None and not getattr(spec, "_initializing", False):
-            load()
+            for load in loads:
+                load()
             _late.pop(name, None)
     _modules = count
 

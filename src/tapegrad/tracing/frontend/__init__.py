@@ -17,6 +17,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
+    arranging,
     casting,
     compiled,
     constants,
@@ -46,6 +47,7 @@ from tapegrad.tracing.frontend import (
     subclasses,
     vectorizing,
     windowing,
+    windows,
 )
 from tapegrad.tracing.frontend.accepting import accepted, named_after
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
@@ -184,6 +186,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 
 dispatch.namespace = namespace
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
+dispatch.table_method, dispatch.table_item = windows.method_of, windows.chosen
 dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock
 dispatch.root = note_root
@@ -210,3 +213,4 @@ windowing.declare_all()
 compiled.declare_all()
 identity.declare_all()
 subclasses.declare_all()
+arranging.declare_all()

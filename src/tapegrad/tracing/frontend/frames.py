@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Column, Labels, as_trees, is_frame, is_series, pandas
+from tapegrad.core.tables import (
+    Column,
+    Labels,
+    as_trees,
+    is_frame,
+    is_of_numbers,
+    is_series,
+    pandas,
+)
 from tapegrad.tracing.answers import declare, declare_late, declare_operands
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.labelled import (
@@ -23,9 +31,9 @@ from tapegrad.tracing.frontend.labelled import (
     places,
     reduced,
     refused,
-    rows_of,
     stood_in,
 )
+from tapegrad.tracing.frontend.making import strong
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
@@ -101,12 +109,12 @@ class TracedFrame(Reductions, Labelled):
         columns = self._labels.columns[key]
         if self._labels.whole:
             return self._like(self._labels.index, columns, self._branches[0][:, key])
-        picked = [self._branches[k] for k in np.arange(len(self._branches))[key]]
-        return made(_labels_of(self._labels.index, columns, picked), _as_whole(picked))
+        return made_of_columns(self._labels.index, columns, [self._branches[k] for k in key])
 
     @unobserved
     def __getitem__(self, key: Any) -> Any:
-        return self._chosen(places(self._labels.columns, key, "DataFrame"))
+        at = places(self._labels.columns, key)
+        return dispatch.table_item(self, "", key) if at is None else self._chosen(at)
 
     def __getattr__(self, name: str) -> Any:
         real = hasattr(pandas().DataFrame, name)
@@ -126,40 +134,45 @@ class TracedFrame(Reductions, Labelled):
     def items(self) -> Iterator[Any]:
         return iter((c, self._series(k)) for k, c in enumerate(self._labels.columns))
 
-    def _rows(self, rows: Any, columns: Any) -> Any:
-        """Entries by the places of their rows and columns."""
-        if not isinstance(columns, slice) or columns != slice(None):
-            self = self._chosen(columns)
-        if isinstance(self, TracedSeries):
-            return self.iloc[rows]
-        if isinstance(rows, slice) and rows == slice(None):
-            return self
-        if isinstance(rows, (int, np.integer)):
-            name = self._labels.index[rows]
-            return made(Labels(self._labels.columns, name=name), [self._array()[rows]])
-        if not isinstance(rows, (slice, list, np.ndarray)):
-            raise refused(f"rows of a DataFrame by a {type(rows).__name__}")
-        labels = Labels(
-            rows_of(self._labels.index, rows), self._labels.columns, whole=self._labels.whole
-        )
-        if any(isinstance(x, Column) for x in self._branches):
-            raise refused("rows of a DataFrame with columns that aren't numbers")
-        return made(labels, [x[rows] for x in self._branches])
-
     @property
     def iloc(self) -> At:
-        return At(lambda key: self._rows(*(key if isinstance(key, tuple) else (key, slice(None)))))
+        return At(lambda key: dispatch.table_item(self, "iloc", key))
 
     @property
     def loc(self) -> At:
-        def chosen(key: Any) -> Any:
-            rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-            whole = [isinstance(k, slice) and k == slice(None) for k in (rows, columns)]
-            at = rows if whole[0] else places(self._labels.index, rows, "DataFrame")
-            on = columns if whole[1] else places(self._labels.columns, columns, "DataFrame")
-            return self._rows(at, on)
+        return At(lambda key: dispatch.table_item(self, "loc", key))
 
-        return At(chosen)
+    @unobserved
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """A column is put there, or another one in its place."""
+        columns = self._labels.columns
+        if type(key) is not str or columns.nlevels > 1 or not columns.is_unique:
+            raise refused(f"writing to a DataFrame by a {type(key).__name__}")
+        index, value = self._labels.index, stood_in(value)
+        if isinstance(value, Labelled):
+            check_index(index, value._labels.index, "writing")
+            value = value.to_numpy()
+        value = strong(value) if isinstance(value, Tracer) else np.asarray(value)
+        if not is_of_numbers(value.dtype) or value.shape not in ((), (len(index),)):
+            raise refused(f"writing a column of shape {value.shape} and dtype {value.dtype}")
+        column = np.broadcast_to(value, (len(index),)).copy()
+        branches = [b if isinstance(b, Column) else self._column(k) for k, b in self._parts()]
+        if key in columns:
+            branches[columns.get_loc(key)] = column
+        else:
+            columns, branches = columns.insert(len(columns), key), [*branches, column]
+        self._labels = _labels_of(index, columns, branches)
+        self._branches = _as_whole(branches)
+
+    def _parts(self) -> list[tuple[int, Any]]:
+        whole = self._labels.whole
+        return [(k, self._branches[0 if whole else k]) for k in range(len(self._labels.columns))]
+
+    def assign(self, **columns: Any) -> Any:
+        found = self.copy()
+        for name, value in columns.items():
+            found[name] = value(found) if callable(value) else value
+        return found
 
     # ---- sums and products
 
@@ -209,6 +222,11 @@ def _is_whole(columns: Sequence[Any]) -> bool:
 
 def _as_whole(columns: Sequence[Any]) -> list[Any]:
     return [np.stack(columns, axis=1)] if _is_whole(columns) else list(columns)
+
+
+def made_of_columns(index: Any, columns: Any, found: Sequence[Any]) -> Any:
+    """What stands for a DataFrame with these columns."""
+    return made(_labels_of(index, columns, found), _as_whole(found))
 
 
 TracedFrame.__name__ = "DataFrame"
@@ -314,7 +332,7 @@ def _on_frames(op: Any, xs: Sequence[Any]) -> Any:
     for k in range(len(columns)):
         own = [_of_column(x, k, first) for x in xs]
         found.append(op(*own))
-    return made(_labels_of(index, columns, found), _as_whole(found))
+    return made_of_columns(index, columns, found)
 
 
 def _across(x: Any, shape: tuple[int, int], dtype: Any) -> Any:

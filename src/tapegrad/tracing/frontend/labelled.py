@@ -195,6 +195,9 @@ class Labelled:
         real = getattr(pandas(), self._kind)
         if name.startswith("__") or not hasattr(real, name):
             raise AttributeError(f"{self._kind!r} object has no attribute {name!r}")
+        found = dispatch.table_method(self, name)
+        if found is not None:
+            return found
         if name.startswith("_"):
             raise refused(f"what pandas does with a traced {self._kind}")
         raise refused(f"{self._kind}.{name}")
@@ -347,17 +350,11 @@ class TracedSeries(Reductions, Labelled):
             raise refused(f"np.{name} of a Series with further arguments")
         return reduced(name, self._numbers, True, **ddof)
 
-    @unobserved
-    def cumsum(self) -> Any:
-        if self._numbers.dtype.kind == "f":
-            raise refused("Series.cumsum, which leaves out what is NaN,")
-        return self._with(np.cumsum(self._numbers))
-
     # ---- entries
 
     @unobserved
     def __getitem__(self, key: Any) -> Any:
-        return self.loc[key]
+        return self.loc[key] if type(key) is str else dispatch.table_item(self, "", key)
 
     def __contains__(self, key: Any) -> bool:
         return key in self._labels.index
@@ -371,19 +368,24 @@ class TracedSeries(Reductions, Labelled):
 
     @property
     def iloc(self) -> At:
-        return At(lambda key: self._chosen(key))
+        def chosen(key: Any) -> Any:
+            if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+                return self._numbers[key]
+            if isinstance(key, slice):
+                return self._with(self._numbers[key], self._labels.index[key])
+            return dispatch.table_item(self, "iloc", key)
+
+        return At(chosen)
 
     @property
     def loc(self) -> At:
-        return At(lambda key: self._chosen(places(self._labels.index, key, "Series")))
+        def chosen(key: Any) -> Any:
+            at = places(self._labels.index, key)
+            if isinstance(at, int):
+                return self._numbers[at]
+            return dispatch.table_item(self, "loc", key)
 
-    def _chosen(self, key: Any) -> Any:
-        """Entries by their places."""
-        if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-            return self._numbers[key]
-        if not isinstance(key, (slice, list, np.ndarray)):
-            raise refused(f"an entry of a Series by a {type(key).__name__}")
-        return self._with(self._numbers[key], rows_of(self._labels.index, key))
+        return At(chosen)
 
     # ---- products
 
@@ -403,12 +405,6 @@ class TracedSeries(Reductions, Labelled):
 TracedSeries.__name__ = "Series"  # for messages
 
 
-def rows_of(index: Any, key: Any) -> Any:
-    """The labels of entries by their places."""
-    listed = isinstance(key, list) and not any(isinstance(k, bool) for k in key)
-    return index.take(key) if listed else index[key]
-
-
 class At:
     """`x.iloc` and `x.loc`: entries by their places or labels."""
 
@@ -420,24 +416,11 @@ class At:
         return self._chosen(key)
 
 
-def places(index: Any, key: Any, kind: str) -> Any:
-    """Where labels are: a number, or a list of numbers where it is a list of labels."""
-    if isinstance(key, list) and not any(isinstance(k, (bool, Tracer)) for k in key):
-        if not index.is_unique or index.nlevels > 1:
-            raise refused(f"entries of a {kind} by labels that there are several of")
-        found = index.get_indexer(key)
-        missing = [k for k, at in zip(key, found, strict=True) if at < 0]
-        if missing:
-            raise KeyError(f"{missing} not in index")
-        return [int(k) for k in found]
-    if isinstance(key, (list, slice, tuple, np.ndarray, Tracer, Labelled)) or is_series(key):
-        raise refused(
-            f"entries of a {kind} by a {type(key).__name__}",
-            "Choose by one label or a list of them, by x.iloc, or among x.to_numpy()",
-        )
-    if isinstance(key, (int, np.integer)) and index.dtype.kind not in "iu" and key not in index:
-        raise refused(f"an entry of a {kind} by a number that is no label", "Use x.iloc")
-    found = index.get_loc(key)
-    if not isinstance(found, int):
-        raise refused(f"entries of a {kind} by a label that there are several of")
-    return found
+def places(index: Any, key: Any) -> Any:
+    """Where a text or a list of texts is among labels; None where pandas has to say it."""
+    texts = key if type(key) is list else [key]
+    if not texts or any(type(k) is not str for k in texts) or index.nlevels > 1:
+        return None
+    if not index.is_unique or any(k not in index for k in texts):
+        return None
+    return [int(index.get_loc(k)) for k in key] if type(key) is list else int(index.get_loc(key))

@@ -1,0 +1,92 @@
+"""Series and DataFrames by groups of rows. Which row is in which group pandas says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.tables import Column, Labels
+from tapegrad.tracing.frontend.arranging import Entries
+from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, made, reduced, refused
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.tracer import Tracer
+
+MOST = 1000  # groups of which each is a step of its own
+_NAMES = ("sum", "mean", "std", "var", "min", "max", "prod")
+
+
+@unobserved
+def groupby(x: Any, by: Any = None, *, sort: bool = True, level: Any = None) -> Any:
+    if isinstance(by, (Tracer, Labelled)) or callable(by):
+        raise refused(f"{x._kind}.groupby by what is traced, or by a function")
+    names = by if isinstance(by, list) else [by]
+    keys = [] if isinstance(x, TracedSeries) else [k for k in names if isinstance(k, str)]
+    own = dict(zip(x._labels.columns, x._branches, strict=False)) if keys else {}
+    whole = bool(keys) and x._labels.whole
+    if any(k in x._labels.columns and (whole or not isinstance(own[k], Column)) for k in keys):
+        raise refused(
+            f"{x._kind}.groupby by a column of traced numbers", "Pass its plain numbers: by=array"
+        )
+    rows = Entries().table(x).groupby(by, sort=sort, level=level)
+    return Groups(x, rows.ngroup().to_numpy(), rows.size().index, keys)
+
+
+class Groups:
+    """`x.groupby(...)`: the `place` of each row's group, and the `labels` of the groups."""
+
+    def __init__(self, x: Any, place: np.ndarray, labels: Any, keys: list[str]) -> None:
+        if np.any(place < 0):
+            raise refused(f"{x._kind}.groupby by what is missing")
+        self._x, self._place, self._labels, self._keys = x, place, labels, keys
+
+    @unobserved
+    def __getitem__(self, key: Any) -> Any:
+        return Groups(self._x[key], self._place, self._labels, [])
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _NAMES:
+            return unobserved(lambda: self._made(self._labels, self._each(name)))
+        if not isinstance(self._x, TracedSeries) and name in self._x._labels.columns:
+            return self[name]
+        raise refused(f"{self._x._kind}.groupby(...).{name}")
+
+    @unobserved
+    def transform(self, name: Any) -> Any:
+        if name not in _NAMES:
+            raise refused(f"{self._x._kind}.groupby(...).transform by this")
+        return self._made(self._x._labels.index, self._each(name)[self._place])
+
+    def agg(self, name: Any) -> Any:
+        if name not in _NAMES:
+            raise refused(f"{self._x._kind}.groupby(...).agg by this")
+        return getattr(self, name)()
+
+    def _numbers(self) -> Any:
+        """What is grouped, without the columns that say how."""
+        x = self._x
+        if self._keys:
+            x = x[[c for c in x._labels.columns if c not in self._keys]]
+        return x, x.to_numpy()
+
+    def _each(self, name: str) -> Any:
+        _, values = self._numbers()
+        count = len(self._labels)
+        is_linear = name in ("sum", "mean") and values.dtype == np.float64
+        if is_linear and not bool(np.any(np.isnan(values))):
+            member = (np.arange(count)[:, None] == self._place).astype(float)
+            return (
+                member / member.sum(axis=1, keepdims=True) if name == "mean" else member
+            ) @ values
+        if count > MOST:
+            raise refused(f"{self._x._kind}.groupby of more than {MOST} groups")
+        ddof = {"ddof": 1} if name in ("std", "var") else {}
+        places = [np.flatnonzero(self._place == k) for k in range(count)]
+        axis = {} if values.ndim == 1 else {"axis": 0}
+        return np.stack([reduced(name, values[k], True, **axis, **ddof) for k in places])
+
+    def _made(self, index: Any, values: Any) -> Any:
+        x, _ = self._numbers()
+        if isinstance(x, TracedSeries):
+            return made(Labels(index, name=x.name), [values])
+        return x._like(index, x._labels.columns, values)
