@@ -146,7 +146,7 @@ def derive(
 def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape of the outputs' tangents, for those of the inputs `wrt`, which are its last ones."""
     check_kept(tape := inline_calls(tape), wrt)
-    found = forward(run_passes(tape, BEFORE), wrt)
+    found = forward(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt)
     return replace(
         found,
         outputs=found.outputs[len(tape.outputs) :],

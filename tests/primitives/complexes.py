@@ -206,7 +206,6 @@ def _decompositions() -> Iterator[Sample]:
             (a,),
             lambda a, failed=failed: (*np.linalg.svd(a, False), failed),
             smooth=False,
-            forward=False,
             label=f"complex {shape}",
         )
         yield Sample(

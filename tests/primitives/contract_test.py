@@ -10,7 +10,7 @@ one formula; differences find every wrong formula, but only to some digits. So b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import FrozenInstanceError, is_dataclass, replace
 from typing import Any
@@ -113,7 +113,7 @@ def pulled_back(sample: Sample, operands: Sequence[Any], cts: Sequence[Any]) -> 
     return play(tape, *operands, *cts)[count:]
 
 
-def inner(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+def inner(xs: Iterable[Any], ys: Iterable[Any]) -> Any:
     """<xs, ys>, over arrays of floats: how far a loss with these cotangents moves along tangents,
     which of complex numbers is the real part of their product."""
     pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(xs, ys, strict=True)]
@@ -356,6 +356,58 @@ def test_the_rule_differentiates(sample: Sample) -> None:
             [np.abs(a) for a in ahead], [np.abs(t) for t in ts]
         )
         assert_close(inner([found[k]], [d]), expected, scale, 1e-7)
+
+
+TWICE = [s for s in SMOOTH if s.forward]
+
+
+@over(TWICE)
+def test_the_forward_rule_differentiates_in_both_modes(sample: Sample) -> None:
+    """Forward mode of the forward rule against its differences, and reverse mode of it against
+    that."""
+    operands, wrt, count = sample.operands, sample.floats, sample.primitive.results
+    once = forward(tape_of(sample), wrt)
+    inputs = [*operands, *[random_like(operands[k], 100 + k) for k in wrt]]
+    places = [*wrt, *range(len(operands), len(inputs))]
+    ds = {k: random_like(inputs[k], 300 + k) for k in places}
+    results = play(forward(once, places), *inputs, *ds.values())
+    moved = results[len(once.outputs) + count :]
+    cts = [random_like(t, k) for k, t in enumerate(map(np.asarray, moved))]
+    found = inner(cts, moved)
+
+    def ahead(step: float) -> list[Any]:
+        xs = [x + step * ds[k] if k in ds else x for k, x in enumerate(inputs)]
+        return play(once, *sample.with_factors(xs))[count:]
+
+    expected = (inner(cts, ahead(STEP)) - inner(cts, ahead(-STEP))) / (2 * STEP)
+    size = [np.abs(ct) for ct in cts]
+    scale = inner(size, map(np.abs, moved)) + inner(size, map(np.abs, results[count : 2 * count]))
+    assert_close(found, expected, scale, 1e-7)
+    still = [np.zeros_like(x) for x in results[:count]]
+    back = play(reverse(once, places, seed=True), *inputs, *still, *cts)[len(once.outputs) :]
+    assert_adjoint(sample, back, list(ds.values()), cts, moved)
+
+
+@over(TWICE)
+def test_the_reverse_rule_differentiates_in_forward_mode(sample: Sample) -> None:
+    """Against reverse mode of it."""
+    operands, wrt, cts = sample.operands, sample.floats, cotangents(sample, sample.operands)
+    once = reverse(tape_of(sample), wrt, seed=True)
+    inputs, first = [*operands, *cts], len(operands)
+    places = [*wrt, *[first + k for k, ct in enumerate(cts) if ct.dtype.kind in "fc"]]
+    ds = [random_like(inputs[k], 300 + k) for k in places]
+    moved = play(forward(once, places), *inputs, *ds)[len(once.outputs) + len(cts) :]
+    ts = [random_like(operands[k], 200 + k) for k in wrt]
+    still = [np.zeros_like(ct)[()] for ct in cts]
+    back = play(reverse(once, places, seed=True), *inputs, *still, *ts)[len(once.outputs) :]
+    assert_adjoint(sample, back, ds, ts, moved)
+
+
+def assert_adjoint(sample: Sample, back: Any, ts: Any, cts: Any, moved: Any) -> None:
+    """<J' ct, t> = <ct, J t>."""
+    scale = inner(map(np.abs, back), map(np.abs, ts)) + inner(map(np.abs, cts), map(np.abs, moved))
+    tolerance = 1e-5 if single(sample) else 1e-12
+    assert_close(inner(back, ts), inner(cts, moved), scale, tolerance)
 
 
 # ---- single precision

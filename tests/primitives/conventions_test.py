@@ -15,6 +15,7 @@ from tapegrad import grad, trace
 from tapegrad.backends.numpy.play import run
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.reverse import reverse
+from tapegrad.pipeline import derive_forward
 
 NAN, INF = np.nan, np.inf
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conventions.md"
@@ -338,6 +339,22 @@ def test_forward_mode(one: Case) -> None:
                 (_, found), _ = run(pushed, [*one.args, t, *pushed.captured])
                 if np.isfinite(wanted).all():
                     np.testing.assert_allclose(found, wanted[at], rtol=1e-12, atol=1e-12)
+
+
+def test_forward_mode_knows_which_way_equal_values_part() -> None:
+    """Of a function of values and vectors: nan where the vectors have to turn, and else known."""
+    _, tape = trace(lambda a: np.sum(root(a)), np.eye(2))
+    pushed = derive_forward(tape, [0])
+    assert pushed.play(np.eye(2), np.diag([1.0, 3.0])) == pytest.approx(2.0)
+    assert np.isnan(pushed.play(np.eye(2), np.array([[0.0, 0.0], [1.0, 0.0]])))
+
+
+def test_forward_mode_keeps_zeros_that_a_choice_has_left() -> None:
+    """As reverse mode does: the root isn't taken where its slope is infinite."""
+    _, tape = trace(lambda x: np.sqrt(np.where(x > 0, x, 0.0)) ** 3, np.array([-1.0, 4.0]))
+    np.testing.assert_allclose(
+        derive_forward(tape, [0]).play(np.array([-1.0, 4.0]), np.ones(2)), [0, 3]
+    )
 
 
 def test_what_is_behind_no_choice_pays_nothing() -> None:

@@ -131,9 +131,13 @@ class Sample:
     def stepped(self, xs: Sequence[Any], k: int, step: Any) -> list[Any]:
         """Operands, and what else comes after them, with a step added to one."""
         moved = [x + step if n == k else x for n, x in enumerate(xs)]
-        if self.factored and k == 0:
-            moved[1:3] = self.factored.evaluate(moved[0])
-        return moved
+        return self.with_factors(moved) if k == 0 else moved
+
+    def with_factors(self, xs: list[Any]) -> list[Any]:
+        """The same, with the factors of the first operand."""
+        if self.factored:
+            xs[1:3] = self.factored.evaluate(xs[0])
+        return xs
 
     def with_operands(self, operands: Sequence[Any], label: str) -> Sample:
         return replace(self, operands=tuple(operands), label=label)
@@ -1314,7 +1318,7 @@ def _degenerate() -> dict[type, list[Sample]]:
     """Of values that are equal, or 0, and of others. What they are good for is held by
     special_points_test.py: it can't be told from differences of the operands, some of which are
     functions of others."""
-    options: dict[str, Any] = {"smooth": False, "forward": False}
+    options: dict[str, Any] = {"smooth": False}
     found: dict[type, list[Sample]] = {
         EigenvaluePullback: [],
         ChosenEigenvectors: [],
@@ -1399,6 +1403,11 @@ def exp_backward(cts: Any, outs: Any, xs: Any) -> Any:
     return [cts[0] * outs[0]]
 
 
+def exp_forward(ts: Any, outs: Any, xs: Any) -> Any:
+    """The forward rule."""
+    return [ts[0] * outs[0]]
+
+
 def numpy_exp(x: Any) -> Any:
     return (np.exp(x),)
 
@@ -1419,11 +1428,13 @@ def _calls() -> dict[type, list[Sample]]:
                 forward=False,
             )
         ],
-        Custom: [Sample(Custom("my_exp", exp_tape(), exp_backward), (x,), exp, forward=False)],
+        Custom: [
+            Sample(Custom("my_exp", exp_tape(), exp_backward), (x,), exp),
+            Sample(Custom("my_exp", exp_tape(), None, exp_forward), (x,), exp),
+        ],
         ForeignCall: [
-            Sample(
-                ForeignCall("my_exp", numpy_exp, types, 1, exp_backward), (x,), exp, forward=False
-            ),
+            Sample(ForeignCall("my_exp", numpy_exp, types, 1, exp_backward), (x,), exp),
+            Sample(ForeignCall("my_exp", numpy_exp, types, 1, None, "", exp_forward), (x,), exp),
             Sample(
                 ForeignCall("my_exp", numpy_exp, types, 1),
                 (x,),
@@ -1978,7 +1989,6 @@ def _norms() -> dict[type, list[Sample]]:
                 (x, y, r, ct),
                 lambda x, y, r, ct: (0.5 * x * ct / r, 0.5 * y * ct / r),
                 label="of rows",
-                forward=False,
                 **options,
             ),
             Sample(
@@ -1986,7 +1996,6 @@ def _norms() -> dict[type, list[Sample]]:
                 (x, y[0], hypot, x),
                 lambda x, y, r, ct: (x * ct / r, y * ct / r),
                 label="broadcast",
-                forward=False,
                 **options,
             ),
             Sample(
@@ -1994,7 +2003,6 @@ def _norms() -> dict[type, list[Sample]]:
                 (still, x, 0 * ct, ct),
                 lambda z, d, r, ct: 0.5 * d * ct / np.sqrt(0.5 * np.sum(d**2, 1, keepdims=True)),
                 label="along one direction",
-                forward=False,
                 **options,
             ),
             Sample(
@@ -2002,7 +2010,6 @@ def _norms() -> dict[type, list[Sample]]:
                 (still, flat, x, 0 * ct, ct),
                 lambda z, d, e, r, ct: 0.5 * e * ct / np.sqrt(0.5 * np.sum(e**2, 1, keepdims=True)),
                 label="along two directions",
-                forward=False,
                 **options,
             ),
         ],

@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapegrad import grad, jit, vjp
+from tapegrad import grad, jit, trace, vjp
+from tapegrad.backends.numpy.play import run
+from tapegrad.ir.tape import Tape
+from tapegrad.pipeline import derive, derive_forward, settled
 
 ONES, ZEROS = np.ones(4), np.zeros(4)
 TIES: dict[str, tuple[Callable[[Any], Any], Any]] = {
@@ -173,3 +176,28 @@ def test_a_model_of_pieces() -> None:
     for k, unit in enumerate(np.eye(3)):
         wanted = differences(lambda s, unit=unit: loss(rates + s * unit), 0.0, 1)
         np.testing.assert_allclose(found[k], wanted, rtol=1e-7)
+
+
+@pytest.mark.parametrize("outer", PENALISED)
+@pytest.mark.parametrize("name", [name for name in TIES if name not in ("twice", "abs(abs)")])
+def test_both_modes_differentiate_a_gradient_alike(name: str, outer: str) -> None:
+    """Second derivatives along a parameter, and along it and the tied argument. (Behind a tie of
+    another tie reverse mode counts sides for the argument alone, and forward mode for both.)"""
+    f, point = TIES[name]
+    l, t = np.float64(0.3), np.asarray(point)[()]
+    v = np.random.default_rng(0).normal(size=t.shape)[()]
+    once = derive(trace(lambda l, t: PENALISED[outer](l, f(t)), l, t)[1], [0, 1], keep=())
+    pushed, pulled = derive_forward(once, [0, 1]), derive(once, [0, 1], seed=True, keep=())
+    for a in (0.0, 0.7):
+        given = (l, t, np.float64(a), v, *pushed.captured)
+        for found, wanted in zip(play(pushed, *given), play(pulled, *given), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    alone = play(derive_forward(once, [0]), l, t, np.float64(1), *once.captured)
+    sides = [play(once, x, t, *once.captured) for x in (l - 1e-6, l + 1e-6)]
+    for found, below, above in zip(alone, *sides, strict=True):
+        wanted = (above - below) / 2e-6
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+def play(tape: Tape, *values: Any) -> Any:
+    return run(settled(tape), values)[0]

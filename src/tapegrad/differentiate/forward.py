@@ -6,50 +6,59 @@ tangent is a constant; `None` stands for its tangent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from tapegrad.differentiate.activity import moving
+from tapegrad.differentiate.kinks import MovingKinks
 from tapegrad.differentiate.loops import zeros_of
+from tapegrad.differentiate.masks import Masks
+from tapegrad.differentiate.reverse import at_call, with_reached
+from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var
-from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.base import Node, Writer, total
 from tapegrad.primitives.kinds import Repeated
+from tapegrad.primitives.kinks import Leaning, Sided
+from tapegrad.primitives.spectral import Turning
+from tapegrad.primitives.transposing import pushed_by
 from tapegrad.primitives.views import BroadcastTo
 
 
-def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
+def forward(tape: Tape, wrt: Sequence[int], inside: bool = False) -> Tape:
     """The tape of (outputs..., tangents of the outputs...).
 
     The tangents of the inputs numbered `wrt` are further inputs, after the free ones and before the
-    captured ones. Guards hold for the new tape as they did for the old one.
+    captured ones. Guards hold for the new tape as they did for the old one. `inside` says that it
+    is a round of a loop.
     """
     rewriter = Rewriter(_with_tangents(tape, wrt), name=f"jvp_{tape.name}")
     builder = rewriter.builder
     writer = Writer(builder)
     first = len(tape.free_inputs)
     tangents = {tape.inputs[k]: writer.node(builder.inputs[first + n]) for n, k in enumerate(wrt)}
+    odd: dict[Var, Node] = {}  # what ties add to them on one side (see `kinks`)
+    kinks = MovingKinks(
+        tape,
+        lambda x: writer.node(rewriter.operand(x)),
+        lambda x: tangents.get(x) if isinstance(x, Var) else None,
+    )
+    masks = Masks(builder)
+    for call in tape.calls if kinks.ahead else ():
+        rewriter.copy(call)
     for call in tape.calls:
         if isinstance(call.primitive, Repeated):
             _push_loop(call, rewriter, writer, tangents)
             continue
-        rewriter.copy(call)
-        ts = [tangents.get(x) if isinstance(x, Var) else None for x in call.operands]
-        if all(t is None for t in ts):
+        if not kinks.ahead:
+            rewriter.copy(call)
+        if call.primitive.flat or all(out.dtype.kind not in "fc" for out in call.outs):
             continue
-        writer.src, writer.reason = call.src, f"tangent via {call.primitive}"
-        outs = [writer.node(rewriter.operand(v)) for v in call.outs]
-        xs = [writer.node(x) for x in rewriter.operands(call)]
-        single = call.primitive.results == 1
-        result = call.primitive.jvp(ts, outs[0] if single else tuple(outs), *xs)
-        for var, t in zip(
-            call.outs, (result,) if single else result or (None,) * len(outs), strict=True
-        ):
-            if t is not None:
-                node = t if isinstance(t, Node) else writer.node(t)
-                # A tangent of a constant shape is broadcast to its value's here, once.
-                tangents[var] = node if node.shape == var.shape else BroadcastTo(var.shape)(node)
+        if tangents.keys().isdisjoint(call.operands) and odd.keys().isdisjoint(call.operands):
+            continue
+        _push(call, rewriter, writer, tangents, odd, masks, kinks)
     writer.src, writer.reason = None, ""
     done = rewriter.finish()
     outputs = list(done.outputs)
@@ -58,11 +67,78 @@ def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
         if known is None:
             zero = writer.node(Literal(x.dtype.type(0)))
             known = zero if x.shape == () else BroadcastTo(x.shape)(zero)
+        if isinstance(x, Var) and x in odd and not inside:  # between loops tangents are means
+            known = Leaning()(known, odd[x])
         outputs.append(known.operand)
     names = [*tape.output_names, *[f"t_{n}" if n else "" for n in tape.output_names]]
-    return replace(
+    pushed = replace(
         done, calls=tuple(builder.calls), outputs=tuple(outputs), output_names=tuple(names)
     )
+    return with_reached(pushed, writer)
+
+
+def _push(
+    call: Call,
+    rewriter: Rewriter,
+    writer: Writer,
+    tangents: dict[Var, Any],
+    odd: dict[Var, Any],
+    masks: Masks,
+    kinks: MovingKinks,
+) -> None:
+    """Find the tangents of a call's results."""
+    primitive = call.primitive
+    writer.src, writer.reason = call.src, f"tangent via {primitive}"
+    outs = [writer.node(rewriter.operand(v)) for v in call.outs]
+    xs = [writer.node(x) for x in rewriter.operands(call)]
+    single = primitive.results == 1
+    out = outs[0] if single else tuple(outs)
+
+    def rule(ts: Any, directions: Any) -> Sequence[Any]:
+        if isinstance(primitive, Turning):
+            read = [_is_read(rewriter.tape, var) for var in call.outs]
+            found = primitive.tangents(read, directions or (), ts, out, *xs)
+        elif directions is None:
+            found = primitive.jvp(ts, out, *xs)
+        elif isinstance(primitive, Sided):
+            found = primitive.jvp_along(directions, ts, out, *xs)
+        else:
+            found = pushed_by(functools.partial(primitive.vjp_along, directions), ts, out, *xs)
+        return (found,) if single else found or (None,) * len(outs)
+
+    def masked(ts: Any, directions: Any) -> Sequence[Any]:
+        """The rule, an operand after the other, where zeros in a tangent stand."""
+        terms: list[Any] = []
+        for k, t in enumerate(ts):
+            if t is not None:
+                alone = [t if n == k else None for n in range(len(ts))]
+                terms += masks.keep(call, t, rule(alone, directions))
+        return (total(terms),)
+
+    mean, beside = [
+        None if found.keys().isdisjoint(call.operands) else [found.get(x) for x in call.operands]  # type: ignore[arg-type]
+        for found in (tangents, odd)
+    ]
+    stand = any(t is not None and masks.keeps(call, t) for ts in (mean, beside) if ts for t in ts)
+    try:
+        pairs = kinks.push(call, mean, beside, masked if stand else rule)
+    except RuleError:
+        raise
+    except GradientError as error:
+        raise GradientError(
+            f"{error}{at_call(call)}. Declare one with tapegrad.defjvp, or keep the derivative out "
+            "with tapegrad.stop_gradient"
+        ) from None
+    for known, found in zip((tangents, odd), pairs, strict=True):
+        for var, t in zip(call.outs, found, strict=True):
+            if t is not None and var.dtype.kind in "fc":
+                node = t if isinstance(t, Node) else writer.node(t)
+                # A tangent of a constant shape is broadcast to its value's here, once.
+                known[var] = node if node.shape == var.shape else BroadcastTo(var.shape)(node)
+
+
+def _is_read(tape: Tape, var: Var) -> bool:
+    return var in tape.outputs or any(var in call.operands for call in tape.calls)
 
 
 def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Var, Any]) -> None:
@@ -74,7 +150,7 @@ def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Va
     if not active:
         rewriter.copy(call)
         return
-    body, count = forward(loop.body, active), loop.carried
+    body, count = forward(loop.body, active, inside=True), loop.carried
     carried = [k for k in active if k <= count]
     inputs, further = body.inputs[: len(given) + 1], body.inputs[len(given) + 1 :]
     place = dict(zip(active, further, strict=True))

@@ -38,10 +38,7 @@ class Masks:
 
     def keep(self, call: Call, ct: Node, contributions: Sequence[Any]) -> Sequence[Any]:
         """The contributions of a call with the cotangent `ct`, zero where a masked `ct` is."""
-        primitive = call.primitive
-        if not isinstance(primitive, Elementwise) or primitive.selects or _scales(call):
-            return contributions
-        if not self.is_masked(ct):
+        if not self.keeps(call, ct):
             return contributions
         zero = ct.equals(0)
         return [
@@ -50,6 +47,13 @@ class Masks:
             else c
             for c in contributions
         ]
+
+    def keeps(self, call: Call, ct: Node) -> bool:
+        """Whether the rule of a call with this cotangent, or tangent, has to keep zeros."""
+        primitive = call.primitive
+        if not isinstance(primitive, Elementwise) or primitive.selects or _scales(call):
+            return False
+        return self.is_masked(ct)
 
     def is_masked(self, ct: Node) -> bool:
         """Whether zeros in a cotangent stand."""

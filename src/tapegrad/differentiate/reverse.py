@@ -23,12 +23,10 @@ from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Missing, Node, Writer
-from tapegrad.primitives.complexes import cast_back
-from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.kinks import Leaning
-from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.views import BroadcastTo, ExpandDims
+from tapegrad.primitives.transposing import sum_to
+from tapegrad.primitives.views import BroadcastTo
 from tapegrad.primitives.windows import Placed, Total
 
 Part = Node | Placed | Total  # of a variable's cotangent
@@ -88,7 +86,7 @@ def reverse(
             cts.setdefault(output, []).append(writer.node(ct))
 
     masks = Masks(builder, [seeds[k] for k in masked])
-    kinks = Kinks(tape, writer)
+    kinks = Kinks(tape, writer.node)
     active = depends_on(tape, wrt)
     for call in reversed(tape.calls):
         if active.isdisjoint(call.outs):
@@ -115,13 +113,17 @@ def reverse(
     builder.guards += tape.guards
     names = [tape.output_names[k] if tape.output_names else "" for k in kept]
     names += [f"d_{tape.names[k]}" if tape.names and tape.names[k] else "" for k in wrt]
-    gradient = builder.finish(outputs, tape.captured, names)
+    return with_reached(builder.finish(outputs, tape.captured, names), writer)
+
+
+def with_reached(tape: Tape, writer: Writer) -> Tape:
+    """The tape with inputs for the arrays that users' rules reached by themselves: they are
+    captured."""
     if not writer.captured:
-        return gradient
-    # The arrays that users' rules reached by themselves are captured inputs.
+        return tape
     reached, arrays = zip(*writer.captured.values(), strict=True)
     names = [f"r{k}" for k in range(len(reached))]
-    return renumbered(with_inputs(gradient, reached, names, arrays))
+    return renumbered(with_inputs(tape, reached, names, arrays))
 
 
 def _with_seeds(tape: Tape, sums: Sequence[Aval]) -> Tape:
@@ -168,7 +170,7 @@ def _pull_back(
         raise
     except GradientError as error:
         raise GradientError(
-            f"{error}{_at(call)}. Declare one with tapegrad.defvjp, or keep the derivative out "
+            f"{error}{at_call(call)}. Declare one with tapegrad.defvjp, or keep the derivative out "
             "with tapegrad.stop_gradient"
         ) from None
     _add(call, contributions, writer, cts, active)
@@ -246,7 +248,7 @@ def _add(
         if ct is None or not isinstance(x, Var) or x not in active:
             continue
         if isinstance(ct, Missing):
-            raise GradientError(f"{ct.message}{_at(call)}")
+            raise GradientError(f"{ct.message}{at_call(call)}")
         if not isinstance(ct, Placed):
             ct = sum_to(as_node(writer, ct), x.aval)
         cts.setdefault(x, []).append(ct)
@@ -257,13 +259,13 @@ def _refuse_residuals(call: Call, cts: dict[Var, list[Part]]) -> None:
     primitive = call.primitive
     if any(out in cts for out in call.outs[primitive.visible :]):
         raise GradientError(
-            f"the rule of {primitive} can't be differentiated again{_at(call)}: it reads a value "
-            f"that {primitive} computed and kept, and the body of {primitive} can't be traced. "
-            "Keep only arguments and results, or return that value as a further result"
+            f"the rule of {primitive} can't be differentiated again{at_call(call)}: it reads a "
+            f"value that {primitive} computed and kept, and the body of {primitive} can't be "
+            "traced. Keep only arguments and results, or return that value as a further result"
         )
 
 
-def _at(call: Call) -> str:
+def at_call(call: Call) -> str:
     """The user's line, to end a message with."""
     return f" ({call.src}: `{call.src.text}`)" if call.src else ""
 
@@ -299,24 +301,3 @@ def _input_cotangent(
     if var in odd:
         found = Leaning()(found, _accumulated(writer, var.aval, odd[var]))
     return found.operand
-
-
-def sum_to(ct: Node, aval: Aval) -> Node:
-    """`ct` summed over the axes along which a value of type `aval` was broadcast.
-
-    A cotangent of fewer axes than the value (a scalar constant, say) is left to broadcast.
-    """
-    if ct.dtype != aval.dtype:
-        ct = cast_back(ct, aval.dtype, AsType)
-    if ct.shape == aval.shape or ct.ndim < aval.ndim:
-        return ct
-    extra = ct.ndim - aval.ndim
-    stretched = [k + extra for k, n in enumerate(aval.shape) if n == 1 and ct.shape[k + extra] != 1]
-    axes = (*range(extra), *stretched)
-    if not axes:
-        return ct
-    out = Sum(axes)(ct)
-    missing = tuple(k - extra for k in stretched)
-    if missing:
-        out = ExpandDims(missing)(out)
-    return out

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegrad.errors import GradientError, TraceError
+from tapegrad.errors import GradientError, RuleError, TraceError
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Control, Library
+from tapegrad.primitives.transposing import pulled_by, pushed_by
 
 
 class Applied(Control):
@@ -59,28 +60,31 @@ Forward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 @parametric
 class Custom(Applied):
-    """A user's function with the user's own reverse rule.
+    """A user's function with a rule of the user's own, in one mode or in both.
 
     `tape` is its body. Its last inputs may be residuals, which the body doesn't read: they are
-    there for the rule.
+    there for the rules.
     """
 
     label: str
     tape: Tape
-    backward: Backward
+    backward: Backward | None
+    forward: Forward | None = None
 
     name = "custom"
     of_complex = True
     ruled = True
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        return self.backward(_as_tuple(ct), _as_tuple(out), xs)
+        return pulled_back(self, _as_tuple(ct), _as_tuple(out), xs)
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        raise GradientError(f"{self.label} has a reverse rule of its own, and no forward rule")
+        return pushed_forward(self, ts, out, xs)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
-        return ("label", self.label), ("tape", self.tape), ("backward", self.backward)
+        rules = (("backward", self.backward), ("forward", self.forward))
+        given = [(name, rule) for name, rule in rules if rule is not None]
+        return ("label", self.label), ("tape", self.tape), *given
 
     def __str__(self) -> str:
         return self.label
@@ -141,24 +145,65 @@ class ForeignCall(Library):
         return found[0] if self.results == 1 else found
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        if self.backward is None:
+        self._refuse()
+        return pulled_back(self, _as_tuple(ct)[: self.visible], _as_tuple(out), xs)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        self._refuse()
+        return pushed_forward(self, ts, out, xs)
+
+    def _refuse(self) -> None:
+        if self.backward is None and self.forward is None:
             reason = f": {self.why}" if self.why else ""
             raise GradientError(
                 f"{self.label} has no derivative rule, and its body can't be traced{reason}"
             )
-        return self.backward(_as_tuple(ct)[: self.visible], _as_tuple(out), xs)
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        if self.forward is None:
-            raise GradientError(f"{self.label} has no forward rule, and its body can't be traced")
-        found = self.forward(ts, _as_tuple(out), xs)
-        return found[0] if self.results == 1 else tuple(found)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         return ("label", self.label), ("function", self.function)
 
     def __str__(self) -> str:
         return self.label
+
+
+def pulled_back(
+    call: Custom | ForeignCall, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]
+) -> Sequence[Any]:
+    """The cotangents of the operands, by the rule of whichever mode there is."""
+    rule = call.forward
+    if call.backward is not None:
+        return call.backward(cts, outs, xs)
+    assert rule is not None
+    try:
+        return pulled_by(rule, cts, outs, xs)
+    except RuleError:
+        raise
+    except GradientError as error:
+        raise GradientError(
+            f"{call.label} has a forward rule alone, and reverse mode can't be made of that, since "
+            f"{error}. Give it a reverse rule, too"
+        ) from None
+
+
+def pushed_forward(
+    call: Custom | ForeignCall, ts: Sequence[Any], out: Any, xs: Sequence[Any]
+) -> Any:
+    """The tangents of the results, by the rule of whichever mode there is."""
+    rule = call.backward
+    if call.forward is not None:
+        found = call.forward(ts, _as_tuple(out), xs)
+        return found[0] if call.results == 1 else tuple(found)
+    assert rule is not None
+    try:
+        return pushed_by(lambda ct, out, *xs: rule(_as_tuple(ct), _as_tuple(out), xs), ts, out, *xs)
+    except RuleError:
+        raise
+    except GradientError as error:
+        raise GradientError(
+            f"{call.label} has a reverse rule alone, and forward mode can't be made of that, since "
+            f"{error}. Give it a forward rule, too: tapegrad.defjvp, or the static method jvp of a "
+            "Function"
+        ) from None
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:

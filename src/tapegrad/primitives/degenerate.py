@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import parametric
+from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.elementwise import (
     logical_and,
@@ -37,7 +37,7 @@ from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinked import absolute
 from tapegrad.primitives.kinks import Sided
 from tapegrad.primitives.reductions import Any_
-from tapegrad.primitives.triangles import folded, over_batch
+from tapegrad.primitives.triangles import folded, mirrored, over_batch
 from tapegrad.primitives.views import Diagonal, ExpandDims, PlaceDiagonal
 
 
@@ -89,6 +89,11 @@ def triangle_of(whole: Any, lower: bool) -> Any:
     return folded(whole) if lower else swapped(folded(swapped(whole)))
 
 
+def read_triangle(t: Any, lower: bool) -> Any:
+    """The symmetric matrix of which one triangle is read."""
+    return mirrored(t if lower else swapped(t))
+
+
 def symmetric(z: Any) -> Any:
     """(Z + Z^T) / 2."""
     return (z + swapped(z)) * 0.5
@@ -108,6 +113,7 @@ class EigenvaluePullback(Sided):
     points = 1
     directions = 0
     pulls = True
+    balanced = False
 
     def kink(self, operands: Sequence[Any]) -> Any:
         return operands[0], self.lower
@@ -121,13 +127,33 @@ class EigenvaluePullback(Sided):
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         _, w, v, c = xs
-        z = symmetric(ct)
-        chosen = chosen_eigenvectors(w, v, symmetric(directions[0])) if directions else v
+        z, chosen = symmetric(ct), _chosen(directions, w, v)
         ct_c = Diagonal(0)(matmul(swapped(chosen), matmul(z, chosen)))
-        quotients = (row(c) - column(c)) * inverted(row(w) - column(w), equal(w))
-        inner = quotients * matmul(swapped(v), matmul(z, v))
-        whole = matmul(v, matmul(inner, swapped(v)))
-        return triangle_of(whole, self.lower), None, None, ct_c
+        return triangle_of(_turned(z, w, v, c), self.lower), None, None, ct_c
+
+    def moved(self, ts: Sequence[Any]) -> Any:
+        return read_triangle(ts[0], self.lower)
+
+    def jvp_along(self, directions: Any, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        (t, _, _, t_c), (_, w, v, c), chosen = ts, xs, _chosen(directions, xs[1], xs[2])
+        return total(
+            [
+                None if t is None else _turned(read_triangle(t, self.lower), w, v, c),
+                None if t_c is None else matmul(chosen * row(t_c), swapped(chosen)),
+            ]
+        )
+
+
+def _chosen(directions: Any, w: Any, v: Any) -> Any:
+    return chosen_eigenvectors(w, v, symmetric(directions[0])) if directions else v
+
+
+def _turned(z: Any, w: Any, v: Any, c: Any) -> Any:
+    """The derivative of V diag(c) V^T along a symmetric Z: with C_ij = (c_j - c_i) / (w_j - w_i) it
+    is V (C * (V^T Z V)) V^T, which is symmetric in Z and what it is multiplied by."""
+    quotients = (row(c) - column(c)) * inverted(row(w) - column(w), equal(w))
+    inner = quotients * matmul(swapped(v), matmul(z, v))
+    return matmul(v, matmul(inner, swapped(v)))
 
 
 @parametric
@@ -145,6 +171,9 @@ class ChosenEigenvectors(Library):
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return None, unknown(ct, row(is_repeated(xs[0]))), None
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None if ts[1] is None else unknown(ts[1], row(is_repeated(xs[0])))
 
 
 chosen_eigenvectors = ChosenEigenvectors()
@@ -203,6 +232,7 @@ class SingularValuePullback(Sided):
     points = 1
     directions = 0
     pulls = True
+    balanced = False
 
     def aval(self, *xs: Aval) -> Aval:
         u, _, vt = xs[1:4]
@@ -236,6 +266,13 @@ class SingularValuePullback(Sided):
             result = result + matmul(u, column(slopes) * (left - matmul(e, vt)))
         return result, None, None, None, ct_c
 
+    def jvp_along(self, directions: Any, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        linear = super().jvp_along(directions, ts, out, *xs)
+        if ts[0] is None:
+            return linear
+        turned = self.vjp_along(directions, ts[0], out, *xs)  # which is symmetric: a gradient's
+        return total([linear, turned[0]])
+
 
 @parametric
 class ChosenSingularVectors(Library):
@@ -260,6 +297,14 @@ class ChosenSingularVectors(Library):
             None,
             None if ct_vt is None else unknown(ct_vt, column(turned)),
             None,
+        )
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        turned = logical_or(is_repeated(xs[1]), vanishing(xs[1]))
+        t_u, t_vt = ts[0], ts[2]
+        return (
+            None if t_u is None else unknown(t_u, row(turned)),
+            None if t_vt is None else unknown(t_vt, column(turned)),
         )
 
 

@@ -37,9 +37,6 @@ class _OverAxes(Sided):
             ties = logical_and(ties, among.equals(restored(extremum(self.axes)(among), self.axes)))
         return ties, Sum(self.axes)(AsType(x.dtype)(ties))
 
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        return None if ts[-1] is None else self(*xs[:-1], ts[-1])
-
 
 @parametric
 class SharedOver(_OverAxes):

@@ -33,10 +33,9 @@ from tapegrad.primitives.degenerate import (
 )
 from tapegrad.primitives.elementwise import AsType, logical_and, logical_or, not_equal, where
 from tapegrad.primitives.kinds import Library
-from tapegrad.primitives.kinked import hypot
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.solving import LU, Factored, inverse_t
-from tapegrad.primitives.spectral import FLAG, TIE, attempted
+from tapegrad.primitives.spectral import FLAG, TIE, Turning, apart, attempted, moved_vectors, sizes
 from tapegrad.primitives.triangles import (
     below,
     from_triangle,
@@ -67,10 +66,6 @@ def to_triangle(g: Any) -> Any:
 def _complex(x: Any) -> Any:
     """Real numbers as complex ones."""
     return AsType(WHOLES[x.dtype])(x)
-
-
-def _sizes(z: Any) -> Any:
-    return hypot(real(z), imag(z))
 
 
 # ---- Cholesky's factor
@@ -115,7 +110,7 @@ class HermitianCholesky(Library):
 
 
 @parametric
-class HermitianEigH(Library):
+class HermitianEigH(Turning):
     """The eigenvalues w of a Hermitian A, in ascending order, and its eigenvectors as columns of V.
 
     With F_ij = 1 / (w_j - w_i), and 0 on the diagonal, the gradient of A is the Hermitian part of
@@ -160,19 +155,18 @@ class HermitianEigH(Library):
         found = to_triangle(g) if self.lower else adjoint(to_triangle(g))
         return (conj(found),)
 
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+    def tangents(self, read: Any, directions: Any, ts: Any, out: Any, *xs: Any) -> Any:
         (t,), (w, v, _) = ts, out
         t = from_triangle(t if self.lower else adjoint(t))
         turned = matmul(adjoint(v), matmul(t, v))
-        gaps = _complex(inverted(row(w) - column(w)))
-        return real(Diagonal(0)(turned)), matmul(v, gaps * turned), None
+        return real(Diagonal(0)(turned)), matmul(v, apart(turned, w, read[0])), None
 
 
 def _between_equal(turned: Any, values: Any, ct_values: Any) -> Any:
     """0 or NaN, as `degenerate.between_equal` has it."""
     if ct_values is None:
-        size = (_sizes(turned) + _sizes(adjoint(turned))) * precision(values, 0.5)
-        wrong = _sizes(turned - adjoint(turned)) > size
+        size = (sizes(turned) + sizes(adjoint(turned))) * precision(values, 0.5)
+        wrong = sizes(turned - adjoint(turned)) > size
     else:
         asked = not_equal(ct_values, ct_values.constant(0))
         read = not_equal(turned, turned.constant(0))
@@ -247,7 +241,7 @@ def _diagonal_of(w: Any) -> Any:
 
 
 @parametric
-class ComplexSVD(Library):
+class ComplexSVD(Turning):
     """The reduced decomposition A = U diag(s) V^H; the results are U, s and V^H.
 
     With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, J = F * (U^H U') and
@@ -302,6 +296,12 @@ class ComplexSVD(Library):
             inner.append(_turned(s, ct_s, left, right))
         terms.append(matmul(u, matmul(total(inner), vh)))
         return (conj(total(terms)),)
+
+    def tangents(self, read: Any, directions: Any, ts: Any, out: Any, *xs: Any) -> Any:
+        (t,), (u, s, vh, _) = ts, out
+        t_u, t_vh = moved_vectors(u, s, vh, t, read[1])
+        t_s = real(Diagonal(0)(matmul(matmul(adjoint(u), t), adjoint(vh))))
+        return t_u, t_s, t_vh, None
 
 
 def _turned(s: Any, ct_s: Any, left: Any, right: Any) -> Any:

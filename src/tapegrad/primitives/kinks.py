@@ -23,6 +23,7 @@ transposed maps; `d` directions; `ties` what shares the cotangent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.kinds import Composite
+from tapegrad.primitives.transposing import pushed_by
 
 
 class Sided(Composite):
@@ -37,7 +39,7 @@ class Sided(Composite):
     where they tie, the `directions` after them do.
 
     `vjp` is the transposed map, of the same sides. Of one that `pulls`, the pullback of the kinked
-    function, the cotangent is a further direction.
+    function, the cotangent is a further direction. In forward mode that is how the point moves.
     """
 
     points: int
@@ -47,6 +49,10 @@ class Sided(Composite):
     def direction(self, ct: Any) -> Any:
         """How far it goes to the side of the first operand, for a cotangent of the pullback."""
         return ct
+
+    def moved(self, ts: Sequence[Any]) -> Any:
+        """The same for tangents of the `points`."""
+        return self.direction(tuple(ts) if self.points > 1 else ts[0])
 
     def keeps_zeros(self, xs: Sequence[Any], kept: Sequence[bool]) -> bool:
         return True
@@ -60,6 +66,16 @@ class Sided(Composite):
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return self.vjp_along(self.sides(xs), ct, out, *xs)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return self.jvp_along(self.sides(xs), ts, out, *xs)
+
+    def jvp_along(self, directions: Any, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        """`jvp`, where a kink takes the side to which the first direction points that isn't 0. Of
+        the linear operands it is the transpose of the transposed map; the points only choose the
+        side."""
+        given = [*[None] * self.points, *ts[self.points :]]
+        return pushed_by(functools.partial(self.vjp_along, directions), given, out, *xs)
 
 
 @parametric
@@ -113,9 +129,6 @@ class Turned(Sided):
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         turned = Turned(len(directions))(xs[0], *directions, ct)
         return (*[None] * (len(xs) - 1), turned)
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        return None if ts[-1] is None else self(*xs[:-1], ts[-1])
 
 
 def turned(directions: Sequence[Any], x: Any, ct: Any) -> Any:
@@ -175,9 +188,6 @@ class Shared(Sided):
         picked = Picked(self.larger, len(directions))(x, y, *directions, out, *both)
         return (*[None] * (len(xs) - 1), picked)
 
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        return None if ts[-1] is None else self(*xs[:-1], ts[-1])
-
 
 @parametric
 class Picked(Sided):
@@ -203,10 +213,6 @@ class Picked(Sided):
         x, y, out = *xs[:2], xs[-3]
         shared = Shared(self.larger, len(directions))(x, y, *directions, out, ct)
         return (*[None] * (len(xs) - 2), *shared)
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        moved = [x.constant(0) if t is None else t for t, x in zip(ts[-2:], xs[-2:], strict=True)]
-        return None if ts[-2:] == (None, None) else self(*xs[:-2], *moved)
 
 
 def shared(larger: bool, directions: Sequence[Any], ct: Any, out: Any, x: Any, y: Any) -> Any:

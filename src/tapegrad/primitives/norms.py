@@ -134,7 +134,7 @@ class NormPullback(Sided):
         return sides if m > 1 else [side for (side,) in sides]
 
     def direction(self, ct: Any) -> Any:
-        if not isinstance(ct, tuple):
+        if not isinstance(ct, (tuple, list)):
             return ct
         known = next(c for c in ct if c is not None)
         return tuple(known.constant(0) if c is None else c for c in ct)
@@ -204,6 +204,21 @@ class NormPullback(Sided):
                 for p, c, x, z in zip(self.paths, cs, ct_zs, zs, strict=True)
             ]
         return (*ct_zs, *[None] * (len(xs) - 1 - self.points), moved)
+
+    def jvp_along(self, directions: Any, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        """As it is a gradient, what it changes by with the zs is symmetric: both modes have one
+        rule for that."""
+        zs, moved, count = xs[: self.points], ts[: self.points], len(self.paths)
+        terms: list[Sequence[Any]] = [[None] * count]
+        if ts[-1] is not None:
+            flat = [d for direction in directions for d in _each(direction)]
+            linear = NormPullback(self.paths, len(directions))(*zs, *flat, xs[-2], ts[-1])
+            terms.append(linear if count > 1 else [linear])
+        if any(t is not None for t in moved):
+            turned = self.vjp_along(directions, moved if count > 1 else moved[0], out, *xs)
+            terms.append(turned[:count])
+        found = [total(parts) for parts in zip(*terms, strict=True)]
+        return tuple(found) if count > 1 else found[0]
 
     def _across(
         self, zs: Sequence[Any], cs: Sequence[Any], r: Any, given: Any, moved: Any

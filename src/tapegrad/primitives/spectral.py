@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
-from tapegrad.primitives.complexes import cartesian, conjugated, imag
+from tapegrad.primitives.complexes import cartesian, conjugated, imag, real
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.degenerate import (
     EigenvaluePullback,
@@ -27,22 +27,26 @@ from tapegrad.primitives.degenerate import (
     equal,
     inverted,
     placed,
+    places,
+    precision,
+    read_triangle,
     row,
     symmetric,
     triangle_of,
 )
-from tapegrad.primitives.elementwise import where
+from tapegrad.primitives.elementwise import AsType, logical_and, not_equal, where
+from tapegrad.primitives.extrema import Max
 from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinked import absolute, hypot
 from tapegrad.primitives.triangles import (
     below,
     from_triangle,
-    mirrored,
     over_batch,
     solve_lower,
     solve_upper,
     square,
 )
-from tapegrad.primitives.views import Diagonal
+from tapegrad.primitives.views import Diagonal, ExpandDims
 
 FLAG = np.dtype(bool)
 TIE = 0.9  # the power of the precision up to which values of vectors count as equal
@@ -69,8 +73,21 @@ def attempted(
 # ---- eigenvalues
 
 
+class Turning(Library):
+    """Has vectors for results that are determined up to a rotation where values are equal."""
+
+    balanced = False
+
+    def tangents(self, read: Any, directions: Any, ts: Any, out: Any, *xs: Any) -> Any:
+        """`jvp`, along directions; `read` says of each result whether anything reads it."""
+        raise NotImplementedError
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return self.tangents((True,) * self.results, (), ts, out, *xs)
+
+
 @parametric
-class EigH(Library):
+class EigH(Turning):
     """The eigenvalues w of a symmetric A, in ascending order, and its eigenvectors as columns of V.
 
     One triangle of A is read, the lower or the upper. With F_ij = 1 / (w_j - w_i), and 0 on the
@@ -83,7 +100,6 @@ class EigH(Library):
     driver: str = ""
 
     name = "eigh"
-    balanced = False  # the vectors of equal values are arbitrary
     results = 3
     absent = True
 
@@ -132,23 +148,46 @@ class EigH(Library):
             whole = total([of_values, of_vectors])
         return (None if whole is None else triangle_of(whole, self.lower),)
 
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        (t,), (w, v, _) = ts, out
-        t = mirrored(t if self.lower else swapped(t))
+    def tangents(self, read: Any, directions: Any, ts: Any, out: Any, *xs: Any) -> Any:
+        (w, v, _), t = out, read_triangle(ts[0], self.lower)
+        chosen = chosen_eigenvectors(w, v, symmetric(directions[0])) if directions else v
+        t_w = Diagonal(0)(matmul(swapped(chosen), matmul(t, chosen)))
         turned = matmul(swapped(v), matmul(t, v))
-        return Diagonal(0)(turned), matmul(v, _gaps(w) * turned), None
+        return t_w, matmul(v, apart(turned, w, read[0])), None
 
 
-def _gaps(w: Any) -> Any:
-    """1 / (w_j - w_i), and 0 where they are equal."""
-    return inverted(row(w) - column(w))
+def apart(turned: Any, values: Any, read: bool) -> Any:
+    """X_ij / (w_j - w_i) for values w; 0 on the diagonal, and for values that are equal. Their
+    vectors would have to turn at once for X_ij not to be 0: of what doesn't depend on the rotation
+    nothing is missed then, if it is one of the vectors alone. If the values are read, too, it is
+    NaN."""
+    ties = equal(values, TIE)
+    gaps = whole_like(inverted(row(values) - column(values), ties), turned)
+    if not read:
+        return gaps * turned
+    beside = logical_and(ties, not_equal(*places(values)))
+    size = sizes(turned)
+    scale = Max((size.ndim - 2, size.ndim - 1))(size) if 0 not in size.shape[-2:] else size
+    scale = ExpandDims((scale.ndim, scale.ndim + 1))(scale) if scale.ndim < size.ndim else scale
+    wrong = logical_and(beside, size > scale * precision(values, 0.5))
+    return where(wrong, turned.constant(np.nan), gaps * turned)
+
+
+def whole_like(x: Any, z: Any) -> Any:
+    """Real numbers in the dtype of z, which may be complex."""
+    return x if x.dtype == z.dtype else AsType(z.dtype)(x)
+
+
+def sizes(z: Any) -> Any:
+    """The absolute values of real or complex numbers."""
+    return hypot(real(z), imag(z)) if z.dtype.kind == "c" else absolute(z)
 
 
 # ---- singular values
 
 
 @parametric
-class SVD(Library):
+class SVD(Turning):
     """The reduced decomposition A = U diag(s) V^T; the results are U, s and V^T.
 
     With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, the cotangent of A is
@@ -158,7 +197,6 @@ class SVD(Library):
     """
 
     name = "svd"
-    balanced = False  # the vectors of equal values are arbitrary
     results = 4
     absent = True
 
@@ -204,18 +242,33 @@ class SVD(Library):
             terms.append(matmul(u, matmul(_turned(s, ct_s, left, right), vt)))
         return (total(terms),)
 
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+    def tangents(self, read: Any, directions: Any, ts: Any, out: Any, *xs: Any) -> Any:
         (t,), (u, s, vt, _) = ts, out
-        left, right = matmul(swapped(u), t), matmul(t, swapped(vt))
-        turned = matmul(left, swapped(vt))
-        by_rows, by_columns = column(s) * turned, turned * row(s)
-        gaps = _square_gaps(s)
-        t_u = matmul(u, gaps * (by_columns + swapped(by_columns)))
-        t_u = t_u + (right - matmul(u, turned)) * row(inverted(s))
-        t_v = matmul(swapped(vt), gaps * (by_rows + swapped(by_rows)))
-        t_v = t_v + swapped(column(inverted(s)) * (left - matmul(turned, vt)))
-        t_s = where(s.equals(0), s.constant(0), Diagonal(0)(turned))
-        return t_u, t_s, swapped(t_v), None
+        t_u, t_vt = moved_vectors(u, s, vt, t, read[1])
+        chosen, chosen_t = u, vt
+        if directions:
+            chosen, chosen_t = chosen_singular_vectors(u, s, vt, directions[0])
+        t_s = Diagonal(0)(matmul(matmul(swapped(chosen), t), swapped(chosen_t)))
+        if not directions:
+            t_s = where(s.equals(0), s.constant(0), t_s)
+        return t_u, t_s, t_vt, None
+
+
+def moved_vectors(u: Any, s: Any, vh: Any, t: Any, values: bool) -> tuple[Any, Any]:
+    """The tangents of U and V^H. With E = U^H dA V they are U (P + Q) + (I - U U^H) dA V S^-1 and
+    V (P - Q) + (I - V V^H) dA^H U S^-1, where P_ij = (E + E^H)_ij / 2 (s_j - s_i), which is 0 on
+    the diagonal, and Q_ij = (E - E^H)_ij / 2 (s_j + s_i). `values` says whether they are read."""
+    v, right = adjoint(vh), matmul(t, adjoint(vh))
+    e = matmul(adjoint(u), right)
+    even = apart((e + adjoint(e)) * 0.5, s, values)
+    odd = (e - adjoint(e)) * 0.5 * whole_like(inverted(row(s) + column(s)), e)
+    slopes = whole_like(row(inverted(s)), e)
+    t_u, t_v = matmul(u, even + odd), matmul(v, even - odd)
+    if u.shape[-2] > u.shape[-1]:
+        t_u = t_u + (right - matmul(u, e)) * slopes
+    if vh.shape[-1] > vh.shape[-2]:
+        t_v = t_v + (matmul(adjoint(t), u) - matmul(v, adjoint(e))) * slopes
+    return t_u, adjoint(t_v)
 
 
 def _turned(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
@@ -234,11 +287,6 @@ def _turned(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
 def antisymmetric(x: Any) -> Any:
     """(X - X^T) / 2."""
     return (x - swapped(x)) * 0.5
-
-
-def _square_gaps(s: Any) -> Any:
-    """1 / (s_j^2 - s_i^2), and 0 where they are equal."""
-    return inverted((row(s) - column(s)) * (row(s) + column(s)))
 
 
 # ---- orthogonal factors
