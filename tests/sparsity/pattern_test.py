@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 from tests.primitives.complexes import complex_samples
 from tests.primitives.contract_test import over, tape_of
 from tests.primitives.samples import all_samples
@@ -34,6 +35,7 @@ def _is_plain(x):
 X = np.linspace(0.3, 1.7, 12)
 PLACES, MASK = np.array([3, 3, 0, -1]), np.arange(12) % 3 == 0
 MATRIX = np.arange(1.0, 10).reshape(3, 3)
+SPARSE = sparse.csr_array(np.triu(np.tril(np.ones((12, 12)), 2), -1))
 CAMERA, POINT = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2])
 
 
@@ -135,6 +137,39 @@ def test_loops_that_stay_loops_have_it_too(f):
     assert any(call.primitive.repeats for call in trace(f, x)[1].calls)
     found, expected = structure(f, x)
     np.testing.assert_array_equal(found, expected)
+
+
+def convolved(x):
+    return np.convolve(x, [1.0, -2.0, 1.0], "same")
+
+
+def times_sparse(x):
+    return SPARSE @ x + SPARSE.T @ x
+
+
+def inverses(x):
+    return np.linalg.inv(x.reshape(3, 2, 2) + 9 * np.eye(2)) @ x[:2]
+
+
+@pytest.mark.parametrize("f", [convolved, times_sparse, inverses], ids=lambda f: f.__name__)
+def test_what_a_primitive_says_of_its_parts_counts(f):
+    """Stencils of convolutions, captured sparse matrices, blocks of a batch."""
+    found, expected = structure(f, X)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_is_of_a_batch_stays_in_it():
+    """Of decompositions and solutions, each matrix has its own block."""
+
+    def f(x):
+        a = x.reshape(3, 2, 2) + 9 * np.eye(2)
+        return np.linalg.eigvalsh(a), np.linalg.det(a), np.linalg.solve(a, a[:, :, :1])
+
+    found, expected = structure(f, X)
+    assert (found >= expected).all()
+    blocks = np.repeat(np.arange(3), 4)
+    rows = np.concatenate([np.repeat(np.arange(3), n) for n in (2, 1, 2)])
+    np.testing.assert_array_equal(found, rows[:, None] == blocks)
 
 
 def rosenbrock(x):

@@ -28,6 +28,7 @@ class BandedLU(Routine):
     lower: int
 
     name = "banded_lu"
+    cores = (2,)
     kernel = "banded_lu"
     factors = True
     overwrites = (0, None)
@@ -70,6 +71,7 @@ class BandedSolve(Routine):
     transposed: bool = False
 
     name = "banded_solve"
+    cores = (2, 2, 1, 2)
     overwrites = (3,)
     reads = (1, 2)
     pivots = (2,)

@@ -57,6 +57,14 @@ class Correlate(Bilinear, Routine):
             out[k] = np.dot(v[start:stop], x[start + at : stop + at]) if start < stop else 0
         return out
 
+    def parts(self, known: Any, *xs: Aval) -> Any:
+        """Element k has v[j] and x[k + j - before], for those j for which there are both."""
+        (n,), (m,) = (x.shape for x in xs)
+        k, j = (a.ravel() for a in np.indices((self.count, m)))
+        at = k + j - self.before
+        there = (at >= 0) & (at < n)
+        return (k[there], at[there]), (k[there], j[there])
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         x, v = xs
         (n,), (m,) = x.shape, v.shape

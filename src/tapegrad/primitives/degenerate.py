@@ -162,6 +162,7 @@ class ChosenEigenvectors(Library):
     that of V, and NaN for those that were turned."""
 
     name = "chosen_eigenvectors"
+    cores = (1, 2, 2)
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[1].with_shape(xs[1].shape)
@@ -280,6 +281,7 @@ class ChosenSingularVectors(Library):
     that are 0 are Z's own, beside all others. NaN for the derivative of what was turned."""
 
     name = "chosen_singular_vectors"
+    cores = (2, 1, 2, 2)
     results = 2
     absent = True
 

@@ -27,6 +27,7 @@ class Det(Library):
     """The determinant of A. Its derivative is the matrix of cofactors."""
 
     name = "det"
+    cores = (2,)
 
     def aval(self, *xs: Aval) -> Aval:
         a = square(self.name, xs[0])
@@ -59,6 +60,10 @@ class Cofactors(Library):
     directions: int
 
     name = "cofactors"
+
+    @property
+    def cores(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (2,) * (1 + self.directions)
 
     def aval(self, *xs: Aval) -> Aval:
         a = square(self.name, xs[0])

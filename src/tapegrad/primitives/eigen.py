@@ -29,6 +29,7 @@ class Eig(Library):
     """
 
     name = "eig"
+    cores = (2,)
     results = 4
     absent = True
 

@@ -35,6 +35,7 @@ class Sylvester(Library):
     """
 
     name = "sylvester"
+    cores = (2, 2, 2)
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:
@@ -74,6 +75,7 @@ class Stein(Library):
     """
 
     name = "stein"
+    cores = (2, 2)
 
     def aval(self, *xs: Aval) -> Aval:
         a, q = xs
@@ -114,6 +116,7 @@ class Riccati(Library):
     """
 
     name = "riccati"
+    cores = (2, 2, 2, 2, 2)
 
     def aval(self, *xs: Aval) -> Aval:
         a, g, q, b, r = xs
@@ -161,6 +164,7 @@ class DiscreteRiccati(Library):
     """
 
     name = "discrete_riccati"
+    cores = (2, 2, 2, 2)
 
     def aval(self, *xs: Aval) -> Aval:
         a, b, q, r = xs

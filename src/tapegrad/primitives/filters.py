@@ -25,6 +25,7 @@ class LinearFilter(Library):
     """
 
     name = "linear_filter"
+    cores = (1, 1, 1)
     owns = True
 
     def aval(self, *xs: Aval) -> Aval:

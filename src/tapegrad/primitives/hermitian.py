@@ -82,6 +82,7 @@ class HermitianCholesky(Library):
     """
 
     name = "hermitian_cholesky"
+    cores = (2,)
     results = 2
     absent = True
     of_complex = True
@@ -121,6 +122,7 @@ class HermitianEigH(Turning):
     lower: bool = True
 
     name = "hermitian_eigh"
+    cores = (2,)
     results = 3
     absent = True
     of_complex = True
@@ -186,6 +188,7 @@ class ComplexEig(Library):
     """
 
     name = "complex_eig"
+    cores = (2,)
     results = 3
     absent = True
     of_complex = True
@@ -253,6 +256,7 @@ class ComplexSVD(Turning):
     """
 
     name = "complex_svd"
+    cores = (2,)
     results = 4
     absent = True
     of_complex = True
@@ -332,6 +336,7 @@ class ComplexSLogDet(Factored, Library):
     """
 
     name = "complex_slogdet"
+    cores = (2, 2, 1)
     results = 2
     absent = True
     of_complex = True

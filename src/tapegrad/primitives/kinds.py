@@ -230,9 +230,21 @@ class Contraction(Parametric):
 
 
 class Library(Parametric):
-    """A call that only NumPy can make."""
+    """A call that only NumPy can make.
+
+    The last `cores[k]` axes of operand k are the primitive's own; those before them are a batch,
+    for each index of which it does the same, and broadcast. Nothing is said of them if there is
+    no such number.
+    """
 
     trusts: ClassVar[bool] = False  # whether it reads where integers say, unchecked
+    cores: ClassVar[tuple[int, ...]] = ()
+
+    def parts(self, known: Sequence[Any], *xs: Aval) -> Sequence[Any] | None:
+        """Of each operand, which of its elements an element of the result is made of: two arrays of
+        numbers, those of the result's elements and those of the operand's, or None for all of all.
+        None, if nothing more is known. Operands that are integers may be `known`."""
+        return None
 
 
 class Routine(Library):

@@ -38,6 +38,7 @@ class LUParts(Factored, Library):
     """
 
     name = "lu_parts"
+    cores = (2, 2, 1)
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:

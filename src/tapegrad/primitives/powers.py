@@ -57,6 +57,7 @@ class Expm(_OfMatrix):
     """The exponential of a matrix: the sum of A^k / k!."""
 
     name = "expm"
+    cores = (2,)
 
     def evaluate(self, *xs: Any) -> Any:
         from scipy.linalg import expm
@@ -106,6 +107,7 @@ class Logm(_Rooted):
     parts between -pi and pi."""
 
     name = "logm"
+    cores = (2,)
 
     def of(self, x: Any) -> Any:
         from scipy.linalg import logm
@@ -119,6 +121,7 @@ class Sqrtm(_Rooted):
     that aren't negative."""
 
     name = "sqrtm"
+    cores = (2,)
 
     def of(self, x: Any) -> Any:
         from scipy.linalg import sqrtm

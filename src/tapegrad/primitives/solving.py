@@ -47,6 +47,7 @@ class Cholesky(Routine):
     it failed, since A isn't positive definite."""
 
     name = "cholesky"
+    cores = (2,)
     kernel = "cholesky"
     overwrites = (0,)
     numbers = ("failed",)
@@ -93,6 +94,7 @@ class CholeskyPullback(Routine):
     """
 
     name = "cholesky_pullback"
+    cores = (2, 2)
     kernel = "cholesky_pullback"
     overwrites = (1,)
     reads = (0,)
@@ -176,6 +178,7 @@ class LU(Routine):
     """
 
     name = "lu"
+    cores = (2,)
     of_complex = True
     kernel = "lu"
     factors = True
@@ -222,6 +225,7 @@ class LUSolve(Factored, Routine):
     transposed: bool = False
 
     name = "lu_solve"
+    cores = (2, 2, 1, 2)
     of_complex = True
     overwrites = (3,)
     reads = (1, 2)
@@ -284,6 +288,7 @@ class InverseT(Factored, Routine):
     """
 
     name = "inverse_t"
+    cores = (2, 2, 1)
     of_complex = True
     kernel = "inverse_t"
     overwrites = (1,)
@@ -324,6 +329,7 @@ class SLogDet(Factored, Routine):
     """
 
     name = "slogdet"
+    cores = (2, 2, 1)
     kernel = "slogdet"
     reads = (1, 2)
     numbers = ("", "")

@@ -67,6 +67,20 @@ class Product(_Patterned):
     def evaluate(self, *xs: Any) -> Any:
         return np.asarray(held(self.shape, self.transposed, *xs[:3]) @ xs[3], xs[3].dtype)
 
+    def parts(self, known: Any, *xs: Aval) -> Any:
+        """Row i of the result has the elements of row i, each with its column's row of X."""
+        indices, starts = known[1:3]
+        if indices is None or starts is None:
+            return None
+        rows, columns = rows_of(starts), indices
+        if self.transposed:
+            rows, columns = columns, rows
+        width = xs[3].shape[1]
+        along = np.arange(width)
+        targets = (rows[:, None] * width + along).ravel()
+        sources = (columns[:, None] * width + along).ravel()
+        return (targets, np.repeat(np.arange(len(rows)), width)), None, None, (targets, sources)
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         pattern, x = xs[1:3], xs[3]
         left, right = (x, ct) if self.transposed else (ct, x)
@@ -103,6 +117,19 @@ class Sampled(_Patterned):
     def evaluate(self, *xs: Any) -> Any:
         indices, starts, u, v = xs
         return np.einsum("ij,ij->i", u[rows_of(starts)], v[indices])
+
+    def parts(self, known: Any, *xs: Aval) -> Any:
+        """An element has its row of U and that of V."""
+        indices, starts = known[:2]
+        if indices is None or starts is None:
+            return None
+        width = xs[2].shape[1]
+        targets = np.repeat(np.arange(len(indices)), width)
+        u, v = (
+            (rows[:, None] * width + np.arange(width)).ravel()
+            for rows in (rows_of(starts), indices)
+        )
+        return None, None, (targets, u), (targets, v)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         *pattern, u, v = xs

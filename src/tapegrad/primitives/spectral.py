@@ -100,6 +100,7 @@ class EigH(Turning):
     driver: str = ""
 
     name = "eigh"
+    cores = (2,)
     results = 3
     absent = True
 
@@ -197,6 +198,7 @@ class SVD(Turning):
     """
 
     name = "svd"
+    cores = (2,)
     results = 4
     absent = True
 
@@ -303,6 +305,7 @@ class QR(Library):
     """
 
     name = "qr"
+    cores = (2,)
     of_complex = True
     results = 2
     absent = True
@@ -349,6 +352,7 @@ class Complement(Library):
     of: str
 
     name = "complement"
+    cores = (2,)
 
     def aval(self, *xs: Aval) -> Aval:
         *batch, m, n = xs[0].shape
@@ -396,6 +400,7 @@ class PInv(Library):
     rcond: float
 
     name = "pinv"
+    cores = (2,)
     of_complex = True
     results = 2
     absent = True

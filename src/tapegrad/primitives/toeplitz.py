@@ -28,6 +28,7 @@ class ToeplitzSolve(Library):
     """
 
     name = "toeplitz_solve"
+    cores = (1, 2)
     results = 2
     absent = True
 

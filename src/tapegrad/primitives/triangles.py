@@ -117,6 +117,7 @@ class TriangularSolve(Routine):
     unit: bool = False
 
     name = "triangular_solve"
+    cores = (2, 2)
     of_complex = True
     overwrites = (1,)
     reads = (0,)

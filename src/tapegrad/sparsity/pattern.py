@@ -12,6 +12,7 @@ where there is one, by the values, or since more isn't known of a call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -68,11 +69,12 @@ def pattern(
         given.append(None if rows is None else Value(rows, False))
         value = None if values is None else values.get(k)
         known.append(None if value is None or is_active(x.aval) else np.asarray(value, x.dtype))
+    if outputs is not None:
+        tape = replace(tape, outputs=tuple([tape.outputs[k] for k in outputs]), output_names=())
     found, _ = walk.tape(tape, given, known)
-    chosen = range(len(tape.outputs)) if outputs is None else outputs
     parts = []
-    for k in chosen:
-        value, size = found[k], tape.outputs[k].aval.size
+    for value, out in zip(found, tape.outputs, strict=True):
+        size = out.aval.size
         none = sparse.csr_array((size, walk.columns), dtype=bool)
         parts.append(none if value is None else value.rows.matrix())
     if len(parts) == 1:
@@ -99,7 +101,7 @@ class Walk:
                 env[x] = value
             if number is not None:
                 sure[x] = number
-        for call in tape.calls:
+        for call in needed(tape):
             self.call(call, env, sure)
         values = [env.get(x) if isinstance(x, Var) else None for x in tape.outputs]
         return values, [_known(x, sure) for x in tape.outputs]
@@ -214,6 +216,8 @@ class Walk:
     def term(self, term: Map | Fold, value: Value, size: int) -> Value:
         """What one operand, of so many elements, is to a result."""
         if isinstance(term, Map):
+            if term.source is None:
+                return value
             each = value.each or term.source.ndim == 2
             return Value(value.rows.take(self.numbered(term.source, value, size, each)), each)
         each = value.each or term.targets.ndim == 2 or term.sources.ndim == 2
@@ -253,6 +257,21 @@ class Walk:
         if value.each:
             return value.rows
         return Rows(value.rows.sets, np.tile(value.rows.which, self.rounds))
+
+
+def needed(tape: Tape) -> Sequence[Call]:
+    """The calls that outputs are made of."""
+    found: list[Call] | None = vars(tape).get("_needed")
+    if found is None:
+        wanted: set[Operand] = set(tape.outputs)
+        found = []
+        for call in reversed(tape.calls):
+            if not wanted.isdisjoint(call.outs):
+                wanted.update(call.operands)
+                found.append(call)
+        found.reverse()
+        vars(tape)["_needed"] = found
+    return found
 
 
 def _known(x: Operand, sure: Mapping[Var, Any]) -> Any:

@@ -26,11 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import InternalError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Call
-from tapegrad.primitives.base import Writer
+from tapegrad.primitives.base import Writer, broadcast_shapes
 from tapegrad.primitives.kinds import (
     Contraction,
     Growing,
+    Library,
     Lookup,
     Moving,
     Reduction,
@@ -49,7 +51,7 @@ class Map:
     """Each element is made of one element of the operand at most."""
 
     operand: int
-    source: Any
+    source: Any  # None, if of that in its own place
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,7 @@ def relations(call: Call, known: Known, rounds: int) -> Relations | None:
         return _running(call)
     if isinstance(p, Contraction):
         return _contraction(call)
-    return None
+    return _declared(call, known) if isinstance(p, Library) else None
 
 
 class Rounds:
@@ -130,6 +132,9 @@ def _pointwise(call: Call, known: Known) -> Relations:
     terms = []
     for k, x in enumerate(call.operands):
         if not is_active(x.aval):
+            continue
+        if x.shape == shape and k not in reads:
+            terms.append(Map(k, None))
             continue
         source = np.broadcast_to(numbers(x.shape), shape).ravel()
         if k in reads:
@@ -407,12 +412,48 @@ def _contraction(call: Call) -> Relations:
     return Relations(tuple(terms))
 
 
-def lumped(call: Call, result: int) -> Relations:
-    """Each element of a result is made of all elements of the operands, of those with its own index
-    along the axes of a batch."""
-    out = call.outs[result]
+# ---- all else
+
+
+def _declared(call: Call, known: Known) -> Relations | None:
+    """What a primitive says of its parts."""
+    p: Any = call.primitive
+    plain = [None if isinstance(x, (Rounds, Among)) else x for x in known]
+    parts = p.parts(plain, *[x.aval for x in call.operands])
+    if parts is None:
+        return None
     terms = []
-    for k, x in enumerate(call.operands):
-        zeros = np.zeros(x.aval.size, int), numbers((x.aval.size,))
-        terms.append(Fold(k, *zeros, 1, np.zeros(out.aval.size, int)))
+    for k, (part, x) in enumerate(zip(parts, call.operands, strict=True)):
+        if part is None:
+            terms.append(_lump(k, x.shape, call.out.shape))
+        else:
+            terms.append(Fold(k, part[0], part[1], call.out.aval.size))
     return Relations(tuple(terms))
+
+
+def lumped(call: Call, result: int) -> Relations:
+    """Each element of a result is made of all elements of the operands: of those with its own index
+    along the axes of a batch, if there is one."""
+    p, out = call.primitive, call.outs[result].shape
+    cores = p.cores if isinstance(p, Library) and len(p.cores) == len(call.operands) else ()
+    shapes = [x.shape for x in call.operands]
+    batches = [shape[: len(shape) - n] for shape, n in zip(shapes, cores, strict=False)]
+    batch = broadcast_shapes(*batches) if cores else ()
+    if out[: len(batch)] != batch:
+        raise InternalError(f"{p}: its results have no batch {batch}")
+    terms = []
+    for k, shape in enumerate(shapes):
+        own = len(shape) - len(batches[k]) if cores else len(shape)
+        terms.append(_lump(k, shape, out, own, len(batch)))
+    return Relations(tuple(terms))
+
+
+def _lump(
+    k: int, shape: Sequence[int], out: Sequence[int], own: int | None = None, batch: int = 0
+) -> Fold:
+    """All of the last `own` axes of an operand; those before it are the first of a result."""
+    ahead = shape[: len(shape) - (len(shape) if own is None else own)]
+    _, targets = _axes_apart(shape, range(len(ahead), len(shape)))
+    spread = numbers(ahead).reshape((*ahead, *[1] * (len(out) - batch)))
+    count = math.prod(ahead)
+    return Fold(k, targets, numbers(targets.shape), count, np.broadcast_to(spread, out).ravel())

@@ -63,7 +63,8 @@ class Rows:
 
     @property
     def empty(self) -> bool:
-        return self.sets.nnz == 0 or not np.any(self.lengths())
+        """Whether no element has any column, as far as that is seen at once."""
+        return self.sets.nnz == 0 or int(self.which.max(initial=-1)) < 0
 
     def lengths(self) -> Any:
         """How many columns each element has."""

@@ -1,0 +1,120 @@
+"""How outputs depend on inputs: not at all, linearly, quadratically, or in another way.
+
+A polynomial's degree is one more than that of its derivative. So of each call the forward rule
+tells the degree in its operands, without any list of what is linear: the rule of a product has the
+other factor in it, that of a square 2 x, that of an exponential the exponential again, and so on.
+Along the tape degrees multiply. What isn't known to be a polynomial of degree 2 or less is general,
+so what is said to be linear is. What decides which way a function goes, by a condition, an index or
+a number of rounds, is general too: from there on it isn't one polynomial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import GradientError
+from tapegrad.ir.tape import Aval, Builder, Call, Operand, Tape, Var
+from tapegrad.primitives.base import Writer
+from tapegrad.primitives.kinds import Repeated
+from tapegrad.sparsity.relations import is_active
+
+NOT, LINEAR, QUADRATIC, GENERAL = range(4)
+WORDS = ("not", "linear", "quadratic", "general")  # linear: with a constant beside it, too
+
+DEPTH = 4  # so many times a rule is differentiated
+
+
+class Deciding(Exception):
+    """What depends on the inputs decides which way the function goes."""
+
+
+def degrees(tape: Tape, groups: Sequence[Sequence[int]]) -> Any:
+    """The degree of each output, a row, in the elements of each group of inputs, a column, where
+    all other inputs are constants; `WORDS` has words for it.
+
+    With the groups [[0], [1]] a product of two inputs is linear in each; with [[0, 1]] it is
+    quadratic.
+    """
+    found = np.zeros((len(tape.outputs), len(groups)), np.int8)
+    for column, group in enumerate(groups):
+        given = [LINEAR if k in group else NOT for k in range(len(tape.inputs))]
+        try:
+            found[:, column] = _tape(tape, given, 0)
+        except Deciding:
+            found[:, column] = GENERAL
+    return found
+
+
+def _tape(tape: Tape, given: Sequence[int], depth: int) -> list[int]:
+    """The degrees of a tape's outputs, for those of its inputs."""
+    env: dict[Operand, int] = dict(zip(tape.inputs, given, strict=True))
+
+    def of(x: Operand) -> int:
+        return env[x] if isinstance(x, Var) else NOT
+
+    for call in tape.calls:
+        env.update(zip(call.outs, _call(call, [*map(of, call.operands)], depth), strict=True))
+    if any(of(guard.operand) and not guard.error for guard in tape.guards):
+        raise Deciding
+    return [*map(of, tape.outputs)]
+
+
+def _call(call: Call, of: Sequence[int], depth: int) -> Sequence[int]:
+    """The degrees of a call's results, for those of its operands."""
+    p: Any = call.primitive
+    if not any(of):
+        return [NOT] * len(call.outs)
+    if isinstance(p, Repeated):
+        return _loop(p, of, depth)
+    if p.tapes and p.inlined:
+        return _tape(p.tape, of, depth)
+    active = tuple([k for k, degree in enumerate(of) if degree])
+    types = tuple([x.aval for x in call.operands])
+    plain = not all(is_active(types[k]) for k in active)
+    if plain or p.flat or p.foreign or depth >= DEPTH:
+        return [GENERAL] * len(call.outs)
+    own = _own(p, types, active, depth)
+    return [min(GENERAL, degree * max(of)) for degree in own]
+
+
+@lru_cache(maxsize=2048)
+def _own(p: Any, types: tuple[Aval, ...], active: tuple[int, ...], depth: int) -> tuple[int, ...]:
+    """The degrees of a primitive's results in these operands together."""
+    builder = Builder(str(p.name))
+    writer = Writer(builder)
+    ts: list[Any] = [None] * len(types)
+    for k in active:
+        ts[k] = writer.node(builder.input(types[k]))
+    xs = [writer.node(builder.input(aval)) for aval in types]
+    outs = [writer.node(builder.input(aval)) for aval in p.avals(*types)]
+    try:
+        found = p.jvp(ts, outs[0] if len(outs) == 1 else tuple(outs), *xs)
+    except GradientError:
+        found = None
+    results = found if isinstance(found, tuple) else (found,)
+    known = [x for x in results if x is not None]
+    if len(results) != len(outs) or len(known) != len(results):
+        return (GENERAL,) * len(outs)
+    given = [NOT] * len(active) + [LINEAR if k in active else NOT for k in range(len(xs))]
+    tape = builder.finish([x.operand for x in known])
+    of_rule = _tape(tape, [*given, *[GENERAL] * len(outs)], depth + 1)
+    return tuple([min(GENERAL, LINEAR + degree) for degree in of_rule])
+
+
+def _loop(p: Any, of: Sequence[int], depth: int) -> list[int]:
+    """Of what is carried after any number of rounds: degrees only grow."""
+    if any(p.heads(of)):
+        raise Deciding
+    values = list(p.given(of))
+    while True:
+        found = _tape(p.body, [NOT, *values], depth)
+        if p.until and found[-1]:
+            raise Deciding
+        after = [*map(max, values, found[: p.carried])]
+        if after == values[: p.carried]:
+            return [*after, *[NOT] * (2 * p.until)]
+        values[: p.carried] = after
