@@ -72,6 +72,6 @@ def picture() -> str:
 
 # What users import, and programs: built on all the rest.
 SURFACE = (
-    *("api", "demo", "elsewhere", "loops", "methods"),
+    *("api", "demo", "derivatives", "elsewhere", "loops", "methods"),
     *("numpy", "random", "registering", "scipy", "settings", "testing", "typing"),
 )

@@ -24,7 +24,6 @@ from tapegrad.typing import (
     F,
     Jitting,
     P,
-    Pullback,
     R,
     SimpleGradient,
     T,
@@ -303,43 +302,6 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
     return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.captured])), tape
-
-
-@explained
-def vjp(
-    f: Callable[[*Ts], R], *args: *Ts, checkpoint: Checkpoint = "auto"
-) -> tuple[R, Pullback[*Ts]]:
-    """The value of `f(*args)`, and its pullback at these arguments.
-
-    With J the Jacobian of `f` there, the pullback is the linear map from a cotangent `ct` of the
-    value to ct^T J. It may be called as often as needed; `f` is traced at each call of `vjp`.
-
-        >>> value, pullback = vjp(lambda x: x**2, np.array([1.0, 2.0]))
-        >>> pullback(np.array([1.0, 10.0]))
-        (array([ 2., 40.]),)
-
-    Parameters
-    ----------
-    f : a function written with NumPy. It may return anything.
-    args : its positional arguments, nested as you like.
-    checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
-
-    Returns
-    -------
-    The value of `f`, and its pullback. `pullback(ct)` takes a cotangent with the structure and the
-    shapes of the value (None will do for a result that isn't real) and returns a tuple with a
-    cotangent for each argument, None for integers and for what isn't an array or a number.
-
-    Raises
-    ------
-    ArgumentError : `f` isn't a function, or an argument is an array that can't be traced; from the
-        pullback, that the cotangent isn't put together as the value is.
-    GradientError : a primitive has no rule.
-    TraceError : the function did what a trace can't follow; the message names the line.
-    """
-    from tapegrad.runtime.pullback import vjp as run
-
-    return run(f, args, checked_checkpoint(checkpoint))
 
 
 def primitive(f: F) -> F:

@@ -143,15 +143,22 @@ def derive(
     return reverse(tell_softplus(tell_roots(tape)), wrt, seed, keep, checkpoint=checkpoint)
 
 
-def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:
-    """The tape of the outputs' tangents, for those of the inputs `wrt`, which are its last ones."""
+def inlined(tape: Tape) -> Tape:
+    """A tape in which the calls of sub-tapes stand by themselves."""
+    return inline_calls(tape)
+
+
+def pushforward(tape: Tape, wrt: Sequence[int]) -> Tape:
+    """The tape of the outputs, and of their tangents for those of the inputs `wrt`, which are its
+    last inputs."""
     check_kept(tape := inline_calls(tape), wrt)
-    found = forward(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt)
-    return replace(
-        found,
-        outputs=found.outputs[len(tape.outputs) :],
-        output_names=found.output_names[len(tape.outputs) :],
-    )
+    return forward(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt)
+
+
+def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:
+    """The tape of the tangents alone."""
+    found, count = pushforward(tape, wrt), len(tape.outputs)
+    return replace(found, outputs=found.outputs[count:], output_names=found.output_names[count:])
 
 
 def settled(tape: Tape) -> Tape:

@@ -504,7 +504,7 @@ def test_two_functions_from_one_text():
 
 
 def test_jit_and_vjp():
-    """jit and vjp of a function whose state changes -> as grad; vjp traces at each call"""
+    """jit and vjp of a function whose state changes -> as grad"""
     gain = 2.0
 
     def f(x):

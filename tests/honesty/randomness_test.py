@@ -504,7 +504,7 @@ def test_in_everything_that_keeps_a_tape():
 
 
 def test_vjp_draws_at_each_call():
-    """inside vjp, which traces at each call -> new draws at each call"""
+    """inside vjp -> new draws at each call"""
     rng = np.random.default_rng(0)
     draws = np.random.default_rng(0).normal(size=(2, 2))
     for k in range(2):

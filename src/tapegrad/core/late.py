@@ -20,6 +20,7 @@ CALLS = (  # what a first call takes
     "optree",
     "tapegrad.pipeline",
     "tapegrad.runtime.pullback",
+    "tapegrad.runtime.traced",
     "tapegrad.ir.verify",
     "tapegrad.optimize.dce",
     "tapegrad.tracing.floating",

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Call, Operand, Tape, Var
+from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 
 
-def partial_eval(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
+def partial_eval(tape: Tape, late: Sequence[int], kept: int = 0) -> tuple[Tape, Tape]:
     """The tape in two: what the inputs numbered `late` have no part in, and the rest.
 
-    The first tape keeps the other inputs, and gives the residuals that the second one reads. The
-    second one's inputs are the late ones, then the residuals.
+    The first tape keeps the other inputs, and the guards. It gives the first `kept` outputs, in
+    which the late inputs have no part, and the residuals that the second tape reads. The second
+    one's inputs are the late ones, then the residuals; it gives the other outputs.
     """
     depends = {tape.inputs[k] for k in late}
     for call in tape.calls:
@@ -21,12 +22,13 @@ def partial_eval(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
             depends.update(call.outs)
     early = [c for c in tape.calls if not depends.issuperset(c.outs)]
     rest = [c for c in tape.calls if depends.issuperset(c.outs)]
-    read: list[Operand] = [*(x for c in rest for x in c.operands), *tape.outputs]
+    ends = tape.outputs[kept:]
+    read: list[Operand] = [*(x for c in rest for x in c.operands), *ends]
     residuals = list(dict.fromkeys(x for x in read if isinstance(x, Var) and x not in depends))
 
-    kept = [v for k, v in enumerate(tape.inputs) if k not in late]
-    first = _part(tape, kept, early, residuals)
-    second = _part(tape, [*(tape.inputs[k] for k in late), *residuals], rest, tape.outputs)
+    others = [v for k, v in enumerate(tape.inputs) if k not in late]
+    first = _part(tape, others, early, [*tape.outputs[:kept], *residuals], tape.guards)
+    second = _part(tape, [*(tape.inputs[k] for k in late), *residuals], rest, ends)
     return first, second
 
 
@@ -55,9 +57,14 @@ def halves(
 
 
 def _part(
-    tape: Tape, inputs: Sequence[Var], calls: Sequence[Any], outputs: Sequence[Operand]
+    tape: Tape,
+    inputs: Sequence[Var],
+    calls: Sequence[Any],
+    outputs: Sequence[Operand],
+    guards: Sequence[Guard] = (),
 ) -> Tape:
     """Some of a tape's calls as a tape of their own."""
     names = dict(zip(tape.inputs, tape.names, strict=False))
     said = tuple(names.get(v, f"%{v.id}") for v in inputs)
-    return renumbered(Tape(tape.name, tuple(inputs), tuple(calls), tuple(outputs), names=said))
+    found = Tape(tape.name, tuple(inputs), tuple(calls), tuple(outputs), tuple(guards), names=said)
+    return renumbered(found)

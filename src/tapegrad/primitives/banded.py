@@ -149,6 +149,7 @@ class BandedDefinite(Library):
     lower: bool
 
     name = "banded_definite"
+    cores = 2
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval(xs[0].shape[:-2], np.dtype(bool))

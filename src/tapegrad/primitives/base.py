@@ -24,7 +24,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -48,6 +48,23 @@ from tapegrad.ir.tape import Primitive as Primitive  # whoever declares primitiv
 
 class Parametric(Primitive):
     """A primitive with static parameters: subclasses are frozen dataclasses, by `parametric`."""
+
+    # How many of the last axes of each operand are the primitive's own, or of all operands. Those
+    # before them are a batch, for each index of which it does the same, and broadcast.
+    cores: ClassVar[int | tuple[int, ...] | None] = None
+
+    def of_rows(self, size: int) -> Any:
+        """What does to each of `size` rows, along a new first axis of all operands but steps, what
+        this does to one; None of a primitive of which that isn't another one."""
+        return None
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        """The result for rows, in calls of its own; None of a primitive that needs none."""
+        return None
+
+    def changed(self, **fields: Any) -> Any:
+        """The same primitive with other parameters."""
+        return type(self)(**{**vars(self), **fields})
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         return tuple((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]

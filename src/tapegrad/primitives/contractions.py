@@ -106,6 +106,12 @@ class Einsum(Bilinear, Contraction):
     def evaluate(self, *xs: Any) -> Any:
         return _recipe(self.subscripts)(*xs)
 
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        x, y, out = self.terms
+        row = next(k for k in LETTERS if k not in self.subscripts)
+        x, y = (row + term if m else term for term, m in zip((x, y), mapped, strict=True))
+        return Einsum(f"{x},{y}->{row}{out}")(*xs)
+
     @property
     def is_matmul(self) -> bool:
         """Whether NumPy's matmul of the same operands is this, element by element in its memory."""

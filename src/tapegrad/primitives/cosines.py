@@ -52,6 +52,9 @@ class Cosines(Linear, Library):
             raise ValueError(f"transform {self.type} of {x}")
         return x
 
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axes=tuple([a + 1 for a in self.axes]))
+
     def evaluate(self, *xs: Any) -> Any:
         from scipy.fft import dctn, dstn
 

@@ -110,6 +110,7 @@ class EigenvaluePullback(Sided):
     lower: bool
 
     name = "eigenvalue_pullback"
+    cores = (2, 1, 2, 1)
     points = 1
     directions = 0
     pulls = True
@@ -230,6 +231,7 @@ class SingularValuePullback(Sided):
     count nothing: they have a kink, as absolute values do. The operands are A, U, s, V^T and c."""
 
     name = "singular_value_pullback"
+    cores = (2, 2, 1, 2, 1)
     points = 1
     directions = 0
     pulls = True

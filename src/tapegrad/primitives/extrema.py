@@ -27,6 +27,9 @@ class _OverAxes(Sided):
     directions: int
     points = 1
 
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axes=tuple([a + 1 for a in self.axes]))
+
     def ties(self, xs: Sequence[Any]) -> tuple[Any, Any]:
         """Which elements share, and how many they are."""
         x, *directions, out, _ = xs

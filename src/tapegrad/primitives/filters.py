@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,9 @@ class LinearFilter(Library):
         if b.ndim != 1 or a.ndim != 1 or not (b.size and a.size and x.ndim):
             raise ValueError(f"{self.name}: {b} and {a} aren't coefficients for the rows of {x}")
         return x
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        return None if mapped[0] or mapped[1] else self(*xs)
 
     def evaluate(self, *xs: Any) -> Any:
         import scipy.signal

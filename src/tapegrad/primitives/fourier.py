@@ -47,6 +47,9 @@ class FFT(Linear, Library):
             raise ValueError("Invalid number of FFT data points (0) specified.")
         return x.with_dtype(WHOLES.get(x.dtype, x.dtype))
 
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axes=tuple([a + 1 for a in self.axes]))
+
     def evaluate(self, *xs: Any) -> Any:
         transform = np.fft.ifftn if self.inverse else np.fft.fftn
         return transform(xs[0], axes=self.axes, norm=self.norm)  # type: ignore[arg-type]
@@ -78,6 +81,9 @@ class RFFT(Linear, Library):
         shape[self.axis] = shape[self.axis] // 2 + 1
         return Aval(tuple(shape), WHOLES[x.dtype])
 
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axis=self.axis + 1)
+
     def evaluate(self, *xs: Any) -> Any:
         return np.fft.rfft(xs[0], axis=self.axis, norm=self.norm)  # type: ignore[arg-type]
 
@@ -108,6 +114,9 @@ class IRFFT(Linear, Library):
         shape = list(x.shape)
         shape[self.axis] = self.n
         return Aval(tuple(shape), PARTS[x.dtype])
+
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axis=self.axis + 1)
 
     def evaluate(self, *xs: Any) -> Any:
         return np.fft.irfft(xs[0], self.n, self.axis, self.norm)  # type: ignore[arg-type]

@@ -42,6 +42,16 @@ At = Sequence[Any]
 StaticIndex = tuple[int | Slice, ...]
 
 
+def indexed_rows(primitive: Any, size: int) -> Any:
+    """A primitive that works on an index, and works on it in each of `size` rows."""
+    fields: dict[str, Any] = {"index": (Slice(0, size), *primitive.index)}
+    if hasattr(primitive, "moves"):
+        fields["moves"] = tuple([(0, *move) for move in primitive.moves])
+    if hasattr(primitive, "shape"):
+        fields["shape"] = (size, *primitive.shape)
+    return primitive.changed(**fields)
+
+
 class Linear(Parametric):
     """Mixin: a linear map of one operand. `transpose` gives the reverse rule; the map is its own
     forward rule."""
@@ -82,6 +92,9 @@ class Reduction(Parametric):
     typed: ClassVar[bool] = False  # whether NumPy's function would choose another dtype by itself
     owns = True
 
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axes=tuple([a + 1 for a in self.axes]))
+
     def kept(self, x: Aval) -> tuple[int, ...]:
         return tuple(n for axis, n in enumerate(x.shape) if axis not in self.axes)
 
@@ -102,6 +115,9 @@ class Running(Parametric):
 
     fold: ClassVar[Fold]
 
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axis=self.axis + 1)
+
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
         name, axis, dtype = self.name, self.axis, call.out.dtype
         given = "" if dtype == np.float32 else dtype_text(dtype, ", dtype=")
@@ -118,6 +134,9 @@ class Extremal(Parametric):
     axis: int
 
     better: ClassVar[str]
+
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axis=self.axis + 1)
 
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
         return [f"{outs[0]} = np.{self.name}({xs[0]}, {self.axis})"]
@@ -186,6 +205,9 @@ class Moving(Parametric):
     of_complex = True
     adds: ClassVar[bool] = False  # whether what is there is added to
 
+    def of_rows(self, size: int) -> Any:
+        return indexed_rows(self, size)
+
     def steps(self, xs: Sequence[Any]) -> Sequence[Any]:
         """The steps among the operands."""
         return xs[len(xs) - len(self.moves) :]
@@ -230,15 +252,9 @@ class Contraction(Parametric):
 
 
 class Library(Parametric):
-    """A call that only NumPy can make.
-
-    The last `cores[k]` axes of operand k are the primitive's own; those before them are a batch,
-    for each index of which it does the same, and broadcast. Nothing is said of them if there is
-    no such number.
-    """
+    """A call that only NumPy can make."""
 
     trusts: ClassVar[bool] = False  # whether it reads where integers say, unchecked
-    cores: ClassVar[tuple[int, ...]] = ()
 
     def parts(self, known: Sequence[Any], *xs: Aval) -> Sequence[Any] | None:
         """Of each operand, which of its elements an element of the result is made of: two arrays of
@@ -340,10 +356,6 @@ class Repeated(Control):
     @property
     def checks(self) -> bool:
         return bool(self.body.guards) or any(c.primitive.checks for c in self.body.calls)
-
-    def changed(self, **fields: Any) -> Any:
-        """The loop with other parameters."""
-        return type(self)(**{**vars(self), **fields})
 
     def heads(self, operands: Sequence[Any]) -> Sequence[Any]:
         """The operands that say which rounds there are."""

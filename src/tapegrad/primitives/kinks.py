@@ -29,6 +29,7 @@ from typing import Any
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric
+from tapegrad.primitives.batches import aligned, all_mapped
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.kinds import Composite
 from tapegrad.primitives.transposing import pushed_by
@@ -90,6 +91,9 @@ class Leaning(Composite):
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(broadcast_shapes(xs[0].shape, xs[1].shape))
 
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        return self(*all_mapped(aligned(xs, mapped, (0, 0)), mapped, size))
+
     def expand(self, *xs: Any) -> Any:
         return xs[0]
 
@@ -114,6 +118,7 @@ class Turned(Sided):
     pulls: bool = False
 
     name = "turned"
+    cores = 0
     points = 1
 
     def aval(self, *xs: Aval) -> Aval:
@@ -157,6 +162,7 @@ class Shared(Sided):
     pulls: bool = False
 
     name = "shared"
+    cores = 0
     points = 2
     results = 2
     absent = True
@@ -197,6 +203,7 @@ class Picked(Sided):
     directions: int = 0
 
     name = "picked"
+    cores = 0
     points = 2
 
     def aval(self, *xs: Aval) -> Aval:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import by_name, parametric, total
+from tapegrad.primitives.batches import expanded, repeated
 from tapegrad.primitives.elementwise import (
     logical_and,
     not_equal,
@@ -58,6 +59,25 @@ def brought_back(path: Path, x: Any, z: Aval) -> Any:
     return x if factor == 1 else x * factor
 
 
+def _in_rows(
+    primitive: Any, size: int, mapped: Sequence[bool], xs: Sequence[Any], squared: range, ndim: int
+) -> Any:
+    """A primitive with paths, of rows: the operands numbered in `squared` are zs and their like,
+    and `ndim` the number of axes of the sum. Squares that are only broadcast are lined up first."""
+    paths: list[Path] = []
+    for factor, steps in primitive.paths:
+        changed = [step.of_rows(size) for step in _linear(steps)]
+        if None in changed:
+            return None
+        paths.append((factor, tuple([(p.name, *vars(p).values()) for p in changed])))
+    lined = []
+    for k, (x, m) in enumerate(zip(xs, mapped, strict=True)):
+        plain = k in squared and not primitive.paths[squared.index(k) % len(paths)][1]
+        further = ndim - (x.ndim - m) if plain else 0
+        lined.append(expanded(x, further) if m else repeated(x, size, further))
+    return primitive.changed(paths=tuple(paths))(*lined)
+
+
 @parametric
 class Norm(Composite):
     """sqrt(u), where u is a sum of squares: the operands are u, which gives the value, and the zs,
@@ -72,6 +92,9 @@ class Norm(Composite):
 
     def expand(self, *xs: Any) -> Any:
         return sqrt(xs[0])
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        return _in_rows(self, size, mapped, xs, range(1, len(xs)), xs[0].ndim - mapped[0])
 
     def kink(self, operands: Sequence[Any]) -> Any:
         return tuple(operands[1:])
@@ -132,6 +155,9 @@ class NormPullback(Sided):
         m = self.points
         sides = [tuple(xs[m * k : m * (k + 1)]) for k in range(1, self.directions + 1)]
         return sides if m > 1 else [side for (side,) in sides]
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        return _in_rows(self, size, mapped, xs, range(len(xs) - 2), xs[-2].ndim - mapped[-2])
 
     def direction(self, ct: Any) -> Any:
         if not isinstance(ct, (tuple, list)):
@@ -256,6 +282,7 @@ class Known(Composite):
     """The first operand, with the derivative of the second, which is equal to it."""
 
     name = "known"
+    cores = 0
 
     def aval(self, *xs: Aval) -> Aval:
         if xs[0].shape != xs[1].shape:

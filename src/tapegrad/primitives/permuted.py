@@ -79,6 +79,7 @@ class RowsInOrder(Library):
     count: int
 
     name = "rows_in_order"
+    cores = 1
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval((*xs[0].shape[:-1], self.count), PLACES)
@@ -107,6 +108,7 @@ class Ranked(Library):
     of: str
 
     name = "ranked"
+    cores = 2
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:

@@ -6,16 +6,19 @@ from the end, as in NumPy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
+from tapegrad.primitives.batches import all_mapped, put_first, put_last, row_numbers
 from tapegrad.primitives.elementwise import where
-from tapegrad.primitives.kinds import Library, Lookup, Scatter, StaticIndex
+from tapegrad.primitives.kinds import Library, Lookup, Scatter, StaticIndex, indexed_rows
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 from tapegrad.primitives.views import (
+    BroadcastTo,
     ExpandDims,
     GetItem,
     as_numpy,
@@ -52,6 +55,9 @@ class SetItem(Scatter):
     def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]
 
+    def of_rows(self, size: int) -> Any:
+        return indexed_rows(self, size)
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,), index = outs, index_text(self.index, call.out.shape)
         return [f"{out} = np.array({xs[0]})", f"{out}{index} = {xs[1]}"]
@@ -75,6 +81,9 @@ class _Joined(Scatter):
     axis: int
 
     onto = "nothing"
+
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axis=self.axis + 1)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return [GetItem(index)(ct) for index in self.boxes(*xs)]
@@ -150,6 +159,12 @@ class Stack(_Joined):
 # ---- indices that are data
 
 
+def _with_rows(size: int, indices: Sequence[Any]) -> list[Any]:
+    """Index arrays of each row, with the numbers of the rows before them."""
+    shape = indices[0].shape
+    return [BroadcastTo(shape)(row_numbers(size, indices[0], len(shape))), *indices]
+
+
 @parametric
 class Gather(Lookup):
     """`x[i, j, ...]` for index arrays of one shape, one for each leading axis of `x`."""
@@ -162,6 +177,13 @@ class Gather(Lookup):
 
     def evaluate(self, *xs: Any) -> Any:
         return xs[0][tuple(xs[1:])]
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        x, *indices = xs
+        if not any(mapped[1:]):
+            return put_first(self(put_last(x), *indices))
+        indices = all_mapped(indices, mapped[1:], size)
+        return self(x, *_with_rows(size, indices)) if mapped[0] else self(x, *indices)
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = {xs[0]}[{', '.join(xs[1:])}]"]
@@ -194,6 +216,13 @@ class ScatterAdd(Scatter):
         np.add.at(out, tuple(xs[1:]), xs[0])
         return out
 
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        y, *indices = xs
+        if not any(mapped[1:]):
+            return put_first(ScatterAdd((*self.shape, size))(put_last(y), *indices))
+        y, *indices = all_mapped(xs, mapped, size)
+        return ScatterAdd((size, *self.shape))(y, *_with_rows(size, indices))
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,), zeros = outs, zeros_text(self.shape, call.out.dtype)
         index = f"({', '.join(xs[1:])}{',' * (len(xs) == 2)})"
@@ -224,6 +253,14 @@ class ScatterSet(Scatter):
         out = np.array(x)
         out[tuple(indices)] = y
         return out
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        x, y, *indices = xs
+        if not any(mapped[2:]):
+            x, y = all_mapped((x, y), mapped[:2], size)
+            return put_first(self(put_last(x), put_last(y), *indices))
+        x, y, *indices = all_mapped(xs, mapped, size)
+        return self(x, y, *_with_rows(size, indices))
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,) = outs
@@ -267,6 +304,9 @@ class Winners(Library):
         last = np.full(self.shape[: len(indices)], -1)
         last[indices] = order
         return last[indices] == order
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        return Winners((size, *self.shape))(*_with_rows(size, all_mapped(xs, mapped, size)))
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         """Each write leaves its number: those found afterwards were not overwritten."""

@@ -113,6 +113,9 @@ class Softmax(Composite):
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
 
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axes=tuple([a + 1 for a in self.axes]))
+
     def expand(self, *xs: Any) -> Any:
         _, terms = _terms(self.axes, xs[0])
         return terms / restored(Sum(self.axes)(terms), self.axes)
@@ -134,6 +137,9 @@ class LogSoftmax(Composite):
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
+
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axes=tuple([a + 1 for a in self.axes]))
 
     def expand(self, *xs: Any) -> Any:
         top = _top(self.axes, xs[0])

@@ -17,6 +17,11 @@ from tapegrad.primitives.kinds import Library, Routine
 class _Order(Library):
     """A function of NumPy whose result is indices."""
 
+    axis: int
+
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axis=self.axis + 1)
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return (None,) * len(xs)
 
@@ -74,6 +79,9 @@ class SearchSorted(Routine):
     name = "searchsorted"
     overwrites = (None,)
     reads = (0, 1)
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        return None if mapped[0] else self(*xs)
 
     @property
     def kernel(self) -> str:

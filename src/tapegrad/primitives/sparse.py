@@ -11,8 +11,9 @@ X' = A^T Y', and for A, of which only elements in the pattern are asked for, Y' 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.views import Reshape, Transpose
 
 Shape = tuple[int, int]
 FACTORS = 8  # so many factors of the systems that were solved last are kept
@@ -40,9 +42,20 @@ def _checked(name: str, shape: Shape, indices: Aval, starts: Aval) -> None:
 
 
 class _Patterned(Library):
-    """SciPy takes a pattern as it is: it reads where that says."""
+    """SciPy takes a pattern as it is: it reads where that says. `by_columns`: each column of the
+    result is made of that of the last operand."""
 
     trusts = True
+    by_columns: ClassVar[bool] = False
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        """Rows, as further columns."""
+        if any(mapped[:-1]) or not self.by_columns:
+            return None
+        x, turned = xs[-1], Transpose((1, 0, 2))
+        count, columns = x.shape[1:]
+        found = self(*xs[:-1], Reshape((count, size * columns))(turned(x)))
+        return turned(Reshape((found.shape[0], size, columns))(found))
 
 
 @parametric
@@ -53,6 +66,7 @@ class Product(_Patterned):
     transposed: bool
 
     name = "sparse_product"
+    by_columns = True
     of_complex = True
     owns = True
 
@@ -202,6 +216,7 @@ class Solve(_Solved):
     transposed: bool
 
     name = "sparse_solve"
+    by_columns = True
 
     def evaluate(self, *xs: Any) -> Any:
         data, b = xs[0], xs[3]
@@ -327,6 +342,7 @@ class ExpmProduct(_Patterned):
     transposed: bool
 
     name = "expm_product"
+    by_columns = True
     of_complex = True
     owns = True
 

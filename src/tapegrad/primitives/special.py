@@ -369,6 +369,7 @@ class BesselI(Parametric):
     scaled: bool = False
 
     name = "bessel_i"
+    cores = 0
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
@@ -401,6 +402,7 @@ class Polygamma(Parametric):
     order: int
 
     name = "polygamma"
+    cores = 0
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[0].dtype)

@@ -64,6 +64,7 @@ class Triangle(Linear, Region):
     offset: int = 0
 
     name = "triangle"
+    cores = 2
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:

@@ -9,7 +9,8 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
-from tapegrad.primitives.kinds import At, Linear, Scatter, StaticIndex, View
+from tapegrad.primitives.batches import expanded
+from tapegrad.primitives.kinds import At, Linear, Scatter, StaticIndex, View, indexed_rows
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 
 
@@ -36,6 +37,9 @@ class Transpose(Linear, View):
         for k, axis in enumerate(self.axes):
             entries[axis] = at[k]
         return entries
+
+    def of_rows(self, size: int) -> Transpose:
+        return Transpose((0, *[a + 1 for a in self.axes]))
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         if self.axes == tuple(reversed(range(len(self.axes)))):
@@ -68,6 +72,10 @@ class BroadcastTo(Linear, View):
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         mine = at[len(at) - len(shape) :]
         return [0 if n == 1 else k for k, n in zip(mine, shape, strict=True)]
+
+    def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+        x = expanded(xs[0], len(self.shape) - (xs[0].ndim - 1))
+        return BroadcastTo((size, *self.shape))(x)
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = np.broadcast_to({xs[0]}, {shape_text(self.shape)})"]
@@ -106,6 +114,9 @@ class Reshape(Linear, View):
         rest = iter(long)
         return [0 if n == 1 else next(rest) for n in shape]
 
+    def of_rows(self, size: int) -> Reshape:
+        return Reshape((size, *self.shape))
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = {xs[0]}.reshape({shape_text(self.shape)})"]
 
@@ -136,6 +147,9 @@ class ExpandDims(Linear, View):
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         return [k for a, k in enumerate(at) if a not in self.axes]
 
+    def of_rows(self, size: int) -> ExpandDims:
+        return ExpandDims(tuple([a + 1 for a in self.axes]))
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         entries = ["None" if a in self.axes else ":" for a in range(len(call.out.shape))]
         while entries[-1] == ":":
@@ -163,6 +177,9 @@ class Squeeze(Linear, View):
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         rest = iter(at)
         return [0 if a in self.axes else next(rest) for a in range(len(shape))]
+
+    def of_rows(self, size: int) -> Squeeze:
+        return Squeeze(tuple([a + 1 for a in self.axes]))
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = np.squeeze({xs[0]}, {self.axes})"]
@@ -215,6 +232,9 @@ class GetItem(Linear, View):
     def quick_text(self, xs: Sequence[str]) -> str:
         return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}]"
 
+    def of_rows(self, size: int) -> Any:
+        return indexed_rows(self, size)
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = {xs[0]}{index_text(self.index, call.operands[0].shape)}"]
 
@@ -229,6 +249,7 @@ class Diagonal(Linear, View):
     offset: int
 
     name = "diagonal"
+    cores = 2
 
     def aval(self, *xs: Aval) -> Aval:
         *batch, rows, columns = xs[0].shape
@@ -279,6 +300,9 @@ class Place(Linear, Scatter):
     def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]
 
+    def of_rows(self, size: int) -> Any:
+        return indexed_rows(self, size)
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,) = outs
         zeros = zeros_text(self.shape, call.out.dtype)
@@ -296,6 +320,7 @@ class PlaceDiagonal(Linear, Scatter):
     offset: int
 
     name = "place_diagonal"
+    cores = 1
 
     def aval(self, *xs: Aval) -> Aval:
         if xs[0].shape[-1] != diagonal_length(*self.shape, self.offset):

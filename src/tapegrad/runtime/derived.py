@@ -167,13 +167,14 @@ class Derived:
 
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
+        inside = transformation.within(request)
         derivation, observer = observed(
             self.root,
-            request,
+            inside,
             lambda traced: transformation.derive(traced, selection, final=True),
             again=True,
         )
-        state = State(observer.reads, self.root, request.args, request.kwargs)
+        state = State(observer.reads, self.root, inside.args, inside.kwargs)
         observer.forget()
         return Variant(derivation, state, self.compile, self.front, self.__name__)
 
@@ -186,8 +187,9 @@ class Derived:
 
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
-        request.passes_on = True
-        derivation = transformation.derive(trace(request), selection, final=False)
+        inside = transformation.within(request)
+        inside.passes_on = True
+        derivation = transformation.derive(trace(inside), selection, final=False)
         self.cache.count("traces")
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in request.inputs]
         values = replay(derivation.tape, [*inputs, *derivation.traced.captured])

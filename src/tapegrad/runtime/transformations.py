@@ -47,6 +47,10 @@ class Transformation:
         """A call's arguments, with those that it concerns among the defaults of the function."""
         return args, kwargs
 
+    def within(self, request: Request) -> Request:
+        """The call of the function itself, in a call of what is made of it."""
+        return request
+
     def select(self, request: Request) -> Selection:
         """What of the arguments it concerns; an `ArgumentError` if that can't be."""
         return Selection()
@@ -154,21 +158,31 @@ class Gradient(Transformation):
         real = [[*map(is_differentiable, trees[p][0])] for p in places]
         return Selection(wrt, [trees[p][1] for p in places], real)
 
+    def arguments(self, request: Request) -> list[Any]:
+        """The arguments that the derivative is taken with respect to."""
+        each = [*request.args, *[request.kwargs[name] for name in sorted(request.kwargs)]]
+        return [each[p] for p in self._chosen.places(request)]
+
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import derive, finished, playable
 
         check_scalar_result(traced, self.has_aux)
-        count = len(traced.tape.outputs)
-        left = range(count - traced.left, count)
-        kept = sorted({at for at in (*self._wanted(traced.outputs), *left) if at is not None})
+        kept = self.kept(traced)
         loss, before = with_loss(traced)
         kept_there = [k + before for k in kept]
         tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=self.checkpoint)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
+    def kept(self, traced: Traced) -> list[int]:
+        """The outputs of the trace that are wanted besides the gradients: of its result, and those
+        that a call leaves outside."""
+        count = len(traced.tape.outputs)
+        left = range(count - traced.left, count)
+        return sorted({at for at in (*self._wanted(traced.outputs), *left) if at is not None})
+
     def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
-        """Which outputs are wanted besides the gradients."""
+        """Which outputs of its result are wanted besides the gradients."""
         return [at for at in outputs if at != outputs[0]] if self.has_aux else []
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:

@@ -88,7 +88,7 @@ class Variant:
         leaves = request.inputs
         traced = self.traced
         if traced.written:
-            names = traced.tape.names[: len(leaves)]
+            names = self.tape.names[: len(leaves)]
             check_apart(traced.name, traced.written, names, [*leaves, *traced.captured])
         if not self.state.never:
             self._enter(request)

@@ -29,6 +29,7 @@ import numpy as np
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Call
 from tapegrad.primitives.base import Writer, broadcast_shapes
+from tapegrad.primitives.batches import cores_of
 from tapegrad.primitives.kinds import (
     Contraction,
     Growing,
@@ -435,7 +436,7 @@ def lumped(call: Call, result: int) -> Relations:
     """Each element of a result is made of all elements of the operands: of those with its own index
     along the axes of a batch, if there is one."""
     p, out = call.primitive, call.outs[result].shape
-    cores = p.cores if isinstance(p, Library) and len(p.cores) == len(call.operands) else ()
+    cores = cores_of(p, len(call.operands)) or ()
     shapes = [x.shape for x in call.operands]
     batches = [shape[: len(shape) - n] for shape, n in zip(shapes, cores, strict=False)]
     batch = broadcast_shapes(*batches) if cores else ()

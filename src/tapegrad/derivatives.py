@@ -1,0 +1,492 @@
+"""The public derivatives besides `grad`: forwards, at a point, whole matrices, of many rows.
+
+Of a function f with values y of m elements, of arguments x of n elements:
+
+    jvp        J t              one tangent, forwards         1 pass
+    vjp        ct^T J           one cotangent, back           1 pass
+    linearize  t -> J t         kept at a point               1 pass for each tangent
+    jacobian   J, (m, n)        n passes forwards, or m back, in one kernel
+    hvp        H v              of a scalar function          1 pass, forwards over back
+    hessian    H, (n, n)                                      n passes, forwards over back
+    vmap       f of each row    no derivative: any of these, of many rows at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVarTuple
+
+from tapegrad.elsewhere import explained
+from tapegrad.errors import ArgumentError
+from tapegrad.runtime.checks import checked_checkpoint
+from tapegrad.runtime.chosen import Argnums, checked_argnums
+from tapegrad.runtime.derived import Derived
+from tapegrad.runtime.directional import HessianProduct, Pushforward
+from tapegrad.runtime.jacobians import ElementwiseGradient, Hessian, Jacobian, ValueAndJacobian
+from tapegrad.runtime.mapped import Axes, VMap
+from tapegrad.runtime.transformations import Transformation
+from tapegrad.typing import Checkpoint, Compile, Pullback, R
+
+Function = Callable[..., Any]
+Ts = TypeVarTuple("Ts")
+
+
+def _derive(f: Any, transformation: Transformation, compile: str) -> Any:
+    if f is None:
+        return lambda g: Derived(g, transformation, compile)
+    return Derived(f, transformation, compile)
+
+
+# ---- at a point
+
+
+@explained
+def jvp(
+    f: Callable[..., R],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    compile: Compile = "auto",
+) -> tuple[R, Any]:
+    """The value of `f(*primals)`, and its derivative along `tangents`, by forward mode.
+
+    With J the Jacobian of `f`, the second result is J t: how the value changes if the arguments
+    move along t. It costs about as much as the value once more, and no memory for the way back.
+
+        >>> jvp(lambda x: x**2, (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),))
+        (array([1., 4.]), array([ 2., 40.]))
+
+    Parameters
+    ----------
+    f : a function written with NumPy. It may return anything.
+    primals : a tuple of its positional arguments, nested as you like.
+    tangents : a tuple with a tangent of each: its structure and its shapes. None stands for a
+        tangent that is 0, and for those of integers and of what isn't an array or a number.
+    compile : "auto", "always" or "never", as in `grad`.
+
+    Returns
+    -------
+    The value, and its tangent, in the structure of the value: None for what isn't real in it.
+
+    Raises
+    ------
+    ArgumentError : a tangent doesn't fit its argument.
+    GradientError : a primitive has no forward rule.
+    TraceError : the function did what a trace can't follow; the message names the line.
+    """
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise ArgumentError(
+            "jvp takes a tuple of arguments and a tuple of tangents: jvp(f, (x,), (t,))"
+        )
+    if len(primals) != len(tangents):
+        raise ArgumentError(
+            f"jvp: {len(primals)} arguments were passed, and {len(tangents)} tangents. Pass a "
+            "tangent for each, None for one that is 0"
+        )
+    found: Any = Derived(f, Pushforward(len(primals)), compile)(*primals, *tangents)
+    return found
+
+
+@explained
+def linearize(
+    f: Callable[..., R], *primals: Any, compile: Compile = "auto"
+) -> tuple[R, Callable[..., Any]]:
+    """The value of `f(*primals)`, and its derivative there, as a linear function of tangents.
+
+    With J the Jacobian of `f` at the arguments, `f_jvp(*tangents)` is J t, as from `jvp`. What
+    doesn't depend on the tangents is computed once and kept, so each call does the linear part
+    alone.
+
+        >>> value, f_jvp = linearize(lambda x: x**2, np.array([1.0, 2.0]))
+        >>> f_jvp(np.array([1.0, 10.0]))
+        array([ 2., 40.])
+
+    Parameters
+    ----------
+    f : a function written with NumPy. It may return anything.
+    primals : its positional arguments, nested as you like.
+    compile : "auto", "always" or "never", as in `grad`, for the value and the linear function.
+
+    Returns
+    -------
+    The value of `f`, and a function of tangents, one for each argument, None for one that is 0.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `jvp` does.
+    """
+    from tapegrad.runtime.pullback import linearize as run
+
+    found: Any = run(f, primals, compile)
+    return found
+
+
+@explained
+def vjp(
+    f: Callable[[*Ts], R],
+    *args: *Ts,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> tuple[R, Pullback[*Ts]]:
+    """The value of `f(*args)`, and its pullback at these arguments.
+
+    With J the Jacobian of `f` there, the pullback is the linear map from a cotangent `ct` of the
+    value to ct^T J. It holds what it needs of the arguments, and may be called as often as needed.
+    The tapes of both are kept with `f`, and compiled, as those of `grad` are.
+
+        >>> value, pullback = vjp(lambda x: x**2, np.array([1.0, 2.0]))
+        >>> pullback(np.array([1.0, 10.0]))
+        (array([ 2., 40.]),)
+
+    Parameters
+    ----------
+    f : a function written with NumPy. It may return anything.
+    args : its positional arguments, nested as you like.
+    compile : "auto", "always" or "never", as in `grad`, for the value and the pullback.
+    checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
+
+    Returns
+    -------
+    The value of `f`, and its pullback. `pullback(ct)` takes a cotangent with the structure and the
+    shapes of the value (None will do for a result that isn't real) and returns a tuple with a
+    cotangent for each argument, None for integers and for what isn't an array or a number.
+
+    Raises
+    ------
+    ArgumentError : `f` isn't a function, or an argument is an array that can't be traced; from the
+        pullback, that the cotangent isn't put together as the value is.
+    GradientError : a primitive has no rule.
+    TraceError : the function did what a trace can't follow; the message names the line.
+    """
+    from tapegrad.runtime.pullback import vjp as run
+
+    found: Any = run(f, args, checked_checkpoint(checkpoint), compile)
+    return found
+
+
+@explained
+def hvp(
+    f: Function | None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
+    """Products of the Hessian of a scalar function with vectors: `hvp(f)(*args, v)` is H v.
+
+    It is the derivative of the gradient along `v`, forward over reverse: about twice the cost of a
+    gradient, whatever the number of elements. H is never formed.
+
+        >>> hvp(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
+        array([  6., 120.])
+
+    Parameters
+    ----------
+    f : a function as `grad` takes it. Works as a decorator too.
+    argnums : the argument, by its number or its name, or a tuple of them: then `v` is a tuple, too.
+    has_aux : `f` returns `(value, aux)`; the result is then `(product, aux)`.
+    compile : "auto", "always" or "never", as in `grad`.
+    checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
+
+    Returns
+    -------
+    A function of the arguments of `f`, and behind the positional ones the vector, with the
+    structure and shapes of the argument; it returns the product, of the same structure.
+
+    Raises
+    ------
+    ArgumentError : the vector doesn't fit the argument.
+    GradientError, TraceError : as `grad` does.
+    """
+    found = HessianProduct(checked_argnums(argnums), has_aux, checked_checkpoint(checkpoint))
+    return _derive(f, found, compile)
+
+
+# ---- matrices
+
+
+def _jacobian(
+    kind: type[Jacobian],
+    f: Any,
+    argnums: Argnums,
+    has_aux: bool,
+    mode: str,
+    holomorphic: bool,
+    compile: str,
+    checkpoint: Any,
+) -> Any:
+    if mode not in ("auto", "forward", "reverse"):
+        raise ArgumentError(f'mode is "auto", "forward" or "reverse", not {mode!r}')
+    kept = checked_checkpoint(checkpoint)
+    return _derive(f, kind(checked_argnums(argnums), has_aux, kept, mode, holomorphic), compile)
+
+
+@explained
+def jacobian(
+    f: Function | None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    mode: str = "auto",
+    holomorphic: bool = False,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
+    """The Jacobian of a function of arrays: each element of its value by each of its argument's.
+
+        J[i..., j...] = d y[i...] / d x[j...],    J.shape == (*y.shape, *x.shape)
+
+    All passes are rows of one kernel: what they share is computed once, and compiling takes no
+    longer for many of them.
+
+        >>> jacobian(lambda x: np.array([x[0] * x[1], x[1]]))(np.array([2.0, 3.0]))
+        array([[3., 2.],
+               [0., 1.]])
+
+    Parameters
+    ----------
+    f : a function written with NumPy. It may return arrays nested as you like. Works as a decorator
+        too.
+    argnums : the argument, by its number or its name, or a tuple of them, as in `grad`.
+    has_aux : `f` returns `(value, aux)`; the result is then `(jacobian, aux)`.
+    mode : "forward", a pass for each element of the argument; "reverse", one for each element of
+        the value; "auto" takes what needs fewer.
+    holomorphic : `f` takes complex numbers to complex ones and has a complex derivative, which the
+        result is. Of a real value of complex z = x + iy it is dy/dx - i dy/dy, as from `grad`; of a
+        complex value of real numbers the derivative of its real part, plus i times that of the
+        imaginary one.
+    compile : "auto", "always" or "never", as in `grad`.
+    checkpoint : what loops keep in reverse mode, as in `grad`.
+
+    Returns
+    -------
+    A function of the arguments of `f`. Its result has the structure of the value, with that of the
+    argument in the place of each leaf: None for leaves that have no derivative.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `grad` does.
+    """
+    return _jacobian(Jacobian, f, argnums, has_aux, mode, holomorphic, compile, checkpoint)
+
+
+def jacfwd(
+    f: Function | None = None, argnums: Argnums = 0, has_aux: bool = False, **options: Any
+) -> Any:
+    """The Jacobian by forward mode: `jacobian(f, ..., mode="forward")`.
+
+    Parameters
+    ----------
+    f, argnums, has_aux, options : as in `jacobian`, but for `mode`.
+
+    Returns
+    -------
+    A function of the arguments of `f`, as from `jacobian`.
+    """
+    return jacobian(f, argnums, has_aux, mode="forward", **options)
+
+
+def jacrev(
+    f: Function | None = None, argnums: Argnums = 0, has_aux: bool = False, **options: Any
+) -> Any:
+    """The Jacobian by reverse mode: `jacobian(f, ..., mode="reverse")`.
+
+    Parameters
+    ----------
+    f, argnums, has_aux, options : as in `jacobian`, but for `mode`.
+
+    Returns
+    -------
+    A function of the arguments of `f`, as from `jacobian`.
+    """
+    return jacobian(f, argnums, has_aux, mode="reverse", **options)
+
+
+@explained
+def value_and_jacobian(
+    f: Function | None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    mode: str = "auto",
+    holomorphic: bool = False,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
+    """Like `jacobian`, with the function's value: returns `(value, jacobian)`, or, with `has_aux`,
+    `((value, aux), jacobian)`. The value is computed on the way.
+
+        >>> value_and_jacobian(lambda x: x**2)(np.array([1.0, 2.0]))
+        (array([1., 4.]), array([[2., 0.],
+               [0., 4.]]))
+
+    Parameters
+    ----------
+    f, argnums, has_aux, mode, holomorphic, compile, checkpoint : as in `jacobian`.
+
+    Returns
+    -------
+    A function of the arguments of `f`, as from `jacobian`.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `jacobian` does.
+    """
+    return _jacobian(ValueAndJacobian, f, argnums, has_aux, mode, holomorphic, compile, checkpoint)
+
+
+@explained
+def elementwise_grad(
+    f: Function | None = None,
+    argnums: Argnums = 0,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
+    """The derivative of each element of a function that takes elements by themselves.
+
+        y[i] = f(x[i])    -->    dy[i] / dx[i]
+
+    It is the gradient of the sum of all elements of the value. Of a function whose elements depend
+    on others, it adds up what they have: then `jacobian` tells them apart.
+
+        >>> elementwise_grad(np.sin)(np.array([0.0, np.pi]))
+        array([ 1., -1.])
+
+    Parameters
+    ----------
+    f : a function written with NumPy, of real values. Works as a decorator too.
+    argnums : the argument, by its number or its name, or a tuple of them, as in `grad`.
+    compile, checkpoint : as in `grad`.
+
+    Returns
+    -------
+    A function of the arguments of `f`; its result has the structure and shapes of the argument.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `grad` does.
+    """
+    kept = checked_checkpoint(checkpoint)
+    return _derive(f, ElementwiseGradient(checked_argnums(argnums), False, kept), compile)
+
+
+def _hessian(
+    f: Any, argnums: Argnums, has_aux: bool, compile: str, checkpoint: Any, value: bool
+) -> Any:
+    kept = checked_checkpoint(checkpoint)
+    return _derive(f, Hessian(checked_argnums(argnums), has_aux, kept, value), compile)
+
+
+@explained
+def hessian(
+    f: Function | None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
+    """The second derivatives of a scalar function, by forward over reverse mode.
+
+        H[i..., j...] = d^2 f / (d x[i...] d x[j...]),    H.shape == (*x.shape, *x.shape)
+
+        >>> hessian(lambda x: x[0] ** 2 * x[1])(np.array([2.0, 3.0]))
+        array([[6., 4.],
+               [4., 0.]])
+
+    Parameters
+    ----------
+    f : a function as `grad` takes it. Works as a decorator too.
+    argnums : the argument, by its number or its name, or a tuple of them.
+    has_aux : `f` returns `(value, aux)`; the result is then `(hessian, aux)`.
+    compile, checkpoint : as in `grad`.
+
+    Returns
+    -------
+    A function of the arguments of `f`. Its result has the structure of the argument, with the same
+    structure in the place of each leaf. For a tuple of arguments it is a tuple of tuples.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `grad` does.
+
+    It takes a pass for each element; for products with vectors see `hvp`.
+    """
+    return _hessian(f, argnums, has_aux, compile, checkpoint, value=False)
+
+
+@explained
+def value_grad_and_hessian(
+    f: Function | None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
+    """The value, the gradient and the Hessian of a scalar function, computed together: returns
+    `(value, gradient, hessian)`. With `has_aux` the value is `(value, aux)`.
+
+        >>> value_grad_and_hessian(lambda x: np.sum(x**3))(np.array([1.0, 2.0]))
+        (np.float64(9.0), array([ 3., 12.]), array([[ 6.,  0.],
+               [ 0., 12.]]))
+
+    Parameters
+    ----------
+    f, argnums, has_aux, compile, checkpoint : as in `hessian`.
+
+    Returns
+    -------
+    A function of the arguments of `f`, as from `hessian`.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `grad` does.
+    """
+    return _hessian(f, argnums, has_aux, compile, checkpoint, value=True)
+
+
+# ---- rows
+
+
+@explained
+def vmap(
+    f: Function | None = None, in_axes: Any = 0, out_axes: Any = 0, *, compile: Compile = "auto"
+) -> Any:
+    """The function of many rows at once: what this loop computes, in one kernel.
+
+        for k in range(n):
+            y[k] = f(x[k], w)          y = vmap(f, in_axes=(0, None))(x, w)
+
+    Any function of this library is taken, and takes it: `vmap(grad(f), in_axes=(None, 0))` has the
+    gradient for each example.
+
+        >>> vmap(lambda x: x @ x)(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        array([ 5., 25.])
+
+    The function may go another way for each row: a row that takes another path through its Python
+    code is traced by itself, up to 16 paths. Loops and conditionals stay as they are written.
+
+    Parameters
+    ----------
+    f : a function of one row, written with NumPy. Works as a decorator too.
+    in_axes : the axis along which an argument has its rows, or None if it is the same for all of
+        them: one for all positional arguments, or a tuple with one for each, which may be a tree
+        that is a prefix of the argument. Arguments that are passed by name have rows along axis 0.
+    out_axes : the axis along which results have theirs: a number, or a tree that is a prefix of the
+        result. None for a result that is the same for all rows.
+    compile : "auto", "always" or "never", as in `grad`.
+
+    Returns
+    -------
+    A function of arguments with rows; its results, in the structure of those of `f`, have rows.
+
+    Raises
+    ------
+    ArgumentError : an argument has no such axis, numbers of rows differ, there are none.
+    TraceError : rows give results of different shapes or structures, or take too many paths.
+    UnsupportedError, RandomnessError : the function leaves values outside, or draws random numbers.
+    """
+    return _derive(f, VMap(Axes(in_axes), Axes(out_axes)), compile)

@@ -1,0 +1,89 @@
+"""Seeds: what stands for the tangents and cotangents that a derivative's tape takes as inputs.
+
+inp %1 = x, %2 = t_x              inp %1 = x
+    %3 = cos(%1)          -->         %2 = place_diagonal(1.0)      a row for each element of x
+    %4 = mul(%2, %3)                  %3 = cos(%1)
+out %4                                %4 = mul(%2, %3)
+                                  out %4
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape, Var
+from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.views import BroadcastTo, PlaceDiagonal, Reshape
+
+Make = Callable[[Writer, Aval], Node]
+
+
+def seeded(tape: Tape, seeds: Mapping[int, Make]) -> Tape:
+    """The tape without the inputs numbered in `seeds`, which are made of what that says, for their
+    types."""
+    builder = Builder(tape.name)
+    writer = Writer(builder)
+    env: dict[Var, Operand] = {}
+    names = tape.names or ("",) * len(tape.inputs)
+    for k, (var, name) in enumerate(zip(tape.inputs, names, strict=True)):
+        if k not in seeds:
+            env[var] = builder.input(var.aval, name)
+    for k, make in seeds.items():
+        var = tape.inputs[k]
+        env[var] = make(writer, var.aval).operand
+
+    def operand(x: Operand) -> Operand:
+        return x if isinstance(x, Literal) else env[x]
+
+    for call in tape.calls:
+        outs = builder.again(call, [operand(x) for x in call.operands])
+        env.update(zip(call.outs, outs, strict=True))
+    builder.guards += [Guard(operand(g.operand), g.expected, g.what, g.src) for g in tape.guards]
+    outputs = [operand(x) for x in tape.outputs]
+    return builder.finish(outputs, tape.captured, tape.output_names)
+
+
+def full(value: float) -> Make:
+    """The same number everywhere."""
+
+    def make(writer: Writer, aval: Aval) -> Node:
+        number = writer.node(Literal(aval.dtype.type(value)))
+        return BroadcastTo(aval.shape)(number) if aval.shape else number
+
+    return make
+
+
+def bases(shapes: Sequence[tuple[int, ...]]) -> list[Make]:
+    """For arrays of these shapes, the unit vectors of the space of all of their elements: a row for
+    each element, of which the rows are as many as there are elements in all.
+
+        x : f8[2], y : f8[1]    -->    1 0    0
+                                       0 1    0
+                                       0 0    1
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    total, before = sum(sizes), 0
+    found = []
+    for shape, size in zip(shapes, sizes, strict=True):
+        found.append(_basis(total, before, size, shape))
+        before += size
+    return found
+
+
+def _basis(total: int, before: int, size: int, shape: tuple[int, ...]) -> Make:
+    def make(writer: Writer, aval: Aval) -> Node:
+        ones = BroadcastTo((size,))(writer.node(Literal(aval.dtype.type(1))))
+        matrix = PlaceDiagonal((total, size), -before)(ones)
+        return matrix if shape == (size,) else Reshape((total, *shape))(matrix)
+
+    return make
+
+
+def blocks(shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Where the elements of each array start among all of them, and how many they are."""
+    sizes = [math.prod(shape) for shape in shapes]
+    starts = np.cumsum([0, *sizes]).tolist()
+    return list(zip(starts, sizes, strict=False))

@@ -1,0 +1,321 @@
+"""Whole matrices of derivatives: Jacobians by either mode, Hessians by forward over reverse.
+
+One pass of a mode is the derivative along one tangent, or for one cotangent. Those for all unit
+vectors are rows of one tape (`differentiate.batching`): what doesn't depend on the vector is
+computed once, and the tape is as long as that of one pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tapegrad.core.trees import unflatten
+from tapegrad.differentiate.batching import batch, with_rows
+from tapegrad.differentiate.seeds import bases, blocks, full, seeded
+from tapegrad.errors import GradientError
+from tapegrad.ir.tape import Builder, Operand, Tape
+from tapegrad.primitives.base import Node, Slice, Writer
+from tapegrad.primitives.views import GetItem, Reshape, Transpose
+from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.transformations import (
+    Derivation,
+    Gradient,
+    Selection,
+    with_captured,
+    with_loss,
+)
+from tapegrad.tracing.run import Traced
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Jacobian(Gradient):
+    """The derivative of each element of the result with respect to each element of an argument: of
+    a leaf y of the result and a leaf x of an argument an array of shape (*y.shape, *x.shape)."""
+
+    mode: str = "auto"
+    holomorphic: bool = False
+
+    name = "jacobian"
+
+    def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
+        from tapegrad.pipeline import finished, playable
+
+        rows = self.differentiated(traced)
+        kept = self.kept(traced)
+        tape = self._derived(traced, selection, rows, kept)
+        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
+        return Derivation(self, tape, traced.without_values(), selection, kept)
+
+    def differentiated(self, traced: Traced) -> list[int]:
+        """The tape's outputs that are differentiated: those of the function's value that are real,
+        or complex."""
+        if self.has_aux:
+            check_pair(traced, self.name)
+        count = traced.structure.child(0).num_leaves if self.has_aux else len(traced.outputs)
+        found = [at for at in traced.outputs[:count] if at is not None]
+        return [at for at in found if traced.tape.outputs[at].dtype.kind in "fc"]
+
+    def _derived(
+        self, traced: Traced, selection: Selection, rows: Sequence[int], kept: Sequence[int]
+    ) -> Tape:
+        tape = traced.tape
+        ins = [tape.inputs[k] for k in selection.wrt]
+        outs = [tape.outputs[k] for k in rows]
+        mode = self._mode(traced.name, ins, outs)
+        if mode == "auto":
+            wide = sum(math.prod(x.shape) for x in ins) > sum(math.prod(y.shape) for y in outs)
+            mode = "reverse" if wide else "forward"
+            if mode == "forward":
+                try:
+                    return _by_columns(tape, selection.wrt, rows, kept)
+                except GradientError:  # a function of the user's may have a reverse rule alone
+                    mode = "reverse"
+        if mode == "forward":
+            return _by_columns(tape, selection.wrt, rows, kept)
+        return _by_rows(tape, selection.wrt, rows, kept, self.checkpoint)
+
+    def _mode(self, name: str, ins: Sequence[Any], outs: Sequence[Any]) -> str:
+        """The mode; an error where complex numbers ask for another, or for `holomorphic`."""
+        of_complex = any(x.dtype.kind == "c" for x in ins)
+        to_complex = any(y.dtype.kind == "c" for y in outs)
+        if not (of_complex or to_complex):
+            return self.mode
+        if of_complex and to_complex and not self.holomorphic:
+            raise GradientError(
+                f"jacobian: {name} takes complex numbers to complex ones, which has a Jacobian "
+                "only if it is holomorphic. Say holomorphic=True if it is, or take the real and "
+                "imaginary parts"
+            )
+        wanted = "forward" if to_complex else "reverse"
+        if self.mode not in ("auto", wanted):
+            kind = "values" if to_complex else "arguments"
+            raise GradientError(
+                f"jacobian: {name} has complex {kind} and real "
+                f"{'arguments' if to_complex else 'values'}, so its Jacobian is computed by "
+                f"mode={wanted!r}, not {self.mode!r}"
+            )
+        return wanted
+
+    def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
+        return outputs if self.has_aux else []
+
+    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        matrices = self.matrices(derivation, values)
+        return (matrices, derivation.result(values)[1]) if self.has_aux else matrices
+
+    def matrices(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        """In the structure of the value, for each leaf that of the arguments; None for what isn't
+        differentiated."""
+        traced = derivation.traced
+        structure = traced.structure.child(0) if self.has_aux else traced.structure
+        found = iter(values[len(derivation.kept) :])
+        leaves: list[Any] = []
+        for at in traced.outputs[: structure.num_leaves]:
+            real = at is not None and traced.tape.outputs[at].dtype.kind in "fc"
+            leaves.append(self.of_arguments(derivation.selection, found) if real else None)
+        return unflatten(structure, leaves)
+
+    def of_arguments(self, selection: Selection, found: Any) -> Any:
+        """The next values, in the structure of the arguments."""
+        each = zip(selection.structures, selection.real, strict=True)
+        parts = [unflatten(s, [next(found) if yes else None for yes in real]) for s, real in each]
+        return tuple(parts) if isinstance(self.argnums, tuple) else parts[0]
+
+
+@dataclass(frozen=True)
+class ValueAndJacobian(Jacobian):
+    """The value, and the Jacobian."""
+
+    name = "value_and_jacobian"
+
+    def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
+        return outputs
+
+    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        result = derivation.result(values)
+        return tuple(result) if self.has_aux else result, self.matrices(derivation, values)
+
+
+@dataclass(frozen=True)
+class ElementwiseGradient(Gradient):
+    """The derivative of the sum of all elements of the result: of a function that takes each
+    element by itself, the derivative of each."""
+
+    name = "elementwise_grad"
+
+    def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
+        from tapegrad.pipeline import derive, finished, playable
+
+        kept = self.kept(traced)
+        count = len(traced.tape.outputs)
+        tape = derive(traced.tape, selection.wrt, True, kept, self.checkpoint)
+        first = len(traced.tape.inputs)
+        last = count - traced.left
+        ones = {first + k: full(1.0 if k < last else 0.0) for k in range(count)}
+        tape = seeded(tape, ones)
+        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
+        return Derivation(self, tape, traced.without_values(), selection, kept)
+
+
+@dataclass(frozen=True)
+class Hessian(Gradient):
+    """The second derivatives of a scalar function, forward over reverse: of leaves x and y of the
+    arguments an array of shape (*x.shape, *y.shape)."""
+
+    value: bool = False
+
+    name = "hessian"
+
+    def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
+        from tapegrad.pipeline import derive, finished, playable, pushforward
+
+        check_scalar_result(traced, self.has_aux)
+        kept = self.kept(traced)
+        loss, before = with_loss(traced)
+        wrt = selection.wrt
+        keep = [k + before for k in kept]
+        gradient = derive(loss, wrt, keep=keep, checkpoint=self.checkpoint)
+        count, inputs = len(gradient.outputs), len(traced.tape.inputs)
+        tape = pushforward(gradient, wrt)
+        tangents = tape.outputs[count + len(kept) :]
+        head = tape.outputs[: count if self.value else len(kept)]
+        tape = replace(tape, outputs=(*head, *tangents), output_names=())
+        shapes = [gradient.inputs[k].shape for k in wrt]
+        tape = _in_all_directions(tape, range(inputs, inputs + len(wrt)), shapes, len(head))
+        tape = _columns_apart(tape, len(head), shapes)
+        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
+        return Derivation(self, tape, traced.without_values(), selection, kept)
+
+    def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
+        return outputs if self.value else super()._wanted(outputs)
+
+    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        selection, kept = derivation.selection, len(derivation.kept)
+        count = len(selection.wrt) if self.value else 0
+        found = iter(values[kept + count :])
+        rows = [
+            unflatten(s, [self._row(selection, found) if yes else None for yes in real])
+            for s, real in zip(selection.structures, selection.real, strict=True)
+        ]
+        matrix = tuple(rows) if isinstance(self.argnums, tuple) else rows[0]
+        if self.value:
+            result = derivation.result(values)
+            value = tuple(result) if self.has_aux else result
+            return value, self._gradient(derivation, values), matrix
+        return (matrix, derivation.result(values)[1]) if self.has_aux else matrix
+
+    def _row(self, selection: Selection, found: Any) -> Any:
+        each = zip(selection.structures, selection.real, strict=True)
+        parts = [unflatten(s, [next(found) if yes else None for yes in real]) for s, real in each]
+        return tuple(parts) if isinstance(self.argnums, tuple) else parts[0]
+
+
+# ---- tapes
+
+
+def _by_columns(tape: Tape, wrt: Sequence[int], rows: Sequence[int], kept: Sequence[int]) -> Tape:
+    """The tape of the outputs `kept` and, for each output in `rows`, its derivatives with respect
+    to each input in `wrt`, by forward mode: a pass for each element of these."""
+    from tapegrad.pipeline import pushforward
+
+    count, inputs = len(tape.outputs), len(tape.inputs)
+    shapes = [tape.inputs[k].shape for k in wrt]
+    pushed = pushforward(tape, wrt)
+    outputs = [*[pushed.outputs[k] for k in kept], *[pushed.outputs[count + k] for k in rows]]
+    pushed = replace(pushed, outputs=tuple(outputs), output_names=())
+    found = _in_all_directions(pushed, range(inputs, inputs + len(wrt)), shapes, len(kept))
+    return _columns_apart(found, len(kept), shapes)
+
+
+def _by_rows(
+    tape: Tape,
+    wrt: Sequence[int],
+    rows: Sequence[int],
+    kept: Sequence[int],
+    checkpoint: Any,
+) -> Tape:
+    """The same by reverse mode: a pass for each element of the outputs in `rows`."""
+    from tapegrad.pipeline import derive
+
+    inputs, count = len(tape.inputs), len(tape.outputs)
+    pulled = derive(tape, wrt, True, kept, checkpoint)
+    others = [k for k in range(count) if k not in rows]
+    # The seeds of other outputs go first, from the last one on: places before them stay.
+    pulled = seeded(pulled, {inputs + k: full(0.0) for k in others})
+    shapes = [tape.outputs[k].shape for k in sorted(rows)]
+    seeds = range(inputs, inputs + len(rows))
+    found = _in_all_directions(pulled, seeds, shapes, len(kept))
+    place = {k: n for n, k in enumerate(sorted(rows))}
+    where = blocks(shapes)
+
+    def parts(writer: Writer, matrices: Sequence[Operand]) -> list[Operand]:
+        cut = []
+        for k in rows:
+            start, size = where[place[k]]
+            for matrix in matrices:
+                node = writer.node(matrix)
+                rest = node.shape[1:]
+                index = (Slice(start, size), *[Slice(0, n) for n in rest])
+                part = GetItem(index)(node) if size != node.shape[0] else node
+                cut.append(_shaped(part, (*tape.outputs[k].shape, *rest)).operand)
+        return cut
+
+    return _ending(found, len(kept), parts)
+
+
+def _in_all_directions(
+    tape: Tape, seeds: Sequence[int], shapes: Sequence[Shape], kept: int
+) -> Tape:
+    """The tape without the inputs `seeds`, which are of these shapes, in the direction of each
+    element of them all: outputs behind those `kept` have a row for each."""
+    size = sum(math.prod(shape) for shape in shapes)
+    rows, have = batch(tape, seeds, size)
+    rows = with_rows(rows, [*[True] * kept, *have[kept:]], size)
+    return seeded(rows, dict(zip(seeds, bases(shapes), strict=True)))
+
+
+def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:
+    """The outputs behind those `kept`, which have a row for each element of arrays of these shapes:
+    for each array a part that has its axes last."""
+
+    def parts(writer: Writer, matrices: Sequence[Operand]) -> list[Operand]:
+        cut = []
+        for matrix in matrices:
+            node = writer.node(matrix)
+            rest = node.shape[1:]
+            turned = Transpose((*range(1, node.ndim), 0))(node) if rest else node
+            for (start, size), shape in zip(blocks(shapes), shapes, strict=True):
+                index = (*[Slice(0, n) for n in rest], Slice(start, size))
+                part = turned if size == node.shape[0] else GetItem(index)(turned)
+                cut.append(_shaped(part, (*rest, *shape)).operand)
+        return cut
+
+    return _ending(tape, kept, parts)
+
+
+def _shaped(x: Node, shape: Shape) -> Node:
+    return x if x.shape == shape else Reshape(shape)(x)
+
+
+def _ending(tape: Tape, kept: int, parts: Any) -> Tape:
+    """The tape with other outputs made of those behind the first `kept`."""
+    builder = Builder.after(tape, tape.name)
+    builder.guards += tape.guards
+    ends = parts(Writer(builder), tape.outputs[kept:])
+    return builder.finish([*tape.outputs[:kept], *ends], tape.captured)
+
+
+def check_pair(traced: Traced, name: str) -> None:
+    """A GradientError unless the function returned a pair."""
+    kind = traced.structure.type or object
+    if not (issubclass(kind, tuple) and traced.structure.num_children == 2):
+        what = "one value" if traced.structure.is_leaf() else f"a {kind.__name__}"
+        raise GradientError(
+            f"{name} with has_aux=True: {traced.name} must return a pair (value, aux), and it "
+            f"returned {what}"
+        )

@@ -1,0 +1,173 @@
+"""`jvp`, `linearize`, `vjp` and `hvp`: derivatives along a direction, at a point."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, hvp, jit, jvp, linearize, vjp
+from tapegrad.errors import ArgumentError
+
+X, T = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3])
+MODES = ["auto", "never", "always"]
+
+
+def f(x, y):
+    return np.sin(x) * y, {"n": 3, "s": np.sum(x) * y, "word": "w"}
+
+
+def quartic(x, s=1.0):
+    return np.sum(x**4) * s
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_jvp_is_the_value_and_its_tangent(compile):
+    for _ in range(3):
+        value, tangent = jvp(f, (X, 2.0), (T, 1.0), compile=compile)
+        np.testing.assert_allclose(value[0], np.sin(X) * 2)
+        np.testing.assert_allclose(tangent[0], np.cos(X) * T * 2 + np.sin(X))
+        np.testing.assert_allclose(tangent[1]["s"], np.sum(T) * 2 + np.sum(X))
+        assert (value[1]["n"], tangent[1]["n"], tangent[1]["word"]) == (3, None, None)
+
+
+def test_none_is_a_tangent_that_is_zero():
+    _, tangent = jvp(f, (X, 2.0), (None, 1.0))
+    np.testing.assert_allclose(tangent[0], np.sin(X))
+
+
+def test_a_tangent_is_converted_to_the_type_of_its_argument():
+    _, tangent = jvp(lambda x: x**2, (X,), (np.array([1, 2, 3]),))
+    np.testing.assert_allclose(tangent, 2 * X * [1, 2, 3])
+
+
+def test_a_value_that_does_not_depend_on_the_arguments_has_a_tangent_of_zero():
+    value, tangent = jvp(lambda x: (3.0, np.ones(2)), (X,), (T,))
+    assert value[0] == 3.0 and tangent[0] == 0.0
+    np.testing.assert_array_equal(tangent[1], np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "tangents, words",
+    [
+        ((T[:2],), "has shape"),
+        ((T, T), "1 arguments were passed, and 2 tangents"),
+        (("a",), "Directions are arrays"),
+        ((T * 1j,), "Directions of real numbers are real"),
+    ],
+)
+def test_a_tangent_that_does_not_fit_is_an_error(tangents, words):
+    with pytest.raises(ArgumentError, match=words):
+        jvp(lambda x: x, (X,), tangents)
+
+
+def test_integers_have_no_tangent():
+    with pytest.raises(ArgumentError, match="Pass None in its place"):
+        jvp(lambda x, n: x * n, (X, 2), (T, 1.0))
+    np.testing.assert_allclose(jvp(lambda x, n: x * n, (X, 2), (T, None))[1], 2 * T)
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_a_linearized_function_is_a_linear_map_of_tangents(compile):
+    for x in (X, 2 * X):
+        _, push = linearize(f, x, 2.0, compile=compile)
+        for t in (T, -T):
+            np.testing.assert_allclose(push(t, 1.0)[0], np.cos(x) * t * 2 + np.sin(x))
+            np.testing.assert_allclose(push(t, None)[1]["s"], np.sum(t) * 2)
+
+
+def test_linear_maps_keep_what_they_need_of_the_arguments():
+    x = X.copy()
+    _, push = linearize(lambda x: x**3, x)
+    _, pull = vjp(lambda x: x**3, x)
+    x[:] = 0
+    np.testing.assert_allclose(push(T), 3 * X**2 * T)
+    np.testing.assert_allclose(pull(T)[0], 3 * X**2 * T)
+
+
+def test_a_pullback_is_traced_once_and_compiled():
+    def cube(x):
+        return x**3
+
+    for k in range(4):
+        _, pull = vjp(cube, X + k, compile="always")
+        np.testing.assert_allclose(pull(T)[0], 3 * (X + k) ** 2 * T)
+        assert pull.tape.variant.entry is not None
+    assert vjp_traces(cube) == 1
+
+
+def vjp_traces(g):
+    from tapegrad.runtime.derived import Derived
+    from tapegrad.runtime.pullback import Pulling
+
+    return Derived(g, Pulling("always"), "always").cache_info().traces
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_hvp_is_the_hessian_times_a_vector(compile):
+    product = hvp(quartic, compile=compile)
+    for _ in range(3):
+        np.testing.assert_allclose(product(X, T), 12 * X**2 * T)
+        np.testing.assert_allclose(product(X, T, s=2.0), 24 * X**2 * T)
+
+
+def test_hvp_of_several_arguments_takes_a_vector_of_each():
+    product = hvp(lambda a, b: np.sum(a**2 * b), argnums=(0, 1))
+    along_a, along_b = product(X, T, (T, X))
+    np.testing.assert_allclose(along_a, 2 * T * T + 2 * X * X)
+    np.testing.assert_allclose(along_b, 2 * X * T)
+    with pytest.raises(ArgumentError, match="a tuple of one for each"):
+        product(X, T, T)
+
+
+def test_hvp_of_a_tree_by_name_with_aux():
+    def loss(p, scale=1.0):
+        return np.sum(p["w"] ** 3) * scale * p["n"], "aux"
+
+    product = hvp(loss, argnums="p", has_aux=True)
+    found, aux = product({"w": X, "n": 2}, {"w": T, "n": None})
+    np.testing.assert_allclose(found["w"], 12 * X * T)
+    assert found["n"] is None and aux == "aux"
+
+
+def test_all_of_them_nest():
+    cube = lambda x: np.sum(x**3)  # noqa: E731
+    np.testing.assert_allclose(grad(lambda x: jvp(cube, (x,), (x,))[1])(X), 9 * X**2)
+    np.testing.assert_allclose(jvp(grad(cube), (X,), (T,))[1], 6 * X * T)
+    np.testing.assert_allclose(vjp(grad(cube), X)[1](T)[0], 6 * X * T)
+    np.testing.assert_allclose(grad(lambda x: np.sum(hvp(cube)(x, T)))(X), 6 * T)
+    np.testing.assert_allclose(hvp(lambda x: jvp(cube, (x,), (x,))[1])(X, T), 18 * X * T)
+    _, pull = vjp(lambda x: x**3, X)
+    np.testing.assert_allclose(grad(lambda ct: np.sum(pull(ct)[0]))(T), 3 * X**2)
+    assert jit(lambda x: linearize(cube, x)[1](x))(X) == pytest.approx(3 * np.sum(X**3))
+
+
+def test_a_tangent_inside_is_not_that_outside():
+    """Perturbation confusion: d/dx (x d/dy (x + y)) is 1, and not 2."""
+    outer = jvp(lambda x: x * jvp(lambda y: x + y, (1.0,), (1.0,))[1], (1.0,), (1.0,))
+    assert outer[1] == 1.0
+
+
+def test_captured_values_are_read_at_each_call():
+    scale = np.array([1.0, 2.0, 3.0])
+    g = lambda x: scale * x  # noqa: E731
+    np.testing.assert_allclose(jvp(g, (X,), (T,))[1], scale * T)
+    scale[:] = 7.0
+    np.testing.assert_allclose(jvp(g, (X,), (T,))[1], 7 * T)
+    np.testing.assert_allclose(vjp(g, X)[1](T)[0], 7 * T)
+
+
+def test_complex_functions_have_complex_tangents():
+    z, t = X + 1j * T, T - 2j * X
+    np.testing.assert_allclose(jvp(np.exp, (z,), (t,))[1], np.exp(z) * t)
+    np.testing.assert_allclose(
+        jvp(lambda z: np.abs(z) ** 2, (z,), (t,))[1], 2 * (z.conj() * t).real
+    )
+
+
+def test_they_may_be_made_anew_where_they_are_called():
+    def g(x):
+        return np.sum(x**2)
+
+    for _ in range(5):
+        np.testing.assert_allclose(hvp(g)(X, T), 2 * T)
+    assert hvp(g).cache_info().traces == 1
