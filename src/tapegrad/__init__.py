@@ -41,6 +41,13 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.loops import range as range
     from tapegrad.registering import register_tree
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
+    from tapegrad.structure import (
+        as_linear_operator,
+        depends,
+        jacobian_sparsity,
+        sparse_hessian,
+        sparse_jacobian,
+    )
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.answers import while_traced
     from tapegrad.tracing.custom import Function
@@ -49,10 +56,12 @@ __version__ = "0.1.0"
 
 __all__ = [  # without `map` and `range`, which would hide Python's
     "Function",
+    "as_linear_operator",
     "cache_info",
     "clear_cache",
     "cond",
     "defvjp",
+    "depends",
     "elementwise_grad",
     "grad",
     "gradcheck",
@@ -60,6 +69,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "hvp",
     "jacfwd",
     "jacobian",
+    "jacobian_sparsity",
     "jacrev",
     "jit",
     "jvp",
@@ -69,6 +79,8 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "scan",
     "set_num_threads",
     "simplegrad",
+    "sparse_hessian",
+    "sparse_jacobian",
     "stop_gradient",
     "trace",
     "value_and_grad",

@@ -122,7 +122,7 @@ def with_reached(tape: Tape, writer: Writer) -> Tape:
     if not writer.captured:
         return tape
     reached, arrays = zip(*writer.captured.values(), strict=True)
-    names = [f"r{k}" for k in range(len(reached))]
+    names = [f"r{len(tape.captured) + k}" for k in range(len(reached))]
     return renumbered(with_inputs(tape, reached, names, arrays))
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape, Var
+from tapegrad.differentiate.reverse import with_reached
+from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape, Var, aval_of
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.views import BroadcastTo, PlaceDiagonal, Reshape
 
@@ -43,7 +45,15 @@ def seeded(tape: Tape, seeds: Mapping[int, Make]) -> Tape:
         env.update(zip(call.outs, outs, strict=True))
     builder.guards += [Guard(operand(g.operand), g.expected, g.what, g.src) for g in tape.guards]
     outputs = [operand(x) for x in tape.outputs]
-    return builder.finish(outputs, tape.captured, tape.output_names)
+    return with_reached(builder.finish(outputs, tape.captured, tape.output_names), writer)
+
+
+def captured(writer: Writer, array: Any) -> Node:
+    """An array as a value of the tape, which captures it: see `with_reached`."""
+    known = writer.captured.get(id(array))
+    if known is None:
+        known = writer.captured[id(array)] = (writer.builder.fresh(aval_of(array)), array)
+    return writer.node(known[0])
 
 
 def full(value: float) -> Make:

@@ -295,7 +295,8 @@ class Entry:
     def _generate_fast(self, text: Text, args: Sequence[Any]) -> None:
         root, given = text.scope.fresh("f"), text.scope.fresh("args")
         structures = [self.derivation.traced.structure, *self.derivation.selection.structures]
-        if self.state.asks or any(map(takes_functions, structures)):
+        mirrors = self.derivation.transformation.mirrors
+        if not mirrors or self.state.asks or any(map(takes_functions, structures)):
             return
         self.generators = {name: text.scope.fresh(name) for name in self.state.followed}
         try:

@@ -86,6 +86,8 @@ class Linearization(Transformation):
 
     compile: str = "auto"
 
+    mirrors = False
+
     def select(self, request: Request) -> Points:
         leaves, structure = flatten(request.args)
         inputs = iter(range(len(leaves)))

@@ -37,6 +37,7 @@ class Transformation:
     """A kind of function to be made of another one. Its instances are keys of caches."""
 
     name: ClassVar[str]
+    mirrors: ClassVar[bool] = True  # whether results are trees of the tape's outputs, and no more
 
     def check(self, f: Callable[..., Any]) -> None:
         """An `ArgumentError` if it can't be made of this function."""

@@ -1,0 +1,279 @@
+"""Sparse Jacobians and Hessians, their structure, and derivatives as linear operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.core.request import Request
+from tapegrad.derivatives import linearize, vjp
+from tapegrad.elsewhere import explained
+from tapegrad.errors import ArgumentError
+from tapegrad.runtime.checks import checked_checkpoint
+from tapegrad.runtime.chosen import Argnums, checked_argnums
+from tapegrad.runtime.derived import Derived
+from tapegrad.typing import Checkpoint, Compile
+
+Function = Callable[..., Any]
+
+FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
+
+
+def _checked(format: str) -> str:
+    if format not in FORMATS:
+        raise ArgumentError(f"format is one of {', '.join(FORMATS)}, not {format!r}")
+    return format
+
+
+def _derive(f: Any, transformation: Any, compile: str) -> Any:
+    if f is None:
+        return lambda g: Derived(g, transformation, compile)
+    return Derived(f, transformation, compile)
+
+
+@explained
+def sparse_jacobian(
+    f: Function | None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    mode: str = "auto",
+    format: str = "csr",
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
+    """The Jacobian of a function as a sparse matrix.
+
+    Its structure is that of the program: which element of the value is computed from which of the
+    argument. Columns that have no row in common get one colour, and one pass has the entries of all
+    of them, so a stencil of five points takes some five passes, whatever the size of the grid.
+
+        >>> sparse_jacobian(lambda x: x[1:] - x[:-1])(np.zeros(4)).toarray()
+        array([[-1.,  1.,  0.,  0.],
+               [ 0., -1.,  1.,  0.],
+               [ 0.,  0., -1.,  1.]])
+
+    Parameters
+    ----------
+    f : a function written with NumPy, of real numbers. It may return arrays nested as you like.
+        Works as a decorator too.
+    argnums : the argument, by its number or its name, or a tuple of them, as in `grad`.
+    has_aux : `f` returns `(value, aux)`; the result is then `(jacobian, aux)`.
+    mode : "forward", by colours of columns; "reverse", by colours of rows; "auto", either or both.
+    format : of the result: "csr", or another of `scipy.sparse`.
+    compile, checkpoint : as in `grad`.
+
+    Returns
+    -------
+    A function of the arguments of `f`. Its result is a `scipy.sparse` array with a row for each
+    element of the value and a column for each element of the argument, each flattened, and its
+    leaves one after the other. An entry may be stored that is 0; none is missing. Structure and
+    colours are made once for arguments of one kind, and for what is in arrays of integers.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `grad` does.
+    """
+    from tapegrad.runtime.sparse import SparseJacobian
+
+    if mode not in ("auto", "forward", "reverse"):
+        raise ArgumentError(f'mode is "auto", "forward" or "reverse", not {mode!r}')
+    kept = checked_checkpoint(checkpoint)
+    found = SparseJacobian(checked_argnums(argnums), has_aux, kept, mode, format=_checked(format))
+    return _derive(f, found, compile)
+
+
+@explained
+def sparse_hessian(
+    f: Function | None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    format: str = "csr",
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
+    """The Hessian of a scalar function as a sparse matrix.
+
+    As `sparse_jacobian`, of the gradient. The matrix is symmetric, so an entry may be found in the
+    row of either of its indices, which takes fewer colours (star and acyclic colouring; A.
+    Gebremedhin, F. Manne and A. Pothen, "What color is your Jacobian?", 2005).
+
+        >>> sparse_hessian(lambda x: np.sum(x[1:] * x[:-1]))(np.zeros(3)).toarray()
+        array([[0., 1., 0.],
+               [1., 0., 1.],
+               [0., 1., 0.]])
+
+    Parameters
+    ----------
+    f : a function as `grad` takes it, of real numbers. Works as a decorator too.
+    argnums, has_aux : as in `hessian`.
+    format : of the result: "csr", or another of `scipy.sparse`.
+    compile, checkpoint : as in `grad`.
+
+    Returns
+    -------
+    A function of the arguments of `f`. Its result is a `scipy.sparse` array with a row and a column
+    for each element of the argument, flattened, and its leaves one after the other.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `grad` does.
+    """
+    from tapegrad.runtime.sparse import SparseHessian
+
+    kept = checked_checkpoint(checkpoint)
+    found = SparseHessian(checked_argnums(argnums), has_aux, kept, format=_checked(format))
+    return _derive(f, found, compile)
+
+
+def _traced(f: Function, args: tuple[Any, ...], what: str) -> tuple[Any, Any, list[list[int]]]:
+    """The trace of a call, the values of its integers by their inputs' numbers, and the numbers of
+    each argument's inputs that are real."""
+    import numpy as np
+
+    from tapegrad.core.trees import flatten, is_traced
+    from tapegrad.runtime.traced import traced as made
+    from tapegrad.tracing.run import plain_value
+
+    request = Request(f, args).check(what)
+    traced = made(request, lambda found: found)
+    values = [plain_value(x) for x in (*request.inputs, *traced.captured)]
+    known = {k: x for k, x in enumerate(values) if np.asarray(x).dtype.kind in "iub"}
+    numbers = iter(range(len(values)))
+    groups = [[next(numbers) for x in flatten(arg)[0] if is_traced(x)] for arg in args]
+    return traced, known, [[k for k in group if k not in known] for group in groups]
+
+
+def jacobian_sparsity(f: Function, *args: Any) -> Any:
+    """Which element of the value of `f(*args)` may depend on which element of the arguments.
+
+        >>> jacobian_sparsity(lambda x: x[1:] * x[:-1], np.zeros(3)).toarray()
+        array([[ True,  True, False],
+               [False,  True,  True]])
+
+    Parameters
+    ----------
+    f : a function written with NumPy.
+    args : its positional arguments, nested as you like.
+
+    Returns
+    -------
+    A Boolean `scipy.sparse.csr_array` with a row for each real element of the value and a column
+    for each of the arguments, flattened, leaves one after the other. Where there is no entry the
+    derivative is 0, for all values of real arguments, as long as the function takes the same path;
+    integers have the values that were passed. Where there is one it may be 0.
+
+    Raises
+    ------
+    ArgumentError, TraceError : as `trace` does.
+    """
+    from tapegrad.pipeline import inlined
+    from tapegrad.sparsity.pattern import pattern
+
+    traced, known, groups = _traced(f, args, "jacobian_sparsity")
+    tape = traced.tape
+    rows = [at for at in traced.outputs if at is not None and tape.outputs[at].dtype.kind in "fc"]
+    return pattern(inlined(tape), [k for group in groups for k in group], rows, known)
+
+
+def depends(f: Function, *args: Any) -> Any:
+    """How the value of `f(*args)` depends on each argument: as which polynomial, if as one.
+
+        >>> depends(lambda x, y, z: (2 * x + np.sin(z), x * y), 1.0, 2.0, 3.0)
+        (('linear', 'not', 'general'), ('linear', 'linear', 'not'))
+
+    Parameters
+    ----------
+    f : a function written with NumPy.
+    args : its positional arguments, nested as you like.
+
+    Returns
+    -------
+    In the structure of the value, for each leaf a tuple with a word for each argument, all others
+    held fixed: "not", "linear" (with a constant beside it, too), "quadratic", or "general", which
+    is also what nothing is known of.
+
+    Raises
+    ------
+    ArgumentError, TraceError : as `trace` does.
+    """
+    from tapegrad.core.trees import unflatten
+    from tapegrad.pipeline import inlined
+    from tapegrad.sparsity.degrees import WORDS, degrees
+
+    traced, _, groups = _traced(f, args, "depends")
+    found = degrees(inlined(traced.tape), groups)
+    none = ("not",) * len(args)
+    leaves = [
+        none if at is None else tuple([WORDS[degree] for degree in found[at]])
+        for at in traced.outputs
+    ]
+    return unflatten(traced.structure, leaves)
+
+
+@explained
+def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> Any:
+    """The Jacobian of `f` at its arguments as a `scipy.sparse.linalg.LinearOperator`.
+
+    Products are passes of forward mode, those of the transpose of reverse mode; the matrix is never
+    formed. Of a gradient it is the Hessian: `as_linear_operator(grad(f), x)`.
+
+        >>> J = as_linear_operator(lambda x: x**2, np.array([1.0, 2.0]))
+        >>> J @ np.array([1.0, 10.0]), J.T @ np.array([1.0, 0.0])
+        (array([ 2., 40.]), array([2., 0.]))
+
+    Parameters
+    ----------
+    f : a function written with NumPy, of real numbers. It may return arrays nested as you like.
+    args : its positional arguments, nested as you like.
+    compile : "auto", "always" or "never", as in `grad`.
+
+    Returns
+    -------
+    A linear operator with a row for each element of the value and a column for each real element of
+    the arguments, flattened, leaves one after the other. It holds what it needs of the arguments.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `jvp` and `vjp` do.
+    """
+    import numpy as np
+    from scipy.sparse.linalg import LinearOperator
+
+    from tapegrad.core.request import is_differentiable
+    from tapegrad.core.trees import flatten, unflatten
+    from tapegrad.differentiate.seeds import blocks
+
+    value, push = linearize(f, *args, compile=compile)
+    _, pull = vjp(f, *args, compile=compile)
+    leaves, structure = flatten(args)
+    results, of_value = flatten(value)
+    ins = [x if is_differentiable(x) else None for x in leaves]
+    outs = [y if is_differentiable(y) else None for y in results]
+
+    def split(vector: Any, parts: Any) -> list[Any]:
+        there = [np.shape(x) for x in parts if x is not None]
+        cut = iter(
+            [
+                vector[start : start + size].reshape(shape)
+                for (start, size), shape in zip(blocks(there), there, strict=True)
+            ]
+        )
+        return [None if x is None else next(cut) for x in parts]
+
+    def joined(parts: Any, like: Any) -> Any:
+        kept = [np.ravel(x) for x, y in zip(parts, like, strict=True) if y is not None]
+        return np.concatenate(kept) if kept else np.zeros(0)
+
+    def matvec(vector: Any) -> Any:
+        tangents = unflatten(structure, split(np.ravel(vector), ins))
+        return joined(of_value.flatten_up_to(push(*tangents)), outs)
+
+    def rmatvec(vector: Any) -> Any:
+        cts = unflatten(of_value, split(np.ravel(vector), outs))
+        return joined(structure.flatten_up_to(pull(cts)), ins)
+
+    shape = tuple(sum(np.size(x) for x in side if x is not None) for side in (outs, ins))
+    dtype = np.result_type(*[np.asarray(x).dtype for x in (*ins, *outs) if x is not None])
+    return LinearOperator(shape, matvec=matvec, rmatvec=rmatvec, dtype=dtype)

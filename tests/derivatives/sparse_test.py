@@ -1,0 +1,169 @@
+"""Sparse Jacobians and Hessians, their structure, linear operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+from scipy import sparse
+from scipy.sparse.linalg import lsqr
+
+from tapegrad import (
+    as_linear_operator,
+    depends,
+    grad,
+    hessian,
+    jacobian,
+    jacobian_sparsity,
+    sparse_hessian,
+    sparse_jacobian,
+)
+from tapegrad.errors import ArgumentError, GradientError
+
+MODES = ["never", "always"]
+RNG = np.random.default_rng(0)
+
+
+def rosenbrock(x):
+    return np.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+def bratu(u):
+    n = int(np.sqrt(u.size))
+    v = np.zeros((n + 2, n + 2))
+    v[1:-1, 1:-1] = u.reshape(n, n)
+    inner = v[1:-1, 1:-1]
+    near = v[2:, 1:-1] + v[:-2, 1:-1] + v[1:-1, 2:] + v[1:-1, :-2]
+    return ((near - 4 * inner) * (n + 1) ** 2 + np.exp(inner)).ravel()
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_hessian_of_chained_rosenbrock_is_tridiagonal(compile):
+    found = sparse_hessian(rosenbrock, compile=compile)
+    for x in (np.linspace(-1, 1, 7), RNG.normal(size=7)):
+        matrix = found(x)
+        assert isinstance(matrix, sparse.csr_array) and matrix.nnz == 19
+        np.testing.assert_allclose(matrix.toarray(), scipy.optimize.rosen_hess(x), atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+@pytest.mark.parametrize("compile", MODES)
+def test_jacobian_of_a_stencil(mode, compile):
+    u = RNG.normal(size=25)
+    matrix = sparse_jacobian(bratu, mode=mode, compile=compile, format="csc")(u)
+    assert isinstance(matrix, sparse.csc_array) and matrix.nnz == 105
+    np.testing.assert_allclose(matrix.toarray(), jacobian(bratu)(u))
+
+
+def test_a_dense_row_and_a_dense_column_take_products_of_both_sides():
+    def arrow(x):
+        return np.concatenate([x[:1] * np.sum(x)[None], x[1:] ** 2 + x[0]])
+
+    x = RNG.normal(size=40)
+    found = sparse_jacobian(arrow)
+    np.testing.assert_allclose(found(x).toarray(), jacobian(arrow)(x))
+    colouring = found.cache.all_variants()[0].derivation.colouring
+    assert colouring.kind == "both" and colouring.count < 10
+
+
+def test_trees_of_arguments_are_flattened_one_after_the_other():
+    def gathered(p, places):
+        return {"y": p["a"][places] * p["b"], "z": p["a"] ** 2}
+
+    found = sparse_jacobian(gathered)
+    places = np.array([0, 1, 2, 2, 1])
+    for k in range(3):
+        p, now = {"a": np.arange(3.0) + k, "b": np.arange(5.0)}, np.roll(places, k)
+        dense = jacobian(gathered)(p, now)
+        wanted = np.vstack([np.hstack([dense[y]["a"], dense[y]["b"]]) for y in ("y", "z")])
+        np.testing.assert_allclose(found(p, now).toarray(), wanted)
+
+
+def test_the_structure_follows_captured_indices():
+    places = np.array([0, 1, 1])
+    found = sparse_jacobian(lambda x: x[places] ** 2)
+    x = np.arange(1.0, 4.0)
+    for now in ([0, 1, 1], [2, 2, 0], [0, 1, 1]):
+        places[:] = now
+        np.testing.assert_allclose(found(x).toarray(), jacobian(lambda x: x[places] ** 2)(x))
+
+
+def test_branches_and_aux():
+    def either(x):
+        return (x[1:] * x[:-1] if x[0] > 0 else x[::-1] ** 2), "aux"
+
+    found = sparse_jacobian(either, has_aux=True)
+    for x in (np.arange(1.0, 5.0), -np.arange(1.0, 5.0)):
+        matrix, aux = found(x)
+        np.testing.assert_allclose(matrix.toarray(), jacobian(lambda x: either(x)[0])(x))
+        assert aux == "aux"
+
+
+def test_hessian_of_residuals_that_meet_by_indices():
+    a, b = RNG.integers(0, 6, 20), RNG.integers(0, 6, 20)
+
+    def energy(p):
+        return np.sum(np.sin(p["u"][a] * p["v"][b]) ** 2)
+
+    p = {"u": RNG.normal(size=6), "v": RNG.normal(size=6)}
+    dense = hessian(energy)(p)
+    wanted = np.block([[dense[y][x] for x in ("u", "v")] for y in ("u", "v")])
+    np.testing.assert_allclose(sparse_hessian(energy)(p).toarray(), wanted, atol=1e-12)
+
+
+def test_a_matrix_without_entries():
+    assert sparse_jacobian(lambda x: np.floor(x))(np.ones(3)).nnz == 0
+    assert sparse_hessian(lambda x: np.sum(x))(np.ones(3)).nnz == 0
+
+
+def test_what_is_not_there_is_an_error():
+    with pytest.raises(ArgumentError, match="format is one of"):
+        sparse_jacobian(bratu, format="dense")
+    with pytest.raises(GradientError, match="complex numbers"):
+        sparse_jacobian(lambda x: x * 1j)(np.ones(2))
+
+
+def test_solvers_take_them():
+    u = scipy.optimize.least_squares(
+        bratu, np.zeros(16), jac=sparse_jacobian(bratu), tr_solver="lsmr"
+    ).x
+    np.testing.assert_allclose(bratu(u), 0, atol=1e-6)
+    x = scipy.optimize.minimize(
+        rosenbrock,
+        np.zeros(5),
+        method="trust-constr",
+        jac=grad(rosenbrock),
+        hess=sparse_hessian(rosenbrock),
+    ).x
+    np.testing.assert_allclose(x, 1, atol=1e-4)
+
+
+def test_sparsity_is_that_of_the_program():
+    found = jacobian_sparsity(lambda x, k: (x[1:] * x[:-1], x[k]), np.zeros(3), np.array([2, 0]))
+    wanted = [[1, 1, 0], [0, 1, 1], [0, 0, 1], [1, 0, 0]]
+    np.testing.assert_array_equal(found.toarray(), np.array(wanted, bool))
+
+
+def test_depends_tells_polynomials_apart():
+    found = depends(
+        lambda x, y, n: {"a": x @ x * y, "b": np.sin(y) * n, "c": 3.0}, np.ones(2), 2.0, 3
+    )
+    assert found["a"] == ("quadratic", "linear", "not")
+    assert found["b"][:2] == ("not", "general")
+    assert found["c"] == ("not", "not", "not")
+
+
+def test_a_linear_operator_multiplies_from_both_sides():
+    def residuals(p, n):
+        return np.tanh(p["a"] * n), np.outer(p["b"], p["a"])
+
+    p = {"a": RNG.normal(size=3), "b": RNG.normal(size=2)}
+    operator = as_linear_operator(residuals, p, 2)
+    dense = jacobian(residuals)(p, 2)
+    rows = [np.hstack([d[k].reshape(-1, d[k].shape[-1]) for k in ("a", "b")]) for d in dense]
+    wanted = np.vstack(rows)
+    assert operator.shape == (9, 5)
+    np.testing.assert_allclose(operator @ np.eye(5), wanted)
+    np.testing.assert_allclose(operator.T @ np.eye(9), wanted.T)
+    step = lsqr(operator, np.ones(9))[0]
+    np.testing.assert_allclose(step, np.linalg.lstsq(wanted, np.ones(9))[0], atol=1e-5)
