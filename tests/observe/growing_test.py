@@ -81,7 +81,28 @@ def one_that_was_set(log, x):
     return before * log.losses[-1] * x[0]
 
 
+def in_front(log, x):
+    log.losses.insert(0, np.sum(x))
+    return x[0] ** 2
+
+
+def another_list(log, x):
+    log.losses = log.losses + [np.sum(x**2)]
+    return x[0] ** 2
+
+
+def the_last_two(log, x):
+    log.losses.append(np.sum(x))
+    return sum(log.losses[-2:]) * x[0]
+
+
+def taken_again(log, x):
+    log.losses.append(x[0])
+    return log.losses.pop() * np.sum(x)
+
+
 PROGRAMS = [
+    *(in_front, another_list, the_last_two, taken_again),
     *(last_of_its_own, counted, counted_before, compared_with_the_last, every_third, two_at_once),
     *(of_a_deque, counted_in_a_dict, older_ones),
 ]
@@ -154,3 +175,77 @@ def test_whether_there_is_anything_in_it_is_seen(compile):
         held += added
         found.append(g(1.0))
     assert found == [3.0, 3.0, 4.0, 6.0, 6.0]
+
+
+def at_most_three(held, x):
+    if len(held) > 2:
+        held.pop(0)
+    held.append(np.sum(x))
+    return held[0] * x[0]
+
+
+def of_a_window(held, x):
+    held.append(np.sum(x**2))
+    return np.mean(held) * x[0] + sum(held)
+
+
+def in_order(held, x):
+    held.append(x[0])
+    held.reverse()
+    del held[3:]
+    return max(held) * x[1] + len(held)
+
+
+@MODES
+@pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
+@pytest.mark.parametrize("f", [at_most_three, of_a_window, in_order])
+def test_one_of_few_that_changes_as_a_whole(f, compile):
+    """its items are inputs of each call, which leaves its own: only its length is compared"""
+    kind = (lambda held: collections.deque(held, maxlen=3)) if f is of_a_window else list
+    held, plain = kind([]), kind([])
+    g = grad(lambda x: f(held, x), compile=compile)
+    for k in range(9):
+        x = X * (1 + 0.1 * (-1) ** k * k)
+        steps = 1e-6 * np.eye(2)
+        expected = [(f(kind(plain), x + s) - f(kind(plain), x - s)) / 2e-6 for s in steps]
+        f(plain, x)
+        assert np.allclose(g(x), expected, rtol=1e-6)
+        assert type(held) is type(plain) and np.allclose([*held], [*plain])
+        if k == 5:
+            traces = g.cache_info().traces
+    assert g.cache_info().traces == traces <= 6
+
+
+def test_a_sum_of_lists_that_is_looked_into():
+    """what is in the list of the outside is compared then"""
+    base = [1.0, 2.0]
+
+    def f(x):
+        made = base + [x**2]
+        made.append(x)
+        return sum(made) * len(made)
+
+    g = grad(f, compile="never")
+    for number in (1.0, 1.0, 5.0, 5.0):
+        base[0] = number
+        assert g(3.0) == pytest.approx(4 * 7.0)
+    base.append(2.0)
+    assert g(3.0) == pytest.approx(5 * 7.0)
+    assert g.cache_info().traces == 3
+
+
+def test_an_error_leaves_the_list_as_plain_numpy_does():
+    held = [1.0, 2.0]
+
+    def f(x):
+        held.append(x)
+        held.reverse()
+        if x > 2:
+            raise ValueError("too much")
+        return held[1] * x
+
+    g = grad(f, compile="never")
+    assert g(1.5) == 2.0 and held == [1.5, 2.0, 1.0]
+    with pytest.raises(ValueError, match="too much"):
+        g(3.0)
+    assert held == [3.0, 1.0, 2.0, 1.5]

@@ -110,6 +110,17 @@ class Row(Part):
 
 
 @dataclass(eq=False)
+class Joined(Part):
+    """A list that begins as one of the outside does."""
+
+    begin: Part
+    parts: list[Part]
+
+    def first(self, call: Making) -> Any:
+        return [*self.begin.make(call), *(p.make(call) for p in self.parts)]
+
+
+@dataclass(eq=False)
 class Mapping(Part):
     """A dict."""
 
@@ -193,6 +204,8 @@ class Described:
             return self.output(x) if x._subclass is None else self._of_subclass(x)
         if kind in PLAIN_TYPES or isinstance(x, (np.generic, enum.Enum)):
             return Plain(x)
+        if id(x) in self.reads.joined:
+            return self._joined(x)
         if self.reads.place(x) is not None:
             self.objects.append(Outside(x))
             return self.objects[-1]
@@ -216,6 +229,12 @@ class Described:
             self.known[id(x)] = x, made
         made.parts += map(self.part, x)
         return made
+
+    def _joined(self, x: Any) -> Part:
+        place, count = self.reads.joined[id(x)]
+        begin = Outside(place.x)
+        self.objects.append(begin)
+        return Joined(begin, [self.part(y) for y in x[count:]])
 
     def _mapping(self, x: Any, kind: Any) -> Part:
         made = Mapping(kind, {})
@@ -324,6 +343,7 @@ class Replacing:
         if id(x) in self.seen:
             return self.seen[id(x)][1]
         made = kind is FunctionType or self.reads.place(x) is None  # it has a place once it runs
+        made = made or id(x) in self.reads.joined
         stays = len(self.seen) > MOST or not made
         if stays or dispatch.has_labels(x):
             return x

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import (
@@ -227,7 +228,7 @@ def _is_meant(answer: Answer, args: Sequence[Any]) -> bool:
     if answer.when is not None:
         return answer.when(args) or any(x is UNKNOWN for x in args)
     if answer.lists or answer.traced:
-        lists = any(type(x) in (list, tuple) for x in args)
+        lists = any(type(x) in (list, tuple, deque) for x in args)
         return lists or (answer.traced and any(isinstance(x, Value) for x in args))
     return True
 

@@ -37,7 +37,11 @@ class Dispatch:
     root: Handler  # a function is called by tapegrad, and is followed
     found: Handler  # what becomes an input of what a name holds that the code sets too
     length: Handler  # what becomes an input of the length of a list to which the code adds
+    tail: Handler  # and of the last few of them
+    joined: Handler  # what is noted of a sum of a list and others
     last: Handler  # and of one of the last items of it
+    open: Handler  # lets the items of a list that is about to change be inputs
+    open_if_bounded: Handler  # the same of a deque that is about to be read
     ask: Handler  # what a function in C of an installed package returns
     # of arrays of subclasses of ndarray: see `frontend.subclasses`
     beside: Handler  # a plain array on the left of one, as a traced one where that counts

@@ -6,6 +6,7 @@ what is there becomes an input of the tape, which each call reads before it begi
 
 from __future__ import annotations
 
+import collections
 import dis
 from collections.abc import Callable
 from functools import lru_cache
@@ -23,7 +24,7 @@ from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.places import ADDS, END, ENDS, WHOLE, Location, value_at
+from tapegrad.tracing.observe.places import ADDS, END, ENDS, START, WHOLE, Location, value_at
 from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import stand_in
 
@@ -45,7 +46,7 @@ def _set_by(code: CodeType) -> tuple[frozenset[tuple[str, Any]], set[int]]:
                 names.add((_COUNTS, i.offset))
         elif i.opname.startswith("STORE_"):
             names.add((i.opname, i.argval))
-    if not _ADDING.isdisjoint(code.co_names):
+    if _adds(code):
         names.add(ADDS)
     return frozenset(names), set()
 
@@ -58,7 +59,7 @@ def length_of(a: Activation, x: Any) -> Callable[[Any], None] | None:
     """`len(x)` of a list or deque to which the code adds: what it was when the call began is an
     input, and what was added since is counted."""
     place, written = a.o.reads.place(x), [w for w in a.o.reads.written.values() if w.x is x]
-    if place is None or getattr(x, "maxlen", None) is not None:
+    if place is None or getattr(x, "maxlen", None) is not None or id(x) in a.o.reads.open:
         return None
     if any(w.at is WHOLE for w in written):
         return None
@@ -80,11 +81,50 @@ def last_of(a: Activation, x: Any, key: int) -> Callable[[Any], None] | None:
     """`x[key]`, counted from the end, of a list to which the code adds: what was there when the
     call began is an input."""
     written = [w for w in a.o.reads.written.values() if w.x is x]
+    if id(x) in a.o.reads.open:
+        return None
     added = sum(w.added for w in written)
     if key >= -added or any(w.at is not END for w in written):
         return None
     at = ("item", Key(key + added))
     return input_of(a, *ADDS, lambda: a.o.reads.place(x), at, x[key])
+
+
+def tail_of(a: Activation, x: Any, key: slice) -> Callable[[Any], None] | None:
+    """`x[-k:]` of a list to which the code adds: the items are those, one by one."""
+    count = -key.start if type(key.start) is int else 0
+    place, reads = a.o.reads.place(x), a.o.reads
+    if not 0 < count <= min(len(x), MOST) or key.stop is not None or key.step not in (None, 1):
+        return None
+    if place is None or id(x) in reads.open or (id(x), START) in reads.written:
+        return None
+    added = sum(w.added for w in reads.written.values() if w.x is x)
+    items = x[-count:]
+    for k in range(-count, -added):
+        if last_of(a, x, k) is None:
+            return None
+        items[k] = a.o.found[id(x), ("item", Key(k + added))][1]
+    reads._fact(f"len({reads.named(place)}) >= {count - added}", place.word)
+    return lambda result: frames.replace(operand_at(a.stack, 0), items)
+
+
+def joined_to(o: Any, x: Any) -> Callable[[Any], None] | None:
+    """`x + [...]` of a list of the outside, of which only how it begins isn't known: each call
+    makes it of the list that is there then. Whatever else is done with it looks into it."""
+    place, reads = o.reads.place(x), o.reads
+    if place is None or not o.again or any(w.x is x for w in reads.written.values()):
+        return None
+    if id(x) in reads.joined:
+        return None
+    count = len(x)
+
+    def then(result: Any) -> None:
+        if type(result) is list:
+            reads.joined[id(result)] = place, count
+            reads._place(result, "", place.word)
+            reads._held.append(result)
+
+    return then
 
 
 def input_of(
@@ -114,12 +154,7 @@ def input_of(
         value = value_at(holder.x, at) if known is None else known
         if not _is_input(value) or not o.reads.takes(holder, at, value):
             return None
-        kept, weak = np.array(value, order="C"), type(value) in (int, float)
-        var = trace.builder.fresh(Aval(kept.shape, kept.dtype, weak=weak))
-        trace.captured[id(kept)] = var, kept
-        tracer = stand_in(trace, var, kept if kept.shape else kept[()], weak)
-        o.drawn.append(Found(holder.x, at, leaf_key(value), kept))
-        o.found[key] = value, tracer, []
+        _made_input(o, holder, at, value)
     value, tracer, uses = o.found[key]
     uses.append((fixed, place))
 
@@ -130,6 +165,73 @@ def input_of(
             o.reads.lost(str(name))
 
     return then
+
+
+MOST = 100  # items of a list that are inputs
+_closed: set[tuple[str, str]] = set()  # lists that C code needs plain: by function, and by word
+
+
+def open_list(o: Any, x: Any) -> None:
+    """A list or deque of the outside is about to change in other ways than by what is added to it.
+    Its items, which each call leaves others of, become inputs, and a later call leaves all anew."""
+    place, trace = o.reads.place(x), o.trace
+    if type(x) not in (list, collections.deque) or place is None or id(x) in o.reads.open:
+        return
+    if not o.again or trace is None or not trace.is_innermost or trace.inside is not None:
+        return
+    key = o.label, place.word
+    ends = [w for w in o.reads.written.values() if w.x is x]
+    if key in _closed or len(ends) > 1 or any(w.at not in ENDS for w in ends) or len(x) > MOST:
+        return
+    before = ends[0].before if ends else list(x)
+    first = len(before) + ends[0].added - len(x) if ends and ends[0].at is END else 0
+    shown = ends[0].added if ends and ends[0].at is START else 0
+    kept = len(x) - (ends[0].added if ends else 0)  # of those that were there before
+    for k in range(shown, shown + max(kept, 0)):
+        j = k - shown + first
+        at, value = ("item", Key(j)), x[k]
+        if value is not before[j]:
+            return
+        if not _is_input(value) or not o.reads.takes(place, at, value):
+            o.reads.read(place, at, f"{{}}[{j}]", value, place.word)
+            continue
+        x[k] = _made_input(o, place, at, value)
+        o.found[id(x), at][2].append((_closed, key))
+    for write in ends:
+        del o.reads.written[id(x), write.at]
+    name = o.reads.named(place)
+    o.reads._fact(f"len({name}) == {len(before)}", place.word)
+    if type(x) is collections.deque:
+        o.reads._fact(f"{name}.maxlen == {x.maxlen}", place.word)
+    o.reads.write(place, WHOLE, "", place.word)
+    write = o.reads.written[id(x), WHOLE]
+    write.before, write.open = before, True
+    o.reads.open.add(id(x))
+
+
+def open_if_bounded(o: Any, x: Any) -> None:
+    """All of a list or deque is about to be read: the same, if the run has added to it, or may, and
+    it never gets longer for that."""
+    frame = None if o.running is None else o.running.frame
+    if getattr(x, "maxlen", None) is None or frame is None:
+        return
+    if any(w.x is x for w in o.reads.written.values()) or _adds(frame.f_code):
+        open_list(o, x)
+
+
+def _adds(code: CodeType) -> bool:
+    return not _ADDING.isdisjoint(code.co_names)
+
+
+def _made_input(o: Any, holder: Location, at: Any, value: Any) -> Any:
+    """What stands for a value that becomes an input."""
+    kept, weak = np.array(value, order="C"), type(value) in (int, float)
+    var = o.trace.builder.fresh(Aval(kept.shape, kept.dtype, weak=weak))
+    o.trace.captured[id(kept)] = var, kept
+    tracer = stand_in(o.trace, var, kept if kept.shape else kept[()], weak)
+    o.drawn.append(Found(holder.x, at, leaf_key(value), kept))
+    o.found[id(holder.x), at] = value, tracer, []
+    return tracer
 
 
 def _is_input(x: Any) -> bool:
@@ -156,3 +258,5 @@ def without_found(o: Notes, error: Exception) -> Reconsidered | None:
 
 dispatch.found = input_of
 dispatch.length, dispatch.last = length_of, last_of
+dispatch.tail, dispatch.joined = tail_of, joined_to
+dispatch.open, dispatch.open_if_bounded = open_list, open_if_bounded

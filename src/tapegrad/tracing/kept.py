@@ -28,7 +28,7 @@ from tapegrad.tracing.anew import (
     Replacing,
     Unknown,
 )
-from tapegrad.tracing.observe.places import ABSENT, WHOLE, Write, leave
+from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
@@ -95,9 +95,9 @@ class Keeping:
     def _keeps(self, write: Write, described: Described) -> bool:
         """Whether a later call can do what was done here."""
         value = write.now()
-        if write.at is WHOLE or value is ABSENT:
+        if (write.at is WHOLE and not write.open) or value is ABSENT:
             return False
-        if write.has_many and (id(write.x), WHOLE) in self.reads.written:
+        if write.at in ENDS and (id(write.x), WHOLE) in self.reads.written:
             return False
         try:
             parts = [described.part(x) for x in (value if write.has_many else [value])]

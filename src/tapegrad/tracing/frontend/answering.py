@@ -8,6 +8,7 @@ traced values are stacked, for every function that takes an array in their place
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +36,7 @@ from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 def has_traced(x: Any) -> bool:
     """Whether a traced value is in nested lists, besides made arrays."""
-    if isinstance(x, (list, tuple)):
+    if isinstance(x, (list, tuple, collections.deque)):
         return any(map(has_traced, x))
     return stands_for_labelled(x) or (isinstance(x, Tracer) and not is_made(x))
 
@@ -49,6 +50,7 @@ def unmade(x: Any) -> Any:
 
 def stacked(x: Any) -> Any:
     """A list with traced values as an array."""
+    x = list(x) if type(x) is collections.deque else x
     return dispatch.as_operand(x) if type(x) in (list, tuple) and has_traced(x) else x
 
 
@@ -170,6 +172,7 @@ def array(
         copy = _COPIES[copy]
     if type(object) is Flat:
         object, copy = _elements(object), None
+    object = list(object) if type(object) is collections.deque else object
     if stands_for_labelled(object):
         object = object.to_numpy()
     if trace is None or kwargs.get("like") is not None:

@@ -49,7 +49,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.naming import Key, attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
-from tapegrad.tracing.observe.places import ABSENT, END, START
+from tapegrad.tracing.observe.places import ABSENT, put_by
 from tapegrad.tracing.observe.plainness import check_range, whole_key
 from tapegrad.tracing.observe.settings import note_warning
 from tapegrad.tracing.observe.uses import Then, both
@@ -392,8 +392,6 @@ CHANGING = {
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
     "__imatmul__",
 }
-_PUTTING = ("append", "appendleft", "extend", "extendleft")
-_ENDED = (list, collections.deque)
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEXTS = {
     *("str", "repr", "ascii", "format", "format_map", "__str__", "__repr__", "__format__"),
@@ -444,14 +442,13 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         o.reads.lost("str.format")  # which may read attributes
     # What puts more values at an end doesn't look at those that are there.
     kind: Any = type(args[0]) if args else None
-    puts = name in _PUTTING and kind in _ENDED and len(args) == 2
-    if puts and name.startswith("extend"):
-        puts = type(args[1]) in (list, tuple)
+    puts = put_by(name, args)
     sets = _set_by(o, name, args, kwargs) if kind in MAPPINGS else None
-    note = o.taken([*(args if sets is None and not puts else args[1:]), *kwargs.values()])
-    if puts:
-        count = len(args[1]) if name.startswith("extend") else 1
-        o.adds(args[0], count, START if name.endswith("left") else END)
+    if name in CHANGING and sets is None and puts is None:
+        dispatch.open(o, args[0])
+    note = o.taken([*(args if sets is None and puts is None else args[1:]), *kwargs.values()])
+    if puts is not None:
+        o.adds(args[0], *puts)
     elif sets is not None:
         for key in sets:
             o.sets_item(args[0], key)

@@ -141,6 +141,10 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
         found = dispatch.last(a, x, key)
         if found is not None:
             return found
+    if kind is list and type(key) is slice:
+        found = dispatch.tail(a, x, key)
+        if found is not None:
+            return found
     if kind in CONTAINERS:
         return both(None if CALM[type(key)] else a.o.taken([key]), a.o.item(x, key))
     if isinstance(x, np.ndarray) and not isinstance(x, Value):
@@ -222,6 +226,8 @@ def binary(a: Activation, in_place: bool) -> Then | None:
         for key in y:
             a.o.sets_item(x, key)
         return a.o.taken([y])
+    if type(x) is list and type(y) is list and (joined := dispatch.joined(a.o, x)) is not None:
+        return both(a.o.taken([y]), joined)
     if in_place:
         a.o.changes(x)
     asked = libraries.operation(a, x, y)

@@ -7,8 +7,9 @@ one that follows frames.
 from __future__ import annotations
 
 import builtins
+import collections
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Protocol
 
@@ -89,6 +90,21 @@ class Notes(Uses):
         self.passed.clear()
         self.questions.made.clear()
         self.running = self.trace = None
+
+    def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
+        given = list(values)
+        for x in given:
+            if type(x) is collections.deque:
+                dispatch.open_if_bounded(self, x)
+        return super().taken(given, whole)
+
+    def shallow(self, x: Any) -> None:
+        dispatch.open_if_bounded(self, x)
+        super().shallow(x)
+
+    def changes(self, x: Any) -> None:
+        dispatch.open(self, x)
+        super().changes(x)
 
     def refuse(self, error: TapegradError) -> None:
         """What the trace ends with. A package's function that does with plain values what can't be

@@ -63,6 +63,7 @@ class Write:
     before: Any
     src: Source | None
     added: int = 0
+    open: bool = False  # all items are inputs of the tape, and are left anew: see `tracing.found`
 
     @property
     def x(self) -> Any:
@@ -79,6 +80,8 @@ class Write:
             return list(self.x)[max(0, len(self.x) - self.added) :]
         if self.at is START:
             return list(self.x)[: self.added]
+        if self.open:
+            return list(self.x)
         if self.at is WHOLE:
             known = set(map(id, values(self.before)))
             return [x for x in values(self.x) if id(x) not in known]
@@ -88,6 +91,9 @@ class Write:
         """Let the place hold this, or of those that it has others in their places."""
         if not self.has_many:
             put_at(self.x, self.at, value)
+            return
+        if self.open:
+            _fill(self.x, value)
             return
         others = {id(x): y for x, y in zip(self.now(), value, strict=True)}
         held, base = _copied(self.x), base_of(type(self.x))
@@ -119,12 +125,31 @@ class Write:
         leave(self.x, self.at, value if self.has_many else [value])
 
 
+def put_by(name: str, args: Sequence[Any]) -> tuple[int, Any] | None:
+    """How many values a method puts at which end of a list or deque, if it does nothing else."""
+    kind: Any = type(args[0]) if args else None
+    if kind not in (list, collections.deque):
+        return None
+    if name == "insert" and kind is list and len(args) == 3 and type(args[1]) is int:
+        return None if args[1] else (1, START)
+    if name not in ("append", "appendleft", "extend", "extendleft") or len(args) != 2:
+        return None
+    if name.startswith("extend") and type(args[1]) not in (list, tuple):
+        return None
+    count = len(args[1]) if name.startswith("extend") else 1
+    return count, START if name.endswith("left") else END
+
+
 def leave(x: Any, at: Any, values: Sequence[Any]) -> None:
     """Put what a run leaves in a place there."""
     if at is END:
         x.extend(values)
+    elif at is START and isinstance(x, list):
+        x[:0] = values
     elif at is START:
         x.extendleft(reversed(values))
+    elif at is WHOLE:
+        _fill(x, values)
     else:
         put_at(x, at, values[0])
 

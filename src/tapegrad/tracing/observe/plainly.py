@@ -86,3 +86,8 @@ def checksum(x: np.ndarray) -> int:
 
 def is_slot(x: Any) -> bool:
     return isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType))
+
+
+def is_bound(x: Any) -> bool:
+    """Whether a function written in C is a method, bound to an object."""
+    return x.__self__ is not None and not isinstance(x.__self__, types.ModuleType)

@@ -62,6 +62,9 @@ class Reads:
         self.places: dict[int, Location] = {}
         self.written: dict[tuple[int, Hashable], Write] = {}
         self.kept: set[tuple[int, Hashable]] = set()  # of these, what each call leaves anew
+        self.open: set[int] = set()  # containers whose items are inputs of the tape
+        # Lists that begin as one of the outside, until somebody looks into them: that, its length
+        self.joined: dict[int, tuple[Location, int]] = {}
         self.mutated: dict[int, tuple[Any, Any]] = {}  # and what was in arrays before
         self.made_here: dict[int, type] = {}  # classes that the run has made, by id
         self._owners: dict[int, list[Location]] = {}  # of arrays: by the object that has the memory
@@ -106,10 +109,7 @@ class Reads:
 
     def constant(self, x: Any, word: str) -> Location:
         """The place of an object that the run didn't come to by reading: always that object."""
-        known = self.places.get(id(x))
-        if known is not None:
-            return known
-        return self._place(x, "", word)
+        return self.places.get(id(x)) or self._place(x, "", word)
 
     def part(self, holder: Location, text: str, x: Any, word: str) -> Location:
         """The place of what always belongs to a holder."""
@@ -157,6 +157,8 @@ class Reads:
     def read(self, holder: Location, at: Hashable, text: str, value: Any, word: str) -> None:
         """`text`, in which {} stands for the holder, gave `value`; `at` tells such places apart."""
         key = (id(holder.x), at)
+        if self._is_open(holder):
+            return
         if any((id(holder.x), end) in self.written for end in ENDS):
             self.lost(word or holder.word)  # what is found depends on what was added
         if key in self._first or key in self.written:
@@ -186,7 +188,7 @@ class Reads:
         if kind in PLAIN_TYPES:
             self._plain(text, x, word)
         elif isinstance(x, np.generic):
-            same = f"type({{0}}) is type({{1}}) and {{0}}.tobytes() == {self._bytes(x)}"
+            same = f"type({{0}}) is type({{1}}) and {{0}}.tobytes() == {self._value(x.tobytes())}"
             self._fact(same.format(self._assigned(text), self._value(x)), word)
         elif kind in _ALWAYS_SAME or (kind is tuple and word and text.endswith("__mro__")):
             self._fact(f"{text} is {self._value(x)}", word)
@@ -197,7 +199,7 @@ class Reads:
             self._place(x, name, word)
             self.found(f"{name}.__func__", x.__func__, word, like)
             self.found(f"{name}.__self__", x.__self__, word, like)
-        elif kind in _BOUND and _holds(x) and id(x) not in self.places:
+        elif kind in _BOUND and plainly.is_bound(x) and id(x) not in self.places:
             name = self._assigned(text)
             self._same_type(name, x, word)
             self._fact(f"{name}.__name__ == {x.__name__!r}", word)
@@ -255,9 +257,6 @@ class Reads:
         """A key as it is written in the text of the guards."""
         plain = type(key) in (int, bool) or (type(key) is str and is_name(key))
         return repr(key) if plain else self._value(key)
-
-    def _bytes(self, x: np.generic) -> str:
-        return self._value(x.tobytes())
 
     def _plain(self, text: str, x: Any, word: str) -> None:
         if x is None or x is True or x is False or x is ...:
@@ -353,6 +352,9 @@ class Reads:
     def items(self, place: Location) -> Iterator[Any]:
         """All items of a container were read; yields those that may hold more."""
         x = place.x
+        if self._is_open(place):
+            yield from plainly.values(x)
+            return
         if id(x) not in self._whole:  # else what it held before the run wrote to it is known
             if any(number == id(x) and at != WHOLE for number, at in self.written):
                 self.lost(place.word)
@@ -412,13 +414,24 @@ class Reads:
 
     # ---- writing
 
+    def _is_open(self, place: Location) -> bool:
+        """Whether nothing is noted of a container: its items are inputs, or it is the run's own."""
+        joined = self.joined.pop(id(place.x), None)
+        if joined is None:
+            return id(place.x) in self.open
+        del self.places[id(place.x)]
+        list(self.items(joined[0]))  # which is read now
+        return True
+
     def write(self, holder: Location, at: Hashable, text: str, word: str) -> None:
         """The run is about to write there."""
-        if (id(holder.x), at) not in self.written:
+        if not self._is_open(holder) and (id(holder.x), at) not in self.written:
             self.written[id(holder.x), at] = begun(holder, at, text, word or holder.word)
 
     def add(self, holder: Location, at: Hashable, count: int) -> None:
         """The run is about to put so many values at an end of a list or deque."""
+        if self._is_open(holder):
+            return
         known = [end for end in ENDS if (id(holder.x), end) in self.written]
         if isinstance(holder.x, collections.deque) and not known:
             text = f"{{}}.maxlen == {holder.x.maxlen}"
@@ -430,7 +443,7 @@ class Reads:
 
     def before_change(self, place: Location) -> None:
         """A call may change a container or an array: its contents count as read."""
-        if id(place.x) in self.mutated:
+        if id(place.x) in self.mutated or self._is_open(place):
             return
         was = place.x.copy() if isinstance(place.x, np.ndarray) else None
         self.mutated[id(place.x)] = place.x, was
@@ -445,8 +458,7 @@ class Reads:
         if isinstance(place.x, bytearray):
             self.lost(place.word)  # whether it can be resized depends on who looks at its memory
         else:
-            for _ in self.items(place):
-                pass
+            list(self.items(place))
             self.write(place, WHOLE, "", place.word)
 
     def finish(self) -> None:
@@ -462,11 +474,9 @@ class Reads:
 
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
-        for held in (self.places, self.written, self.mutated, self._owners, self._first):
-            held.clear()
-        self.made_here.clear()
-        self._absent.clear()
-        self._held.clear()
+        held = (self.places, self.written, self.mutated, self._owners, self._first, self._absent)
+        for noted in (*held, self.made_here, self.open, self.joined, self._held):
+            noted.clear()
 
     def _check_written(self, write: Write) -> None:
         holder, at, text, word = write.holder, write.at, write.text, write.word
@@ -488,8 +498,3 @@ class Reads:
 _ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
 _LASTING = (DISPATCHER, types.BuiltinFunctionType)  # no harm in holding them
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
-
-
-def _holds(x: Any) -> bool:
-    """Whether a function written in C is a method, bound to an object."""
-    return x.__self__ is not None and not isinstance(x.__self__, types.ModuleType)
