@@ -14,6 +14,7 @@ X = np.array([1.0, 2.0])
 # Where something changes before each call, each call is traced.
 pytestmark = pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
 PACKAGE = """
+import datetime
 import threading
 import uuid
 
@@ -77,6 +78,16 @@ class Holder:
             self.held.append(settings["factor"])
         else:
             self.held += settings["factor"]
+
+class Dated:
+    def __init__(self, x):
+        self.x, self.made = x, datetime.datetime.now()
+
+    def square(self):
+        return (self.x ** 2).sum()
+
+    def year(self):
+        return float(self.made.year)
 
 the_kept = Mean(1.0)
 
@@ -292,3 +303,15 @@ def test_a_traced_argument_is_followed(package):
         return package.Mean(x[0]).fit(np.ones((2, 2))).total * x[1]
 
     assert np.allclose(grad(f)(X), [4.0, 2.0])
+
+
+def test_a_date_that_a_package_only_keeps(package):
+    """has nothing traced anew; where something is done with it, each call is traced"""
+    g = grad(lambda x: package.Dated(x).square(), compile="never")
+    for k in range(4):
+        assert np.array_equal(g(X + k), 2 * (X + k))
+    assert g.cache_info().traces == 1
+    dated = grad(lambda x: package.Dated(x).square() * package.Dated(x).year(), compile="never")
+    for _ in range(3):
+        assert np.array_equal(dated(X), 2 * X * package.Dated(X).year())
+    assert dated.cache_info().traces == 3

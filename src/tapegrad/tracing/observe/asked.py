@@ -111,7 +111,7 @@ CALLED_OUTSIDE = (
 _OF_FILES = (
     "Read or write files outside: pass what is in them, return what goes there (has_aux=True)"
 )
-_OF_TIME = "Ask for the time outside, and pass it as an argument, or only print or log it"
+OF_TIME = "Ask for the time outside, and pass it as an argument, or only print or log it"
 
 
 def advice_about(f: Any) -> str:
@@ -119,7 +119,7 @@ def advice_about(f: Any) -> str:
     module = str(getattr(f, "__module__", None) or getattr(f, "__self__", None))
     if module in ("io", "_io", "posix", "nt"):
         return _OF_FILES
-    return _OF_TIME if is_date(f) else CALLED_OUTSIDE
+    return OF_TIME if is_date(f) else CALLED_OUTSIDE
 
 
 def _is_asked(f: Any) -> bool:

@@ -223,6 +223,8 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     frame = None if o.running is None else o.running.frame
     if is_date(f) and frame is not None and is_only_shown(frame):
         return None
+    if is_date(f) and "-packages" + os.sep in ("" if frame is None else frame.f_code.co_filename):
+        return o.date
     if reads_own(o, f, args):
         return o.taken([*args, *kwargs.values()])
     note = asked(o, f, args, kwargs, name_of(f), frame)

@@ -21,6 +21,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.asked import OF_TIME
 from tapegrad.tracing.observe.foreign import Questions
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
@@ -79,6 +80,7 @@ class Notes(Uses):
         self.failed_inside = False  # whether the last one has raised
         self.is_nested = False  # whether this run is part of another one that is observed
         self.drawing: Any = None  # the generator of the draw that is about to be made
+        self.dates: dict[int, Any] = {}  # that packages have asked for, and only kept so far, by id
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 
     def forget(self) -> None:
@@ -89,6 +91,7 @@ class Notes(Uses):
         self.unseeded.clear()
         self.passed.clear()
         self.questions.made.clear()
+        self.dates.clear()
         self.running = self.trace = None
 
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
@@ -97,6 +100,18 @@ class Notes(Uses):
             if type(x) is collections.deque:
                 dispatch.open_if_bounded(self, x)
         return super().taken(given, whole)
+
+    def kind(self, x: Any) -> None:
+        if self.dates and id(x) in self.dates:
+            self.reads.lost("the time", OF_TIME)
+        super().kind(x)
+
+    def date(self, x: Any) -> None:
+        """A package has asked for the date, to keep it, as long as nothing is done with it."""
+        self.dates[id(x)] = x
+
+    def _all_of(self, x: Any) -> list[Any]:
+        return [v for v in super()._all_of(x) if not self.dates or id(v) not in self.dates]
 
     def shallow(self, x: Any) -> None:
         dispatch.open_if_bounded(self, x)
