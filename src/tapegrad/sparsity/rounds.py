@@ -11,13 +11,13 @@ carried has all columns that it may ever have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.sparsity.relations import Among, Rounds, adds, is_active, written_at
-from tapegrad.sparsity.rows import union
+from tapegrad.sparsity.rows import Rows, union
 
 ONE_BY_ONE = 20_000  # so many calls are walked round by round
 AT_ONCE = 2 * 10**8  # so many elements of all rounds are looked at together
@@ -30,12 +30,24 @@ class Unfollowed(Exception):
     """Something reads what rounds have only written to so far."""
 
 
-class Log:
-    """An array that rounds write to or add to: where, and what. `owner` says for each round of the
-    walk to which of those at the loop's begin it belongs."""
+class Entry(NamedTuple):
+    """A write to an array: of a value's elements `sources` to `targets`, or an addition. `times`
+    are columns of numbers, the first of which that differs says what comes later."""
 
-    def __init__(self, size: int, owner: Any, entries: list[Any]) -> None:
-        self.size, self.owner, self.entries = size, owner, entries
+    targets: Any
+    sources: Any
+    rows: Rows | None  # None, if of what has no columns
+    sets: bool
+    times: list[Any]
+
+
+class Log:
+    """An array that rounds write to or add to: where, what and when. `owner` says for each round of
+    the walk to which of those at the loop's begin it belongs, `before` which rounds and writes of
+    the loops around it come first."""
+
+    def __init__(self, size: int, owner: Any, entries: list[Entry], before: list[Any]) -> None:
+        self.size, self.owner, self.entries, self.before = size, owner, entries, before
         self.stale = False
 
     def next(self) -> Log:
@@ -43,43 +55,73 @@ class Log:
         if self.stale:
             raise Unfollowed
         self.stale = True
-        return Log(self.size, self.owner, self.entries)
+        return Log(self.size, self.owner, self.entries, self.before)
+
+    def times(self) -> list[Any]:
+        """What says when something happens now, in each round."""
+        rounds = len(self.owner)
+        return [*self.before, np.arange(rounds), np.full(rounds, len(self.entries))]
 
     def inner(self, owner: Any) -> Log:
         """The same array in the rounds of a loop inside."""
         if self.stale:
             raise Unfollowed
-        return Log(self.size, self.owner[owner], self.entries)
+        before = [column[owner] for column in self.times()]
+        return Log(self.size, self.owner[owner], self.entries, before)
 
     def write(self, walk: Any, at: Any, source: Any, value: Any, size: int, sets: bool) -> None:
         """Note that the elements `source` of a value of this size go to the places `at`."""
-        at = np.broadcast_to(at, (walk.rounds, at.shape[-1]))
+        width = at.shape[-1]
+        at = np.broadcast_to(at, (walk.rounds, width))
         targets = np.where(at < 0, -1, at + (self.owner * self.size)[:, None]).ravel()
+        times = [np.repeat(column, width) for column in self.times()]
         if value is None:
-            self.entries.append((targets, None, None, sets))
+            self.entries.append(Entry(targets, None, None, sets, times))
             return
         sources = np.broadcast_to(source, at.shape)
         if value.each:
             sources = walk.shifted(sources, size)
-        self.entries.append((targets, sources.ravel(), value.rows, sets))
+        self.entries.append(Entry(targets, sources.ravel(), value.rows, sets, times))
 
     def after(self, walk: Any, start: Any) -> Any:
         """What the array depends on in the end, in a walk outside of the loop."""
         count = self.size * walk.rounds
-        each = walk.rounds > 1
+        kept = self.kept(count)
         parts = []
         if start is not None:
-            rows = walk.everywhere(start)
-            if all(sets for *_, sets in self.entries):  # what is written over is gone
-                kept = np.arange(count)
-                for targets, *_ in self.entries:
-                    kept[targets[targets >= 0]] = -1
-                rows = rows.take(kept)
-            parts.append(rows)
-        for targets, sources, rows, _ in self.entries:
-            if rows is not None:
-                parts.append(rows.gathered(targets, sources, count))
-        return walk.value(union(parts), each) if parts else None
+            gone = np.zeros(count, bool)
+            for entry in self.entries:
+                if entry.sets:
+                    gone[entry.targets[entry.targets >= 0]] = True
+            parts.append(walk.everywhere(start).take(np.where(gone, -1, np.arange(count))))
+        for entry, lasting in zip(self.entries, kept, strict=True):
+            if entry.rows is not None:
+                targets = np.where(lasting, entry.targets, -1)
+                parts.append(entry.rows.gathered(targets, entry.sources, count))
+        return walk.value(union(parts), walk.rounds > 1) if parts else None
+
+    def kept(self, count: int) -> list[Any]:
+        """Of the elements of each entry, whether nothing is written over them later."""
+        sizes = [len(entry.targets) for entry in self.entries]
+        if not any(entry.sets for entry in self.entries):
+            return [np.ones(size, bool) for size in sizes]
+        targets = np.concatenate([entry.targets for entry in self.entries])
+        sets = np.repeat([entry.sets for entry in self.entries], sizes)
+        depth = max(len(entry.times) for entry in self.entries)
+        columns = [
+            np.concatenate([_column(entry.times, k, len(entry.targets)) for entry in self.entries])
+            for k in range(depth)
+        ]
+        order = np.lexsort(columns[::-1])
+        rank = np.empty(len(order), int)
+        rank[order] = np.arange(len(order))
+        last = np.full(count + 1, -1)  # the last place is for what goes nowhere
+        np.maximum.at(last, targets[sets], rank[sets])
+        return np.split(rank >= last[targets], np.cumsum(sizes)[:-1])
+
+
+def _column(times: list[Any], k: int, size: int) -> Any:
+    return times[k] if k < len(times) else np.full(size, -1)
 
 
 def logged(walk: Any, call: Call, given: Sequence[Any], known: Sequence[Any]) -> Log:
@@ -204,7 +246,7 @@ def _at_once(walk: Any, p: Any, values: list[Any], numbers: list[Any], steps: An
             continue
         ready.add(x)
         if end is not x:
-            new = Log(x.aval.size, owner, [])
+            new = Log(x.aval.size, owner, [], [])
             env[x] = value.inner(owner) if isinstance(value, Log) else new
         elif value is not None:
             env[x] = value.inner(owner) if isinstance(value, Log) else _spread(value, owner, x)
