@@ -149,6 +149,12 @@ def test_arrows_take_products_from_both_sides():
     np.testing.assert_allclose(rebuilt(found, h), h.toarray())
 
 
+def test_dense_matrices_are_left_as_they_are():
+    """A column each, without a search for better."""
+    _, p = csr(np.ones((2000, 2000)))
+    assert choose(p, is_symmetric=True).count == choose(p).count == 2000
+
+
 def test_a_stencil_of_five_points_takes_few():
     a, p = grid(30)
     assert choose(p).count == 5 and choose(p, is_symmetric=True).count <= 5

@@ -34,7 +34,7 @@ from tapegrad.sparsity.relations import (
     lumped,
     relations,
 )
-from tapegrad.sparsity.rows import Rows, apart, union
+from tapegrad.sparsity.rows import MOST, Rows, apart, union
 
 
 class Value(NamedTuple):
@@ -220,6 +220,8 @@ class Walk:
                 return value
             each = value.each or term.source.ndim == 2
             return Value(value.rows.take(self.numbered(term.source, value, size, each)), each)
+        if term.otherwise is not None and value.rows.cost(term.sources) * self.rounds > MOST / 10:
+            return self.term(term.otherwise, value, size)
         each = value.each or term.targets.ndim == 2 or term.sources.ndim == 2
         sources = self.numbered(term.sources, value, size, each)
         targets, count = term.targets, term.count

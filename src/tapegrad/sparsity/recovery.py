@@ -6,7 +6,6 @@ Where each entry stands among the products is worked out once; new values are on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,20 +198,24 @@ def choose(
     product in reverse mode counts `price`. Of a symmetric matrix either mode gives both."""
     if is_symmetric:
         return _of_symmetric(symmetric(pattern))
-    found: list[tuple[float, Any, Any]] = []
+    widest = np.diff(pattern.indptr).max(initial=0)  # there are as many colours at least
+    tallest = np.bincount(pattern.indices, minlength=1).max()
+    sides: list[tuple[float, Any, Any, float]] = []
     if forward or not reverse:
-        colours = _fewest(pattern, column_colours, np.diff(pattern.indptr).max(initial=0))
-        found.append((int(colours.max(initial=-1)) + 1, by_columns, (colours,)))
+        sides.append((float(widest), column_colours, by_columns, 1.0))
     if reverse:
-        least = np.bincount(pattern.indices, minlength=1).max()
-        colours = _fewest(pattern, row_colours, least)
-        found.append((price * (int(colours.max(initial=-1)) + 1), by_rows, (colours,)))
-    cost, make, colours = min(found, key=lambda each: each[0])
+        sides.append((price * float(tallest), row_colours, by_rows, price))
+    cost = np.inf
+    for least, colours_of, by, each in sorted(sides, key=lambda side: side[0]):
+        if least < cost:
+            found = _fewest(pattern, colours_of, int(least / each))
+            if each * (found.max(initial=-1) + 1) < cost:
+                cost, make, colours = each * (found.max(initial=-1) + 1), by, found
     if forward and reverse and cost > 2 * FEW and _may_gain(pattern, cost):
         rows, columns = both_colours(pattern)
         if price * (rows.max(initial=-1) + 1) + columns.max(initial=-1) + 1 < cost:
             return by_both(pattern, rows, columns)
-    return make(pattern, *colours)
+    return make(pattern, colours)
 
 
 def _may_gain(pattern: Any, cost: float) -> bool:
@@ -235,18 +238,18 @@ def _fewest(pattern: Any, colours_of: Any, least: int) -> Any:
 
 
 def _of_symmetric(pattern: Any) -> Colouring:
-    colours = _fewest(pattern, column_colours, np.diff(pattern.indptr).max(initial=0))
+    lengths = np.diff(pattern.indptr).astype(float)
+    colours = _fewest(pattern, column_colours, int(lengths.max(initial=0)))
     chosen = by_columns(pattern, colours)
-    if chosen.count <= FEW:
+    work = float(lengths @ lengths)  # of a search for stars
+    if chosen.count <= FEW or work > 200 * LARGE or 2 * pattern.nnz > len(lengths) ** 2:
         return chosen
-    tried: Sequence[Any] = [
-        star_colours(pattern, "natural"),
-        star_colours(pattern, "smallest_last"),
-    ]
-    colours = min(tried, key=lambda each: int(each.max()))
-    if colours.max() + 1 < chosen.count:
-        chosen = by_star(pattern, colours)
-    if chosen.count > 2 * FEW:
+    large = work > 10 * LARGE
+    for order in ("smallest_last",) if large else ("natural", "smallest_last"):
+        colours = star_colours(pattern, order)
+        if colours.max() + 1 < chosen.count:
+            chosen = by_star(pattern, colours)
+    if chosen.count > 2 * FEW and not large:
         colours = acyclic_colours(pattern, "smallest_last")
         if 3 * (colours.max() + 1) <= 2 * chosen.count:  # else it isn't worth the lost digits
             chosen = by_forests(pattern, colours, DEEP) or chosen

@@ -64,6 +64,7 @@ class Fold:
     sources: Any
     count: int
     spread: Any = None  # the element of these that each element of the result is, if not its own
+    otherwise: Fold | None = None  # what is less exact, and takes less where columns are many
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,10 +379,11 @@ def _running(call: Call) -> Relations:
     terms: list[Map | Fold] = []
     for k, x in enumerate(call.operands):
         factor = k < len(call.operands) - 1
+        kept, spread = _axes_apart(shape, (axis,))
+        _, targets = _axes_apart(x.shape, (axis,))
+        alike = Fold(k, targets, numbers(targets.shape), math.prod(kept), spread)
         if math.prod(shape) * (length + 1) // 2 > LONG:
-            kept, spread = _axes_apart(shape, (axis,))
-            _, targets = _axes_apart(x.shape, (axis,))
-            terms.append(Fold(k, targets, numbers(targets.shape), math.prod(kept), spread))
+            terms.append(alike)
             continue
         later, earlier = np.tril_indices(length, -1 if factor else 0)
         if p.reverse:  # factor j stands between the elements j and j + 1
@@ -389,7 +391,7 @@ def _running(call: Call) -> Relations:
             later = length - 1 - later
         targets = np.moveaxis(numbers(shape), axis, 0)[later].ravel()
         sources = np.moveaxis(numbers(x.shape), axis, 0)[earlier].ravel()
-        terms.append(Fold(k, targets, sources, math.prod(shape)))
+        terms.append(Fold(k, targets, sources, math.prod(shape), None, alike))
     return Relations(tuple(terms))
 
 

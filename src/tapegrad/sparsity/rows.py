@@ -92,11 +92,13 @@ class Rows:
             (count, self.sets.shape[0]),
         )
         lengths = np.diff(self.sets.indptr)
-        if lengths[pairs.indices].sum() > MOST:
-            bound = np.minimum(pairs @ lengths.astype(float), self.sets.shape[1]).sum()
-            if bound > MOST:
-                return self.lump(count)
+        if lengths[pairs.indices].sum() > 10 * MOST:
+            return self.lump(count)
         return Rows.whole(settled(pairs @ self.sets))
+
+    def cost(self, sources: Any) -> int:
+        """How many entries are gone through to gather from these elements."""
+        return int(self.lengths()[sources].sum())
 
     def lump(self, count: int) -> Rows:
         """All of `count` elements have the columns of any of these."""
