@@ -13,10 +13,8 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad import random as random
     from tapegrad import scipy as _scipy  # noqa: F401 (its functions are answered from now on)
     from tapegrad.api import (
-        defvjp,
         grad,
         jit,
-        primitive,
         simplegrad,
         stop_gradient,
         trace,
@@ -40,6 +38,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.loops import map as map
     from tapegrad.loops import range as range
     from tapegrad.registering import register_tree
+    from tapegrad.rules import defjvp, defvjp, primitive
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.structure import (
         as_linear_operator,
@@ -60,6 +59,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "cache_info",
     "clear_cache",
     "cond",
+    "defjvp",
     "defvjp",
     "depends",
     "elementwise_grad",

@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Any, Literal, overload
 
 from tapegrad.elsewhere import explained
-from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.transformations import Gradient, Jit, Transformation, ValueAndGradient
-from tapegrad.settings import clear_cache
 from tapegrad.typing import (
     A,
     Checkpoint,
@@ -21,7 +19,6 @@ from tapegrad.typing import (
     Differentiable,
     Differentiating,
     DifferentiatingFirst,
-    F,
     Jitting,
     P,
     R,
@@ -302,104 +299,6 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
     return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.captured])), tape
-
-
-def primitive(f: F) -> F:
-    """A plain NumPy function as a primitive: one call on the tape, with a derivative of its own.
-
-        @primitive
-        def logistic(x):
-            return 1 / (1 + np.exp(-x))
-
-        defvjp(logistic, lambda ct, out, x: ct * out * (1 - out))
-
-    On plain arrays the function simply runs. Traced, its body becomes a sub-tape, which is compiled
-    with what is around it. A body that can't be traced, because it calls SciPy or numba or converts
-    its arguments to Python numbers, stays a call that NumPy makes; its results' shapes and dtypes
-    may then only depend on those of the arguments.
-
-    Parameters
-    ----------
-    f : a function of arrays. Its arguments and results may be nested.
-
-    Returns
-    -------
-    A function of the same arguments, which `defvjp` takes.
-
-    Raises
-    ------
-    ArgumentError : `f` isn't a function.
-
-    Without a rule from `defvjp`, a traced body is differentiated through; one that can't be traced
-    is a `GradientError` when a derivative passes it. Numbers, strings and other arguments that
-    aren't arrays are passed on as they are. The function must not write to its arguments, and may
-    run more than once while it is traced.
-    """
-    from tapegrad.tracing.custom import CustomPrimitive
-
-    if not callable(f):
-        raise ArgumentError(f"primitive needs a function, not {f!r}")
-    return CustomPrimitive(f)  # type: ignore[return-value]
-
-
-@overload
-def defvjp(f: Function) -> Callable[[F], F]: ...
-@overload
-def defvjp(f: F, *rules: Function | None, **named: Function | None) -> F: ...
-def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> Any:
-    """Give a primitive its derivative: one rule for each argument, by position or name.
-
-    `rule(ct, out, *args)` returns the cotangent of its argument, with that argument's shape: the
-    cotangent `ct` of the result `out`, times the derivative of the result with respect to the
-    argument, summed over the elements of the result. None says that there is no derivative; an
-    argument without a rule is an error when its derivative is wanted. Rules get the arguments that
-    the call gave, so a rule repeats the defaults of its function: `lambda ct, out, x, n=2: ...`.
-
-        defvjp(scale, lambda ct, out, x, k: k * ct, None)
-        defvjp(scale, x=lambda ct, out, x, k: k * ct)
-
-    Without rules it is a decorator for one rule that returns the cotangents of all arguments:
-
-        @defvjp(product)
-        def _(ct, out, x, y):
-            return ct * y, ct * x
-
-    Of a complex number z = x + iy the cotangent is dL/dx - i dL/dy, as everywhere in tapegrad: the
-    rule of a function with the complex derivative f' is `ct * f'(z)`, with nothing conjugated. Of
-    what a rule returns for a real argument the real part is taken.
-
-    Rules are plain NumPy functions. They are traced, so they can be differentiated again, when
-    only shapes and dtypes are known; a rule that needs values is run by NumPy instead.
-
-    Parameters
-    ----------
-    f : what `primitive` returned; or a function of a library, such as `scipy.special.mathieu_a`:
-        where a traced program calls that, by whichever name, the rules hold.
-    rules : a rule, or None, for each positional argument, in order.
-    named : a rule, or None, for arguments by their names.
-
-    Returns
-    -------
-    `f`; without rules, the decorator.
-
-    Raises
-    ------
-    ArgumentError : `f` isn't one of these, there are more rules than arguments or one for an
-        argument that there isn't, or a rule isn't a function.
-    RuleError : later, when a rule returned what can't be the cotangent of its argument.
-    """
-    from tapegrad.tracing.adopting import adopted
-    from tapegrad.tracing.custom import CustomPrimitive
-
-    if not isinstance(f, CustomPrimitive):
-        f = adopted(f)
-    if f.traced:  # what was derived with the old rules is out of date
-        clear_cache()
-        f.traced = False
-    if not rules and not named:
-        return f.define_joint
-    f.define(rules, named)
-    return f
 
 
 @explained

@@ -19,6 +19,7 @@ _NAMES = {
     "value_and_grad_fun": "value_and_grad",
     "grad_and_aux": "grad(f, has_aux=True)",
     "custom_vjp custom_gradient defvjp_argnum defvjp_argnums": "primitive and defvjp, or Function",
+    "custom_jvp defjvp_argnum defjvp_argnums def_linear": "primitive and defjvp, or Function",
     "checkpoint remat": "grad(f, checkpoint=...), which says what loops keep",
     "check_grads check_vjp test_util": "gradcheck",
     "make_jaxpr": "trace(f, *args), whose second result is the tape",
@@ -35,9 +36,7 @@ _MISSING = {
     "hvp make_hvp hessian_vector_product hessian_tensor_product": (
         "Write it as grad(lambda x: np.sum(grad(f)(x) * v))(x)"
     ),
-    "jvp make_jvp linearize custom_jvp defjvp defjvp_argnum deriv": (
-        "There is no forward mode; vjp is the reverse one"
-    ),
+    "jvp make_jvp linearize deriv": ("There is no forward mode; vjp is the reverse one"),
     "vmap pmap shard_map": "Write the function for arrays with one more axis, or use tapegrad.map",
     "holomorphic_grad": "Of a complex function vjp(f, z)[1](1.0) is f'(z)",
     "value_and_jacobian tensor_jacobian_product make_ggnp": f"A Jacobian is {_ROWS}",

@@ -152,5 +152,5 @@ def _draws(name: str, *options: Any) -> Callable[[Any], Any]:
 
     numbers.__name__ = name
     made = CustomPrimitive(numbers)
-    made.define([None], {})
+    made.define(made.reverse, [None], {})
     return made

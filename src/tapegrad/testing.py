@@ -74,6 +74,59 @@ def gradcheck(
     return True
 
 
+def check_rule(
+    f: Callable[..., Any],
+    *args: Any,
+    modes: Sequence[str] = ("forward", "reverse"),
+    order: int = 2,
+    eps: float = 1e-6,
+    atol: float = 1e-8,
+    rtol: float = 1e-6,
+    seed: int = 0,
+) -> bool:
+    """Check the derivatives of `f` at `args` in forward and in reverse mode, along random tangents
+    t and for random cotangents ct; True if they agree.
+
+    With J the Jacobian, of first order these are one number, to some digits for the differences
+    and to almost all for the others:
+
+        <ct, (f(x + eps t) - f(x - eps t)) / 2 eps>  =  <ct, J t>  =  <J^T ct, t>
+
+    Of second order the maps (x, t) -> J t and (x, ct) -> J^T ct are taken for f, so that both modes
+    of the rules of both modes are checked. Of complex numbers <a, b> is the real part of the sum of
+    their products.
+
+    Parameters
+    ----------
+    f : a function of arrays whose value is an array, or nested tuples, lists and dicts of them.
+        Mostly it is one that has rules, or that calls one.
+    args : its arguments; nested ones, too. Those that are floats, complex numbers or arrays of
+        such are moved, the others are passed on as they are.
+    modes : "forward", "reverse" or both. With one of them the other isn't needed, of second order
+        either.
+    order : 1 or 2.
+    eps : the step of the differences.
+    atol, rtol : how far these may be off, for each unit of ct, and as a part of what was added up.
+    seed : of the random directions.
+
+    Returns
+    -------
+    True, so that `assert check_rule(f, x)` reads as it should.
+
+    Raises
+    ------
+    GradcheckError : two of the numbers differ. It says which.
+    GradientError : there is no such derivative.
+    ArgumentError : none of the arguments can be moved, or `modes` or `order` aren't as above.
+
+    `gradcheck` compares each element of the Jacobian and names the one that is wrong; this looks
+    at both modes and at their derivatives. Stay away from kinks, and use double precision.
+    """
+    from tapegrad.runtime.both_modes import check_rules
+
+    return check_rules(f, args, modes, order, eps, atol, rtol, seed)
+
+
 @dataclass
 class _Point:
     """A function at a point. The real leaves of the arguments, numbered `real`, can be moved."""

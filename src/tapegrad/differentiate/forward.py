@@ -126,8 +126,8 @@ def _push(
         raise
     except GradientError as error:
         raise GradientError(
-            f"{error}{at_call(call)}. Declare one with tapegrad.defjvp, or keep the derivative out "
-            "with tapegrad.stop_gradient"
+            f"{error}{at_call(call)}. Declare one with tapegrad.defjvp (a Function has it as its "
+            "static method jvp), or keep the derivative out with tapegrad.stop_gradient"
         ) from None
     for known, found in zip((tangents, odd), pairs, strict=True):
         for var, t in zip(call.outs, found, strict=True):

@@ -180,8 +180,7 @@ def pulled_back(
         raise
     except GradientError as error:
         raise GradientError(
-            f"{call.label} has a forward rule alone, and reverse mode can't be made of that, since "
-            f"{error}. Give it a reverse rule, too"
+            f"{call.label} has a forward rule alone, and a reverse one can't be made of it: {error}"
         ) from None
 
 
@@ -200,9 +199,7 @@ def pushed_forward(
         raise
     except GradientError as error:
         raise GradientError(
-            f"{call.label} has a reverse rule alone, and forward mode can't be made of that, since "
-            f"{error}. Give it a forward rule, too: tapegrad.defjvp, or the static method jvp of a "
-            "Function"
+            f"{call.label} has a reverse rule alone, and a forward one can't be made of it: {error}"
         ) from None
 
 

@@ -46,8 +46,10 @@ def pushed_by(vjp: Callable[..., Sequence[Any]], ts: Sequence[Any], out: Any, *x
 def pulled_by(
     jvp: Callable[..., Any], cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]
 ) -> list[Any]:
-    """The cotangents of the operands, by a forward rule `jvp(ts, outs, xs)`, of the results'."""
-    moved = [k for k, x in enumerate(xs) if x.dtype.kind in "fc"]
+    """The cotangents of the operands, by a forward rule `jvp(ts, outs, xs)`, of the results'. Its
+    `missing()`, if it has that, says what it doesn't cover."""
+    gaps = dict(enumerate(jvp.missing())) if hasattr(jvp, "missing") else {}
+    moved = [k for k, x in enumerate(xs) if x.dtype.kind in "fc" and gaps.get(k) is None]
     given = [None if ct is None else (ct, x.aval) for ct, x in zip(cts, outs, strict=True)]
 
     def linear(*ts: Any) -> Sequence[Any]:
@@ -56,7 +58,7 @@ def pulled_by(
             whole[k] = t
         return jvp(whole, outs, xs)
 
-    found: list[Any] = [None] * len(xs)
+    found: list[Any] = [gaps.get(k) for k in range(len(xs))]
     pulled = transposed(outs[0].writer, linear, [xs[k].aval for k in moved], given)
     for k, ct in zip(moved, pulled, strict=True):
         found[k] = ct
@@ -96,11 +98,20 @@ def transposed(
     del builder.calls[start:], builder.guards[first:]
     if not outputs:
         return [None] * len(avals)
+    for call in calls:
+        _refuse(call)
     others = _read(calls, guards, outputs, inputs)
     tape = Tape("linear", (*inputs, *others), calls, tuple(outputs), guards)
     done = METHODS["pulled"](tape, range(len(inputs)))
     start_at = [zeros(writer.node(x), x.shape) for x in inputs]
     return _written(writer, done, [*start_at, *map(writer.node, others), *seeds])
+
+
+def _refuse(call: Call) -> None:
+    """An error for a rule that NumPy runs, of which nothing more is known."""
+    found: Any = call.primitive
+    if found.foreign and found.backward is None and found.forward is None:
+        raise GradientError(f"{found} can't be traced, since {found.why}")
 
 
 def _read(

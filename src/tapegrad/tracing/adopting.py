@@ -18,7 +18,8 @@ from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import declare, original_of
-from tapegrad.tracing.custom import CustomPrimitive, Rule
+from tapegrad.tracing.custom import CustomPrimitive
+from tapegrad.tracing.custom_given import Given, Rule
 from tapegrad.tracing.frontend import FUNCTIONS
 from tapegrad.tracing.observe.harmless import is_users_file
 
@@ -32,12 +33,14 @@ class Adopted(CustomPrimitive):
         super().__init__(function)
         self.home = home
 
-    def define(self, rules: Sequence[Rule | None], named: dict[str, Rule | None]) -> None:
-        super().define(rules, named)
-        self._answer()
+    def define(self, given: Given, rules: Sequence[Any], named: dict[str, Any]) -> Any:
+        done = super().define(given, rules, named)
+        if given:
+            self._answer()
+        return done
 
-    def define_joint(self, rule: Rule) -> Rule:
-        super().define_joint(rule)
+    def define_joint(self, given: Given, rule: Rule) -> Rule:
+        super().define_joint(given, rule)
         self._answer()
         return rule
 
@@ -45,8 +48,8 @@ class Adopted(CustomPrimitive):
         declare(self.home, describe(self.function), self, when=_any_traced)
 
 
-def adopted(f: Any) -> Adopted:
-    """The primitive for a library's function.
+def adopted(f: Any, asked: str) -> Adopted:
+    """The primitive for a library's function, which the function named `asked` is to give a rule.
 
     Raises
     ------
@@ -59,7 +62,7 @@ def adopted(f: Any) -> Adopted:
     home = _home_of(f)
     if home is None:
         raise ArgumentError(
-            "defvjp needs a function that is declared with tapegrad.primitive, or one of a "
+            f"{asked} needs a function that is declared with tapegrad.primitive, or one of a "
             f"library's, not {f!r}. Put @primitive above its definition"
         )
     if _is_numpys(f):

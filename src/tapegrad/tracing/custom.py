@@ -1,4 +1,5 @@
-"""Users' own primitives and derivative rules: what `primitive`, `defvjp` and `Function` declare.
+"""Users' own primitives and derivative rules: what `primitive`, `defvjp`, `defjvp` and `Function`
+declare.
 
     @primitive
     def logistic(x):
@@ -20,33 +21,33 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.request import argument_names, leaf_names
+from tapegrad.core.request import leaf_names
 from tapegrad.core.trees import flatten, is_traced
-from tapegrad.errors import ArgumentError, RuleError
+from tapegrad.errors import RuleError
 from tapegrad.primitives.base import Missing
 from tapegrad.tracing.custom_call import call
+from tapegrad.tracing.custom_given import Given, Rule
 from tapegrad.tracing.custom_operation import Operation
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import tracing_depth
 
-Rule = Callable[..., Any]
-
 
 class CustomPrimitive(Operation):
-    """What `primitive` makes of a function; `defvjp` gives it its rules."""
+    """What `primitive` makes of a function; `defvjp` and `defjvp` give it its rules."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         name = getattr(function, "__name__", type(function).__name__)
         self.label = "lambda" if name == "<lambda>" else name
-        self.rules: dict[str, Rule | None] = {}
-        self.joint: Rule | None = None
         self.traced = False
         self.signature: inspect.Signature | None = None
         if not isinstance(function, np.ufunc):  # whose options aren't arguments for a rule
             with contextlib.suppress(TypeError, ValueError):  # functions in C may have none
                 self.signature = inspect.signature(function)
+        known = function, self.label, self.signature
+        self.reverse = Given(*known, "defvjp", "ct")
+        self.forward = Given(*known, "defjvp", "t")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not tracing_depth():
@@ -67,114 +68,52 @@ class CustomPrimitive(Operation):
     def run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return self.function(*args, **kwargs), ()
 
-    def has_rule(self) -> bool:
-        return bool(self.rules) or self.joint is not None
+    def define(self, given: Given, rules: Sequence[Any], named: dict[str, Any]) -> Any:
+        """Set the rules of one mode; without any, a decorator that sets one for all arguments."""
+        if not rules and not named:
+            return lambda rule: self.define_joint(given, rule)
+        given.define(rules, named)
+        return self
+
+    def define_joint(self, given: Given, rule: Rule) -> Rule:
+        """Set one rule of a mode for all positional arguments."""
+        return given.define_joint(rule)
+
+    def has_reverse(self) -> bool:
+        return bool(self.reverse)
+
+    def has_forward(self) -> bool:
+        return bool(self.forward)
 
     def names(self, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:
         return leaf_names(self.function, args, kwargs)
 
     def pull_back(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
-        if self.joint is not None:
-            returned = self.joint(ct, out, *args, **kwargs)
+        if self.reverse.joint is not None:
+            returned = self.reverse.joint(ct, out, *args, **kwargs)
             return one_each(returned, len(args), f"the rule of {self.label}") + [None] * len(kwargs)
-        rules = [self.rules.get(name) for name in self._arguments(args, kwargs)]
+        rules = self.reverse.of(args, kwargs)
         return [None if rule is None else rule(ct, out, *args, **kwargs) for rule in rules]
 
+    def push_forward(
+        self, ts: Sequence[Any], out: Any, args: Any, kwargs: Any, saved: Any
+    ) -> list[Any]:
+        if self.forward.joint is not None:
+            return [self.forward.joint(tuple(ts[: len(args)]), out, *args, **kwargs)]
+        pairs = zip(ts, self.forward.of(args, kwargs), strict=True)
+        return [
+            rule(t, out, *args, **kwargs) for t, rule in pairs if t is not None and rule is not None
+        ]
+
     def missing(self, args: Any, kwargs: Any) -> list[Missing | None]:
-        names = self._arguments(args, kwargs)
-        given = names[: len(args)] if self.joint is not None else self.rules
-        return [None if name in given else self._missing(name) for name in names]
+        return self.reverse.missing(args, kwargs)
 
-    def _arguments(self, args: Any, kwargs: Any) -> list[str]:
-        return [*argument_names(self.function, len(args)), *sorted(kwargs)]
-
-    def _missing(self, name: str) -> Missing:
-        return Missing(
-            f"{self.label} has no derivative rule for its argument {name!r}. Give defvjp a rule "
-            "for it, or None if there is no derivative"
-        )
-
-    def define(self, rules: Sequence[Rule | None], named: dict[str, Rule | None]) -> None:
-        """Set the rules of arguments, by position or name; the other arguments have none."""
-        names, known = self._parameters(len(rules))
-        if len(rules) > len(names):
-            raise ArgumentError(
-                f"defvjp: {len(rules)} rules were given, and {self.label} has {len(names)} "
-                f"positional arguments: {', '.join(names)}"
-            )
-        table = dict(zip(names, rules, strict=False))
-        for name, rule in named.items():
-            if name not in known:
-                raise ArgumentError(
-                    f"defvjp: {self.label} has no argument {name!r}; it has {', '.join(known)}. "
-                    "Rules are given in the order of the arguments, None for one without a "
-                    "derivative, or each by its argument's name"
-                )
-            table[name] = rule
-        for name, rule in table.items():
-            if rule is not None and not callable(rule):
-                raise ArgumentError(
-                    f"defvjp: the rule for argument {name!r} of {self.label} is {rule!r}. A rule "
-                    "is a function of (ct, out, *args), or None where there is no derivative"
-                )
-            self._check_rule(name, rule)
-        self.rules, self.joint = table, None
-
-    def _check_rule(self, name: str, rule: Rule | None) -> None:
-        """An error for a rule of (out, *args), as those of HIPS autograd are."""
-        if rule is None or self.signature is None:
-            return
-        kinds = [p.kind for p in self.signature.parameters.values() if p.default is p.empty]
-        if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.KEYWORD_ONLY in kinds:
-            return
-        try:
-            signature = inspect.signature(rule)
-        except (TypeError, ValueError):
-            return
-        names = list(self.signature.parameters)
-        if _takes(signature, len(kinds) + 1) and not any(
-            _takes(signature, count + 2) for count in range(len(kinds), len(names) + 1)
-        ):
-            raise ArgumentError(
-                f"defvjp: the rule for argument {name!r} of {self.label} takes "
-                f"{signature}, and it is called with (ct, out, {', '.join(names)}). It is passed "
-                "the cotangent of the result first, and returns that of its argument: not `lambda "
-                "out, x: lambda ct: ...`, as in HIPS autograd, but `lambda ct, out, x: ...`"
-            )
-
-    def define_joint(self, rule: Rule) -> Rule:
-        """Set one rule for all positional arguments."""
-        self.rules, self.joint = {}, rule
-        return rule
-
-    def _parameters(self, count: int) -> tuple[list[str], list[str]]:
-        """The names of the positional arguments, and those of all that have one."""
-        if self.signature is None:
-            names = argument_names(self.function, count)
-            return names, names
-        kinds = {name: p.kind for name, p in self.signature.parameters.items()}
-        positional = [n for n, k in kinds.items() if k in (_POSITIONAL_ONLY, _POSITIONAL)]
-        if inspect.Parameter.VAR_POSITIONAL in kinds.values():
-            positional = argument_names(self.function, max(count, len(positional)))
-        keywords = [n for n, k in kinds.items() if k is inspect.Parameter.KEYWORD_ONLY]
-        return positional, positional + keywords
-
-
-def _takes(signature: inspect.Signature, count: int) -> bool:
-    """Whether a function takes so many positional arguments."""
-    try:
-        signature.bind(*[None] * count)
-    except TypeError:
-        return False
-    return True
-
-
-_POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
-_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    def missing_forward(self, args: Any, kwargs: Any) -> list[Missing | None]:
+        return self.forward.missing(args, kwargs)
 
 
 class Context:
-    """What `Function.forward` keeps for `Function.backward`: saved arrays, and any attributes.
+    """What `Function.forward` keeps for `backward` and `jvp`: saved arrays, and any attributes.
 
     `needs_input_grad` tells for each argument whether it has floats or complex numbers, so that
     there could be a derivative; cotangents that nobody wants cost nothing, so a rule need not look.
@@ -188,7 +127,7 @@ class Context:
         )
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep these arrays; `backward` finds them in `saved_tensors`."""
+        """Keep these arrays; `backward` and `jvp` find them in `saved_tensors`."""
         self._saved = tensors
 
     @property
@@ -224,7 +163,11 @@ class Function:
     where there is no derivative. Numbers, strings and other arguments that aren't arrays are passed
     on as they are.
 
-    Both passes are traced where that is possible, and are then compiled with what is around them
+    `jvp(ctx, *ts)` is for forward mode: it gets the tangent of each argument (None for one without)
+    and returns that of the result, with its structure and shapes. Where only one of `backward` and
+    `jvp` is there, and can be traced, the other mode is its transpose.
+
+    The passes are traced where that is possible, and are then compiled with what is around them
     and can be differentiated again; otherwise NumPy runs them as they are.
     """
 
@@ -237,6 +180,13 @@ class Function:
     def backward(ctx: Any, *cts: Any, **kwargs: Any) -> Any:
         """A cotangent for each argument of `forward`, for the cotangents of the results."""
         raise NotImplementedError("a Function needs a static method backward(ctx, *cts)")
+
+    @staticmethod
+    def jvp(ctx: Any, *ts: Any, **kwargs: Any) -> Any:
+        """The tangent of the result, for those of the arguments of `forward`."""
+        raise NotImplementedError(
+            "a Function with a forward mode needs a static method jvp(ctx, *ts)"
+        )
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -254,15 +204,28 @@ class _FunctionOperation(Operation):
         result = self.cls.forward(ctx, *args)
         return result, ctx._contents()
 
-    def has_rule(self) -> bool:
+    def has_reverse(self) -> bool:
         return self.cls.backward is not Function.backward
 
+    def has_forward(self) -> bool:
+        return self.cls.jvp is not Function.jvp
+
     def pull_back(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
+        cts = ct if isinstance(ct, (tuple, list)) else (ct,)
+        returned = self.cls.backward(self._context(args, saved), *cts)
+        return one_each(returned, len(args), f"{self.label}.backward")
+
+    def push_forward(
+        self, ts: Sequence[Any], out: Any, args: Any, kwargs: Any, saved: Any
+    ) -> list[Any]:
+        return [self.cls.jvp(self._context(args, saved), *ts)]
+
+    @staticmethod
+    def _context(args: Any, saved: Any) -> Context:
         ctx = Context(args)
         ctx._saved, attributes = saved
         vars(ctx).update(attributes)
-        cts = ct if isinstance(ct, (tuple, list)) else (ct,)
-        return one_each(self.cls.backward(ctx, *cts), len(args), f"{self.label}.backward")
+        return ctx
 
     def names(self, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:
         return leaf_names(functools.partial(self.cls.forward, None), args, kwargs)

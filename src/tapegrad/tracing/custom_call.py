@@ -25,7 +25,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_operation import Applied, Operation
-from tapegrad.tracing.custom_rule import FINAL, Backward, first_sentence
+from tapegrad.tracing.custom_rule import FINAL, Backward, Forward, first_sentence
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.mixed import (
     MixedTree,
@@ -148,8 +148,8 @@ class CustomCall(Applied):
         tape = replace(body.tape, outputs=outputs)
         passed = unused(tape, [x._aval for x in residuals])
         tape = renumbered(with_inputs(tape, passed, [f"saved{k}" for k in range(len(passed))]))
-        rule = Backward(self, results, saved, sources)
-        primitive = Custom(self.operation.label, tape, rule)
+        rules = self.rules(results, saved, sources)
+        primitive = Custom(self.operation.label, tape, *rules)
         return results.fill(_record(primitive, [*inputs, *residuals], results.avals, values))
 
     def record_opaque(self, operands: Sequence[Any], error: Exception) -> Any:
@@ -186,15 +186,23 @@ class CustomCall(Applied):
             return found.arrays
 
         function.__name__ = label
-        rule = None
-        if self.operation.has_rule():
-            rule = Backward(self, results, saved, expected.sources, again)
+        backward, forward = self.rules(results, saved, expected.sources, again)
         avals = [aval_of_leaf(x) for x in arrays]
         count = len(results.avals)
         why = first_sentence(error)
-        primitive = ForeignCall(label, function, tuple(avals), count, rule, why, of_complex=True)
+        primitive = ForeignCall(
+            label, function, tuple(avals), count, backward, why, forward, of_complex=True
+        )
         arrays = [np.asarray(x)[()] for x in arrays]
         return results.fill(_record(primitive, operands, avals, arrays)[:count])
+
+    def rules(self, *known: Any) -> tuple[Backward | None, Forward | None]:
+        """The rules that the user gave, for this call."""
+        operation = self.operation
+        return (
+            Backward(self, *known) if operation.has_reverse() else None,
+            Forward(self, *known) if operation.has_forward() else None,
+        )
 
     def _returned(self, values: Sequence[Any]) -> _Returned:
         given = self.arguments.plain(values)

@@ -16,7 +16,7 @@ from tapegrad.tracing.trace import untraced
 
 
 class Operation:
-    """A user's function with an optional reverse rule: a `primitive`, or a `Function`."""
+    """A user's function with optional rules: a `primitive`, or a `Function`."""
 
     label: str
 
@@ -24,9 +24,17 @@ class Operation:
         """The result, and what to save for the rule."""
         raise NotImplementedError
 
-    def has_rule(self) -> bool:
+    def has_reverse(self) -> bool:
         """Whether the user gave a reverse rule."""
         raise NotImplementedError
+
+    def has_forward(self) -> bool:
+        """Whether the user gave a forward rule."""
+        raise NotImplementedError
+
+    def has_rule(self) -> bool:
+        """Whether the user gave either."""
+        return self.has_reverse() or self.has_forward()
 
     def pull_back(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
         """A cotangent for each argument: the positional ones, then the others by name.
@@ -35,8 +43,19 @@ class Operation:
         """
         raise NotImplementedError
 
+    def push_forward(
+        self, ts: Sequence[Any], out: Any, args: Any, kwargs: Any, saved: Any
+    ) -> list[Any]:
+        """Tangents of the result, put together as it is, that add up to its tangent, for those of
+        the arguments, in the same order."""
+        raise NotImplementedError
+
     def missing(self, args: Any, kwargs: Any) -> list[Missing | None]:
-        """For each argument, in the same order, what to say if it has no rule."""
+        """For each argument, in the same order, what to say if it has no reverse rule."""
+        return [None] * (len(args) + len(kwargs))
+
+    def missing_forward(self, args: Any, kwargs: Any) -> list[Missing | None]:
+        """The same of forward rules."""
         return [None] * (len(args) + len(kwargs))
 
     def names(self, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:

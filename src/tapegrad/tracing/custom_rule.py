@@ -1,4 +1,4 @@
-"""A user's derivative rule, as the differentiator calls it.
+"""A user's derivative rules, as the differentiator calls them.
 
 Rules are users' NumPy code. They run when the tape is differentiated, on tracers that know types
 and no values, and leave their calls on the tape of the gradient, where they can be differentiated
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.core.trees import flatten_up_to, is_number
-from tapegrad.errors import InternalError, LeakedTracerError, RuleError
+from tapegrad.core.trees import flatten, flatten_up_to, is_number
+from tapegrad.errors import GradientError, InternalError, LeakedTracerError, RuleError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Missing, Writer
 from tapegrad.primitives.complexes import real
 from tapegrad.primitives.control import ForeignCall
+from tapegrad.primitives.views import BroadcastTo, zeros
 from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.mixed import MixedTree, Where
 from tapegrad.tracing.observe.observer import observed
@@ -32,7 +33,7 @@ FINAL = (InternalError, LeakedTracerError, RuleError, WritesArgument)
 
 
 @dataclass(eq=False)
-class Backward:
+class _UserRule:
     """A user's rule as the differentiator calls it, for one call of the function.
 
     `sources` tells where the leaves of `saved` are found. With `again`, nothing was saved: the
@@ -45,13 +46,31 @@ class Backward:
     sources: list[Where]
     again: bool = False
 
+    mode: ClassVar[str]
+    returns: ClassVar[str]  # what a rule returns: cotangents, tangents
+
     @property
     def __name__(self) -> str:
-        return f"{self.call.operation.label}.backward"
+        return f"{self.call.operation.label}.{self.mode}"
 
-    def __call__(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
-        """Cotangents of all operands `xs`, as nodes; captured ones and residuals have none."""
-        writer: Writer = cts[0].writer
+    @property
+    def target(self) -> MixedTree:
+        """What the rule returns something for, the arguments or the results."""
+        raise NotImplementedError
+
+    def apply(self, given: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
+        """What the rule returns for each value on the tape of the target."""
+        raise NotImplementedError
+
+    def found(
+        self,
+        writer: Writer,
+        tree: MixedTree,
+        given: Sequence[Any],
+        outs: Sequence[Any],
+        xs: Sequence[Any],
+    ) -> list[Any]:
+        """A node or None for each value of the target, for the nodes `given`, which make `tree`."""
         args = xs[: len(self.call.arguments.avals)]
         results = outs[: len(self.results.avals)]
         # Residuals are the last operands of a traced function, and the last results of another.
@@ -64,28 +83,21 @@ class Backward:
         found: list[Any] | None = None
         why = "what its forward pass keeps isn't made of arrays"
         if not self.again:
-            found, why = self._traced(writer, cts, results, args, saved)
+            found, why = self._traced(writer, tree, given, results, args, saved)
         if found is None:
-            found = self._opaque(writer, cts, results, args, saved, why)
-        missing = self._missing()
-        found = [ct if gap is None else gap for ct, gap in zip(found, missing, strict=True)]
-        return found + [None] * (len(xs) - len(found))
-
-    def _missing(self) -> list[Any]:
-        """`Missing` for each operand of an argument without a rule."""
-        arguments = self.call.arguments
-        args, kwargs = arguments.fill([None] * len(arguments.avals))
-        return self._spread(self.call.operation.missing(args, kwargs))
+            found = self._opaque(writer, tree, given, results, args, saved, why)
+        return found
 
     def _traced(
         self,
         writer: Writer,
-        cts: Sequence[Any],
+        tree: MixedTree,
+        given: Sequence[Any],
         outs: Sequence[Any],
         xs: Sequence[Any],
         kept: Sequence[Any],
     ) -> tuple[list[Any] | None, str]:
-        """The cotangents, or None and why the rule can't be traced."""
+        """What the rule returns, or None and why it can't be traced."""
         builder = writer.builder
         calls, guards, captured = len(builder.calls), len(builder.guards), dict(writer.captured)
         trace = Trace(builder, label=f"the rule of {self.call.operation.label}")
@@ -94,10 +106,9 @@ class Backward:
             try:
                 args, kwargs = self.call.arguments.tracers(trace, xs)
                 result, saved = self.results.tracers(trace, outs), self.saved.tracers(trace, kept)
-                ct = self._cotangent_tree().tracers(trace, cts)
                 found = [
                     None if x is None else writer.node(to_operand(trace, x)[0])
-                    for x in self._cotangents(ct, result, args, kwargs, saved)
+                    for x in self._returned(tree.tracers(trace, given), result, args, kwargs, saved)
                 ]
             except FINAL:
                 raise
@@ -119,27 +130,29 @@ class Backward:
     def _opaque(
         self,
         writer: Writer,
-        cts: Sequence[Any],
+        tree: MixedTree,
+        given: Sequence[Any],
         outs: Sequence[Any],
         xs: Sequence[Any],
         kept: Sequence[Any],
         why: str,
     ) -> list[Any]:
-        """The cotangents as results of one call of NumPy."""
-        call, avals = self.call, self.call.arguments.avals
+        """The same as results of one call of NumPy."""
+        call, avals = self.call, self.target.avals
         wanted = [k for k, aval in enumerate(avals) if aval.dtype.kind in "fc"]
-        first, second, third = len(cts), len(cts) + len(outs), len(cts) + len(outs) + len(xs)
+        first, second = len(given), len(given) + len(outs)
+        third = second + len(xs)
 
         def function(*values: Any) -> Any:
-            given = call.arguments.plain(values[second:third])
-            args, kwargs = call.arguments.fill(given)
+            plain = call.arguments.plain(values[second:third])
+            args, kwargs = call.arguments.fill(plain)
             result = self.results.fill(self.results.plain(values[first:second]))
             saved = self.saved.fill(self.saved.plain(values[third:]))
             if self.again:
-                _, saved = call.run_plainly(given)
-            ct = self._cotangent_tree().fill([np.array(v)[()] for v in values[:first]])
+                _, saved = call.run_plainly(plain)
+            moved = tree.fill([np.array(v)[()] for v in values[:first]])
             with untraced():
-                found = self._cotangents(ct, result, args, kwargs, saved)
+                found = self._returned(moved, result, args, kwargs, saved)
             return [
                 np.broadcast_to(0.0 if found[k] is None else found[k], avals[k].shape)
                 for k in wanted
@@ -150,85 +163,212 @@ class Backward:
         primitive = ForeignCall(
             self.__name__, function, types, len(wanted), None, why, of_complex=True
         )
-        nodes = writer.apply(primitive, [*cts, *outs, *xs, *kept])
+        nodes = writer.apply(primitive, [*given, *outs, *xs, *kept])
         found: list[Any] = [None] * len(avals)
         for k, node in zip(wanted, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
             found[k] = node
         return found
 
-    def _cotangent_tree(self) -> MixedTree:
-        """The tree of the results' cotangents: None for results that have none."""
-        tree = self.results
-        at = tuple(
-            k if k is not None and tree.avals[k].dtype.kind in "fc" else None for k in tree.at
-        )
-        return replace(tree, at=at, static=(None,) * len(at), known={})
-
-    def _cotangents(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
-        """What the rule returns for each operand: None, a number, an array or a tracer."""
+    def _returned(self, given: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
+        """What the rule returns for each value of the target: None, a number, an array or a
+        tracer."""
         try:
             with observed():
-                entries = self.call.operation.pull_back(ct, out, args, kwargs, saved)
-            returned = self._spread(entries)
-            return [
-                None if x is None or aval.dtype.kind not in "fc" else self._fitting(x, aval, word)
-                for x, aval, word in zip(
-                    returned, self.call.arguments.avals, self.call.words, strict=True
-                )
-            ]
+                return self.apply(given, out, args, kwargs, saved)
         except RuleError as error:
             raise RuleError(f"{error}{at_source(self.call.src)}") from None
 
-    def _spread(self, entries: Sequence[Any]) -> list[Any]:
-        """One entry an argument, each put together as that is --> one entry an operand."""
-        arguments = self.call.arguments
-        positional, named = arguments.structure.children()
-        found: list[Any] = []
-        start = 0
-        for spec, entry in zip([*positional.children(), *named.children()], entries, strict=True):
-            at = arguments.at[start : start + spec.num_leaves]
-            start += spec.num_leaves
-            leaves = [entry] * len(at)
-            if not (entry is None or isinstance(entry, Missing) or all(k is None for k in at)):
-                try:
-                    leaves = flatten_up_to(spec, entry)
-                except ValueError as error:
-                    raise RuleError(
-                        f"the rule of {self.call.operation.label} returned a cotangent that isn't "
-                        f"put together as its argument is: {error}"
-                    ) from None
-            found += [leaf for leaf, k in zip(leaves, at, strict=True) if k is not None]
-        return found
+    def _spread(self, spec: Any, at: Sequence[int | None], entry: Any, of: str) -> list[Any]:
+        """An entry that is put together as an argument or the result --> one for each value of
+        that on the tape."""
+        leaves = [entry] * len(at)
+        if not (entry is None or isinstance(entry, Missing) or all(k is None for k in at)):
+            try:
+                leaves = flatten_up_to(spec, entry)
+            except ValueError as error:
+                raise RuleError(
+                    f"the rule of {self.call.operation.label} returned a {self.returns} that isn't "
+                    f"put together as {of} is: {error}"
+                ) from None
+        return [leaf for leaf, k in zip(leaves, at, strict=True) if k is not None]
 
-    def _fitting(self, ct: Any, aval: Aval, word: str) -> Any:
-        """A cotangent of an operand; a plain number stands for all its elements."""
-        rule = f"the rule of {self.call.operation.label} for {word}"
-        if is_number(ct):
-            return aval.dtype.type(ct)
-        if callable(ct):
+    def fitting(self, found: Any, aval: Aval, rule: str, whose: str, shapes: str) -> Any:
+        """What is returned for a value; a plain number stands for all its elements."""
+        if is_number(found):
+            return aval.dtype.type(found)
+        if callable(found):
             raise RuleError(
                 f"{rule} returned a function, as rules of HIPS autograd do. One of tapegrad's is "
                 "passed the cotangent first, and returns that of its argument: not `lambda out, x: "
                 "lambda ct: ...` but `lambda ct, out, x: ...`"
             )
-        ct = np.complex128(ct) if type(ct) is complex else ct
-        kinds = "fiubc" if any(x.dtype.kind == "c" for x in (aval, *self.results.avals)) else "fiub"
-        if not isinstance(ct, (Tracer, np.ndarray, np.generic)) or ct.dtype.kind not in kinds:
+        found = np.complex128(found) if type(found) is complex else found
+        there = (aval, *self.results.avals, *self.call.arguments.avals)
+        kinds = "fiubc" if any(x.dtype.kind == "c" for x in there) else "fiub"
+        if not isinstance(found, (Tracer, np.ndarray, np.generic)) or found.dtype.kind not in kinds:
             sort = "real or complex" if "c" in kinds else "real"
-            kind = f"of dtype {ct.dtype}" if hasattr(ct, "dtype") else f"{ct!r}"
+            kind = f"of dtype {found.dtype}" if hasattr(found, "dtype") else f"{found!r}"
             raise RuleError(
-                f"{rule} returned a cotangent {kind}. A cotangent is a "
+                f"{rule} returned a {self.returns} {kind}. A {self.returns} is a "
                 f"{sort} array of shape {aval.shape}, or None where there is no derivative"
             )
-        if ct.dtype.kind == "c" and aval.dtype.kind != "c":
-            ct = real(ct) if isinstance(ct, Tracer) else ct.real  # the argument's change is real
-        if ct.shape != aval.shape:
+        if found.dtype.kind == "c" and aval.dtype.kind != "c":  # what is real changes by that
+            found = real(found) if isinstance(found, Tracer) else found.real
+        if found.shape != aval.shape:
             raise RuleError(
-                f"{rule} returned a cotangent of shape {ct.shape}, and the argument has shape "
-                f"{aval.shape}. They must be the same: sum over axes along which the argument was "
-                "broadcast, and use np.broadcast_to where it was summed"
+                f"{rule} returned a {self.returns} of shape {found.shape}, and {whose} has shape "
+                f"{aval.shape}. {shapes}"
             )
-        return ct
+        return found
+
+
+@dataclass(eq=False)
+class Backward(_UserRule):
+    """A user's reverse rule."""
+
+    mode = "backward"
+    returns = "cotangent"
+
+    @property
+    def target(self) -> MixedTree:
+        return self.call.arguments
+
+    def __call__(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
+        """Cotangents of all operands `xs`, as nodes; captured ones and residuals have none."""
+        found = self.found(cts[0].writer, _of_floats(self.results), cts, outs, xs)
+        arguments = self.call.arguments
+        args, kwargs = arguments.fill([None] * len(arguments.avals))
+        missing = self._each_operand(self.call.operation.missing(args, kwargs))
+        found = [ct if gap is None else gap for ct, gap in zip(found, missing, strict=True)]
+        return found + [None] * (len(xs) - len(found))
+
+    def apply(self, given: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
+        returned = self._each_operand(
+            self.call.operation.pull_back(given, out, args, kwargs, saved)
+        )
+        label = self.call.operation.label
+        return [
+            None
+            if x is None or aval.dtype.kind not in "fc"
+            else self.fitting(
+                x,
+                aval,
+                f"the rule of {label} for {word}",
+                "the argument",
+                "They must be the same: sum over axes along which the argument was broadcast, and "
+                "use np.broadcast_to where it was summed",
+            )
+            for x, aval, word in zip(
+                returned, self.call.arguments.avals, self.call.words, strict=True
+            )
+        ]
+
+    def _each_operand(self, entries: Sequence[Any]) -> list[Any]:
+        """One entry an argument, each put together as that is --> one entry an operand."""
+        return [
+            x
+            for (spec, at), entry in zip(_arguments(self.call.arguments), entries, strict=True)
+            for x in self._spread(spec, at, entry, "its argument")
+        ]
+
+
+@dataclass(eq=False)
+class Forward(_UserRule):
+    """A user's forward rule."""
+
+    mode = "forward"
+    returns = "tangent"
+
+    @property
+    def target(self) -> MixedTree:
+        return self.results
+
+    def __call__(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
+        """Tangents of all results `outs`, as nodes; residuals have none."""
+        writer: Writer = outs[0].writer
+        arguments, missing = self.call.arguments, self.missing()
+        moved: set[int] = set()
+        for _, at in _arguments(arguments):
+            places = [k for k in at if k is not None and arguments.avals[k].dtype.kind in "fc"]
+            if any(ts[k] is not None for k in places):
+                moved.update(places)
+        for k in sorted(moved):
+            if missing[k] is not None:
+                raise GradientError(missing[k].message)
+        places = sorted(moved)
+        given = [
+            zeros(xs[k], xs[k].shape)
+            if ts[k] is None
+            else ts[k]
+            if ts[k].shape == xs[k].shape
+            else BroadcastTo(xs[k].shape)(ts[k])
+            for k in places
+        ]
+        found = self.found(writer, _only(arguments, places), given, outs, xs)
+        return found + [None] * (len(outs) - len(found))
+
+    def missing(self) -> list[Any]:
+        """`Missing` for each operand of an argument without a rule."""
+        arguments = self.call.arguments
+        args, kwargs = arguments.fill([None] * len(arguments.avals))
+        entries = self.call.operation.missing_forward(args, kwargs)
+        return [
+            entry
+            for (_, at), entry in zip(_arguments(arguments), entries, strict=True)
+            for k in at
+            if k is not None
+        ]
+
+    def apply(self, given: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
+        ts_args, ts_kwargs = given
+        ts = [*ts_args, *[ts_kwargs[name] for name in sorted(ts_kwargs)]]
+        ts = [None if _is_empty(t) else t for t in ts]
+        operation, results = self.call.operation, self.results
+        found: list[Any] = [None] * len(results.avals)
+        for returned in operation.push_forward(ts, out, args, kwargs, saved):
+            parts = self._spread(results.structure, results.at, returned, "the result")
+            for k, (part, aval) in enumerate(zip(parts, results.avals, strict=True)):
+                if part is None or aval.dtype.kind not in "fc":
+                    continue
+                part = self.fitting(
+                    part,
+                    aval,
+                    f"the forward rule of {operation.label}",
+                    "the result",
+                    "They must be the same: use np.broadcast_to where the argument was broadcast, "
+                    "and sum where it was summed",
+                )
+                found[k] = part if found[k] is None else found[k] + part
+        return found
+
+
+def _is_empty(tree: Any) -> bool:
+    """Whether an argument has no tangents."""
+    return all(x is None for x in flatten(tree)[0])
+
+
+def _arguments(arguments: MixedTree) -> list[tuple[Any, tuple[int | None, ...]]]:
+    """The structure of each argument, and where on the tape its leaves are."""
+    positional, named = arguments.structure.children()
+    found, start = [], 0
+    for spec in (*positional.children(), *named.children()):
+        found.append((spec, arguments.at[start : start + spec.num_leaves]))
+        start += spec.num_leaves
+    return found
+
+
+def _of_floats(tree: MixedTree) -> MixedTree:
+    """The tree of cotangents of values: None for those that have none."""
+    at = tuple(k if k is not None and tree.avals[k].dtype.kind in "fc" else None for k in tree.at)
+    return replace(tree, at=at, static=(None,) * len(at), known={})
+
+
+def _only(tree: MixedTree, places: Sequence[int]) -> MixedTree:
+    """The tree of tangents of the values with these numbers: None for the others."""
+    numbers = {k: n for n, k in enumerate(places)}
+    at = tuple(None if k is None else numbers.get(k) for k in tree.at)
+    avals = tuple(tree.avals[k] for k in places)
+    return MixedTree(tree.structure, at, (None,) * len(at), avals, {})
 
 
 def first_sentence(error: Exception) -> str:
