@@ -417,17 +417,20 @@ def test_rounds_write_to_what_they_make():
 # ---- what is refused
 
 
+SHOWN = np.frombuffer(bytearray(24))  # memory that is another object's
+
+
 def outside(c):
-    STATE[0] = c
+    SHOWN[0] = c
 
 
 def outside_view(c):
-    view = STATE[1:]
+    view = SHOWN[1:]
     view += c
 
 
 def outside_method(c):
-    STATE.fill(c)
+    SHOWN.fill(c)
 
 
 def watched(c):
@@ -461,7 +464,7 @@ def called_by_c(c):
 @pytest.mark.parametrize(
     ("f", "why"),
     [
-        (outside, "that the function hasn't made"),
+        (outside, "whose memory belongs to an object of type"),
         (outside_view, "plain NumPy array"),
         (outside_method, "by x.fill"),
         (watched, r"weak reference, made before \(own_arrays_test.py:\d+: `u = STATE.copy"),

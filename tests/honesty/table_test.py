@@ -28,6 +28,7 @@ PARTS = [
     "tables",
     "randomness",
     "writes",
+    "outside_arrays",
     "inputs",
     "numbers",
     "complex_numbers",

@@ -477,7 +477,7 @@ def test_arguments_that_share_memory_and_are_only_read(compile):
 
 
 def test_a_write_to_a_captured_array():
-    """a traced value is written into an array that the function captured -> error with the line"""
+    """a traced value is written into an array that the function captured -> as in plain NumPy"""
     buffer = np.zeros(4)
 
     def f(x):
@@ -488,15 +488,14 @@ def test_a_write_to_a_captured_array():
         np.exp(x, out=buffer)
         return np.sum(buffer)
 
-    with refused(TypeError, "buffer[:] = x**2", "np.zeros(n)"):
-        grad(f)(X)
-    with refused(TypeError, "np.exp(x, out=buffer)", "np.zeros(n)"):
-        grad(g)(X)
-    np.testing.assert_array_equal(buffer, 0.0)
+    np.testing.assert_allclose(grad(f)(X), 2 * X)
+    np.testing.assert_array_equal(buffer, X**2)
+    np.testing.assert_allclose(grad(g)(X), np.exp(X))
+    np.testing.assert_array_equal(buffer, np.exp(X))
 
 
 def test_a_captured_array_is_changed_while_it_is_used():
-    """a captured array meets traced values and is changed by the function -> error"""
+    """a captured array meets traced values and is changed by the function -> as in plain NumPy"""
     weights = np.ones(4)
 
     def f(x):
@@ -504,8 +503,12 @@ def test_a_captured_array_is_changed_while_it_is_used():
         weights[0] += 1
         return y * np.sum(weights * x)
 
-    with refused(Exception, "written to while f ran", "weights * x"):
-        grad(f)(X)
+    df = grad(f)
+    for k in (1.0, 2.0):
+        first, then = np.ones(4), np.ones(4)
+        first[0], then[0] = k, k + 1
+        np.testing.assert_allclose(df(X), first * np.sum(then * X) + then * np.sum(first * X))
+        np.testing.assert_array_equal(weights, then)
 
 
 def test_a_captured_array_and_the_argument_are_one():
@@ -752,9 +755,10 @@ def test_plain_arrays_that_others_hold():
         grad(watched)(X)
 
 
-def test_a_plain_array_cannot_hold_traced_values():
-    """an array from outside is filled with traced values -> error that says how to"""
-    outside = np.zeros(4)
+def test_memory_of_another_object_cannot_hold_traced_values():
+    """an array from outside that shows another object's memory is filled with traced values ->
+    error that says how to"""
+    outside = np.frombuffer(bytearray(32))
 
     def filled(x):
         outside[0] = x[0] ** 2

@@ -11,6 +11,7 @@ from tapegrad.pipeline import trace
 from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.found import without_found
 from tapegrad.tracing.kept import let_be_plain
+from tapegrad.tracing.lending import Choices, begin
 from tapegrad.tracing.observe.foreign import answers, one_call
 from tapegrad.tracing.observe.libraries import failed_in
 from tapegrad.tracing.observe.observer import Observer, following
@@ -32,6 +33,7 @@ def observed(
     """What `make` makes of the trace of a call, and what the run was observed to do. `root` is the
     function at the bottom; users' rules that `make` calls are observed as it is. Later calls may do
     `again` what the run does outside."""
+    choices = Choices()
     before: list[Observer] = []  # of runs that went for nothing: what they have printed is printed
 
     def run(clocks: Clocks) -> tuple[T, Observer]:
@@ -45,6 +47,7 @@ def observed(
         answers.renew()
         with Observer(root, request.args, request.kwargs, request.name) as observer:
             observer.clocks, observer.again = clocks, again
+            begin(observer, choices)
             observer.silent = max((o.told for o in before), default=0)
             before.append(observer)
             try:
@@ -53,11 +56,15 @@ def observed(
                 other = None
                 if isinstance(error, (TapegradError, TypeError)):  # of what is no plain number
                     other = without_found(observer, error)
+                if observer.lent is not None and (notes := observer.lent.without(error)):
+                    other = Reconsidered(notes, error)
                 sites = failed_in(observer)
                 if other is None and sites:
                     other = Reconsidered(sites, error)
                 if other is not None and (other.notes or not sites):
                     raise other from None
+                if observer.lent is not None:
+                    observer.lent.finish(raised=True)
                 let_be_plain(observer.trace, observer.reads)
                 raise
         observer.check()

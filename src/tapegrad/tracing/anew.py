@@ -35,10 +35,12 @@ class Unknown(Exception):
 
 @dataclass(eq=False)
 class Making:
-    """One call's: the values of the outputs, the objects that it asks for, and what it has made."""
+    """One call's: the values of the outputs, the objects that it asks for, what it has found when
+    it began, and what it has made."""
 
     values: Sequence[Any]
     objects: Sequence[Any]
+    held: Sequence[Any] = ()
     made: dict[int, Any] = field(default_factory=dict)
 
 
@@ -89,6 +91,16 @@ class Outside(Part):
 
     def first(self, call: Making) -> Any:
         return call.objects[self.source]
+
+
+@dataclass(eq=False)
+class AsFound(Part):
+    """The very array that a call has found in a place when it began."""
+
+    number: int
+
+    def first(self, call: Making) -> Any:
+        return call.held[self.number]
 
 
 @dataclass(eq=False)

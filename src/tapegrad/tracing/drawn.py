@@ -18,7 +18,7 @@ from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing import randomness
 from tapegrad.tracing.anew import Making
-from tapegrad.tracing.observe.places import value_at
+from tapegrad.tracing.observe.places import ELEMENTS, value_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,7 @@ class Drawn:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     value: np.ndarray | None
+    at: Any = None
 
     def again(self, generator: Any) -> Any:
         return getattr(generator, self.method)(*self.args, **self.kwargs)
@@ -53,7 +54,7 @@ class Found:
         found = value_at(holder, self.at)
         if leaf_key(found) != self.kind:
             raise Changed
-        return found.copy() if isinstance(found, np.ndarray) else found
+        return found
 
 
 class Taken:
@@ -62,7 +63,7 @@ class Taken:
     What the call leaves outside is put there when that is known.
     """
 
-    __slots__ = ("_objects", "_puts", "_states", "left", "values")
+    __slots__ = ("_held", "_objects", "_puts", "_states", "left", "values")
     nothing: Taken
 
     def __init__(
@@ -71,8 +72,10 @@ class Taken:
         values: dict[int, Any],
         puts: Sequence[Any] = (),
         objects: Sequence[Any] = (),
+        held: Sequence[Any] = (),
     ) -> None:
         self._states, self.values, self._puts, self._objects = states, values, puts, objects
+        self._held = held  # what was found
         self.left: Sequence[Any] = ()  # the values that the call leaves outside
 
     def __enter__(self) -> Taken:
@@ -81,7 +84,7 @@ class Taken:
     def keep(self, *left: Any) -> None:
         """They are wanted, and so is what the call leaves outside, made of these values."""
         self._states = ()
-        call = Making(left, self._objects)
+        call = Making(left, self._objects, self._held)
         for kept in self._puts:
             kept.put(call)
 
@@ -179,6 +182,7 @@ class Draws:
         up what objects hold."""
         rows = [*zip(self.drawn, self.sources, self.inputs, strict=True)]
         held = [d.again(generators[k]) if isinstance(d, Found) else None for d, k, _ in rows]
+        self._check_apart(held)
         states = [(generators[k], randomness.state_of(generators[k])) for k in self.random]
         found: dict[int, Any] = {k: np.empty(*of) for k, of in self.whole.items()}
         for (drawn, source, at), known in zip(rows, held, strict=True):
@@ -186,8 +190,19 @@ class Draws:
             if at is None:
                 continue
             number, row = at
-            if row is None:
-                found[number] = _input(value)
-            else:
+            if row is not None:
                 found[number][row] = value
-        return Taken(states, found, self.kept, generators)
+            elif isinstance(known, np.ndarray):  # others may write to it
+                found[number] = known.copy()
+            else:
+                found[number] = _input(value)
+        return Taken(states, found, self.kept, generators, held)
+
+    def _check_apart(self, held: Sequence[Any]) -> None:
+        """What was found lies in no array that is lent: the trace took these for others."""
+        rows = [*zip(self.drawn, held, strict=True)]
+        lent = [x for d, x in rows if d.at == ELEMENTS]
+        for d, x in rows if lent else ():
+            others = isinstance(x, np.ndarray) and d.at != ELEMENTS
+            if others and any(np.may_share_memory(x, y) for y in lent):
+                raise Changed

@@ -19,6 +19,7 @@ from tapegrad.core.request import leaf_key
 from tapegrad.ir.tape import Aval
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.drawn import Found
+from tapegrad.tracing.lending import is_lent
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
@@ -152,7 +153,7 @@ def input_of(
         return None
     if key not in o.found:
         value = value_at(holder.x, at) if known is None else known
-        if not _is_input(value) or not o.reads.takes(holder, at, value):
+        if not _is_input(value) or is_lent(o, value) or not o.reads.takes(holder, at, value):
             return None
         _made_input(o, holder, at, value)
     value, tracer, uses = o.found[key]
@@ -247,6 +248,17 @@ def check_found(o: Notes) -> None:
     notes = [x for _, tracer, uses in o.found.values() if tracer._owner._version for x in uses]
     if notes:
         raise Reconsidered(notes, None)
+
+
+def arrays_found(o: Notes) -> dict[int, tuple[Any, int]]:
+    """The arrays that became inputs, by the ids of what stands for them, with their numbers among
+    what each call finds."""
+    numbers = {(id(d.generator), d.at): k for k, d in enumerate(o.drawn) if isinstance(d, Found)}
+    return {
+        id(tracer): (value, numbers[key])
+        for key, (value, tracer, _) in o.found.items()
+        if isinstance(value, np.ndarray)
+    }
 
 
 def without_found(o: Notes, error: Exception) -> Reconsidered | None:

@@ -11,7 +11,7 @@ that can't be said, of what a container holds between other values, say, the tap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Operand, Source
 from tapegrad.tracing.anew import (
+    AsFound,
     Described,
     Making,
     Output,
@@ -28,6 +29,8 @@ from tapegrad.tracing.anew import (
     Replacing,
     Unknown,
 )
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.lent import given_back
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.trace import Trace
@@ -53,21 +56,34 @@ class Keeping:
     calls leave theirs if they do it `again`. What a run that is `inside` of another one has left is
     passed on to that."""
 
-    def __init__(self, trace: Trace, reads: Reads, again: bool, inside: bool = False) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        reads: Reads,
+        again: bool,
+        inside: bool = False,
+        lent: Sequence[tuple[Any, Any]] = (),
+        found: Mapping[int, tuple[Any, int]] | None = None,
+    ) -> None:
         self.trace, self.reads, self.again, self.inside = trace, reads, again, inside
         self.lines: list[tuple[str, Source | None]] = []
         self.kept: list[Kept] = []
         self.outside: list[Outside] = []
         self.operands: list[Operand] = []
         self._outputs: dict[int, tuple[Tracer, Part]] = {}
+        self._found = found or {}
+        self._lent: list[tuple[Any, int]] = []  # arrays that an inner run has written to
         if inside:
+            for loan, x in lent:
+                self._lent.append((loan, len(self.operands)))
+                self.operands.append(to_operand(trace, x)[0])
             Replacing(reads, self._noted).everywhere()
             return
         described = Described(reads, self._output)
+        self.outside = described.objects
         for key, write in reads.written.items():
             if self._keeps(write, described):
                 reads.kept.add(key)
-        self.outside = described.objects
         replacing = Replacing(reads, lambda x: self._plain(x, replacing.at))
         replacing.everywhere()
         del replacing.new  # which holds it
@@ -88,9 +104,13 @@ class Keeping:
         numbers = {key: part.number for key, (_, part) in self._outputs.items()}  # type: ignore[attr-defined]
 
         def new(x: Tracer) -> Any:
+            if (array := given_back(x)) is not None:
+                return array
             return values[numbers[id(x)]] if id(x) in numbers else x
 
         Replacing(self.reads, new).everywhere()
+        for loan, number in self._lent:
+            dispatch.setitem(loan.root(), ..., values[number])
 
     def _keeps(self, write: Write, described: Described) -> bool:
         """Whether a later call can do what was done here."""
@@ -110,6 +130,13 @@ class Keeping:
     def _output(self, x: Tracer) -> Part:
         if x._trace is not self.trace:
             raise Unknown
+        if id(x) in self._found and not x._version:
+            return AsFound(self._found[id(x)][1])
+        if (array := given_back(x)) is not None:
+            if self.reads.place(array) is None:  # a view that the run has made
+                raise Unknown
+            self.outside.append(Outside(array))
+            return self.outside[-1]
         if x._is_constant():
             return Plain(np.array(x._value))
         return self._noted_part(x)
@@ -123,13 +150,18 @@ class Keeping:
         return self._outputs[id(x)][1]
 
     def _noted(self, x: Tracer) -> Any:
+        if given_back(x) is not None:
+            return x
         if x._trace is self.trace and not x._is_constant():
             self._noted_part(x)
         return x
 
     def _plain(self, x: Tracer, key: Any) -> Any:
         """What stands for a traced value that was left in this place."""
-        found = plain(self.trace, x)
+        if id(x) in self._found and not x._version:
+            found = self._found[id(x)][0]
+        else:
+            found = plain(self.trace, x)
         if found is not x and not x._is_constant() and key not in self.reads.kept:
             write = self.reads.written[key]
             self.reads.lost(write.word)
@@ -139,6 +171,8 @@ class Keeping:
 
 def plain(trace: Any, x: Tracer) -> Any:
     """A traced value as the run leaves it, and as an inner one that has failed has left it."""
+    if (array := given_back(x)) is not None:
+        return array
     if x._trace is not trace and (x._trace.repeats or not x._trace.broken):
         return x
     if x._is_constant():

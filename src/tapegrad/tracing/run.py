@@ -24,8 +24,9 @@ from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.answers import to_be_called
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
-from tapegrad.tracing.found import check_found
+from tapegrad.tracing.found import arrays_found, check_found
 from tapegrad.tracing.kept import Keeping
+from tapegrad.tracing.lending import inner, written_inside
 from tapegrad.tracing.observe.observer import (
     compares,
     following,
@@ -240,10 +241,18 @@ class Run:
                 observer.given_back(x)
         self._values = [x._read()[1] if isinstance(x, Tracer) else x for x in self._results]
         if observer is not None:
+            if observer.lent is not None:
+                observer.lent.finish()
             check_found(observer)
-            self._keeping = Keeping(self.trace, observer.reads, observer.again)
-        elif self.request.passes_on and following.observer is not None:
-            self._keeping = Keeping(self.trace, following.observer.reads, True, inside=True)
+            reads, found = observer.reads, arrays_found(observer)
+            self._keeping = Keeping(self.trace, reads, observer.again, found=found)
+        elif following.observer is not None:
+            lent, passes_on = inner(following.observer, self.trace), self.request.passes_on
+            if passes_on:
+                reads = following.observer.reads
+                self._keeping = Keeping(self.trace, reads, True, inside=True, lent=lent)
+            elif lent:
+                raise written_inside(self.name, lent[0][0])
 
     def _caught(self, name: str) -> None:
         """The function has caught an error that values have decided, of a call that isn't on the
@@ -261,6 +270,8 @@ class Run:
         self.trace.broken = isinstance(error, Exception)
         if self.observer is None and following.observer is not None:
             following.observer.identities.go_out(self._tracers)
+            if lent := inner(following.observer, self.trace):  # it has raised an error
+                following.observer.refuse(written_inside(self.name, lent[0][0]))
         if isinstance(error, Exception) and self.trace.merged:
             raise self.trace.without_merging(error) from None
         if error is not None and self._apart and not isinstance(error, GeneratorExit):

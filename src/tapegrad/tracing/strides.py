@@ -16,6 +16,7 @@ from tapegrad.primitives.complexes import PARTS, imag, real
 from tapegrad.primitives.kinds import View
 from tapegrad.primitives.views import GetItem, Reshape, Transpose
 
+_MOST_ROWS = 64
 Views = tuple[View | Elementwise, ...]
 
 
@@ -58,11 +59,14 @@ def _shapes(x: np.ndarray, y: np.ndarray, apart: int) -> Iterator[tuple[int, ...
     steps = sorted({abs(step) // apart for step in _steps(y)} | {1}, reverse=True)
     left, shape = x.size, []
     for step in steps:
-        if not step or left % step:
-            return
-        shape.append(left // step)
-        left = step
+        if step and left % step == 0:
+            shape.append(left // step)
+            left = step
     yield tuple(shape)
+    for rows in range(2, min(x.size, _MOST_ROWS)):  # what was left out of each may be anything
+        if x.size % rows == 0:
+            yield rows, x.size // rows
+            yield x.size // rows, rows
 
 
 def _leads(views: Views, x: np.ndarray, y: np.ndarray) -> bool:

@@ -424,6 +424,8 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
     if isinstance(x, Literal):
         return x, x.value
     if isinstance(x, np.ndarray):
+        if (lent := dispatch.lent(trace, x)) is not x:
+            return to_operand(trace, lent)
         return trace.capture(x, Aval(x.shape, native(x.dtype))), plain(x)
     return Literal(x), x
 

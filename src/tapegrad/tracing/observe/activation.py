@@ -81,7 +81,7 @@ class Activation(Follower):
         """Python calls this before each instruction, and when the frame ends or raises."""
         at = frame.f_lasti >> 1
         o, instruction = self.o, self.program[at]
-        if self.then is None and event == "opcode" and o.effects is None:  # as most of the time
+        if self.then is None and event == "opcode" and o.effects is None and o.lent is None:
             if instruction is not None:
                 o.enters = False
                 self.stack = self.address + self.tops[at]
@@ -108,6 +108,8 @@ class Activation(Follower):
             return None
         if event == "opcode":
             try:
+                if o.lent is not None:
+                    o.lent.look(self)
                 if self.returning is not None:
                     self.returning.arrived(self)
                 while self.branches and self.branches[-1].join.offset == frame.f_lasti:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.instances import branch_of, rest_of
+from tapegrad.core.trees import flatten
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES, is_inert
 from tapegrad.tracing.observe.settings import errors_of, settings
 
@@ -51,6 +52,12 @@ def same_bytes(x: np.ndarray, content: bytes) -> bool:
         return np.ndarray.tobytes(x) == content
     words = x.reshape(-1).view(np.uint64)  # compared without a copy
     return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
+
+
+def shares_none(args: Any, kwargs: Any, x: np.ndarray) -> bool:
+    """Whether no array among arguments lies in the memory of another one."""
+    leaves = flatten((args, kwargs or {}))[0]
+    return not any(isinstance(y, np.ndarray) and np.shares_memory(x, y) for y in leaves)
 
 
 def same_value(x: Any, known: Any) -> bool:
@@ -125,6 +132,7 @@ HELPERS = {
     "same_contents": lambda x, known: known.are_in(x),
     "thread": threading.get_ident,
     "cache_token": abc.get_cache_token,
+    "shares_none": shares_none,
     "static": inspect.getattr_static,
     "settings": settings,
     "errors_of": errors_of,

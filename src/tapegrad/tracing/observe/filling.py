@@ -40,13 +40,15 @@ def fill(a: Activation, target: int, *values: int) -> None:
         return  # NumPy keeps the traced value itself, as a list does
     if kind is np.ndarray or kind is np.flatiter:
         traced = any(dispatch.has_traced(a.top(k)) for k in values)
-        if traced or _is_captured(a, a.top(target)):
-            _fill(a, [id(a.top(target))])
+        if traced or _is_outside(a, a.top(target)):
+            _fill(a, [id(a.top(target))], traced)
 
 
-def fill_called(a: Activation, f: Any, values: Sequence[Any], named: dict[str, Any]) -> list[int]:
+def fill_called(
+    a: Activation, f: Any, values: Sequence[Any], named: dict[str, Any]
+) -> list[tuple[int, bool]]:
     """The ids of plain arrays that a call of a function of NumPy's, or of an array's method, is
-    about to write to, if they have to take traced values."""
+    about to write to, if they may have to take traced values, and whether they have to."""
     if type(f) in _BOUND and type(f.__self__) in (np.ndarray, np.ufunc):
         own = f.__self__
         f, values = getattr(type(own), f.__name__), [own, *values]
@@ -54,7 +56,7 @@ def fill_called(a: Activation, f: Any, values: Sequence[Any], named: dict[str, A
     if not given:
         return []
     traced = any(map(dispatch.has_traced, (*values, *named.values())))
-    return [id(x) for x in given if traced or _is_captured(a, x)]
+    return [(id(x), traced) for x in given if traced or _is_outside(a, x)]
 
 
 def _targets(f: Any, values: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
@@ -93,24 +95,33 @@ _IN_PLACE = {operator.setitem, operator.iadd, operator.isub, operator.imul, oper
 _IN_PLACE |= {operator.ifloordiv, operator.imod, operator.ipow, operator.imatmul}
 
 
-def fill_all(a: Activation, keys: Iterable[int]) -> None:
-    _fill(a, list(keys))
+def fill_all(a: Activation, found: Iterable[tuple[int, bool]]) -> None:
+    found = list(found)
+    _fill(a, [key for key, _ in found], any(traced for _, traced in found))
 
 
-def _is_captured(a: Activation, x: Any) -> bool:
-    """Whether a tape has what an array holds now, so that a write would be lost on it."""
-    return bool(a.o.captured) and id(owner_of(_array_of(x))) in a.o.owners
+def _is_outside(a: Activation, x: Any) -> bool:
+    """Whether an array is one of the outside, or a tape has what it holds now: a write to it would
+    be lost on later calls."""
+    owner = id(owner_of(_array_of(x)))
+    return owner in a.o.owners or owner in a.o.reads._owners
 
 
 def _array_of(x: Any) -> Any:
     return x.base if type(x) is np.flatiter else x
 
 
-def _fill(a: Activation, keys: Sequence[int]) -> None:
+def _fill(a: Activation, keys: Sequence[int], traced: bool) -> None:
     trace = dispatch.trace()
+    if trace is None:
+        return
     trace.unfilled = ""
     kept: list[Family] = []  # so that no id is given away
     for key in keys:
+        lent = dispatch.lend(a, _array_of(ctypes.cast(key, ctypes.py_object).value), traced)
+        if lent is not None:
+            trace.unfilled = trace.unfilled or lent
+            continue
         if not any(key in family.members for family in kept):
             kept.append(Family(owner_of(_array_of(ctypes.cast(key, ctypes.py_object).value))))
             trace.unfilled = trace.unfilled or _objection(a, kept[-1]) or _put(a, kept[-1])

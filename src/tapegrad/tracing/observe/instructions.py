@@ -338,6 +338,10 @@ def call_with(
     first, second = entry(a.stack, above + count + 1), entry(a.stack, above + count)
     values = upper(a.stack, count, above)
     f = second if first is MISSING else first
+    if a.o.lent is not None:
+        a.o.lent.call(a, f, range(above, above + count))
+        values = upper(a.stack, count, above)
+        second = entry(a.stack, above + count)
     if first is not MISSING and second is not MISSING:
         values = [second, *values]
     named = len(names)
@@ -367,6 +371,9 @@ def call_ex(a: Activation, flags: int) -> Then | None:
 
 def call_together(a: Activation, flags: int, filled: bool = False) -> Then | None:
     above = flags & 1
+    if a.o.lent is not None:
+        for k in range(above + 1):
+            a.o.lent.pass_on(a, k)
     kwargs = a.top(0) if above else {}
     args, f = a.top(above), a.top(above + 1)
     lower = f is MISSING  # Python 3.13 leaves the upper entry empty

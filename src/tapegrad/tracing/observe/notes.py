@@ -47,6 +47,7 @@ class Notes(Uses):
     def __init__(self, home: str, label: str, arguments: Any) -> None:
         super().__init__(home, label)
         self.home = home
+        self.arguments: Any = arguments
         self.told = self.silent = 0  # how often it has printed; how often it did before, in vain
         self.quiet = False  # while something runs that knows what it does
         self.made_globals: list[dict[str, Any]] = []
@@ -69,6 +70,10 @@ class Notes(Uses):
         self.found: dict[Any, tuple[Any, Any, list[Any]]] = {}
         self.again = False  # whether later calls do again what the run does outside
         self.trace: Any = None  # that of the run
+        self.lent: Any = (
+            None  # the arrays that are lent to it, and which may be: see `tracing.lent`
+        )
+        self.choices: Any = None
         self.clocks = Clocks()
         self.questions = Questions(self.reads)
         # Calls of installed packages' functions: see `observe.libraries`
@@ -92,7 +97,10 @@ class Notes(Uses):
         self.passed.clear()
         self.questions.made.clear()
         self.dates.clear()
-        self.running = self.trace = None
+        if self.lent is not None:
+            self.lent.forget()
+            self.reads.looked_at = lambda x: None  # which holds this
+        self.running = self.trace = self.lent = self.choices = self.arguments = None
 
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
         given = list(values)

@@ -34,6 +34,7 @@ START = ("start", None)
 ENDS = (END, START)
 WHOLE = ("whole", None)
 ADDS = ("adds", "values to a list")  # stands for the instruction and name of what does
+ELEMENTS = ("elements", None)  # of an array
 _MANY = (*ENDS, WHOLE)  # places of several values
 
 
@@ -190,6 +191,8 @@ def value_at(x: Any, at: Any) -> Any:
         return x[key.key] if -len(x) <= key.key < len(x) else ABSENT
     if what == "length":
         return len(x)
+    if what == "elements":
+        return x
     if what == "cell":
         try:
             return x.__closure__[key].cell_contents
@@ -213,6 +216,8 @@ def put_at(x: Any, at: Any, value: Any) -> None:
             x.pop(key.key, None)
         elif value is not ABSENT:
             x[key.key] = value
+    elif what == "elements":
+        x[...] = value
     elif what == "cell":
         cell = x.__closure__[key]
         if value is ABSENT:

@@ -75,6 +75,7 @@ class Reads:
         self._held: list[Any] = []  # so that no id is given away meanwhile
         self.asks = False  # whether the guards call functions in C of installed packages
         self.followed: list[str] = []  # what later calls ask for: see `follow`
+        self.looked_at: Callable[[Any], None] = lambda x: None  # an array of the outside was read
         self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
 
     def lost(self, word: str, advice: str = "") -> None:
@@ -98,8 +99,7 @@ class Reads:
 
     def root(self, x: Any, text: str, word: str, like: bool) -> Location:
         """A place that the check is given: the function, or an argument."""
-        known = self.places.get(id(x))
-        if known is not None:  # passed twice
+        if (known := self.places.get(id(x))) is not None:  # passed twice
             self._fact(f"{text} is {self.named(known)}", word)
             return known
         place = self._place(x, self._assigned(text), word, like)
@@ -134,8 +134,7 @@ class Reads:
 
     def arrays_of(self, x: np.ndarray) -> list[Location]:
         """The places whose memory an array is, or is part of."""
-        own = self.places.get(id(x))
-        if own is not None:
+        if (own := self.places.get(id(x))) is not None:
             return [own]
         found = self._owners.get(id(owner_of(x)), [])
         if found and x.size:
@@ -331,6 +330,7 @@ class Reads:
 
     def contents(self, place: Location) -> None:
         """All elements of an array were read."""
+        self.looked_at(place.x)
         self.layout(place)
         if id(place.x) in self._whole:
             return

@@ -217,10 +217,10 @@ class Uses:
             return
         reads._first[id(x), "table"] = None
         found = Contents(x)
-        text = f"same_contents({reads.named(place)}, {reads._value(found)})"
-        reads.found(text, True, place.word)
+        reads.found(f"same_contents({reads.named(place)}, {reads._value(found)})", True, place.word)
         for array in found.arrays:  # what is in these is known
             reads.constant(array, place.word)
+            reads.looked_at(array)
             reads._held.append(array)
             reads._whole.add(id(array))
             reads._first[id(array), "layout"] = None

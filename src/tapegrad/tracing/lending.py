@@ -1,0 +1,425 @@
+"""Arrays of the outside that a function writes to: lent to the run, and given back at its end.
+
+    self.buf[0] = x * y          the array holds this call's numbers afterwards, as in plain NumPy
+    self.W += g
+
+What such an array holds when a call begins is an input of the tape, which each call reads anew. A
+traced array stands for it while the function runs (`lent.py`). The plain one isn't touched: it lies
+in objects and containers, where other code may look at it, and on the stacks of frames. So before
+each instruction what stands for it is put in the place of operands that lie in its memory. At the
+end of the run, and of each later call, what it holds then is written to the plain array itself.
+
+Code that isn't observed may look at the plain array. What it reads there is noted (`reads.py`). If
+the function writes to the array at all, the trace is made again, and then the array is lent where
+the function first comes to it. What is read nevertheless, once it was written to, is refused.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import gc
+import types
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.lent import LentTracer, Loan, Written
+from tapegrad.tracing.made import is_traceable
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.comparing import shares_none
+from tapegrad.tracing.observe.effects import Stopped
+from tapegrad.tracing.observe.frames import MISSING
+from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, DISPATCHER, is_pythons_class
+from tapegrad.tracing.observe.heights import variables_of
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.observe.places import ELEMENTS, owner_of
+from tapegrad.tracing.source import at_line, at_source
+from tapegrad.tracing.strides import views_between
+from tapegrad.tracing.trace import Reconsidered, Trace, traces_under_way
+from tapegrad.tracing.tracer import Tracer
+
+# They look at what a container or an iterator holds, and not at which one it is. The first ones
+# don't compute with that.
+_PASSING_ON: tuple[Any, ...] = (list, tuple, zip, enumerate, reversed, map, filter, iter, next)
+_READING: tuple[Any, ...] = (sum, min, max, sorted, any, all, functools.reduce)
+_OF_DICTS = (dict.items, dict.values)
+
+
+# What they hold is looked at when it is used, and they tell what it is.
+_OPEN = {*CONTAINERS, types.FunctionType, types.MethodType, types.BuiltinMethodType, type}
+_OPEN |= {types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType, np.ufunc}
+_OPEN |= {types.GeneratorType, types.CellType, types.CodeType, DISPATCHER, range, slice}
+_OPEN |= {functools.partial}
+_ELSEWHERE = (Value, type, types.ModuleType, types.FunctionType, types.CodeType, types.FrameType)
+_RETURNS = dis.opmap["RETURN_VALUE"]
+_MOST = 100  # objects that are looked through
+
+
+def _is_of_iterators(f: Any) -> bool:
+    return isinstance(f, type) and f.__module__ == "itertools"
+
+
+class Choices:
+    """What the traces of one call have found out of arrays, by the ids of who has their memory:
+    which are lent `early`; which stay `plain`, since lending them has failed, and it may be that no
+    traced value is written to them; and to which one is after all."""
+
+    def __init__(self) -> None:
+        self.early: set[int] = set()
+        self.plain: set[int] = set()
+        self.traced: set[int] = set()
+        self.held: list[Any] = []  # so that no id is given away
+
+
+class Lending:
+    """The arrays that are lent to a run."""
+
+    def __init__(self, o: Notes, choices: Choices) -> None:
+        self.o, self.choices = o, choices
+        self.loans: dict[int, Loan] = {}  # by the id of who has the memory
+        self.notes: list[tuple[set[int], int]] = []  # on what the trace is made again with
+
+    # ---- before an instruction
+
+    def look(self, a: Activation) -> None:
+        """Put what stands for lent arrays in the place of operands."""
+        trace = dispatch.trace()
+        if trace is None or traces_under_way()[0] is not self.o.trace:
+            return
+        code = a.frame.f_code
+        if code.co_name == "__array__" and code.co_code[a.frame.f_lasti] == _RETURNS:
+            return  # NumPy wants a plain one, and its views are met again
+        count = frames.count_of(a.tops[a.frame.f_lasti >> 1])
+        for k in range(count - variables_of(code)):
+            x = frames.operand(a.stack, k)
+            if x is MISSING:
+                continue
+            found = self.of(x)
+            if found is not x:
+                if self.o.apart is not None:
+                    raise Stopped
+                frames.replace(frames.operand_at(a.stack, k), found)
+
+    def of(self, x: Any) -> Any:
+        """What stands for an operand, if it is a lent array; else itself."""
+        kind: Any = type(x)
+        if kind is np.ndarray:
+            return self._array(x)
+        if kind is np.flatiter or kind is types.BuiltinMethodType:
+            array: Any = x.base if kind is np.flatiter else x.__self__
+            if type(array) is not np.ndarray or self._array(array) is array:
+                return x
+            if kind is types.BuiltinMethodType:
+                return getattr(self._array(array), x.__name__)
+            if x.index:
+                self.refuse(array)
+                return x
+            return dispatch.flat(self._array(array))
+        if isinstance(x, Tracer):
+            owner: Any = x._owner
+            if type(owner) is LentTracer and owner._trace is not dispatch.trace():
+                return owner._loan.moved(x)
+        elif not (CALM[kind] or kind in _OPEN or hasattr(kind, "__next__")):
+            self._check(x, kind)
+        return x
+
+    def _check(self, x: Any, kind: Any) -> None:
+        """An object in C, which may look at memory, is used: what that is isn't seen."""
+        written = [loan for loan in self.all() if loan.is_written]
+        if written and any(cls.__module__ == "_ctypes" for cls in kind.__mro__):
+            for loan in written:  # it may have an address, or be passed one
+                self.looked_at(loan.owner)
+        seen, waiting = {id(x)}, [x] if written and not is_pythons_class(kind) else []
+        while waiting and len(seen) < _MOST:
+            held = waiting.pop()
+            self.looked_at(_memory_of(held))
+            for y in gc.get_referents(held):
+                if id(y) not in seen and not isinstance(y, _ELSEWHERE):
+                    seen.add(id(y))
+                    waiting.append(y)
+
+    def _array(self, x: np.ndarray) -> Any:
+        owner = owner_of(x)
+        loan = self.loans.get(id(owner))
+        if loan is None and id(owner) in self.choices.early and self.is_outside(owner):
+            loan = self.lend(x, False, early=True)
+        if loan is not None:
+            found = loan.shown(x)
+            if found is not None:
+                return found
+        if loan is not None or any(np.may_share_memory(x, held.owner) for held in self.all()):
+            self.refuse(x)
+        return x
+
+    def copied(self, x: Any, depth: int = 3) -> Any:
+        """A container with what stands for lent arrays in the place of these; itself if it holds
+        none."""
+        kind: Any = type(x)
+        if kind not in (list, tuple, dict) or not depth:
+            return self.of(x)
+        self.o.shallow(x)
+        held = x.values() if kind is dict else x
+        found = [self.copied(y, depth - 1) for y in held]
+        if all(y is z for y, z in zip(held, found, strict=True)):
+            return x
+        return dict(zip(x, found, strict=True)) if kind is dict else kind(found)
+
+    def pass_on(self, a: Activation, k: int) -> None:
+        """A container is passed to what only looks at what it holds."""
+        x = a.top(k)
+        if type(x) in (list, tuple, dict) and dispatch.trace() is not None:
+            found = self.copied(x)
+            if found is not x:
+                if self.o.apart is not None:
+                    raise Stopped
+                frames.replace(frames.operand_at(a.stack, k), found)
+
+    def call(self, a: Activation, f: Any, places: range) -> None:
+        """A call with arguments in these places of the stack."""
+        kind: Any = type(f)
+        numpys = kind is np.ufunc or kind is DISPATCHER or f is np.array or f is np.asarray
+        passes_on = any(f is known for known in _PASSING_ON) or _is_of_iterators(f)
+        if numpys or passes_on or any(f is known for known in _READING):
+            for k in places:
+                self.pass_on(a, k)
+        elif f in _OF_DICTS if kind is types.MethodDescriptorType else False:
+            self.pass_on(a, places.stop)
+        for k in places if not passes_on else ():
+            x = a.top(k)
+            if hasattr(type(x), "__next__") and type(x) not in _OPEN:
+                self._check(x, type(x))
+
+    def all(self) -> list[Loan]:
+        return [*self.loans.values()]
+
+    # ---- lending
+
+    def is_outside(self, owner: Any) -> bool:
+        """Whether the run has come to memory of this object outside."""
+        return id(owner) in self.o.reads._owners
+
+    def lend(self, x: np.ndarray, traced: bool, early: bool = False) -> Any:
+        """An array is about to be written to, or is lent early; None if it can't be."""
+        owner, o = owner_of(x), self.o
+        if not self.is_outside(owner):
+            return None
+        if id(owner) in self.choices.plain and id(owner) not in self.choices.traced:
+            if not traced:
+                return None
+            self.again(self.choices.traced, owner)
+        loan = self.loans.get(id(owner))
+        if loan is None:
+            if o.trace is None or self.objection(x):
+                return None
+            if o.apart is not None:
+                raise Stopped
+            self.choices.held.append(owner)
+            places = o.reads._owners[id(owner)]
+            if id(owner) in o.owners or any(map(self._was_read, places)):
+                self.again(self.choices.early, owner)
+            loan = self.loans[id(owner)] = Loan(o, owner, places[0].word, early)
+            for value, _, uses in o.found.values():
+                if isinstance(value, np.ndarray) and np.may_share_memory(value, owner):
+                    self.notes += uses
+        return loan
+
+    def objection(self, x: np.ndarray) -> str:
+        """Why a plain array of the outside can't be lent."""
+        owner = owner_of(x)
+        if type(owner) is not np.ndarray or not owner.flags.owndata:
+            return f"whose memory belongs to an object of type {type(owner).__name__}"
+        if not is_traceable(owner.dtype):
+            return f"whose memory is an array of dtype {owner.dtype}"
+        if not owner.flags.writeable:
+            return "whose memory is read-only"
+        if views_between(owner, x) is None:
+            return "which shows a part of another one in a way that isn't followed"
+        return ""
+
+    def _was_read(self, place: Any) -> bool:
+        reads, key = self.o.reads, id(place.x)
+        if key in reads._whole or key in reads.mutated:
+            return True
+        return any(k == key and type(at) is tuple and at[0] == "element" for k, at in reads._first)
+
+    def again(self, held: set[int], owner: Any) -> None:
+        if id(owner) not in held:
+            self.notes.append((held, id(owner)))
+
+    # ---- what else looks at them
+
+    def looked_at(self, x: np.ndarray) -> None:
+        """Code that isn't followed reads a plain array."""
+        for loan in self.all():
+            if loan.is_written and not loan.seen and np.may_share_memory(x, loan.owner):
+                loan.seen = at_line() or " "
+
+    def refuse(self, x: np.ndarray) -> None:
+        self.o.refuse(
+            UnsupportedError(
+                f"an array is used{at_line()} that shares memory with one which the function "
+                "writes to, in a way that a trace doesn't follow. Use views that slices, reshape "
+                "and transpose make, or a copy"
+            )
+        )
+
+    def finish(self, raised: bool = False) -> None:
+        """The function has returned: what it leaves in the arrays is known."""
+        o = self.o
+        for loan in self.all():
+            root = loan.stand_ins[0][1]
+            if not root._version or (id(loan.owner), ELEMENTS) in o.reads.written:
+                continue
+            overlapping = any(np.may_share_memory(x, loan.owner) for x in o.captured)
+            if (loan.seen or overlapping) and not raised:
+                if not loan.early:
+                    self.again(self.choices.early, loan.owner)
+                elif id(loan.owner) not in self.choices.traced:
+                    self.again(self.choices.plain, loan.owner)
+                else:
+                    raise self._seen(loan)
+            if not raised:
+                self._check_arguments(loan)
+            place = o.reads.place(loan.owner) or o.reads.constant(loan.owner, loan.word)
+            before = np.array(loan.owner, order="K")
+            write = Written(place, ELEMENTS, "", loan.word, before, loan.src)
+            write.left = root._detached()
+            o.reads.written[id(loan.owner), ELEMENTS] = write
+        if self.notes and not raised:
+            raise Reconsidered(self.notes, None)
+
+    def forget(self) -> None:
+        """The run is over: what stood for arrays holds nothing any more."""
+        for loan in self.all():
+            loan.stand_ins.clear()
+            loan.views.clear()
+        self.loans.clear()
+
+    def _check_arguments(self, loan: Loan) -> None:
+        """A guard that no argument shares memory with what is written to."""
+        reads = self.o.reads
+        args, kwargs = self.o.arguments
+        if shares_none(args, kwargs, loan.owner):
+            place = reads.place(loan.owner) or reads.constant(loan.owner, loan.word)
+            reads._fact(f"shares_none(args, kwargs, {reads.named(place)})", loan.word)
+            return
+        raise ArgumentError(
+            f"{self.o.label} writes to {loan.word!r}{at_source(loan.src)}, an array of the "
+            "outside, which shares memory with an argument. NumPy would show the write in both, "
+            "and a trace keeps them apart. Pass a copy"
+        )
+
+    def _seen(self, loan: Loan) -> TapegradError:
+        where = loan.seen.strip()
+        return UnsupportedError(
+            f"{loan.word!r}, an array of the outside, is read {where or 'by code'} where that "
+            f"can't be followed, after the function has written to it{at_source(loan.src)}: by C "
+            "code or a library that reaches it through an object or a container. Pass the array "
+            "itself, or write to a copy and return that"
+        )
+
+    def without(self, error: Exception) -> list[tuple[set[int], int]]:
+        """A trace has failed with this error: what another one is made with."""
+        for loan in self.all():
+            if isinstance(error, (TapegradError, TypeError)):
+                self.again(self.choices.plain, loan.owner)
+        return self.notes
+
+    # ---- inner traces
+
+    def over(self, trace: Trace) -> list[tuple[Loan, LentTracer]]:
+        """The arrays that an inner trace, which is over, has written to; nothing stands for them in
+        it any more."""
+        found = []
+        for loan in self.all():
+            for entry in [x for x in loan.stand_ins[1:] if x[0] is trace]:
+                loan.stand_ins.remove(entry)
+                loan.stand_ins[-1][1]._doubt = ""
+                if entry[1]._version:
+                    found.append((loan, entry[1]))
+        return found
+
+
+def inner(o: Notes, trace: Trace) -> list[tuple[Loan, LentTracer]]:
+    """The arrays that are lent to a run, and that a trace inside of it, which is over, has written
+    to, with what stood for them."""
+    return [] if o.lent is None else o.lent.over(trace)
+
+
+def written_inside(label: str, loan: Loan) -> TapegradError:
+    """The error for what an inner trace has written, and can't pass on."""
+    return UnsupportedError(
+        f"{loan.word!r}, an array of the outside, is written to{at_source(loan.src)} in {label}, "
+        "which is traced by itself there. Return the value instead, and write it outside"
+    )
+
+
+def _memory_of(x: Any) -> np.ndarray:
+    """The memory that an object shows, if it shows any."""
+    if type(x) is np.ndarray:
+        return x
+    try:
+        return np.asarray(memoryview(x))
+    except (TypeError, ValueError, BufferError, NotImplementedError):
+        return np.empty(0)
+
+
+def is_lent(o: Notes, x: Any) -> bool:
+    """Whether this is an array in memory that is lent, or will be when it is used."""
+    if not isinstance(x, np.ndarray) or o.lent is None:
+        return False
+    early = id(owner_of(x)) in o.choices.early
+    return early or any(np.may_share_memory(x, loan.owner) for loan in o.lent.all())
+
+
+def begin(o: Notes, choices: Choices) -> None:
+    """A run begins to be observed."""
+    o.choices = choices
+    if choices.early:
+        _lent(o)
+
+
+def _lent(o: Notes) -> Lending:
+    if o.lent is None:
+        o.lent = Lending(o, o.choices)
+        o.reads.looked_at = o.lent.looked_at
+    return o.lent
+
+
+def _lend(a: Activation, x: np.ndarray, traced: bool) -> str | None:
+    """An array is about to be written to. Whether it is lent: "" if it is, None if it isn't of the
+    outside, and else why it can't be."""
+    o = a.o
+    if o.choices is None or o.trace is None or id(owner_of(x)) not in o.reads._owners:
+        return None
+    if not x.flags.writeable:
+        return "that is read-only"
+    lent = _lent(o)
+    if lent.lend(x, traced) is None:
+        return lent.objection(x) or "that the function hasn't made"
+    lent.look(a)
+    return ""
+
+
+def _operand(trace: Trace, x: np.ndarray) -> Any:
+    """What a plain array is on a tape: what stands for it, if it is lent."""
+    here = following.observer
+    if here is None or here.lent is None:
+        return x
+    if traces_under_way()[0] is here.trace:
+        return here.lent.of(x)
+    if any(loan.is_written and np.may_share_memory(x, loan.owner) for loan in here.lent.all()):
+        raise UnsupportedError(
+            f"a derivative rule reads an array{at_line()} that the function has written to, which "
+            "it holds no more when a later call begins. Pass it to the function as an argument"
+        )
+    return x
+
+
+dispatch.lend, dispatch.lent = _lend, _operand

@@ -1,0 +1,176 @@
+"""What stands for arrays of the outside that are lent to a run: see `lending.py`.
+
+What stands for an array belongs to the trace of the run. In a trace inside of that another one
+stands for it, and what that has come to is written to the first when the inner trace is over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.request import leaf_key
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Aval, Source, one_type
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing import chains
+from tapegrad.tracing.drawn import Found
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.places import ELEMENTS, Write
+from tapegrad.tracing.source import at_line, user_source
+from tapegrad.tracing.strides import views_between
+from tapegrad.tracing.trace import Trace, traces_under_way
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, to_operand
+
+_slot = Tracer.__dict__["_version"]
+
+
+class LentTracer(ArrayTracer):
+    """What stands for a lent array in one trace. Whatever writes to it counts its versions."""
+
+    __slots__ = ("_loan",)
+    _loan: Loan
+
+    @property
+    def _version(self) -> int:
+        version: int = _slot.__get__(self)
+        return version
+
+    @_version.setter
+    def _version(self, version: int) -> None:
+        _slot.__set__(self, version)
+        if version:
+            self._loan.note_write(self)
+
+
+LentTracer.__name__ = "ndarray"
+
+
+class Loan:
+    """One array: `owner` has the memory, and `stand_ins` stand for it in the traces under way, the
+    outermost first. It is `early` if it was lent where the function first came to it."""
+
+    def __init__(self, o: Notes, owner: np.ndarray, word: str, early: bool) -> None:
+        self.o, self.owner, self.word, self.early = o, owner, word, early
+        self.src: Source | None = None  # where it was first written to
+        self.seen = ""  # where other code has read it after that
+        self.stand_ins: list[tuple[Trace, LentTracer]] = []
+        self.views: dict[tuple[int, int], tuple[Any, Any]] = {}  # what stands for arrays, by ids
+        kept = np.array(owner, order="C")
+        trace = o.trace
+        var = trace.builder.fresh(Aval(kept.shape, kept.dtype))
+        trace.captured[id(kept)] = var, kept
+        if o.again:
+            o.drawn.append(Found(owner, ELEMENTS, leaf_key(owner), kept))
+        self.stand_ins.append((trace, self._made(trace, var, owner)))
+
+    def _made(self, trace: Trace, operand: Any, value: np.ndarray) -> LentTracer:
+        kind: Any = LentTracer
+        made: LentTracer = kind(trace, operand, np.array(value, order="K"))
+        made._loan = self
+        return made
+
+    def root(self) -> LentTracer:
+        """What stands for the array in the innermost trace."""
+        for trace in traces_under_way():
+            if all(trace is not known for known, _ in self.stand_ins):
+                operand, value = to_operand(trace, self.stand_ins[-1][1])
+                made = self._made(trace, operand, value)
+                made._ordered = self.stand_ins[-1][1]._ordered
+                self.stand_ins.append((trace, made))
+        return self.stand_ins[-1][1]
+
+    def note_write(self, x: LentTracer) -> None:
+        """What stands for the array was written to."""
+        trace = x._trace
+        if trace.repeats:
+            raise trace.refused(
+                UnsupportedError(
+                    f"{self.word!r}, an array of the outside, is written to{at_line()} in what is "
+                    "traced once for all rounds. Let the rounds carry it, and return it"
+                )
+            )
+        self.src = self.src or user_source()
+        for _, other in self.stand_ins:
+            if other is not x:  # until the inner trace is over
+                other._doubt = at_line() or " "
+
+    @property
+    def is_written(self) -> bool:
+        return any(made._version for _, made in self.stand_ins)
+
+    def shown(self, x: np.ndarray) -> Any:
+        """What stands for a plain array in the owner's memory; None if that isn't followed."""
+        root = self.root()
+        known = self.views.get((id(x), id(root)))
+        if known is None:
+            views = views_between(self.owner, x)
+            if views is None:
+                return None
+            self._guard()
+            if not x.flags.writeable:  # NumPy raises where it is written to
+                views = (*views, BroadcastTo(x.shape))
+            known = self.views[id(x), id(root)] = x, self._view(root, views, x)
+        return known[1]
+
+    def _guard(self) -> None:
+        """How the arrays lie in memory that the run has come to is taken for granted."""
+        for place in self.o.reads._owners.get(id(self.owner), ()):
+            self.o.reads.layout(place)
+            flag = place.x.flags.writeable
+            self.o.reads.read(place, "writeable", "{}.flags.writeable", flag, place.word)
+
+    def moved(self, x: Any) -> Any:
+        """What stands in the innermost trace for what stands for a part of it in another one."""
+        return self._view(self.root(), x._chain, x)
+
+    def _view(self, root: LentTracer, chain: Any, x: Any) -> Any:
+        if not chain:
+            return root
+        kind: Any = ArrayTracer
+        out = object.__new__(kind)
+        out._trace, out._operand, out._value = root._trace, root._operand, np.asarray(root._value)
+        out._aval = one_type(Aval(x.shape, x.dtype))
+        out._root, out._chain, out._version = root, chain, -1  # it is read when it is used
+        out._ordered, out._may_alias, out._doubt = root._ordered, (), ""
+        return out
+
+    def plain(self, x: Any) -> Any:
+        """The plain array that a part of a stand-in shows; None if that isn't known."""
+        for known, made in self.views.values():
+            if made is x:
+                return known
+        if x is x._owner:
+            return self.owner
+        value: Any = self.owner
+        for view in x._chain:
+            if isinstance(view, chains.Chosen):
+                return None
+            value = chains.shown(view, value)
+        return value
+
+
+class Written(Write):
+    """What a run has left in a lent array."""
+
+    left: Any
+
+    def now(self) -> Any:
+        return self.left
+
+    def put(self, value: Any) -> None:
+        self.left = value
+        self.x[...] = value
+
+    def undo(self) -> None:
+        self.x[...] = self.before
+
+    def redo(self, value: Any) -> None:
+        self.x[...] = value
+
+
+def given_back(x: Any) -> Any:
+    """The plain array that a traced one stands for, or for a part of which; None if none."""
+    owner = getattr(x, "_owner", None)
+    return owner._loan.plain(x) if type(owner) is LentTracer else None
