@@ -79,6 +79,13 @@ class Holder:
         else:
             self.held += settings["factor"]
 
+def masked(data):
+    vars(threading.local())
+    mask = np.zeros(len(data), dtype=bool)
+    if type(mask) is not np.ndarray:
+        raise TypeError("no array")
+    return float((data * ~mask).sum())
+
 class Dated:
     def __init__(self, x):
         self.x, self.made = x, datetime.datetime.now()
@@ -315,3 +322,8 @@ def test_a_date_that_a_package_only_keeps(package):
     for _ in range(3):
         assert np.array_equal(dated(X), 2 * X * package.Dated(X).year())
     assert dated.cache_info().traces == 3
+
+
+def test_one_that_reads_what_cant_be_compared_and_fails_on_what_stands_for_arrays(package):
+    data = np.array([1.0, 2.0])
+    check(lambda x: package.masked(data) * np.sum(x**2), lambda k: None, "never", most=2)

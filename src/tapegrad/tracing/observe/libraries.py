@@ -61,10 +61,10 @@ class Called:
         """The call has returned, or raised."""
         o.library, o.quiet = None, False
         o.unfollowed = o.unfollowed or o.reads.losses != self.losses
-        if o.unfollowed:
+        o.failed_inside = result is MISSING
+        if o.unfollowed and not o.failed_inside:  # else the trace is made again, which notes them
             for held, place in o.sites:
                 held.add(place)
-        o.failed_inside = result is MISSING
 
     def entered(self, o: Notes, frame: Any) -> bool:
         """Another frame of it begins. Whether there are too many to follow them on."""
