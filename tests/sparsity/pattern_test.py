@@ -13,6 +13,7 @@ from tests.sparsity.dense import entries, jacobian
 from tapegrad import trace
 from tapegrad.errors import GradientError
 from tapegrad.pipeline import derive
+from tapegrad.sparsity import rows
 from tapegrad.sparsity.pattern import pattern
 
 
@@ -114,6 +115,13 @@ def grid_loop(x):
     return y
 
 
+@pytest.fixture(params=["bits", "sets"])
+def held(request, monkeypatch):
+    """Columns as bits of words, as few are held, and as sets that elements share."""
+    if request.param == "sets":
+        monkeypatch.setattr(rows, "FEW_COLUMNS", 0)
+
+
 EXACT = [
     *[roll, padded, joined, gathered, scattered, summed, product, running, chosen, diagonals],
     *[window_loop, written_over, recurrence],
@@ -121,7 +129,7 @@ EXACT = [
 
 
 @pytest.mark.parametrize("f", EXACT, ids=lambda f: f.__name__)
-def test_what_moves_and_adds_elements_has_the_very_structure(f):
+def test_what_moves_and_adds_elements_has_the_very_structure(f, held):
     """Each entry of the Jacobian, and no other."""
     found, expected = structure(f, X)
     np.testing.assert_array_equal(found, expected)
@@ -131,7 +139,7 @@ LONG = [window_loop, written_over, recurrence, grid_loop]
 
 
 @pytest.mark.parametrize("f", LONG, ids=lambda f: f.__name__)
-def test_loops_that_stay_loops_have_it_too(f):
+def test_loops_that_stay_loops_have_it_too(f, held):
     """A tape with a call of `loop`: the structure is that of the rounds."""
     x = np.linspace(0.2, 0.9, 96)
     assert any(call.primitive.repeats for call in trace(f, x)[1].calls)
@@ -152,7 +160,7 @@ def inverses(x):
 
 
 @pytest.mark.parametrize("f", [convolved, times_sparse, inverses], ids=lambda f: f.__name__)
-def test_what_a_primitive_says_of_its_parts_counts(f):
+def test_what_a_primitive_says_of_its_parts_counts(f, held):
     """Stencils of convolutions, captured sparse matrices, blocks of a batch."""
     found, expected = structure(f, X)
     np.testing.assert_array_equal(found, expected)
@@ -168,8 +176,8 @@ def test_what_is_of_a_batch_stays_in_it():
     found, expected = structure(f, X)
     assert (found >= expected).all()
     blocks = np.repeat(np.arange(3), 4)
-    rows = np.concatenate([np.repeat(np.arange(3), n) for n in (2, 1, 2)])
-    np.testing.assert_array_equal(found, rows[:, None] == blocks)
+    own = np.concatenate([np.repeat(np.arange(3), n) for n in (2, 1, 2)])
+    np.testing.assert_array_equal(found, own[:, None] == blocks)
 
 
 def rosenbrock(x):
@@ -194,7 +202,7 @@ def observations(x):
 
 
 @pytest.mark.parametrize("f", [rosenbrock, bratu, observations], ids=lambda f: f.__name__)
-def test_hessians_have_the_structure_of_the_gradients_tape(f):
+def test_hessians_have_the_structure_of_the_gradients_tape(f, held):
     """No entry too many: second derivatives are zero nowhere else."""
     found, expected = structure(f, X, hessian=True)
     np.testing.assert_array_equal(found, expected)
@@ -231,6 +239,14 @@ def test_some_outputs_and_inputs_are_asked_for():
     some = pattern(tape, [1, 0], outputs=[1]).toarray()
     np.testing.assert_array_equal(some, np.hstack([whole[3:, 3:], whole[3:, :3]]))
     np.testing.assert_array_equal(whole[:3], np.hstack([np.eye(3), np.zeros((3, 3))]))
+
+
+def test_nothing_has_no_rows_or_no_columns(held):
+    """Empty arrays, no inputs, no outputs, constants: matrices without entries."""
+    _, tape = trace(lambda x, y: (x * 2, np.sum(y), np.sign(y[:1])), X[:0], X)
+    assert pattern(tape, [0]).shape == (2, 0) and pattern(tape, []).shape == (2, 0)
+    assert pattern(tape, [1], outputs=[]).shape == (0, 12)
+    assert pattern(tape, [0, 1]).toarray().tolist() == [[True] * 12, [False] * 12]
 
 
 def test_loops_of_unknown_length_are_followed():

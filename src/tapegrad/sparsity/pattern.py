@@ -34,14 +34,14 @@ from tapegrad.sparsity.relations import (
     lumped,
     relations,
 )
-from tapegrad.sparsity.rows import MOST, Rows, apart, union
+from tapegrad.sparsity.rows import MOST, apart, numbered, union
 
 
 class Value(NamedTuple):
     """The columns of a value's elements; `each`, it has as many for each round of a loop, one round
     after the other."""
 
-    rows: Rows
+    rows: Any
     each: bool
 
 
@@ -60,12 +60,12 @@ def pattern(
     """
     sizes = [tape.inputs[k].aval.size for k in wrt]
     walk = Walk(sum(sizes))
-    starts = dict(zip(wrt, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
+    starts = dict(zip(wrt, np.cumsum([0, *sizes])[:-1].tolist(), strict=True))
     given: list[Value | None] = []
     known: list[Any] = []
     for k, x in enumerate(tape.inputs):
         active = k in starts and is_active(x.aval)
-        rows = Rows.numbered(starts[k], x.aval.size, walk.columns) if active else None
+        rows = numbered(starts[k], x.aval.size, walk.columns) if active else None
         given.append(None if rows is None else Value(rows, False))
         value = None if values is None else values.get(k)
         known.append(None if value is None or is_active(x.aval) else np.asarray(value, x.dtype))
@@ -200,7 +200,7 @@ class Walk:
         return Walk(self.columns, rounds)
 
     @staticmethod
-    def value(rows: Rows, each: bool) -> Value:
+    def value(rows: Any, each: bool) -> Value:
         return Value(rows, each)
 
     def apply(self, how: Relations, call: Call, given: Sequence[Value | None]) -> Value | None:
@@ -254,11 +254,11 @@ class Walk:
         rows = [self.everywhere(part) if each else part.rows for part in found]
         return Value(apart(rows) if disjoint else union(rows), each)
 
-    def everywhere(self, value: Value) -> Rows:
+    def everywhere(self, value: Value) -> Any:
         """A value's rows for each round, be they the same in all."""
         if value.each:
             return value.rows
-        return Rows(value.rows.sets, np.tile(value.rows.which, self.rounds))
+        return value.rows.repeated(self.rounds)
 
 
 def needed(tape: Tape) -> Sequence[Call]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.sparsity.relations import Among, Rounds, adds, is_active, written_at
-from tapegrad.sparsity.rows import Rows, union
+from tapegrad.sparsity.rows import union
 
 ONE_BY_ONE = 20_000  # so many calls are walked round by round
 AT_ONCE = 2 * 10**8  # so many elements of all rounds are looked at together
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
     targets: Any
     sources: Any
-    rows: Rows | None  # None, if of what has no columns
+    rows: Any  # None, if of what has no columns
     sets: bool
     times: list[Any]
 

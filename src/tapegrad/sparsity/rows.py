@@ -16,9 +16,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tapegrad.sparsity.bits import Bits, together
+
 # Beyond so many entries that no set shares, all elements get one set, the union: nothing is missing
 # from it, and what is asked for would be nearly dense.
 MOST = 2 * 10**8
+
+FEW_COLUMNS = 128  # sets of so many are bits
 
 # So many entries are put together at once without asking whether one set holds the other.
 FEW = 10**5
@@ -51,6 +55,10 @@ class Rows:
     @property
     def size(self) -> int:
         return len(self.which)
+
+    def repeated(self, times: int) -> Rows:
+        """The elements again and again."""
+        return Rows(self.sets, np.tile(self.which, times))
 
     @property
     def single(self) -> bool:
@@ -92,7 +100,7 @@ class Rows:
             (count, self.sets.shape[0]),
         )
         lengths = np.diff(self.sets.indptr)
-        if lengths[pairs.indices].sum() > 10 * MOST:
+        if lengths[pairs.indices].sum() > 2 * MOST:
             return self.lump(count)
         return Rows.whole(settled(pairs @ self.sets))
 
@@ -129,8 +137,16 @@ def rows_of(sets: Any, which: Any) -> Any:
     return taken
 
 
-def union(parts: Sequence[Rows]) -> Rows:
+def numbered(start: int, size: int, columns: int) -> Any:
+    """Each of so many elements depends on a column of its own, from `start` on."""
+    kind = Bits if columns <= FEW_COLUMNS else Rows
+    return kind.numbered(start, size, columns)
+
+
+def union(parts: Sequence[Any]) -> Any:
     """Each element has the columns that it has in any of the parts."""
+    if isinstance(parts[0], Bits):
+        return together(parts)
     found: list[Rows] = []
     for part in parts:
         if not part.empty and not any(_same(part, other) for other in found):
@@ -143,8 +159,10 @@ def union(parts: Sequence[Rows]) -> Rows:
     return total
 
 
-def apart(parts: Sequence[Rows]) -> Rows:
+def apart(parts: Sequence[Any]) -> Any:
     """The same, where each element has columns in one part at most."""
+    if isinstance(parts[0], Bits):
+        return together(parts)
     found = [part for part in parts if not part.empty]
     if not found:
         return parts[0]
