@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tapegrad as tg
 from tapegrad import Function, defjvp, defvjp, grad, primitive, trace, vjp
 from tapegrad.backends.numpy.play import run
 from tapegrad.errors import ArgumentError, GradientError, RuleError
@@ -290,3 +291,22 @@ def test_what_isnt_a_tangent_of_the_result(cube, rule, message):
     defjvp(cube, rule)
     with pytest.raises(RuleError, match=message):
         jvp(cube, [X], [T])
+
+
+def test_what_a_forward_rule_reads_may_change():
+    """So may the rule itself: later calls have the new one."""
+    factor = {"of": 2.0}
+
+    @primitive
+    def f(x):
+        return x * 1.0
+
+    defjvp(f, lambda t, out, x: factor["of"] * t)
+    df = grad(lambda x: np.sum(f(x)))
+    np.testing.assert_array_equal(df(X), 2 * np.ones(3))
+    factor["of"] = 3.0
+    np.testing.assert_array_equal(df(X), 3 * np.ones(3))
+    np.testing.assert_array_equal(tg.jvp(f, (X,), (T,))[1], 3 * T)
+    defjvp(f, lambda t, out, x: 4 * t)
+    np.testing.assert_array_equal(df(X), 4 * np.ones(3))
+    np.testing.assert_array_equal(tg.jvp(f, (X,), (T,))[1], 4 * T)

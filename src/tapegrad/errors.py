@@ -57,9 +57,11 @@ class GradientError(TapegradError, TypeError):
 
 
 class RuleError(GradientError):
-    """A rule given to `defvjp`, or a `Function.backward`, returned what can't be a cotangent.
+    """A rule given to `defvjp`, or a `Function.backward`, returned what can't be a cotangent; or
+    one given to `defjvp`, or a `Function.jvp`, what can't be a tangent.
 
-    A cotangent has the shape of its argument; there is one for each argument, or None.
+    A cotangent has the shape of its argument; there is one for each argument, or None. A tangent
+    has the shape of the result.
     """
 
 

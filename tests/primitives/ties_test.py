@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapegrad import grad, jit, trace, vjp
+from tapegrad import grad, hessian, jit, trace, vjp
 from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import derive, derive_forward, settled
@@ -201,3 +201,21 @@ def test_both_modes_differentiate_a_gradient_alike(name: str, outer: str) -> Non
 
 def play(tape: Tape, *values: Any) -> Any:
     return run(settled(tape), values)[0]
+
+
+SMOOTH: dict[str, tuple[Callable[[Any], Any], Any, float]] = {
+    "abs": (lambda x: np.sum(np.abs(x) ** 2), ZEROS, 2.0),
+    "norm": (lambda x: np.linalg.norm(x) ** 2, ZEROS, 2.0),
+    "hypot": (lambda x: np.hypot(x[0], x[1]) ** 2, np.zeros(2), 2.0),
+    "relu": (lambda x: np.sum(np.maximum(x, 0.0) ** 2), ZEROS, 1.0),
+    "eigvalsh": (lambda x: np.sum(np.linalg.eigvalsh(np.diag(x)) ** 2), ONES, 2.0),
+    "svdvals": (lambda x: np.sum(np.linalg.svdvals(np.diag(x)) ** 2), ONES, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_hessians_at_ties(name: str) -> None:
+    """Forward mode over reverse mode: those of the function, or the mean of both sides."""
+    f, x, wanted = SMOOTH[name]
+    found = hessian(f, compile="never")(x)
+    np.testing.assert_allclose(found, wanted * np.eye(len(x)), rtol=1e-12, atol=1e-12)
