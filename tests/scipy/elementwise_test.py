@@ -67,4 +67,24 @@ def test_what_is_not_found_and_what_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="bracket"):
         grad(lambda c: elementwise.find_root(lambda x: x - c, (0.0, 5.0)).bracket[0])(2.0)
     with pytest.raises(UnsupportedError, match="bracket_root"):
-        grad(lambda c: elementwise.bracket_root(lambda x: x - c, 0.0).nfev * c)(2.0)
+        grad(lambda c: elementwise.bracket_root(lambda x: x - 1, c).bracket[0])(2.0)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_brackets_have_no_slope(compile: str) -> None:
+    """each call finds its own; f at their ends has a slope along what f depends on"""
+
+    def f(x: Any, a: Any) -> Any:
+        return x**3 - a
+
+    def root(a: Any) -> Any:
+        found = elementwise.bracket_root(f, 0.0, 1.0, args=(a,))
+        ends = np.sum(found.bracket[1] * a) + np.sum(found.f_bracket[0])
+        return ends + np.sum(elementwise.find_root(f, found.bracket, args=(a,)).x)
+
+    g = value_and_grad(root, compile=compile)
+    for a in (np.array([2.0, 3.0]), np.array([5.0, 700.0])):
+        value, slope = g(a)
+        assert value == pytest.approx(root(a), rel=1e-12)
+        ends = elementwise.bracket_root(f, 0.0, 1.0, args=(a,)).bracket[1]
+        np.testing.assert_allclose(slope, ends - 1 + a ** (-2 / 3) / 3, rtol=1e-7)

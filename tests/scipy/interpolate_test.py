@@ -112,10 +112,8 @@ def test_compiled_and_where_nothing_is_observed():
 def test_what_isnt_known_is_refused():
     with pytest.raises(UnsupportedError, match="roots"):
         grad(lambda y: interpolate.CubicSpline(X, y).roots()[0])(Y)
-    with pytest.raises(UnsupportedError, match="CubicSpline"):
-        grad(lambda x: interpolate.make_interp_spline(x, Y)(1.0))(X)
-    with pytest.raises(UnsupportedError, match="method"):
-        grad(lambda v: interpolate.interpn((X, X), v, [1.0, 1.0], "cubic")[0])(np.outer(Y, Y))
+    with pytest.raises(UnsupportedError, match="get_residual"):
+        grad(lambda y: interpolate.UnivariateSpline(X, y, s=0).get_residual())(Y)
     for make in (interpolate.UnivariateSpline, interpolate.BarycentricInterpolator):
         with pytest.raises(TapegradError, match=make.__name__):
             grad(lambda y: make(X, y)(1.0))(Y)  # noqa: B023
@@ -182,3 +180,63 @@ def test_points_in_no_order_are_refused():
         np.testing.assert_allclose(later(np.array(x)), expected)
     with pytest.raises(UnsupportedError, match="neither increase nor decrease"):
         later(np.array([0.0, 2.0, 1.0]))
+
+
+OF_KNOTS = {
+    **{
+        f"make_interp_spline {k}": lambda x, y, k=k: interpolate.make_interp_spline(x, y, k)
+        for k in (0, 2, 3, 5)
+    },
+    **{
+        f"interp1d {kind}": lambda x, y, kind=kind: interpolate.interp1d(x, y, kind)
+        for kind in ("zero", "slinear", "quadratic", "cubic", "previous")
+    },
+    "both ends": lambda x, y: interpolate.make_interp_spline(
+        x, y, bc_type=([(1, y[0])], [(2, x[0])])
+    ),
+    "periodic": lambda x, y: interpolate.make_interp_spline(
+        x, np.append(y[:-1], y[0]), bc_type="periodic"
+    ),
+    "UnivariateSpline": lambda x, y: interpolate.UnivariateSpline(x, y, s=0),
+    "splrep": lambda x, y: lambda at: interpolate.splev(at, interpolate.splrep(x, y, k=2)),
+    "RectBivariateSpline": lambda x, y: (
+        lambda at: interpolate.RectBivariateSpline(
+            x, y.cumsum() + 9.0 * np.arange(6), np.outer(y, y)
+        ).ev(at, at * 5)
+    ),
+    "grid": lambda x, y: interpolate.RegularGridInterpolator((x,), y, method="pchip"),
+}
+
+
+@pytest.mark.parametrize("name", OF_KNOTS)
+def test_splines_follow_their_points(name):
+    """the values, the points, and where they are evaluated"""
+    at = np.array([0.1, 1.0, 2.5, 3.5])
+
+    def f(x, y, at):
+        return np.sum(np.cos(at) * OF_KNOTS[name](x, y)(at))
+
+    value, slopes = value_and_grad(f, (0, 1, 2), compile="never")(X, Y, at)
+    np.testing.assert_allclose(value, f(X, Y, at), rtol=1e-12)
+    along = [np.cos(1 + np.arange(x.size)) for x in (X, Y, at)]
+    exact = slope(lambda t: f(X + t * along[0], Y + t * along[1], at + t * along[2]), 0.0)
+    found = sum(np.sum(d * g) for d, g in zip(along, slopes, strict=True))
+    np.testing.assert_allclose(found, exact, rtol=1e-7)
+
+
+def test_grids_of_splines():
+    """SciPy solves for these by iterations, to some six digits: the value is SciPy's, and the
+    derivative that of the spline"""
+    at = np.array([[0.3, 1.2], [2.2, 3.0]])
+
+    def f(v, at):
+        return np.sum(interpolate.RegularGridInterpolator((X, X), v, method="cubic")(at))
+
+    f_at, grid = value_and_grad(f, (0, 1), compile="never"), np.outer(Y, np.arange(6.0) ** 1.5)
+    for v in (grid, grid**2):
+        value, (by_v, by_at) = f_at(v, at)
+        np.testing.assert_allclose(value, f(v, at), rtol=1e-12)
+        spline = interpolate.RectBivariateSpline(X, X, v)
+        np.testing.assert_allclose(np.sum(by_v * v), np.sum(spline.ev(*at.T)), rtol=1e-10)
+        found = slope(lambda t: f(v, at + t * np.cos(at)), 0.0)  # noqa: B023
+        np.testing.assert_allclose(np.sum(by_at * np.cos(at)), found, rtol=1e-7)

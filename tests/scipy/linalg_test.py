@@ -252,3 +252,46 @@ def test_norms_of_vectors_whose_squares_are_no_numbers(size: float) -> None:
     np.testing.assert_allclose(slope, [0.6, 0.8], rtol=1e-14)
     bend = grad(lambda x: grad(lambda x: scipy.linalg.norm(x))(x)[0])(x)
     np.testing.assert_allclose(bend, np.array([0.128, -0.096]) / size, rtol=1e-13)
+
+
+LOW = np.tril(np.arange(9.0).reshape(3, 3)) + 2 * np.eye(3)
+ROUTINES = {
+    "dgemm": lambda a: scipy.linalg.blas.dgemm(2.0, a, LOW, beta=0.5, c=a, trans_a=True),
+    "ddot": lambda a: scipy.linalg.blas.ddot(a[0], a[1]),
+    "dtrsm": lambda a: scipy.linalg.blas.dtrsm(1.0, a, LOW, side=1, lower=1, trans_a=1),
+    "dsymm": lambda a: scipy.linalg.blas.dsymm(1.0, a, LOW, side=1),
+    "dpotrf": lambda a: scipy.linalg.lapack.dpotrf(a, lower=1, clean=0, overwrite_a=True)[0],
+    "dpotrs": lambda a: scipy.linalg.lapack.dpotrs(scipy.linalg.lapack.dpotrf(a)[0], LOW)[0],
+    "dposv": lambda a: scipy.linalg.lapack.dposv(a, LOW[1])[1],
+    "dgesv": lambda a: scipy.linalg.lapack.dgesv(a, LOW)[2],
+    "dgtsv": lambda a: scipy.linalg.lapack.dgtsv(a[0, 1:], a[1] + 9, a[2, 1:], a[0])[3],
+    "dptsv": lambda a: scipy.linalg.lapack.dptsv(a[1] + 9, a[2, 1:], a[0])[2],
+    "dtrtrs": lambda a: scipy.linalg.lapack.dtrtrs(a, a[0], trans=1)[0],
+    "dsyev": lambda a: scipy.linalg.lapack.dsyev(a)[0],
+    "by name": lambda a: scipy.linalg.get_lapack_funcs("gesv", (a, LOW))(a, LOW)[2],
+}
+
+
+@pytest.mark.parametrize("name", ROUTINES)
+def test_routines_by_their_own_names(name):
+    """those that a function which is followed comes to"""
+    a = np.array([[5.0, 1.0, 0.5], [1.0, 6.0, 0.3], [0.5, 0.3, 7.0]])
+
+    def f(t):
+        found = ROUTINES[name](a * np.cos(t) + np.eye(3) * t)
+        return np.sum(np.cos(np.arange(np.size(found))) * np.ravel(found))
+
+    value, g = value_and_grad(f, compile="never")(0.3)
+    assert value == pytest.approx(f(0.3), rel=1e-12)
+    assert g == pytest.approx((f(0.3 + 1e-6) - f(0.3 - 1e-6)) / 2e-6, rel=1e-7)
+
+
+def test_other_routines_say_what_to_use():
+    a = np.eye(3)
+    for f, use in (
+        (lambda t: scipy.linalg.lapack.dgeev(t * a)[0][0], "scipy.linalg.eig"),
+        (lambda t: scipy.linalg.lapack.dpotri(t * a)[0][0, 0], "scipy.linalg.inv"),
+        (lambda t: scipy.linalg.lapack.dgtsv(t * a[0, 1:], a[0] + 9, a[0, 1:], a[0])[1][0], "gtsv"),
+    ):
+        with pytest.raises(UnsupportedError, match=use):
+            grad(f, compile="never")(1.0)

@@ -156,3 +156,49 @@ def test_refusals():
         jit(lambda x: signal.cspline1d_eval(x[:1], 0.0))(X)
     with pytest.raises(UnsupportedError, match="lfilter"):
         jit(lambda x: signal.symiirorder1(np.repeat(x, 9), 0.2, x[0] / 4))(X)
+
+
+MATRICES = np.array([[0.0], [1.0]]), np.array([[1.0, 0.0]]), np.array([[0.0]])
+SYSTEMS = {
+    "lsim": lambda a: signal.lsim(signal.StateSpace(a, *MATRICES), X, np.arange(9.0))[1],
+    "step": lambda a: signal.step(signal.lti([1.0], a[1]), T=np.arange(4.0))[1],
+    "impulse": lambda a: signal.TransferFunction([1.0], a[1]).impulse(T=np.arange(4.0))[1],
+    "bode": lambda a: signal.lti([1.0], a[1]).bode(w=[1.0, 2.0])[1],
+    "output": lambda a: signal.dlti(a / 3, *MATRICES, dt=0.1).output(X, t=None)[1],
+    "dstep": lambda a: signal.dstep((a / 3, *MATRICES, 0.1), n=6)[1][0],
+    "dimpulse": lambda a: signal.dimpulse(([1.0], a[1], 0.1), n=6)[1][0],
+    "product": lambda a: (signal.StateSpace(a, *MATRICES) * signal.StateSpace(a, *MATRICES)).A,
+    "cont2discrete": lambda a: signal.StateSpace(a, *MATRICES).to_discrete(0.1).B,
+    "lfilter_zi": lambda a: signal.lfilter_zi([0.5, 0.2], a[1] / a[1, 0] + [0.0, 0.7]),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_systems_that_are_objects(name):
+    """made of traced values, they do what they do of plain ones; called again, of others"""
+    a, along = np.array([[0.0, 1.0], [-2.0, -0.5]]), np.array([[0.3, -0.2], [0.1, 0.4]])
+
+    def f(t):
+        return np.sum(np.cos(SYSTEMS[name](a + t * along)))
+
+    df = value_and_grad(f, compile="never")
+    for t in (0.0, 0.2):
+        value, slope = df(t)
+        assert value == pytest.approx(f(t), rel=1e-10)
+        assert slope == pytest.approx((f(t + 1e-6) - f(t - 1e-6)) / 2e-6, rel=1e-6, abs=1e-8)
+
+
+def test_a_filters_state_alone():
+    """zi may be traced where nothing else is; a[0] counts, though it is 1"""
+    b, a = np.array([0.2, 0.3, 0.1]), np.array([1.0, -0.4, 0.1])
+
+    def of_state(z):
+        y, last = signal.lfilter(b, a, X, zi=z)
+        return np.sum(y) + np.sum(last**2)
+
+    assert is_right(value_and_grad(of_state, compile="never"), of_state, np.array([0.1, 0.2]))
+    for state in (signal.lfilter_zi(b, a), signal.lfiltic(b, a, [0.3, 0.1], [0.2, 0.5])):
+        assert state.shape == (2,)
+    slope = grad(lambda a: np.sum(signal.lfilter_zi(b, a)), compile="never")(a)
+    exact = np.sum(signal.lfilter_zi(b, a + [1e-6, 0, 0]) - signal.lfilter_zi(b, a - [1e-6, 0, 0]))
+    assert slope[0] == pytest.approx(exact / 2e-6, rel=1e-7)

@@ -16,6 +16,7 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
+from tapegrad.tracing.frontend.borrowing import is_instance
 from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, observed, unobserved
@@ -32,12 +33,13 @@ class Carrier:
 
 
 def is_traced(x: Any) -> bool:
-    """Whether a traced value is in an argument: in nested lists, in a dict, or in a `Carrier`."""
+    """Whether a traced value is in an argument: in nested lists, in a dict, in a `Carrier`, or in
+    an object of borrowed code."""
     if isinstance(x, dict):
         return any(map(is_traced, x.values()))
     if isinstance(x, (list, tuple)):
         return any(map(is_traced, x))
-    return isinstance(x, Carrier) or has_traced(x)
+    return isinstance(x, Carrier) or has_traced(x) or is_instance(x)
 
 
 def any_traced(args: Iterable[Any]) -> bool:
@@ -107,7 +109,7 @@ def answering(
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
     more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
-    draws = theirs is not None and not _OF_DRAWS.isdisjoint(theirs.parameters)
+    draws = theirs is not None and not OF_DRAWS.isdisjoint(theirs.parameters)
 
     @functools.wraps(function)
     @unobserved
@@ -251,7 +253,7 @@ def _is_default(x: Any, default: Any) -> bool:
     return x is default or (type(x) is type(default) and isinstance(x, _PLAIN) and x == default)
 
 
-_OF_DRAWS = frozenset(["rng", "random_state", "seed"])
+OF_DRAWS = frozenset(["rng", "random_state", "seed"])
 _KEYWORDS = inspect.Parameter.VAR_KEYWORD
 _PLAIN = (bool, int, float, str)
 

@@ -169,7 +169,7 @@ qr_insert: linalg.qr_insert(x, w, w[0], 1)
 qr_update: linalg.qr_update(x, w, w[0], w[1])
 qr_multiply: linalg.qr_multiply(x, w)
 find_best_blas_type: linalg.find_best_blas_type([x])
-get_blas_funcs: linalg.get_blas_funcs("gemm", [x])
-get_lapack_funcs: linalg.get_lapack_funcs("getrf", [x])
+get_blas_funcs: linalg.get_blas_funcs("gemm", [x, w])(s, x, w, trans_b=True)
+get_lapack_funcs: linalg.get_lapack_funcs("gesv", [x])(x, w)[2]
 rsf2csf: linalg.rsf2csf(x, w)
 """

@@ -174,4 +174,14 @@ dlsim: signal.dlsim((x, x[:, :1], x[:1], x[:1, :1], 0.1), w[0])
 dlsim: signal.dlsim(signal.dlti([1.0, 2.0], [0.5, 2.0, 3.0]), x[0])
 cont2discrete: signal.cont2discrete((x[0], x[1]), 0.1)
 cont2discrete: signal.cont2discrete((x, x[:, :1], x[:1], x[:1, :1]), s, "bilinear")
+dstep: signal.dstep((x / 3, w[:, :1], w[:1], w[:1, :1], 0.1), n=5)[1][0]
+dimpulse: signal.dimpulse((w[0, :1], x[0], 0.1), n=5)[1][0]
+StateSpace: signal.StateSpace(x, w[:, :1], w[:1], w[:1, :1]).output(w[0], [0.0, 0.1, 0.2])[1]
+StateSpace: (signal.StateSpace(x, w[:, :1], w[:1], w[:1, :1]) * 2).C
+TransferFunction: signal.TransferFunction([1.0, 2.0], x[0]).freqresp(w=[0.5, 1.0])[1].imag
+TransferFunction: signal.step(signal.TransferFunction([1.0], x[0]), T=np.arange(4.0))[1]
+ZerosPolesGain: signal.ZerosPolesGain([], -x[0], s).to_tf().den
+lti: signal.lti(x[0], w[0]).bode(w=[0.5, 1.0])[1]
+dlti: signal.dlti(w[0, :1], x[0], dt=0.1).output(w[0], t=None)[1]
+lfilter_zi: signal.lfilter_zi(w[0], np.append(1.0 + 0 * s, x[0, 1:]))
 """

@@ -13,8 +13,9 @@ import numpy as np
 import scipy.interpolate as theirs
 
 from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
-from tapegrad.scipy.interpolate import bsplines, grids, piecewise
+from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating
+from tapegrad.scipy.interpolate.fitpack import extended
 from tapegrad.scipy.interpolate.grids import Grid, between
 from tapegrad.scipy.interpolate.piecewise import Piecewise, floats, hermite, prepared
 from tapegrad.scipy.optimize.roots import example
@@ -25,10 +26,10 @@ from tapegrad.tracing.source import at_line
 HOME = "scipy.interpolate"
 
 REFUSED = {
-    "UnivariateSpline InterpolatedUnivariateSpline LSQUnivariateSpline splrep make_lsq_spline": (
+    "LSQUnivariateSpline make_lsq_spline": (
         "scipy.interpolate.make_interp_spline, or BSpline.design_matrix with numpy.linalg.lstsq"
     ),
-    "griddata interp2d RectBivariateSpline": "scipy.interpolate.RegularGridInterpolator",
+    "griddata interp2d": "scipy.interpolate.RegularGridInterpolator",
 }
 
 
@@ -106,21 +107,17 @@ def BSpline(t: Any, c: Any, k: Any, extrapolate: Any = True, axis: int = 0) -> A
     return Basis(floats(t), np.moveaxis(c, axis, 0) if axis else c, int(k), extrapolate, axis)
 
 
-@stands_for(HOME, parameters="check_finite")
+@stands_for(HOME, parameters="check_finite", lists="bc_type")
 def make_interp_spline(
     x: Any, y: Any, k: Any = 3, t: Any = None, bc_type: Any = None, axis: int = 0
 ) -> Any:
-    y = floats(y)
-    axis %= np.ndim(y)
-    if is_traced(x):
-        raise refusal(
-            f"scipy.interpolate.make_interp_spline of traced points x can't be traced{at_line()}. "
-            "Use CubicSpline, which follows its points, too"
-        )
-    _checked("make_interp_spline", x, y, k, t, bc_type, axis)
-    y = np.moveaxis(y, axis, 0) if axis else y
-    knots, c = interpolating(np.asarray(x, float), y, int(k), t, bc_type)
-    return Basis(knots, c, int(k), True, axis)
+    if not is_traced(bc_type):
+        _checked("make_interp_spline", x, y, k, t, bc_type, axis)
+    x, y, axis = prepared(x, y, axis)
+    t = None if t is None else floats(t)
+    knots, c = interpolating(x, y, int(k), t, bc_type)
+    circle = isinstance(bc_type, str) and bc_type == "periodic" and int(k) > 0
+    return Basis(knots, c, int(k), "periodic" if circle else True, axis)
 
 
 @stands_for(HOME, lists="tck")
@@ -134,19 +131,41 @@ def splev(x: Any, tck: Any, der: Any = 0, ext: Any = 0) -> Any:
         spline = Basis(floats(t), floats(c), int(k))
     if der and ext == 3:
         raise refusal(f"scipy.interpolate.splev(..., der=1, ext=3) can't be traced{at_line()}")
-    found = spline(x, int(der))
-    if ext == 0:
-        return found
-    t, u = spline.t, floats(x)
-    first, last = t[spline.k], t[-spline.k - 1]
-    out = np.logical_or(u < first, u > last)
-    if ext == 1:
-        return np.where(out, 0.0, found)
-    if ext == 3:
-        return spline(np.clip(u, first, last), int(der))
-    if np.any(out):
-        raise ValueError("Error code returned by spalde")
-    return found
+    return extended(spline, x, int(der), ext)
+
+
+@stands_for(HOME, parameters="full_output")
+def splrep(x: Any, y: Any, w: Any = None, k: Any = 3, s: Any = None) -> Any:
+    fitpack.check_interpolates("splrep", 0 if s is None and w is None else s)
+    _checked("splrep", x, y, k=k, s=0)
+    spline = fitpack.univariate(x, y, k, (None, None), 0).spline
+    return spline.t, np.concatenate([spline.c, np.zeros(int(k) + 1)]), int(k)
+
+
+@stands_for(HOME, parameters="check_finite", lists="bbox")
+def UnivariateSpline(
+    x: Any, y: Any, w: Any = None, bbox: Any = (None, None), k: Any = 3, s: Any = None, ext: Any = 0
+) -> Any:
+    fitpack.check_interpolates("UnivariateSpline", s)
+    _checked("UnivariateSpline", x, y, None, list(map(_value, bbox)), k, 0, ext)
+    return fitpack.univariate(x, y, k, bbox, ext)
+
+
+@stands_for(HOME, parameters="check_finite", lists="bbox")
+def InterpolatedUnivariateSpline(
+    x: Any, y: Any, w: Any = None, bbox: Any = (None, None), k: Any = 3, ext: Any = 0
+) -> Any:
+    _checked("InterpolatedUnivariateSpline", x, y, None, list(map(_value, bbox)), k, ext)
+    return fitpack.univariate(x, y, k, bbox, ext)
+
+
+@stands_for(HOME, lists="bbox")
+def RectBivariateSpline(
+    x: Any, y: Any, z: Any, bbox: Any = (None,) * 4, kx: Any = 3, ky: Any = 3, s: Any = 0
+) -> Any:
+    fitpack.check_interpolates("RectBivariateSpline", s)
+    _checked("RectBivariateSpline", x, y, z, list(map(_value, bbox)), kx, ky)
+    return fitpack.bivariate(x, y, z, bbox, kx, ky)
 
 
 @stands_for(HOME, parameters="assume_sorted copy", lists="fill_value")
@@ -196,6 +215,9 @@ def interpn(
     bounds_error: Any = True,
     fill_value: Any = np.nan,
 ) -> Any:
+    if method in grids.OF_SPLINES and not is_traced((points, values)):
+        made = theirs.RegularGridInterpolator(points, values, method, bounds_error, fill_value)
+        return grids.grid_of_theirs(made)(xi)
     return Grid(points, values, method, bounds_error, fill_value)(xi)
 
 
@@ -224,6 +246,9 @@ for _kind in (
 _calls(theirs.BSpline, bsplines.of_theirs)
 _calls(theirs.interp1d, grids.of_theirs)
 _calls(theirs.RegularGridInterpolator, grids.grid_of_theirs)
+for _kind in fitpack.KINDS:
+    _calls(_kind, fitpack.univariate_of_theirs)
+_calls(theirs.RectBivariateSpline, fitpack.bivariate_of_theirs)
 
 
 @stands_for(theirs.PPoly, "integrate")
@@ -234,3 +259,18 @@ def _integral_of_polynomials(self: Any, a: Any, b: Any, extrapolate: Any = None)
 @stands_for(theirs.BSpline, "integrate")
 def _integral_of_splines(self: Any, a: Any, b: Any, extrapolate: Any = None) -> Any:
     return bsplines.of_theirs(self).integrate(a, b, extrapolate)
+
+
+@stands_for(theirs.UnivariateSpline, "integral")
+def _integral_of_univariate(self: Any, a: Any, b: Any) -> Any:
+    return fitpack.univariate_of_theirs(self).integral(a, b)
+
+
+@stands_for(theirs.UnivariateSpline, "derivatives")
+def _derivatives_of_univariate(self: Any, x: Any) -> Any:
+    return fitpack.univariate_of_theirs(self).derivatives(x)
+
+
+@stands_for(theirs.RectBivariateSpline, "ev")
+def _ev(self: Any, xi: Any, yi: Any, dx: Any = 0, dy: Any = 0) -> Any:
+    return fitpack.bivariate_of_theirs(self).ev(xi, yi, dx, dy)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
-import scipy.interpolate as theirs
 from scipy.linalg import solve_banded as plain_solve
 
 from tapegrad.scipy.declaring import is_traced, refusal, seen
@@ -106,33 +106,114 @@ def of_theirs(spline: Any) -> Basis:
     return Basis(spline.t, spline.c, spline.k, spline.extrapolate, spline.axis)
 
 
-def interpolating(x: np.ndarray, y: Any, k: int, t: Any, bc_type: Any) -> tuple[Any, Any]:
-    """Knots, and coefficients with which a spline has these values, which are traced."""
-    held = bc_type in (None, "not-a-knot")
-    if bc_type not in (None, "not-a-knot", "natural", "clamped"):
-        raise refusal(
-            f"scipy.interpolate.make_interp_spline(..., bc_type=...) can't be traced{at_line()} "
-            'but for "natural", "clamped" and "not-a-knot". CubicSpline has other ones'
-        )
-    shape = np.shape(y)
-    flat = np.reshape(y, (shape[0], -1))
-    if not held:
-        unit = theirs.make_interp_spline(x, np.eye(len(x)), k, t, bc_type)
-        c = unit.c @ flat
-        return unit.t, np.reshape(c, (np.shape(c)[0], *shape[1:]))
-    unit = theirs.make_interp_spline(x, np.zeros(len(x)), k, t)
-    knots = unit.t
-    if k < 2:
-        return knots, y
-    rows = theirs.BSpline.design_matrix(x, knots, k).toarray() if len(x) < 2 else None
-    bands = _bands(x, knots, k) if rows is None else rows
-    solve = solve_banded if is_traced(flat) else plain_solve
-    return knots, np.reshape(solve((k, k), bands, flat), shape)
+def around(t: Any, k: int, x: Any) -> tuple[Any, list[Any]]:
+    """The interval of knots t in which x lies, and the k + 1 B-splines that aren't 0 there: j is
+    that of coefficient interval - k + j (de Boor, chapter X)."""
+    n = np.size(t) - k - 1
+    place = np.clip(np.searchsorted(stopped(t), stopped(x), side="right") - 1, k, n - 1)
+    values: list[Any] = [1.0 + 0.0 * x]
+    for r in range(1, k + 1):
+        before: Any = 0.0
+        for j in range(r):
+            right, left = t[place + 1 + j] - x, x - t[place + 1 + j - r]
+            share = values[j] / (right + left)
+            values[j], before = before + right * share, left * share
+        values.append(before)
+    return place, values
 
 
-def _bands(x: np.ndarray, t: np.ndarray, k: int) -> np.ndarray:
-    """The B-splines' values at x, diagonal by diagonal."""
-    matrix = theirs.BSpline.design_matrix(x, t, k).tocoo()
-    bands = np.zeros((2 * k + 1, len(x)))
-    bands[k + matrix.row - matrix.col, matrix.col] = matrix.data
-    return bands
+def tensor(c: Any, splines: list[tuple[Any, int]], x: list[Any]) -> Any:
+    """The sum of c[i, j, ...] B_i(x[0]) B_j(x[1]) ... over B-splines with these knots and degrees
+    along the first axes of c."""
+    found = [around(t, k, u) for (t, k), u in zip(splines, x, strict=True)]
+    total: Any = 0.0
+    for corner in product(*[range(k + 1) for _, k in splines]):
+        weight: Any = 1.0
+        for j, (_, values) in zip(corner, found, strict=True):
+            weight = weight * values[j]
+        at = zip(corner, found, splines, strict=True)
+        part = c[tuple(place - k + j for j, (place, _), (_, k) in at)]
+        total = total + part * after(weight, np.ndim(part))
+    return total
+
+
+def not_a_knot(x: Any, k: int, ends: Any = None) -> Any:
+    """The knots of an interpolating spline without further conditions."""
+    first, last = (x[:1], x[-1:]) if ends is None else ends
+    if k == 0:
+        return np.concatenate([x, x[-1:]])
+    inner = x if k % 2 else (x[1:] + x[:-1]) / 2
+    inner = inner[(k + 1) // 2 : -((k + 1) // 2)]
+    return np.concatenate([first] * (k + 1) + [inner] + [last] * (k + 1))
+
+
+def _circle(x: Any, k: int) -> Any:
+    """The knots of a periodic one."""
+    n = np.size(x)
+    if k % 2 == 0:
+        x = np.concatenate([x[:1], x[1:-1] - np.diff(x)[:-1] / 2, x[-1:]])
+    gaps, below, above = np.diff(x), [x[:1]], [x[-1:]]
+    for i in range(k):
+        gap = -(i % (n - 1)) - 1
+        below.insert(0, below[0] - gaps[gap : gap + 1 or None])
+        above.append(above[-1] + gaps[i % (n - 1) : i % (n - 1) + 1])
+    return np.concatenate([*below, x[1:-1], *above])
+
+
+def _conditions(bc_type: Any, shape: Any) -> list[list[Any]]:
+    """Of each end, which derivatives are given, and their values."""
+    short = {"clamped": [(1, np.zeros(shape))], "natural": [(2, np.zeros(shape))], None: []}
+    both = (bc_type, bc_type) if isinstance(bc_type, str) else bc_type or (None, None)
+    return [list(short[c] if isinstance(c, str) or c is None else c) for c in both]
+
+
+def interpolating(x: Any, y: Any, k: int, t: Any, bc_type: Any, ends: Any = None) -> Any:
+    """Knots, and coefficients with which a spline of degree k has these values, and derivatives at
+    its ends. Both may be traced."""
+    bc_type = None if isinstance(bc_type, str) and bc_type == "not-a-knot" else bc_type
+    periodic = isinstance(bc_type, str) and bc_type == "periodic"
+    if k == 0 or (k == 1 and t is None and ends is None):
+        return not_a_knot(x, k), y
+    if periodic:
+        return _periodic(x, y, k)
+    shape = np.shape(y)[1:]
+    first, last = _conditions(bc_type, shape)
+    if t is None and (first or last):
+        t = np.concatenate([x[:1]] * k + [x] + [x[-1:]] * k)
+    t = not_a_knot(x, k, ends) if t is None else t
+    n = np.size(t) - k - 1
+    place, values = around(t, k, x)
+    rows = len(first) + np.arange(np.size(x))
+    bands = np.zeros((2 * k + 1, n)) * values[0][0]
+    for j, value in enumerate(values):
+        bands[k + rows - (place - k + j), place - k + j] = value
+    for row, (order, _) in enumerate(first):  # only the first k + 1 aren't 0 there
+        slopes = Basis(t[: 2 * k + 2], np.eye(k + 1), k).derivative(int(order))(t[k])
+        columns = np.arange(k + 1)
+        bands[k + row - columns, columns] = slopes
+    for row, (order, _) in enumerate(last, n - len(last)):
+        slopes = Basis(t[-2 * k - 2 :], np.eye(k + 1), k).derivative(int(order))(t[n])
+        columns = np.arange(n - k - 1, n)
+        bands[k + row - columns, columns] = slopes
+    given = [*[v for _, v in first], *[v for _, v in last]]
+    sides = [np.reshape(floats(v), (1, -1)) for v in given]
+    flat = np.reshape(y, (np.shape(y)[0], -1))
+    sides = [np.broadcast_to(v, (1, np.shape(flat)[1])) for v in sides]
+    flat = np.concatenate([*sides[: len(first)], flat, *sides[len(first) :]])
+    solve = solve_banded if is_traced((bands, flat)) else plain_solve
+    return t, np.reshape(solve((k, k), bands, flat), (n, *shape))
+
+
+def _periodic(x: Any, y: Any, k: int) -> Any:
+    """The same on a circle, where the last k coefficients are the first ones."""
+    t = _circle(x, k)
+    m = np.size(x) - 1
+    place, values = around(t, k, x[:-1])
+    matrix: Any = 0.0
+    for j, value in enumerate(values):
+        column = (place - k + j) % m
+        matrix = matrix + after(value, 2) * (column[:, None] == np.arange(m))
+    flat = np.reshape(y, (m + 1, -1))[:-1]
+    c = np.linalg.solve(matrix, flat)
+    c = c[np.arange(m + k) % m]
+    return t, np.reshape(c, (m + k, *np.shape(y)[1:]))

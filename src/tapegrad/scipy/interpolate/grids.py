@@ -7,14 +7,24 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import scipy.interpolate as theirs
+from scipy.sparse import linalg
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
-from tapegrad.scipy.interpolate.bsplines import Basis, interpolating
-from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats
+from tapegrad.scipy.declaring import Carrier, is_traced, seen
+from tapegrad.scipy.interpolate.bsplines import Basis, interpolating, tensor
+from tapegrad.scipy.interpolate.fitpack import bivariate
+from tapegrad.scipy.interpolate.piecewise import (
+    Interpolant,
+    after,
+    floats,
+    hermite,
+    interval,
+    pchip,
+)
 from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.sparse import linalg as _declared  # noqa: F401 # what answers gcrotmk
+from tapegrad.tracing.answers import row_of
 from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.source import at_line
 
 _NEXT_TO = ("previous", "next")
 ORDERS = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
@@ -33,11 +43,6 @@ class Between(Interpolant):
         kind = ORDERS.get(kind, kind)
         self.spline = None
         if isinstance(kind, (int, np.integer)):
-            if is_traced(x):
-                raise refusal(
-                    f"scipy.interpolate.interp1d of traced points can't be traced{at_line()} as a "
-                    'spline. Use CubicSpline, or kind="linear"'
-                )
             knots, c = interpolating(x, y, int(kind), None, None)
             self.spline = Basis(knots, c, int(kind))
         self.kind, self.fill = kind, fill_value
@@ -112,13 +117,19 @@ class Grid(Carrier):
     """A RegularGridInterpolator."""
 
     def __init__(
-        self, points: Sequence[Any], values: Any, method: str, bounds_error: Any, fill_value: Any
+        self,
+        points: Sequence[Any],
+        values: Any,
+        method: str,
+        bounds_error: Any,
+        fill_value: Any,
+        known: Any = None,
     ) -> None:
+        """`known` are knots and coefficients that SciPy has found, of splines of this method."""
         self.values, self.method = floats(values), method
         self.grid = tuple(self._increasing(k, floats(x)) for k, x in enumerate(points))
         self.bounds_error, self.fill_value = bounds_error, fill_value
-        if method not in ("linear", "nearest"):
-            raise _refused(method)
+        self.known = known
 
     def _increasing(self, k: int, points: Any) -> Any:
         """Axis number `k`, turned around where its points decrease, with the values."""
@@ -131,10 +142,12 @@ class Grid(Carrier):
         self.values = np.flip(self.values, k)
         return points[::-1]
 
-    def __call__(self, xi: Any, method: Any = None) -> Any:
+    def __call__(self, xi: Any, method: Any = None, *, nu: Any = None) -> Any:
         method = method or self.method
-        if method not in ("linear", "nearest"):
-            raise _refused(method)
+        if method not in (self.method, *_METHODS, *OF_SPLINES):
+            raise ValueError(f"Method {method!r} is not defined")
+        if nu is not None and method not in OF_SPLINES:
+            raise ValueError(f"Can only compute derivatives for methods {tuple(OF_SPLINES)}")
         if isinstance(xi, tuple):
             xi = np.stack(np.broadcast_arrays(*map(floats, xi)), axis=-1)
         xi = floats(as_operand(xi) if is_traced(xi) else xi)
@@ -144,10 +157,30 @@ class Grid(Carrier):
         shape = np.shape(xi)[:-1] if np.ndim(xi) > 1 else (1,)
         flat = np.reshape(xi, (-1, count))
         out: Any = False
-        places, shares = [], []
         for k, points in enumerate(self.grid):
             t = flat[:, k]
             out = np.logical_or(out, np.logical_or(t < points[0], t > points[-1]))
+        if self.bounds_error and np.any(out):
+            raise ValueError("One of the requested xi is out of bounds")
+        y = self._between(flat, method, nu)
+        if not self.bounds_error and self.fill_value is not None:
+            y = np.where(after(out, np.ndim(y)), self.fill_value, y)
+        wrong = np.isnan(stopped(flat)).any(axis=1)
+        y = np.where(after(wrong, np.ndim(y)), np.nan, y)
+        return np.reshape(y, shape + np.shape(self.values)[count:])
+
+    def _between(self, flat: Any, method: str, nu: Any) -> Any:
+        if method in OF_SPLINES:
+            return self._splines(flat, OF_SPLINES[method], nu)
+        if method == "pchip":
+            return self._pchip(flat)
+        if method == "splinef2d":  # of interpn
+            x, y = self.grid
+            both = bivariate(x, y, self.values, (None,) * 4, 3, 3)
+            return both.ev(flat[:, 0], flat[:, 1])
+        places, shares = [], []
+        for k, points in enumerate(self.grid):
+            t = flat[:, k]
             at = np.searchsorted(stopped(points), stopped(t), side="right") - 1
             at = np.clip(at, 0, max(np.size(points) - 2, 0))
             places.append(at)
@@ -155,14 +188,44 @@ class Grid(Carrier):
                 shares.append(0.0 * t)
                 continue
             shares.append((t - points[at]) / (points[at + 1] - points[at]))
-        if self.bounds_error and np.any(out):
-            raise ValueError("One of the requested xi is out of bounds")
-        y = self._linear(places, shares) if method == "linear" else self._nearest(places, shares)
-        if not self.bounds_error and self.fill_value is not None:
-            y = np.where(after(out, np.ndim(y)), self.fill_value, y)
-        wrong = np.isnan(stopped(flat)).any(axis=1)
-        y = np.where(after(wrong, np.ndim(y)), np.nan, y)
-        return np.reshape(y, shape + np.shape(self.values)[count:])
+        return (self._linear if method == "linear" else self._nearest)(places, shares)
+
+    def _splines(self, flat: Any, degree: int, nu: Any) -> Any:
+        """The product of splines along each axis."""
+        c, splines = self.values, []
+        if self.known is not None and self.known[1] == (degree,) * len(self.grid):
+            knots, _, c = self.known
+            splines = [(t, degree) for t in knots]
+        else:
+            for axis, points in enumerate(self.grid):
+                t, moved = interpolating(points, np.moveaxis(c, axis, 0), degree, None, None)
+                c = np.moveaxis(moved, 0, axis)
+                splines.append((t, degree))
+            if degree in _ITERATED and not is_traced(self.grid):  # SciPy's are those of iterations
+                found = _by_iterations(self.grid, stopped(self.values), splines, degree)
+                c = c + (found - stopped(c))
+        for axis, order in enumerate(() if nu is None else nu):
+            t, k = splines[axis]
+            if order > k:
+                return 0.0 * tensor(c, splines, list(np.moveaxis(flat, -1, 0)))
+            along = Basis(t, np.moveaxis(c, axis, 0), k).derivative(int(order))
+            c, splines[axis] = np.moveaxis(along.c, 0, axis), (along.t, along.k)
+        return tensor(c, splines, [flat[:, k] for k in range(len(splines))])
+
+    def _pchip(self, flat: Any) -> Any:
+        """Along the last axis, and of what is found along the one before it."""
+        count, each = len(self.grid), np.arange(np.shape(flat)[0])
+        y = np.expand_dims(np.moveaxis(self.values, count - 1, 0), 1)
+        y = np.broadcast_to(y, (np.shape(y)[0], len(each), *np.shape(y)[2:]))
+        for axis in range(count - 1, -1, -1):
+            x, t = self.grid[axis], flat[:, axis]
+            k = interval(x, t)
+            c = hermite(x, y, pchip(x, y), True, 0).c[:, k, each]
+            s, found = after(t - x[k], np.ndim(c) - 1), c[0]
+            for part in c[1:]:
+                found = found * s + part
+            y = np.moveaxis(found, axis, 0) if axis else found
+        return y
 
     def _linear(self, places: list[Any], shares: list[Any]) -> Any:
         total: Any = None
@@ -183,14 +246,32 @@ class Grid(Carrier):
         return self.values[tuple(np.where(stopped(s) <= 0.5, k, k + 1) for k, s in pairs)]
 
 
-def _refused(method: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"scipy.interpolate.RegularGridInterpolator(..., method={method!r}) can't be traced"
-        f'{at_line()}. Use method="linear", or a spline along each axis'
-    )
+def _by_iterations(grid: Any, values: Any, splines: list[Any], degree: int) -> Any:
+    """Coefficients as SciPy finds them, to some six digits."""
+    shape, points = np.shape(values), np.array(list(product(*grid)), float)
+    knots, degrees = tuple(t for t, _ in splines), (degree,) * len(grid)
+    matrix = theirs.NdBSpline.design_matrix(points, knots, degrees)
+    if degree >= 3:
+        matrix.eliminate_zeros()
+    flat = np.reshape(values, (matrix.shape[0], -1))
+    row = row_of(linalg.gcrotmk)
+    assert row is not None
+    solve = row.by if is_traced(flat) else linalg.gcrotmk
+    columns = [solve(matrix, flat[:, j], atol=1e-6)[0] for j in range(np.shape(flat)[1])]
+    return np.reshape(np.stack(columns, axis=-1), shape)
+
+
+_METHODS = ("linear", "nearest", "pchip")
+OF_SPLINES = {"slinear": 1, "cubic": 3, "quintic": 5}
+_ITERATED = [
+    OF_SPLINES[name]
+    for name in getattr(theirs.RegularGridInterpolator, "_SPLINE_METHODS_ndbspl", ())
+]
 
 
 def grid_of_theirs(f: Any) -> Grid:
     """A grid of SciPy's, which a later call compares."""
     seen(f)
-    return Grid(f.grid, f.values, f.method, f.bounds_error, f.fill_value)
+    spline = getattr(f, "_spline", None)
+    known = None if spline is None else (spline.t, tuple(spline.k), spline.c)
+    return Grid(f.grid, f.values, f.method, f.bounds_error, f.fill_value, known)

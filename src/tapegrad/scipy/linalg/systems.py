@@ -381,7 +381,12 @@ def lstsq(
         raise ValueError(f"shapes of a {a.shape} and b {b.shape} are incompatible")
     if lapack_driver not in (None, "gelsd", "gelsy", "gelss"):
         raise ValueError(f'LAPACK driver "{lapack_driver}" is not found')
-    cut = float(np.finfo(a.dtype).eps) if cond is None else float(cond)
+    eps = float(np.finfo(a.dtype).eps)
+    cut = eps if cond is None else float(cond)
+    if lapack_driver in (None, "gelsd"):
+        cut = numpys.cut_of(cut, eps)
+    elif cut < 0:
+        cut = eps
     x = _pseudoinverse(a, cut, False) @ b
     s = numpys.svd(a, compute_uv=False)
     rank = np.sum(s > cut * s[:1])

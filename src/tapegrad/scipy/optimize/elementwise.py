@@ -3,7 +3,7 @@
 SciPy leaves out elements that are done, so it calls f on fewer and fewer. f is traced on all of
 them, and where it is called on fewer the others are filled up: what it gives of an element depends
 on that alone. So a root has dx = -f_p / f_x, element by element, and a minimum is a root of the
-slope.
+slope. Brackets are found by comparisons: they have no slope.
 """
 
 from __future__ import annotations
@@ -28,16 +28,11 @@ from tapegrad.scipy.optimize.roots import (
     plainly,
     with_args,
 )
-from tapegrad.scipy.outside import Outside
-from tapegrad.scipy.refusing import refuse_with_callbacks
+from tapegrad.scipy.outside import Constant, Outside
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.optimize.elementwise"
-REFUSED = {
-    "bracket_root bracket_minimum": "it on tapegrad.stop_gradient of what is traced: a bracket has "
-    "no derivative",
-}
 
 
 class Each(Implicit):
@@ -92,16 +87,8 @@ def _found(original: Any, write: Any, f: Any, init: Any, args: Any, how: dict[st
 
     def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
         numbers = np.arange(float(count)).reshape(shape)
-
-        def some(x: Any, number: Any) -> Any:
-            """f of some of the elements; those that are left out are at their ends."""
-            whole = np.array(values[0], float) + np.zeros(shape)
-            whole = whole.reshape(count)
-            at = np.asarray(number, int).reshape(-1)
-            whole[at] = np.reshape(x, -1)
-            return np.reshape(np.asarray(fs[0](whole))[at], np.shape(x))
-
-        found = original(some, tuple(values), args=(numbers,), **how)
+        whole = (np.array(values[0], float) + np.zeros(shape)).reshape(count)
+        found = original(_of_some(fs[0], whole), tuple(values), args=(numbers,), **how)
         x = np.asarray(found.x, float).reshape(count)
         told = [np.asarray(found[key], np.int64).reshape(count) for key in _COUNTS]
         return x, *told, ending(bool(np.all(found.success)))
@@ -128,4 +115,94 @@ def _slope(equations: Any, x: Any) -> Any:
 
 _COUNTS = ("status", "nfev", "nit")
 
-refuse_with_callbacks(HOME, "bracket_root bracket_minimum")
+
+# ---- brackets, which are found by comparisons: they are constant in steps
+
+
+@stands_for(HOME, callbacks=True, parameters="maxiter", lists="args")
+def bracket_root(
+    f: Any,
+    xl0: Any,
+    xr0: Any = None,
+    *,
+    xmin: Any = None,
+    xmax: Any = None,
+    factor: Any = None,
+    args: Any = (),
+    maxiter: Any = 1000,
+) -> Any:
+    how = {"xr0": xr0, "xmin": xmin, "xmax": xmax, "factor": factor, "maxiter": maxiter}
+    return _bracketed(theirs.bracket_root, f, xl0, args, how)
+
+
+@stands_for(HOME, callbacks=True, parameters="maxiter", lists="args")
+def bracket_minimum(
+    f: Any,
+    xm0: Any,
+    *,
+    xl0: Any = None,
+    xr0: Any = None,
+    xmin: Any = None,
+    xmax: Any = None,
+    factor: Any = None,
+    args: Any = (),
+    maxiter: Any = 1000,
+) -> Any:
+    how = {"xl0": xl0, "xr0": xr0, "xmin": xmin, "xmax": xmax, "factor": factor}
+    return _bracketed(theirs.bracket_minimum, f, xm0, args, {**how, "maxiter": maxiter})
+
+
+def _bracketed(original: Any, f: Any, first: Any, args: Any, how: dict[str, Any]) -> Any:
+    """The bracket that SciPy's `original` finds from `first` on, and f there."""
+    name = original.__name__
+    if is_traced((first, *how.values())):
+        raise refusal(
+            f"{HOME}.{name} from a traced point, or within traced bounds, can't be traced"
+            f"{at_line()}. Use it from tapegrad.stop_gradient of that: what is found in the "
+            "bracket doesn't depend on it"
+        )
+    given = [as_operand(x) if is_traced(x) else np.asarray(x) for x in as_tuple(args)]
+    start = np.asarray(first, float)
+    plain = [start, *[np.asarray(x) for x in how.values() if x is not None]]
+    shape = np.broadcast_shapes(*map(np.shape, (*plain, *given)))
+    count = int(np.prod(shape))
+    flat = [np.reshape(np.broadcast_to(x, shape), (count,)) for x in given]
+    whole = np.broadcast_to(start, shape).reshape(count)
+    watched = Callback(with_args(f, tuple(flat)), [whole]) if count else None
+    if watched is None or not needs([watched]):
+        return plainly(original, f, first, args=args, **how)
+
+    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        numbers = np.arange(float(count)).reshape(shape)
+        found = original(_of_some(fs[0], whole), start, args=(numbers,), **how)
+        ends = [np.array(x, float).reshape(count) for x in found.bracket]
+        told = [np.asarray(found[key], np.int64).reshape(count) for key in _COUNTS]
+        return *ends, *told, ending(True)
+
+    outside = Outside(name, solver, [watched])
+    *ends, status, calls, rounds = outside.record(Constant(), visible=len(outside.values))
+    known = zip(ends, outside.values[: len(ends)], strict=True)
+    at_ends = [outside.value(0, x, watched(value)) for x, value in known]
+    both = [tuple(np.reshape(x, shape)[()] for x in xs) for xs in (ends, at_ends)]
+    told = zip(_COUNTS, (status, calls, rounds), strict=True)
+    fields = {key: np.reshape(n, shape)[()] for key, n in told}
+    success = fields["status"] == 0
+    return Result({}, bracket=both[0], f_bracket=both[1], success=success, **fields)
+
+
+def _of_some(f: Callable[..., Any], fill: Any) -> Callable[..., Any]:
+    """f of some of the elements, which SciPy numbers; those that are left out are as in `fill`.
+    SciPy may ask for one element at several points in a call."""
+
+    def some(x: Any, number: Any) -> Any:
+        points, at = np.reshape(x, -1), np.asarray(number, int).reshape(-1)
+        found, left = np.empty(np.shape(points)), np.arange(len(at))
+        while len(left):
+            _, first = np.unique(at[left], return_index=True)
+            now, whole = left[first], fill.copy()
+            whole[at[now]] = points[now]
+            found[now] = np.asarray(f(whole))[at[now]]
+            left = np.delete(left, first)
+        return np.reshape(found, np.shape(x))
+
+    return some

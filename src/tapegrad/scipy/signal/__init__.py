@@ -33,10 +33,6 @@ REFUSED = {
     "ShortTimeFFT closest_STFT_dual_window check_COLA check_NOLA": (
         "a plain window; or scipy.signal.stft, whose window is followed"
     ),
-    "lti dlti StateSpace TransferFunction ZerosPolesGain": (
-        "the system as a tuple of arrays, as freqresp, bode, lsim, dlsim and cont2discrete take it"
-    ),
-    "dstep dimpulse": "scipy.signal.dlsim, with the input written out",
     "residue residuez invres invresz unique_roots": (
         "numpy.roots and numpy.polyval: at a pole p that is simple the residue is b(p) / a'(p)"
     ),
@@ -90,6 +86,31 @@ def _state(b: Any, a: Any, x: Any, y: Any, waiting: Any, k: int) -> Any:
         if lag < a.size:
             out = out - a[lag] * y[..., t]
     return out
+
+
+def _whose_first_is_1(b: Any, a: Any) -> list[Any]:
+    """The filter's coefficients over a[0], also where that is 1: SciPy then doesn't divide, and
+    nothing would follow a[0]."""
+    b, a = np.atleast_1d(b), np.atleast_1d(a)
+    if b.ndim != 1 or a.ndim != 1:
+        return [b, a]
+    a = np.trim_zeros(a, "f") if a.size > 1 and a[0] == 0 else a
+    return [b / a[0], a / a[0]]
+
+
+@stands_for(HOME)
+def lfilter_zi(b: Any, a: Any) -> Any:
+    """The state of the filter that a constant input of 1 leaves as it is."""
+    return _at_rest(*_whose_first_is_1(b, a))
+
+
+@stands_for(HOME)
+def lfiltic(b: Any, a: Any, y: Any, x: Any = None) -> Any:
+    """The state of the filter after these inputs and outputs."""
+    return _after(*_whose_first_is_1(b, a), y, x)
+
+
+_at_rest, _after = (borrowed(f, inspect.unwrap(f)) for f in (signal.lfilter_zi, signal.lfiltic))
 
 
 @stands_for(HOME)
@@ -222,8 +243,8 @@ borrow(
     HOME,
     """convolve correlate convolve2d correlate2d fftconvolve oaconvolve deconvolve detrend
     savgol_filter savgol_coeffs medfilt medfilt2d order_filter wiener filtfilt sosfiltfilt
-    lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample resample_poly decimate
-    periodogram welch csd coherence stft istft spectrogram czt zoom_fft czt_points freqz
+    sosfilt_zi hilbert hilbert2 envelope resample resample_poly decimate periodogram
+    welch csd coherence stft istft spectrogram czt zoom_fft czt_points freqz
     freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay findfreqs chirp gausspulse
     sawtooth square sweep_poly gauss_spline vectorstrength lombscargle normalize zpk2tf
     zpk2sos tf2sos sos2tf tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear_zpk lp2lp lp2hp
@@ -233,4 +254,8 @@ borrow(
     cheb2ord ellipord get_window""",
     lists="window",
 )
-borrow(HOME, "bode dbode freqresp dfreqresp step impulse lsim dlsim cont2discrete", lists="system")
+borrow(
+    HOME,
+    """bode dbode freqresp dfreqresp step impulse lsim dlsim dstep dimpulse cont2discrete""",
+    lists="system",
+)

@@ -19,16 +19,7 @@ from tapegrad.tracing.answers import declare_operands
 HOME = "scipy.sparse"
 __all__ = ["making", "matrices"]
 
-_JOIN = "hstack, vstack, block_diag or kron"
-REFUSED = {
-    "bmat block_array": f"{_JOIN}",
-    "bsr_array bsr_matrix dia_array dia_matrix dok_array dok_matrix lil_array lil_matrix": (
-        "csr_array, csc_array or coo_array, or diags_array"
-    ),
-    "spdiags": "diags",
-    "kronsum": "kron",
-    "tril triu find": "the arrays that the matrix is made of",
-}
+REFUSED = {"find": "the arrays that the matrix is made of"}
 
 _BINARY = "dot multiply __matmul__ __rmatmul__ __mul__ __rmul__ __add__ __radd__ __sub__ __rsub__"
 

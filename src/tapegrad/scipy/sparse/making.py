@@ -74,7 +74,7 @@ def _declare_class(format: str, is_matrix: bool) -> None:
     stands_for(HOME, f"{format}_{'matrix' if is_matrix else 'array'}", lists="arg1")(made)
 
 
-for _format in ("csr", "csc", "coo"):
+for _format in ("csr", "csc", "coo", "bsr", "dia", "dok", "lil"):
     _declare_class(_format, False)
     _declare_class(_format, True)
 
@@ -166,6 +166,57 @@ def kron(A: Any, B: Any, format: Any = None) -> Any:
     return from_list(np.reshape(e[:, None] * f, -1), rows, columns, shape, format or "coo", older)
 
 
+def _blocks(blocks: Any, format: Any) -> Sparse:
+    """Blocks in rows and columns; None stands for zeros."""
+    if not len({len(row) for row in blocks}) == 1 or not len(blocks[0]):
+        raise ValueError("blocks must be 2-D")
+    heights, widths = np.zeros(len(blocks), int), np.zeros(len(blocks[0]), int)
+    known, at = [], []
+    for i, row in enumerate(blocks):
+        for j, block in enumerate(row):
+            if block is None:
+                continue
+            (m, n), before = _shapes([block])[0], (heights[i], widths[j])
+            if (before[0] and before[0] != m) or (before[1] and before[1] != n):
+                raise ValueError(f"blocks[{i},{j}] has incompatible dimensions")
+            heights[i], widths[j] = m, n
+            known.append(block)
+            at.append((i, j))
+    top, left = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (heights, widths))
+    places = [(int(top[i]), int(left[j])) for i, j in at]
+    return _joined(known, places, (top[-1], left[-1]), format)
+
+
+@stands_for(HOME, lists="blocks")
+def bmat(blocks: Any, format: Any = None) -> Any:
+    """The matrix of these blocks."""
+    return _blocks(blocks, format)
+
+
+@stands_for(HOME)
+def kronsum(A: Any, B: Any, format: Any = None) -> Any:
+    """kron(I, A) + kron(B, I)."""
+    m, n = _shapes([A, B])
+    inner = kron(sparse.eye_array(n[0]), A) if any_traced([A]) else sparse.kron(np.eye(n[0]), A)
+    outer = kron(B, sparse.eye_array(m[0])) if any_traced([B]) else sparse.kron(B, np.eye(m[0]))
+    found = as_sparse(inner) + outer
+    older = _all_matrices([A, B])
+    elements, rows, columns = found.listed()
+    return from_list(elements, rows, columns, found.shape, format or "coo", older)
+
+
+@stands_for(HOME)
+def tril(A: Any, k: Any = 0, format: Any = None) -> Any:
+    """What isn't above a diagonal."""
+    return _parts([A])[0].triangle(int(k), True).asformat(format)
+
+
+@stands_for(HOME)
+def triu(A: Any, k: Any = 0, format: Any = None) -> Any:
+    """What isn't below a diagonal."""
+    return _parts([A])[0].triangle(int(k), False).asformat(format)
+
+
 def _diagonals(diagonals: Any, offsets: Any, shape: Any, format: Any, older: bool) -> Any:
     if np.ndim(offsets) == 0:
         given, offsets = [np.atleast_1d(stacked(diagonals))], [offsets]
@@ -205,6 +256,26 @@ if hasattr(sparse, "diags_array"):
     def diags_array(diagonals: Any, offsets: Any = 0, shape: Any = None, format: Any = None) -> Any:
         """The array with these diagonals."""
         return _diagonals(diagonals, offsets, shape, format, False)
+
+
+if hasattr(sparse, "block_array"):
+
+    @stands_for(HOME, lists="blocks")
+    def block_array(blocks: Any, *, format: Any = None) -> Any:
+        """The array of these blocks."""
+        found = _blocks(blocks, format)
+        elements, rows, columns = found.listed()
+        return from_list(elements, rows, columns, found.shape, found.format, False)
+
+
+@stands_for(HOME, parameters="diags m n", lists="m")
+def spdiags(data: Any, diags: Any, m: Any = None, n: Any = None, format: Any = None) -> Any:
+    """The matrix with the rows of `data` along these diagonals, each in its element's column."""
+    data, offsets = np.atleast_2d(data), np.atleast_1d(diags)
+    m, n = (len(data[0]),) * 2 if m is None and n is None else m if n is None else (m, n)
+    parts = [row[max(0, k) : max(0, k) + min(m + min(k, 0), n - max(k, 0))]
+             for row, k in zip(data, map(int, offsets), strict=True)]  # fmt: skip
+    return _diagonals(parts, list(offsets), (m, n), format, True)
 
 
 @stands_for(HOME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,15 @@ from scipy import sparse
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.sparse import Product, RowByRow, Rows
-from tapegrad.scipy.declaring import Carrier, any_traced, refusal
+from tapegrad.scipy.declaring import any_traced, refusal
+from tapegrad.scipy.sparse.parts import OF_ELEMENTS, Parted
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 
-class Sparse(Carrier):
+class Sparse(Parted):
     """A sparse matrix: what SciPy's `format` is, with elements of which some may be traced.
 
     It is held row by row, or, if it is `turned`, column by column (`primitives/sparse.py`).
@@ -82,21 +84,32 @@ class Sparse(Carrier):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or not hasattr(sparse.csr_array, name):
+        if name.startswith("__") or not hasattr(self.kind, name):
             raise AttributeError(f"a sparse matrix has no attribute {name!r}")
+        if name in OF_ELEMENTS.split():
+            return partial(self.mapped, getattr(np, name), name)
         raise self._refused(name)
 
     def _not_known(self, *args: Any) -> Any:
-        raise self._refused("an index, a comparison or a power")
+        raise self._refused("an assignment, a comparison or a loop")
 
-    __getitem__ = __setitem__ = __iter__ = __len__ = __bool__ = _not_known
+    __setitem__ = __iter__ = __len__ = __bool__ = _not_known
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _not_known
-    __pow__ = __rpow__ = __abs__ = __rtruediv__ = _not_known
+    __rpow__ = __rtruediv__ = _not_known
     __hash__ = object.__hash__
 
     def with_elements(self, elements: Any) -> Sparse:
         given = elements, self.indices, self.starts, self._shape
         return Sparse(*given, self.turned, self.format, self.is_matrix, self.ordered)
+
+    @property
+    def kind(self) -> Any:
+        """SciPy's class of this format."""
+        return getattr(sparse, f"{self.format}_{'matrix' if self.is_matrix else 'array'}")
+
+    def remade(self, elements: Any, rows: Any, columns: Any, shape: Any) -> Sparse:
+        """One of this kind, of elements with their rows and columns."""
+        return from_list(elements, rows, columns, shape, self.format, self.is_matrix)
 
     @unobserved
     def on_tape(self, *others: Any) -> tuple[Any, Any, Any]:
@@ -121,10 +134,8 @@ class Sparse(Carrier):
     def times(self, x: Any) -> Any:
         """The product with an array of one or two axes."""
         if isinstance(x, Sparse) or sparse.issparse(x):
-            raise refusal(
-                f"a product of two sparse matrices, of which one is traced, isn't supported"
-                f"{at_line()}. Multiply with vectors, one matrix after the other: A @ (B @ x)"
-            )
+            other = as_sparse(x)
+            return self.in_full(self.times(other.full("a product")))
         x = np.asarray(x) if isinstance(x, (list, tuple)) else x
         if np.ndim(x) == 0:
             raise ValueError("Scalar operands are not allowed, use '*' instead")
@@ -169,7 +180,7 @@ class Sparse(Carrier):
     def multiply(self, other: Any) -> Sparse:
         """Each element times that of an array which stands there, too."""
         if isinstance(other, Sparse) or sparse.issparse(other):
-            raise self._refused("the elementwise product with a sparse one")
+            other = as_sparse(other).full("a product")
         if np.ndim(other) == 0:
             return self.scaled(other)
         elements, rows, columns = self.listed(other)

@@ -270,7 +270,7 @@ class Located:
             shares = self.law.has(name) and not self.law.inside
             beyond = self._beyond(z, closed=not self.law.open) if shares else (below, above)
             moved = self._moved(z, either(*beyond))
-        found = getattr(self, f"_{name}")(moved)
+        found = self._doubted(getattr(self, f"_{name}")(moved))
         return choose(below, first, choose(above, last, found))
 
     def _cdf(self, z: Any) -> Any:

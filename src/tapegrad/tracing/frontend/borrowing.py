@@ -256,6 +256,7 @@ _OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
 _CLASSES: set[type] = set()  # of theirs, whose methods are run so, too
 _CONVERTING: set[FunctionType] = set()  # those of theirs in which `float` is called, and no more
 _made: dict[Any, Any] = {}  # ours, by the functions and classes of theirs
+_remade: set[type] = set()  # these classes
 
 
 def _import(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -303,6 +304,8 @@ def _reborn(kind: type, fresh: dict[Any, Any] | None = None) -> Any:
         return known
     bases = tuple(_ours(base, fresh) for base in kind.__bases__)
     if kind in fresh:  # a method of a base makes objects of it
+        if outermost:
+            _made.update(fresh)
         return fresh[kind]
     left = ("__dict__", "__weakref__")
     own = {name: x for name, x in vars(kind).items() if name not in left}
@@ -319,6 +322,7 @@ def _reborn(kind: type, fresh: dict[Any, Any] | None = None) -> Any:
             setattr(made, name, cached)
         elif isinstance(x, FunctionType):
             setattr(made, name, _ours(x, fresh))
+    _remade.add(made)
     if outermost:
         _made.update(fresh)
     return made
@@ -336,6 +340,11 @@ def know_converting(*functions: FunctionType) -> None:
     _CONVERTING.update(functions)
 
 
+def is_instance(x: Any) -> bool:
+    """Whether this is an object of such a class, made of traced arrays."""
+    return type(x) in _remade
+
+
 def _instance(x: Any) -> Any:
     """A copy of the user's object of such a class, with methods for traced arrays: what these keep
     in it isn't left in the user's. A later call compares all that it has."""
@@ -350,17 +359,18 @@ def _instance(x: Any) -> Any:
 
 def borrowed(function: Any, own: Any = None) -> Callable[..., Any]:
     """NumPy's `own` code of one of its functions, for traced arrays; for SciPy's functions that of
-    SciPy."""
+    SciPy, and for a class, objects whose methods are run so."""
     own = own or implementation_of(function)
 
-    @wraps(own)
+    @wraps(own, updated=())
     def run(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values())
         plain: list[Tracer] = []
         named = {name: _taken(x, given, plain) for name, x in kwargs.items()}
         before, running.numpys = running.numpys, True
         try:
-            found = _rebound(own)(*[_taken(x, given, plain) for x in args], **named)
+            ours = _reborn(own) if isinstance(own, type) else _rebound(own)
+            found = ours(*[_taken(x, given, plain) for x in args], **named)
         finally:
             running.numpys = before
         if any(x._owner._version for x in plain):

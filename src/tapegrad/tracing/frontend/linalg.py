@@ -419,6 +419,12 @@ def _pseudoinverse(a: Any, rcond: Any, name: str, parameter: str) -> Any:
     return result
 
 
+def cut_of(rcond: Any, eps: float) -> Any:
+    """What LAPACK's gelsd makes of this: it takes no share of the largest singular value that leaves
+    all, or none."""
+    return rcond if np.ndim(rcond) or 0 < rcond < 1 else eps
+
+
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     """np.linalg.lstsq. Whether there are residuals depends on the rank, which is guarded when they
     are used."""
@@ -429,8 +435,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     if a.shape[0] != b.shape[0]:
         raise LinAlgError("Incompatible dimensions")
     eps = float(np.finfo(a.dtype).eps)
-    cut = eps * max(a.shape) if rcond is None else rcond
-    x = _pseudoinverse(a, cut if cut >= 0 else eps, "lstsq", "rcond") @ b
+    cut = eps * max(a.shape) if rcond is None else cut_of(rcond, eps)
+    x = _pseudoinverse(a, cut, "lstsq", "rcond") @ b
     s = SVD()(a)[1]
     rank = cast(np.count_nonzero(s > cut * s[:1]), np.int32)
     residuals: Any = Residuals

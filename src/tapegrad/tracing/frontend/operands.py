@@ -20,7 +20,7 @@ from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import following, observed
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import innermost, refusing
+from tapegrad.tracing.trace import current_trace, innermost, refusing
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
 
@@ -214,11 +214,14 @@ def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
 
 
 def as_tracer(x: Any, *others: Any) -> Tracer:
-    """`x` as a traced array, recorded in the trace of the tracers among `others`."""
+    """`x` as a traced array, recorded in the trace of the tracers among `others`; where they are
+    within objects, in the innermost one."""
     x = as_operand(x)
     if isinstance(x, Tracer):
         return x
-    trace = innermost([o for o in _flat(others) if isinstance(o, Tracer)])
+    tracers = [o for o in _flat(others) if isinstance(o, Tracer)]
+    here = None if tracers else current_trace()
+    trace = here if here is not None else innermost(tracers)
     value = x if isinstance(x, np.ndarray) else np.asarray(x)[()]
     check_dtype(value.dtype)
     operand, _ = to_operand(trace, value)

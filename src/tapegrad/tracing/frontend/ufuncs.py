@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -423,9 +424,22 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
         return result
     if gives_way(inputs):
         return NotImplemented
-    if meets_object(ufunc, inputs):
-        return meet(ufunc, inputs)
-    return recipes.applied(ufunc, inputs, {}, run)
+
+    def met() -> Any:
+        if meets_object(ufunc, inputs):
+            return meet(ufunc, inputs)
+        return recipes.applied(ufunc, inputs, {}, run)
+
+    if any(map(_is_no_number, inputs)) and not running.numpys:
+        return accepted(ufunc, inputs, {}, met, f"np.{ufunc.__name__}")
+    return met()
+
+
+def _is_no_number(x: Any) -> bool:
+    """Whether this is what most ufuncs refuse, by an error of their own."""
+    return type(x) in (NoneType, str, bytes, dict) or (
+        type(x) is np.ndarray and x.dtype.kind in "OSUV"
+    )
 
 
 def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,203 @@
+"""Parts of sparse matrices with traced elements, and functions of their elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import TapegradError
+from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, refusal
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import at_line
+
+MOST = 50_000_000  # elements of a result that is held in full
+# Functions by these names are methods of SciPy's
+OF_ELEMENTS = """sin tan arcsin arctan sinh tanh arcsinh arctanh rint sign expm1 log1p deg2rad
+rad2deg floor ceil trunc sqrt"""
+
+
+class Parted(Carrier):
+    """What has `shape`, `listed()`, `toarray()`, and `remade` of other elements."""
+
+    __slots__ = ()
+
+    _shape: tuple[int, int]
+    is_matrix: bool
+    listed: Any
+    toarray: Any
+    remade: Any
+    kind: Any
+
+    def in_full(self, dense: Any) -> Any:
+        """One of this kind that has all elements of an array."""
+        m, n = np.shape(dense)
+        rows, columns = np.divmod(np.arange(m * n), n)
+        return self.remade(np.reshape(dense, -1), rows, columns, (m, n))
+
+    def full(self, what: str) -> Any:
+        """All elements, for what isn't a sum over those that are stored."""
+        if self._shape[0] * self._shape[1] > MOST:
+            raise refusal(
+                f"{what} of a sparse matrix of this size with traced values can't be traced"
+                f"{at_line()}: it would be held in full. Multiply with vectors, one matrix after "
+                "the other: A @ (B @ x)"
+            )
+        return self.toarray()
+
+    # ---- parts
+
+    @unobserved
+    def __getitem__(self, index: Any) -> Any:
+        """Rows and columns that integers, slices, lists and masks say."""
+        if not hasattr(self.kind, "__getitem__"):
+            raise TypeError(f"{self.kind.__name__!r} object is not subscriptable")
+        pair = index if isinstance(index, tuple) else (index, slice(None))
+        pair = tuple(x if isinstance(x, slice) else np.asarray(as_parameter(x)) for x in pair)
+        lists = [x for x in pair if not isinstance(x, slice)]
+        if len(pair) != 2 or any(x.dtype.kind not in "iub" for x in lists):
+            raise self._no_index()
+        if all(x.ndim == 0 for x in lists) and len(lists) == 2:
+            return self._element(*[int(x) for x in lists])
+        shapes = [x.shape for x in lists]
+        if len(lists) == 2 and shapes[0][1:] == (1,) and shapes[1][-1:] == (lists[1].size,):
+            return self[lists[0][:, 0], :][:, lists[1].reshape(-1)]  # as np.ix_ has them
+        if len(lists) == 2 and all(x.ndim == 1 for x in lists) and not self.is_matrix:
+            i, j = (_places(x, n) for x, n in zip(lists, self._shape, strict=True))
+            return self._elements(*np.broadcast_arrays(i, j))
+        if len(lists) > 1 or any(x.ndim > 1 or (not x.ndim and not self.is_matrix) for x in lists):
+            raise self._no_index()
+        found: Any = self
+        for axis, wanted in enumerate(pair):
+            if not isinstance(wanted, slice) or wanted != slice(None):
+                found = found._selected(axis, _places(wanted, self._shape[axis]))
+        return found
+
+    def _no_index(self) -> TapegradError:
+        return refusal(
+            f"this index of a sparse matrix with traced values can't be traced{at_line()}. Use "
+            "two integers, or lists and slices that keep both axes, as S[[i]] and S[:, 1:3]; or "
+            "S.toarray()"
+        )
+
+    def _element(self, i: int, j: int) -> Any:
+        i, j = (_places(x, n)[0] for x, n in zip((i, j), self._shape, strict=True))
+        elements, rows, columns = self.listed()
+        return np.sum(np.where((rows == i) & (columns == j), elements, 0))
+
+    def _elements(self, i: Any, j: Any) -> Any:
+        elements, rows, columns = self.listed()
+        here = (rows == i[:, None]) & (columns == j[:, None])
+        return np.sum(np.where(here, elements, 0), axis=1)
+
+    def _selected(self, axis: int, wanted: Any) -> Any:
+        """Rows, or columns: the elements of others are 0. One that is wanted twice is listed
+        twice."""
+        elements, *held = self.listed()
+        found, kept, other = [], [], []
+        for places, numbers in _without_repeats(wanted):
+            new = np.full(self._shape[axis], -1)
+            new[places] = numbers
+            at = np.take(new, held[axis])
+            found.append(np.where(at >= 0, elements, 0))
+            kept.append(np.where(at >= 0, at, 0))
+            other.append(held[1 - axis])
+        if not found:
+            found, kept, other = [elements[:0]], [held[axis][:0]], [held[1 - axis][:0]]
+        shape = [*self._shape]
+        shape[axis] = len(wanted)
+        both = [np.concatenate(kept), np.concatenate(other)]
+        return self.remade(np.concatenate(found), both[axis], both[1 - axis], shape)
+
+    @unobserved
+    def reshape(self, *given: Any, order: str = "C", copy: bool = False) -> Any:
+        shape = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
+        if len(shape) != 2 or order != "C":
+            raise refusal(
+                f"this reshape of a sparse matrix with traced values can't be traced{at_line()}. "
+                "Use two axes, and order='C'; or S.toarray()"
+            )
+        m, n = np.empty(self._shape, bool).reshape(tuple(shape)).shape[:2]
+        elements, rows, columns = self.listed()
+        place = rows * self._shape[1] + columns
+        return self.remade(elements, place // n, place % n, (m, n))
+
+    def triangle(self, k: int, lower: bool) -> Any:
+        elements, rows, columns = self.listed()
+        inside = columns - rows <= k if lower else columns - rows >= k
+        return self.remade(np.where(inside, elements, 0), rows, columns, self._shape)
+
+    # ---- functions of elements, of which those that stand in one place have a sum
+
+    @unobserved
+    def mapped(self, function: Any, what: str) -> Any:
+        return self.in_full(function(self.full(what)))
+
+    @unobserved
+    def power(self, n: Any, dtype: Any = None) -> Any:
+        if np.ndim(n) or any_traced([n]) or n <= 0 or dtype is not None:
+            raise refusal(
+                f"this power of a sparse matrix with traced values can't be traced{at_line()}. "
+                "Use a plain positive exponent, without dtype="
+            )
+        return self.mapped(lambda x: x**n, "a power")
+
+    @unobserved
+    def __pow__(self, n: Any) -> Any:
+        if not self.is_matrix:
+            return self.power(n)
+        dense = self.full("a power")
+        return self.in_full(np.linalg.matrix_power(dense, n))
+
+    @unobserved
+    def __abs__(self) -> Any:
+        return self.mapped(np.abs, "abs")
+
+    @unobserved
+    def maximum(self, other: Any) -> Any:
+        return self._larger(np.maximum, other)
+
+    @unobserved
+    def minimum(self, other: Any) -> Any:
+        return self._larger(np.minimum, other)
+
+    def _larger(self, function: Any, other: Any) -> Any:
+        other = other.toarray() if hasattr(other, "toarray") else other
+        if np.ndim(other) == 0:
+            raise refusal(
+                f"maximum and minimum of a sparse matrix and a number can't be traced{at_line()}. "
+                "Use S.toarray()"
+            )
+        return self.mapped(lambda x: function(x, other), "maximum")
+
+    @unobserved
+    def max(self, axis: Any = None, out: Any = None) -> Any:
+        return self._extreme(np.max, axis)
+
+    @unobserved
+    def min(self, axis: Any = None, out: Any = None) -> Any:
+        return self._extreme(np.min, axis)
+
+    def _extreme(self, function: Any, axis: Any) -> Any:
+        if not hasattr(self.kind, "max"):
+            raise AttributeError(f"{self.kind.__name__!r} object has no attribute 'max'")
+        if axis is not None:
+            raise refusal(
+                f"the largest or smallest elements of a sparse matrix along an axis can't be traced"
+                f"{at_line()}. Use S.toarray().max(axis)"
+            )
+        return function(self.full("max"))
+
+
+def _places(x: Any, count: int) -> Any:
+    """The numbers of rows or columns that an index says; NumPy's error for those out of range."""
+    return np.atleast_1d(np.arange(count)[x])
+
+
+def _without_repeats(wanted: Any) -> Any:
+    """The places that are wanted, each once, and where to: as often as one is wanted."""
+    left = np.arange(len(wanted))
+    while len(left):
+        places, first = np.unique(wanted[left], return_index=True)
+        yield places, left[first]
+        left = np.delete(left, first)
