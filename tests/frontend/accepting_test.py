@@ -257,3 +257,27 @@ def test_after_an_error_that_is_caught_nothing_is_silently_wrong():
     slope = grad(read, compile="never")
     for n in (2, 3, 2):
         assert np.allclose(slope(np.array([0.2, 0.4]), n), 1)
+
+
+@pytest.mark.parametrize("odd", ["odd", None, {}, np.array(["a"])])
+def test_what_isnt_a_number_is_refused_by_ufuncs_of_both_libraries(odd):
+    for f in (
+        lambda x: scipy.special.iv(odd, x),
+        lambda x: np.hypot(x, odd),
+        lambda x: np.add(x, odd),
+        lambda x: scipy.special.gdtria(x, x, odd),
+    ):
+        with pytest.raises(Exception) as plain:
+            f(np.ones(2))
+        with pytest.raises(type(plain.value)):
+            jit(f, compile="never")(np.ones(2))
+
+
+@pytest.mark.parametrize("rcond", [None, -1.0, 0.0, 0.5, 1.0, 1.5])
+def test_lstsq_cuts_singular_values_where_lapack_does(rcond):
+    a, b = np.array([[0.9, 0.1], [0.3, 0.8], [0.6, 0.3]]), np.array([0.7, 0.2, 0.1])
+    for f in (
+        lambda a: np.linalg.lstsq(a, b, rcond=rcond)[0],
+        lambda a: scipy.linalg.lstsq(a, b, cond=rcond)[0],
+    ):
+        np.testing.assert_allclose(jit(f, compile="never")(a), f(a), rtol=1e-12)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tapegrad import grad, trace, value_and_grad, vjp
+from tapegrad import grad, jit, trace, value_and_grad, vjp
 from tapegrad.errors import RandomnessError, UnsupportedError
 from tapegrad.scipy.stats.laws import laws
 
@@ -396,3 +396,13 @@ def test_the_middle_of_the_real_line(name):
             second = grad(lambda x, slope=slope: slope(x), compile="never")(x)
             expected = (slope(x + h) - slope(x - h)) / (2 * h)
             np.testing.assert_allclose(second, expected, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["cdf", "sf", "logcdf", "logsf", "pdf"])
+def test_shapes_outside_their_domain_give_nan(method):
+    """also where a formula would do without x, as nan ** 0 does"""
+    f = getattr(stats.burr12, method)
+    x, c = np.array([0.9, 0.1, 0.4]), np.array([2, 0, -1])
+    found = jit(lambda x: f(x, c, 0.7), compile="never")(x)
+    np.testing.assert_allclose(found, f(x, c, 0.7), rtol=1e-12)
+    assert list(np.isnan(found)) == [False, True, True]

@@ -109,7 +109,7 @@ def answering(
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
     more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
-    draws = theirs is not None and not OF_DRAWS.isdisjoint(theirs.parameters)
+    draws = theirs is not None and not _OF_DRAWS.isdisjoint(theirs.parameters)
 
     @functools.wraps(function)
     @unobserved
@@ -253,7 +253,7 @@ def _is_default(x: Any, default: Any) -> bool:
     return x is default or (type(x) is type(default) and isinstance(x, _PLAIN) and x == default)
 
 
-OF_DRAWS = frozenset(["rng", "random_state", "seed"])
+_OF_DRAWS = frozenset(["rng", "random_state", "seed"])
 _KEYWORDS = inspect.Parameter.VAR_KEYWORD
 _PLAIN = (bool, int, float, str)
 

@@ -15,10 +15,9 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tapegrad.scipy.declaring import OF_DRAWS, any_traced, refusal, signature_of
+from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.answers import declare, row_of
-from tapegrad.tracing.frontend.accepting import raise_theirs
 from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.parameters import numbers_taken
 from tapegrad.tracing.observe.observer import observed, unobserved
@@ -105,9 +104,6 @@ def _refusing_results(home: str, name: str, original: Any) -> Callable[..., Any]
 
 
 def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
-    theirs = signature_of(original)
-    draws = theirs is not None and not OF_DRAWS.isdisjoint(theirs.parameters)
-
     @functools.wraps(original, updated=())
     def refused(*args: Any, **kwargs: Any) -> Any:
         if not any_traced((*args, *kwargs.values())):
@@ -115,8 +111,6 @@ def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
         numbers = numbers_taken(args, kwargs)
         if numbers is not None:
             return unobserved(original)(*numbers[0], **numbers[1])
-        if not draws:
-            raise_theirs(original, args, kwargs, f"{home}.{name}")
         raise refusal(
             f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
         )

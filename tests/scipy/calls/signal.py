@@ -177,7 +177,7 @@ cont2discrete: signal.cont2discrete((x, x[:, :1], x[:1], x[:1, :1]), s, "bilinea
 dstep: signal.dstep((x / 3, w[:, :1], w[:1], w[:1, :1], 0.1), n=5)[1][0]
 dimpulse: signal.dimpulse((w[0, :1], x[0], 0.1), n=5)[1][0]
 StateSpace: signal.StateSpace(x, w[:, :1], w[:1], w[:1, :1]).output(w[0], [0.0, 0.1, 0.2])[1]
-StateSpace: (signal.StateSpace(x, w[:, :1], w[:1], w[:1, :1]) * 2).C
+StateSpace: (signal.StateSpace(x, w[:, :1], w[:1], w[:1, :1]) * signal.StateSpace(x, w[:, :1], w[:1], w[:1, :1])).A
 TransferFunction: signal.TransferFunction([1.0, 2.0], x[0]).freqresp(w=[0.5, 1.0])[1].imag
 TransferFunction: signal.step(signal.TransferFunction([1.0], x[0]), T=np.arange(4.0))[1]
 ZerosPolesGain: signal.ZerosPolesGain([], -x[0], s).to_tf().den

@@ -123,16 +123,6 @@ def _settled(func: Any, args: Any, kwargs: Any, error: Exception, name: str) -> 
     raise _error(error, refusal, args, kwargs, name) from None
 
 
-def raise_theirs(func: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str) -> None:
-    """The library's error for a call that isn't followed, if it has one."""
-    try:
-        _, refusal = _verdict(func, args, kwargs)
-    except _Unknown:
-        return
-    if refusal is not None:
-        raise _decided(refusal, args, kwargs, name)
-
-
 def _error(
     own: Exception, refusal: Exception | None, args: Any, kwargs: Any, name: str
 ) -> Exception:

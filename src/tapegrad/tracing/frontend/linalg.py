@@ -420,8 +420,8 @@ def _pseudoinverse(a: Any, rcond: Any, name: str, parameter: str) -> Any:
 
 
 def cut_of(rcond: Any, eps: float) -> Any:
-    """What LAPACK's gelsd makes of this: it takes no share of the largest singular value that leaves
-    all, or none."""
+    """What LAPACK's gelsd makes of this: its own, where it would leave all singular values, or
+    none."""
     return rcond if np.ndim(rcond) or 0 < rcond < 1 else eps
 
 
