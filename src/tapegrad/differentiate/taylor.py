@@ -1,0 +1,540 @@
+"""Taylor mode: the tape of a function becomes that of its coefficients along a line.
+
+    inp %1 = x                          inp %1 = x, %2 = x_1
+        %3 = exp(%1)          -->           %3 = exp(%1)            y_0
+        %4 = ...                            %4 = mul(%2, %3)        y_1
+                                            ...
+    out %3                              out %3, %4, ...
+
+The arguments are series x_0 + x_1 t + ..., and `series` says how calls act on these. The work for n
+coefficients grows with n^2; derivatives of derivatives would be 2^n.
+
+A kink is left to both sides: where they differ, a coefficient is the mean of those for t > 0 and
+for t < 0, as slopes are in all of tapegrad. Both are expanded, and what they share is one.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.handlers import quiet
+from tapegrad.differentiate.activity import moving
+from tapegrad.differentiate.masks import Masks
+from tapegrad.differentiate.reverse import at_call, with_reached
+from tapegrad.differentiate.series import Coefficient, Rule, Rules, Series, zero_of
+from tapegrad.errors import GradientError, RuleError
+from tapegrad.ir.inputs import renumbered, unused, with_inputs
+from tapegrad.ir.tape import DECLARED, Builder, Call, Guard, Literal, Operand, Primitive, Tape, Var
+from tapegrad.primitives.base import Elementwise, Node, Writer, total
+from tapegrad.primitives.elementwise import AsType, isnan, logical_and, where
+from tapegrad.primitives.kinds import Bilinear, Repeated
+from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.norms import Norm
+from tapegrad.primitives.spectral import Turning
+from tapegrad.primitives.views import BroadcastTo
+
+
+def expand(tape: Tape, wrt: Sequence[int], order: int, given: int = 1) -> Tape:
+    """The tape of the outputs, of their first coefficients, their second ones, up to `order`.
+
+    The first coefficients of the inputs `wrt` are further inputs, after the free ones and before
+    the captured ones; then their second ones, as far as they are `given`. The rest are 0.
+    """
+    there = _expanded(tape, wrt, order, given, 1.0)
+    if not there.kinked:
+        return there.finish(there.outputs())
+    back = _expanded(tape, wrt, order, given, -1.0, there)
+    means = [
+        a if a == b else _mean(there.writer.node(a), there.writer.node(b)).operand
+        for a, b in zip(there.outputs(), back.outputs(), strict=True)
+    ]
+    return there.finish(means)
+
+
+def _mean(x: Node, y: Node) -> Any:
+    return x if x.dtype.kind not in "fc" else x * 0.5 + y * 0.5
+
+
+def _expanded(
+    tape: Tape,
+    wrt: Sequence[int],
+    order: int,
+    given: int,
+    side: float,
+    onto: _Expansion | None = None,
+) -> _Expansion:
+    expansion = _Expansion(tape, wrt, order, given, side, onto)
+    for call in tape.calls:
+        expansion.add(call)
+    return expansion
+
+
+class _Expansion:
+    """The series of a tape's variables, for t > 0 if `side` is 1, for t < 0 if it is -1. `kinked`
+    says whether that makes a difference."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        wrt: Sequence[int],
+        order: int,
+        given: int,
+        side: float,
+        onto: _Expansion | None,
+    ) -> None:
+        avals = [tape.inputs[k].aval for k in wrt] * given
+        names = [
+            f"{tape.names[k]}_{j}" if tape.names and tape.names[k] else ""
+            for j in range(1, given + 1)
+            for k in wrt
+        ]
+        self.tape, self.order, self.side = tape, order, side
+        self.kinked = False
+        self._whole = with_inputs(tape, unused(tape, avals), names, before=len(tape.captured))
+        if onto is None:
+            self.builder = Builder(f"series_{tape.name}")
+            names = list(self._whole.names or ("",) * len(self._whole.inputs))
+            for var, name in zip(self._whole.inputs, names, strict=True):
+                self.builder.input(var.aval, name)
+            self.writer = Writer(self.builder)
+            self._rules = Rules()
+        else:
+            self.builder, self.writer, self._rules = onto.builder, onto.writer, onto._rules
+        self._masks = Masks(self.builder)
+        self._memo: dict[Any, tuple[Series, ...]] = {}
+        self._still: dict[Operand, Series] = {}
+        at = dict(zip(self._whole.inputs, self.builder.inputs, strict=True))
+        self._env: dict[Operand, Series] = {
+            var: self.still(at[var]) for var in tape.inputs
+        }
+        first, width = len(tape.free_inputs), len(wrt)
+        for n, k in enumerate(wrt):
+            found = [self.builder.inputs[first + j * width + n] for j in range(given)]
+            nodes = [self.writer.node(x) for x in found]
+            start = self.writer.node(at[tape.inputs[k]])
+            self._env[tape.inputs[k]] = Series(start, _listed(nodes))
+
+    # ---- series
+
+    def still(self, x: Operand) -> Series:
+        """What doesn't move: one series for each."""
+        if x not in self._still:
+            self._still[x] = Series(self.writer.node(x))
+        return self._still[x]
+
+    def of(self, x: Operand) -> Series:
+        return self.still(x) if isinstance(x, Literal) else self._env[x]
+
+    def add(self, call: Call) -> None:
+        """The series of a call's results."""
+        self.writer.src, self.writer.reason = call.src, ""
+        xs = [self.of(x) for x in call.operands]
+        try:
+            if isinstance(call.primitive, Repeated):
+                found = self._loop(call.primitive, xs, self.order)
+            else:
+                found = self.apply(call.primitive, xs)
+            self.writer.reason = f"coefficient via {call.primitive}"
+            for k in range(1, self.order + 1):
+                for series in found:
+                    series[k]
+        except RuleError:
+            raise
+        except GradientError as error:
+            raise GradientError(
+                f"{error}{at_call(call)}. Declare one with tapegrad.defjvp, or keep the derivative "
+                "out with tapegrad.stop_gradient"
+            ) from None
+        self._env.update(zip(call.outs, found, strict=True))
+
+    def apply(self, primitive: Primitive, xs: Sequence[Series]) -> tuple[Series, ...]:
+        """The series of the results of a primitive: the same for the same operands."""
+        key = primitive, tuple(xs)
+        if key not in self._memo:
+            self._memo[key] = self._applied(primitive, xs)
+        return self._memo[key]
+
+    def one(self, primitive: Primitive, *xs: Series) -> Series:
+        return self.apply(primitive, xs)[0]
+
+    def _applied(self, primitive: Primitive, xs: Sequence[Series]) -> tuple[Series, ...]:
+        moves = tuple([x.moves and x.aval.dtype.kind in "fc" for x in xs])
+        if isinstance(primitive, Repeated) and any(moves):
+            return self._turns(primitive, xs)
+        starts = self._starts(primitive, [x.start for x in xs])
+        real = [x.dtype.kind in "fc" for x in starts]
+        if primitive.flat or not any(moves) or not any(real):
+            return tuple([self.still(x.operand) for x in starts])
+        return self._moved(primitive, xs, moves, starts)
+
+    def _starts(self, primitive: Primitive, xs: Sequence[Node]) -> tuple[Node, ...]:
+        """The values; those of numbers that the tape knows are known, too."""
+        literals = [x.operand for x in xs if isinstance(x.operand, Literal)]
+        if primitive.pointwise and len(literals) == len(xs):
+            value: Any = quiet(primitive.evaluate)(*[x.value for x in literals])
+            aval = primitive.avals(*[x.aval for x in literals])[0]
+            return (self.writer.node(Literal(aval.dtype.type(value))),)
+        found: Any = primitive(*xs) if xs else self.writer.apply(primitive, ())
+        return found if isinstance(found, tuple) else (found,)
+
+    def _moved(
+        self,
+        primitive: Primitive,
+        xs: Sequence[Series],
+        moves: tuple[bool, ...],
+        starts: tuple[Node, ...],
+    ) -> tuple[Series, ...]:
+        first, second = moves[0], moves[1:] == (True,)
+        if is_product(primitive) and first and second:
+            return (Series(starts[0], functools.partial(self._product, primitive, *xs)),)
+        if primitive is DECLARED["div"] and second:
+            return self._quotient(xs[0], xs[1], starts[0])
+        if primitive is DECLARED["square"]:
+            return self._as(starts[0], self.one(DECLARED["mul"], xs[0], xs[0]))
+        if primitive is DECLARED["reciprocal"]:
+            return self._as(starts[0], self.one(DECLARED["div"], self._number(1, xs[0]), xs[0]))
+        if primitive is DECLARED["power"]:
+            return self._power(xs[0], xs[1], starts[0])
+        group = _Results(self, primitive, xs, moves, starts)
+        return group.series
+
+    def _as(self, start: Node, series: Series) -> tuple[Series, ...]:
+        """A series whose value is computed as the primitive does."""
+        return (Series(start, series.__getitem__),)
+
+    def _number(self, value: Any, like: Series) -> Series:
+        return self.still(like.start.constant(value).operand)
+
+    # ---- products, quotients, powers
+
+    def _product(self, primitive: Primitive, x: Series, y: Series, k: int) -> Coefficient:
+        """The sum of x_i y_(k-i)."""
+        return total([self._term(primitive, x[i], y[k - i]) for i in range(k + 1)])
+
+    def _term(self, primitive: Primitive, x: Coefficient, y: Coefficient) -> Coefficient:
+        if x is None or y is None:
+            return None
+        found: Any = primitive(x, y)
+        if isinstance(primitive, Elementwise):  # zeros that stand are kept (see `masks`)
+            for factor in (x, y):
+                if self._masks.is_masked(factor):
+                    found = where(
+                        logical_and(factor.equals(0), isnan(found)), found.constant(0), found
+                    )
+        return found
+
+    def _quotient(self, x: Series, y: Series, start: Node) -> tuple[Series, ...]:
+        """q = x / y: the coefficients of q y = x, solved for q_k."""
+        mul, div = DECLARED["mul"], DECLARED["div"]
+
+        def more(k: int) -> Coefficient:
+            rest = total([self._term(mul, q[k - i], y[i]) for i in range(1, k + 1)])
+            above = x[k]
+            if rest is not None:
+                above = -rest if above is None else above - rest
+            return None if above is None else div(above, y.start)
+
+        q = Series(start, more)
+        return (q,)
+
+    def _power(self, x: Series, a: Series, start: Node) -> tuple[Series, ...]:
+        """x^a. Whole powers are products; else y' = y (a' log x + a x' / x)."""
+        exponent = a.start.operand
+        if isinstance(exponent, Literal) and not a.moves:
+            value: Any = exponent.value
+            if abs(value) <= MOST_FACTORS and value == (whole := round(value.real)):
+                return self._as(start, self._factors(x, whole))
+        y: Series
+        slope: Series | None = None
+
+        def more(k: int) -> Coefficient:
+            nonlocal slope
+            if slope is None:  # by now the first coefficients are known
+                slope = self.one(DECLARED["mul"], y, self._rate(x, a))
+            found = _over(slope[k - 1], k)
+            x_1 = x[1]
+            if a.moves or x_1 is None or found is None:
+                return found
+            # At 0 that is 0 / 0. There it is the term of the binomial series, with 0^(a-k).
+            inf, zero, one = (a.start.constant(c) for c in (np.inf, 0, 1))
+            infinite = where(a.start.equals(k), one, inf)
+            factors = [_over(a.start - j, j + 1) for j in range(k)]
+            factors += [where(a.start > k, zero, infinite), *[x_1] * k]
+            own: Any = functools.reduce(operator.mul, factors)
+            return where(x.start.equals(0), own, found)
+
+        y = Series(start, more)
+        return (y,)
+
+    def _rate(self, x: Series, a: Series) -> Series:
+        """a' log x + a x' / x."""
+        mul, div = DECLARED["mul"], DECLARED["div"]
+        parts = []
+        if x.moves:
+            parts.append(self.one(mul, a, self.one(div, x.derivative(), x)))
+        if a.moves:
+            parts.append(self.one(mul, a.derivative(), self.one(DECLARED["log"], x)))
+        return parts[0] if len(parts) == 1 else self.one(DECLARED["add"], *parts)
+
+    def _factors(self, x: Series, n: int) -> Series:
+        if n < 0:
+            return self.one(DECLARED["div"], self._number(1, x), self._factors(x, -n))
+        if n <= 1:
+            return x if n else self._number(1, x)
+        half = self._factors(x, n // 2)
+        whole = self.one(DECLARED["mul"], half, half)
+        return self.one(DECLARED["mul"], whole, x) if n % 2 else whole
+
+    # ---- rules
+
+    def written(self, rule: Rule, given: Sequence[Node]) -> list[Coefficient]:
+        """What a rule gives for nodes."""
+        env: dict[Operand, Operand] = dict(
+            zip(rule.tape.inputs, [x.operand for x in given], strict=True)
+        )
+        env.update((var, self._reached(var, array)) for var, array in rule.given.items())
+        builder = self.builder
+        for call in rule.tape.calls:
+            xs = [env.get(x, x) for x in call.operands]
+            outs = builder.call(call.primitive, xs, self.writer.src, self.writer.reason)
+            env.update(zip(call.outs, outs, strict=True))
+        builder.guards += [replace(g, operand=env.get(g.operand, g.operand)) for g in rule.tape.guards]
+        return [None if x is None else self.writer.node(env.get(x, x)) for x in rule.outputs]
+
+    def run(self, rule: Rule, given: Sequence[Series]) -> list[Series | None]:
+        """What a rule gives for series."""
+        env: dict[Operand, Series] = dict(zip(rule.tape.inputs, given, strict=True))
+        for var, array in rule.given.items():
+            env[var] = self.still(self._reached(var, array))
+
+        def of(x: Operand) -> Series:
+            return self.still(x) if isinstance(x, Literal) else env[x]
+
+        for call in rule.tape.calls:
+            found = self.apply(call.primitive, [of(x) for x in call.operands])
+            env.update(zip(call.outs, found, strict=True))
+        self.builder.guards += [
+            replace(g, operand=of(g.operand).start.operand) for g in rule.tape.guards
+        ]
+        return [None if x is None else of(x) for x in rule.outputs]
+
+    def _reached(self, var: Var, array: Any) -> Var:
+        """The input for an array that a user's rule reached."""
+        captured = self.writer.captured
+        if id(array) not in captured:
+            captured[id(array)] = self.builder.fresh(var.aval), array
+        return captured[id(array)][0]
+
+    # ---- loops
+
+    def _loop(self, loop: Any, xs: Sequence[Series], order: int) -> tuple[Series, ...]:
+        """A loop that carries coefficients, too."""
+        operands = [x.start.operand for x in xs]
+        given = loop.given(operands)
+        first = len(operands) - len(given) - 1
+        moved = {x.start.operand for x in xs if x.moves}
+        active = moving(loop, operands, {x for x in given if x in moved})
+        if not active:
+            return self.apply(loop, xs)
+        inner = _expanded(loop.body, active, order, order, self.side)
+        self.kinked |= inner.kinked
+        body, count = inner.finish(inner.outputs()), loop.carried
+        carried = [k for k in active if k <= count]
+        others = [k for k in active if k > count]
+        inputs, further = body.inputs[: len(given) + 1], body.inputs[len(given) + 1 :]
+        orders, width, left = range(order), len(active), len(loop.body.outputs)
+        place = {(j, k): further[j * width + n] for j in orders for n, k in enumerate(active)}
+        inside = [*inputs[: 1 + count], *[place[j, k] for j in orders for k in carried]]
+        inside += [*inputs[1 + count :], *[place[j, k] for j in orders for k in others]]
+        outputs = [*body.outputs[:count]]
+        outputs += [body.outputs[left * (1 + j) + k - 1] for j in orders for k in carried]
+        outputs += body.outputs[count:left]
+        names = () if not body.names else ("",) * len(inside)
+        body = renumbered(
+            replace(
+                body,
+                inputs=tuple(inside),
+                outputs=tuple(outputs),
+                names=names,
+                output_names=(),
+            )
+        )
+
+        def coefficient(j: int, k: int) -> Node:
+            x = xs[first + k]
+            return x[j + 1] or zero_of(x.start)
+
+        nodes = [x.start for x in loop.given(xs)]
+        start = [*nodes[:count], *[coefficient(j, k) for j in orders for k in carried]]
+        rest = [*nodes[count:], *[coefficient(j, k) for j in orders for k in others]]
+        primitive = loop.changed(body=body, carried=len(start))
+        self.writer.reason = f"coefficients via {loop}"
+        found = primitive(*[x.start for x in loop.heads(xs)], *start, *rest)
+        results = found if isinstance(found, tuple) else (found,)
+        plain = [*results[:count], *results[len(start) :]]
+        series = [self.still(x.operand) for x in plain]
+        for n, k in enumerate(carried):
+            known = [results[count + j * len(carried) + n] for j in orders]
+            series[k - 1] = Series(plain[k - 1], _listed(known))
+        return tuple(series)
+
+    def _turns(self, loop: Any, xs: Sequence[Series]) -> tuple[Series, ...]:
+        """A loop in a rule, of which coefficients are known one after the other."""
+        starts = self._starts(loop, [x.start for x in xs])
+        orders: dict[int, tuple[Series, ...]] = {}
+
+        def more(m: int, k: int) -> Coefficient:
+            if k not in orders:
+                orders[k] = self._loop(loop, xs, k)
+            return orders[k][m][k]
+
+        return tuple([Series(x, functools.partial(more, m)) for m, x in enumerate(starts)])
+
+    # ---- the end
+
+    def outputs(self) -> list[Operand]:
+        found = []
+        for j in range(self.order + 1):
+            for x in self.tape.outputs:
+                series = self.of(x)
+                found.append((series[j] or zero_of(series.start)).operand)
+        return found
+
+    def finish(self, outputs: Sequence[Operand]) -> Tape:
+        builder, tape = self.builder, self.tape
+        self.writer.src, self.writer.reason = None, ""
+        builder.guards += [
+            Guard(self.of(g.operand).start.operand, g.expected, g.what, g.src) for g in tape.guards
+        ]
+        return with_reached(builder.finish(outputs, tape.captured), self.writer)
+
+
+class _Results:
+    """The results of a call, by its forward rule."""
+
+    def __init__(
+        self,
+        expansion: _Expansion,
+        primitive: Primitive,
+        xs: Sequence[Series],
+        moves: tuple[bool, ...],
+        starts: Sequence[Node],
+    ) -> None:
+        self._expansion = expansion
+        self._primitive, self._xs, self._moves, self._starts = primitive, xs, moves, starts
+        self._types = tuple(
+            [x.start.operand if isinstance(x.start.operand, Literal) else x.aval for x in xs]
+        )
+        self._outs = tuple([x.aval for x in starts])
+        self._known: list[list[Coefficient]] = []
+        self._rates: list[Series | None] | None = None
+        self._sided = self._has_sides()
+        self._linear = not self._sided and expansion._rules.is_linear(
+            primitive, self._types, moves, self._outs
+        )
+        self.series = tuple(
+            [
+                Series(x, functools.partial(self._coefficient, m))
+                if x.dtype.kind in "fc"
+                else expansion.still(x.operand)
+                for m, x in enumerate(starts)
+            ]
+        )
+
+    def _has_sides(self) -> bool:
+        """Whether the call has a kink, and is linear on either side of it."""
+        primitive, operands = self._primitive, [x.start.operand for x in self._xs]
+        if primitive.kink(operands) is None or isinstance(primitive, (Turning, Norm)):
+            return False
+        if isinstance(primitive, Sided) and not any(self._moves[: primitive.points]):
+            return False
+        rules = self._expansion._rules
+        sided = rules.is_linear(primitive, self._types, self._moves, self._outs, 1)
+        self._expansion.kinked |= sided
+        return sided
+
+    def _coefficient(self, m: int, k: int) -> Coefficient:
+        while len(self._known) < k:
+            self._known.append(self._next(len(self._known) + 1))
+        return self._known[k - 1][m]
+
+    def _next(self, k: int) -> list[Coefficient]:
+        expansion, xs = self._expansion, self._xs
+        ts = [x[k] if flag else None for x, flag in zip(xs, self._moves, strict=True)]
+        if self._sided:
+            moving = [x for x, flag in zip(xs, self._moves, strict=True) if flag]
+            steps = [self._sign(x[j] or zero_of(x.start), j) for j in range(1, k + 1) for x in moving]
+            whole = [x[k] or zero_of(x.start) for x in moving]
+            rule = self._rule(self._moves, k)
+            return expansion.written(rule, [*whole, *steps, *self._given(rule)])
+        if self._linear:
+            present = [t for t in ts if t is not None]
+            if not present:
+                return [None] * len(self._starts)
+            rule = self._rule(tuple([t is not None for t in ts]), 0)
+            return expansion.written(rule, [*present, *self._given(rule)])
+        if self._rates is None:
+            rule = self._rule(self._moves, 0)
+            moved = [x.derivative() for x, flag in zip(xs, self._moves, strict=True) if flag]
+            others = [x for x in xs if not isinstance(x.start.operand, Literal)]
+            self._rates = expansion.run(rule, [*moved, *self.series, *others])
+        found = [None if rate is None else _over(rate[k - 1], k) for rate in self._rates]
+        return [self._mended(y, k) for y in found]
+
+    def _rule(self, moves: tuple[bool, ...], sides: int) -> Rule:
+        rules = self._expansion._rules
+        return rules.of(self._primitive, self._types, moves, self._outs, sides)
+
+    def _given(self, rule: Rule) -> list[Node]:
+        """The results and operands that the rule takes, where t is 0."""
+        others = [x.start for x in self._xs if not isinstance(x.start.operand, Literal)]
+        return [*self._starts, *others]
+
+    def _sign(self, x: Node, j: int) -> Node:
+        return -x if j % 2 and self._expansion.side < 0 else x
+
+    def _mended(self, y: Coefficient, k: int) -> Coefficient:
+        """A coefficient where zeros stand, and where a norm is left."""
+        if y is None:
+            return None
+        if isinstance(self._primitive, Norm) and k > 1:
+            # At the origin c_1 is 0 by convention, of which nothing follows for the others.
+            return where(self._starts[0].equals(0), y.constant(np.nan), y)
+        if not isinstance(self._primitive, Elementwise):
+            return y
+        masks, still = self._expansion._masks, None
+        for x, flag in zip(self._xs, self._moves, strict=True):
+            for j in range(1, k + 1) if flag else ():
+                if (x_j := x[j]) is None:
+                    continue
+                if not masks.is_masked(x_j):
+                    return y
+                zero = x_j.equals(0)
+                still = zero if still is None else logical_and(still, zero)
+        if still is None:
+            return y
+        return where(logical_and(still, isnan(y)), y.constant(0), y)
+
+
+MOST_FACTORS = 64  # of a power that is written as a product
+
+
+def is_product(primitive: Primitive) -> bool:
+    return isinstance(primitive, Bilinear) or tuple(primitive.linear) == (0, 1)
+
+
+def _over(x: Coefficient, k: int) -> Coefficient:
+    return x if x is None or k == 1 else x / k
+
+
+def _listed(nodes: Sequence[Node]) -> Callable[[int], Coefficient]:
+    def more(k: int) -> Coefficient:
+        return nodes[k - 1] if k <= len(nodes) else None
+
+    return more
