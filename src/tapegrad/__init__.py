@@ -39,6 +39,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.loops import range as range
     from tapegrad.registering import register_tree
     from tapegrad.rules import defjvp, defvjp, primitive
+    from tapegrad.series import jet, laplacian
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.structure import (
         as_linear_operator,
@@ -71,8 +72,10 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "jacobian",
     "jacobian_sparsity",
     "jacrev",
+    "jet",
     "jit",
     "jvp",
+    "laplacian",
     "linearize",
     "primitive",
     "register_tree",

@@ -23,6 +23,7 @@ from tapegrad.differentiate.activity import check_kept
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
+from tapegrad.differentiate.taylor import expand
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.turns import Turning
@@ -159,6 +160,13 @@ def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape of the tangents alone."""
     found, count = pushforward(tape, wrt), len(tape.outputs)
     return replace(found, outputs=found.outputs[count:], output_names=found.output_names[count:])
+
+
+def expansion(tape: Tape, wrt: Sequence[int], order: int) -> Tape:
+    """The tape of the outputs and of their Taylor coefficients up to `order`, along the tangents of
+    the inputs `wrt`, which are its last inputs."""
+    check_kept(tape := inline_calls(tape), wrt)
+    return expand(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt, order)
 
 
 def settled(tape: Tape) -> Tape:

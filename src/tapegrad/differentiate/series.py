@@ -136,7 +136,7 @@ def rule_of(
                 node if node.shape == aval.shape else BroadcastTo(aval.shape)(node)
             ).operand
     written = builder.finish([x for x in outputs if x is not None])
-    reached = {var: array for var, array in writer.captured.values()}
+    reached = dict(writer.captured.values())
     return Rule(written, tuple(outputs), first, second - first, reached)
 
 

@@ -16,7 +16,6 @@ for t < 0, as slopes are in all of tapegrad. Both are expanded, and what they sh
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,16 +25,17 @@ import numpy as np
 from tapegrad.core.handlers import quiet
 from tapegrad.differentiate.activity import moving
 from tapegrad.differentiate.masks import Masks
+from tapegrad.differentiate.recurrences import by_recurrence, over
 from tapegrad.differentiate.reverse import at_call, with_reached
 from tapegrad.differentiate.series import Coefficient, Rule, Rules, Series, zero_of
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
-from tapegrad.ir.tape import DECLARED, Builder, Call, Guard, Literal, Operand, Primitive, Tape, Var
-from tapegrad.primitives.base import Elementwise, Node, Writer, total
-from tapegrad.primitives.elementwise import AsType, isnan, logical_and, where
-from tapegrad.primitives.kinds import Bilinear, Repeated
+from tapegrad.ir.tape import Builder, Call, Guard, Literal, Operand, Primitive, Tape, Var
+from tapegrad.primitives.base import Elementwise, Node, Writer
+from tapegrad.primitives.elementwise import isnan, logical_and, where
+from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.kinks import Sided
-from tapegrad.primitives.norms import Norm
+from tapegrad.primitives.reductions import Any_
 from tapegrad.primitives.spectral import Turning
 from tapegrad.primitives.views import BroadcastTo
 
@@ -106,13 +106,11 @@ class _Expansion:
             self._rules = Rules()
         else:
             self.builder, self.writer, self._rules = onto.builder, onto.writer, onto._rules
-        self._masks = Masks(self.builder)
+        self.masks = Masks(self.builder)
         self._memo: dict[Any, tuple[Series, ...]] = {}
         self._still: dict[Operand, Series] = {}
         at = dict(zip(self._whole.inputs, self.builder.inputs, strict=True))
-        self._env: dict[Operand, Series] = {
-            var: self.still(at[var]) for var in tape.inputs
-        }
+        self._env: dict[Operand, Series] = {var: self.still(at[var]) for var in tape.inputs}
         first, width = len(tape.free_inputs), len(wrt)
         for n, k in enumerate(wrt):
             found = [self.builder.inputs[first + j * width + n] for j in range(given)]
@@ -190,106 +188,10 @@ class _Expansion:
         moves: tuple[bool, ...],
         starts: tuple[Node, ...],
     ) -> tuple[Series, ...]:
-        first, second = moves[0], moves[1:] == (True,)
-        if is_product(primitive) and first and second:
-            return (Series(starts[0], functools.partial(self._product, primitive, *xs)),)
-        if primitive is DECLARED["div"] and second:
-            return self._quotient(xs[0], xs[1], starts[0])
-        if primitive is DECLARED["square"]:
-            return self._as(starts[0], self.one(DECLARED["mul"], xs[0], xs[0]))
-        if primitive is DECLARED["reciprocal"]:
-            return self._as(starts[0], self.one(DECLARED["div"], self._number(1, xs[0]), xs[0]))
-        if primitive is DECLARED["power"]:
-            return self._power(xs[0], xs[1], starts[0])
-        group = _Results(self, primitive, xs, moves, starts)
-        return group.series
-
-    def _as(self, start: Node, series: Series) -> tuple[Series, ...]:
-        """A series whose value is computed as the primitive does."""
-        return (Series(start, series.__getitem__),)
-
-    def _number(self, value: Any, like: Series) -> Series:
-        return self.still(like.start.constant(value).operand)
-
-    # ---- products, quotients, powers
-
-    def _product(self, primitive: Primitive, x: Series, y: Series, k: int) -> Coefficient:
-        """The sum of x_i y_(k-i)."""
-        return total([self._term(primitive, x[i], y[k - i]) for i in range(k + 1)])
-
-    def _term(self, primitive: Primitive, x: Coefficient, y: Coefficient) -> Coefficient:
-        if x is None or y is None:
-            return None
-        found: Any = primitive(x, y)
-        if isinstance(primitive, Elementwise):  # zeros that stand are kept (see `masks`)
-            for factor in (x, y):
-                if self._masks.is_masked(factor):
-                    found = where(
-                        logical_and(factor.equals(0), isnan(found)), found.constant(0), found
-                    )
-        return found
-
-    def _quotient(self, x: Series, y: Series, start: Node) -> tuple[Series, ...]:
-        """q = x / y: the coefficients of q y = x, solved for q_k."""
-        mul, div = DECLARED["mul"], DECLARED["div"]
-
-        def more(k: int) -> Coefficient:
-            rest = total([self._term(mul, q[k - i], y[i]) for i in range(1, k + 1)])
-            above = x[k]
-            if rest is not None:
-                above = -rest if above is None else above - rest
-            return None if above is None else div(above, y.start)
-
-        q = Series(start, more)
-        return (q,)
-
-    def _power(self, x: Series, a: Series, start: Node) -> tuple[Series, ...]:
-        """x^a. Whole powers are products; else y' = y (a' log x + a x' / x)."""
-        exponent = a.start.operand
-        if isinstance(exponent, Literal) and not a.moves:
-            value: Any = exponent.value
-            if abs(value) <= MOST_FACTORS and value == (whole := round(value.real)):
-                return self._as(start, self._factors(x, whole))
-        y: Series
-        slope: Series | None = None
-
-        def more(k: int) -> Coefficient:
-            nonlocal slope
-            if slope is None:  # by now the first coefficients are known
-                slope = self.one(DECLARED["mul"], y, self._rate(x, a))
-            found = _over(slope[k - 1], k)
-            x_1 = x[1]
-            if a.moves or x_1 is None or found is None:
-                return found
-            # At 0 that is 0 / 0. There it is the term of the binomial series, with 0^(a-k).
-            inf, zero, one = (a.start.constant(c) for c in (np.inf, 0, 1))
-            infinite = where(a.start.equals(k), one, inf)
-            factors = [_over(a.start - j, j + 1) for j in range(k)]
-            factors += [where(a.start > k, zero, infinite), *[x_1] * k]
-            own: Any = functools.reduce(operator.mul, factors)
-            return where(x.start.equals(0), own, found)
-
-        y = Series(start, more)
-        return (y,)
-
-    def _rate(self, x: Series, a: Series) -> Series:
-        """a' log x + a x' / x."""
-        mul, div = DECLARED["mul"], DECLARED["div"]
-        parts = []
-        if x.moves:
-            parts.append(self.one(mul, a, self.one(div, x.derivative(), x)))
-        if a.moves:
-            parts.append(self.one(mul, a.derivative(), self.one(DECLARED["log"], x)))
-        return parts[0] if len(parts) == 1 else self.one(DECLARED["add"], *parts)
-
-    def _factors(self, x: Series, n: int) -> Series:
-        if n < 0:
-            return self.one(DECLARED["div"], self._number(1, x), self._factors(x, -n))
-        if n <= 1:
-            return x if n else self._number(1, x)
-        half = self._factors(x, n // 2)
-        whole = self.one(DECLARED["mul"], half, half)
-        return self.one(DECLARED["mul"], whole, x) if n % 2 else whole
+        known = by_recurrence(self, primitive, xs, moves, starts[0])
+        if known is not None:
+            return (known,)
+        return _Results(self, primitive, xs, moves, starts).series
 
     # ---- rules
 
@@ -304,7 +206,9 @@ class _Expansion:
             xs = [env.get(x, x) for x in call.operands]
             outs = builder.call(call.primitive, xs, self.writer.src, self.writer.reason)
             env.update(zip(call.outs, outs, strict=True))
-        builder.guards += [replace(g, operand=env.get(g.operand, g.operand)) for g in rule.tape.guards]
+        builder.guards += [
+            replace(g, operand=env.get(g.operand, g.operand)) for g in rule.tape.guards
+        ]
         return [None if x is None else self.writer.node(env.get(x, x)) for x in rule.outputs]
 
     def run(self, rule: Rule, given: Sequence[Series]) -> list[Series | None]:
@@ -450,10 +354,15 @@ class _Results:
     def _has_sides(self) -> bool:
         """Whether the call has a kink, and is linear on either side of it."""
         primitive, operands = self._primitive, [x.start.operand for x in self._xs]
-        if primitive.kink(operands) is None or isinstance(primitive, (Turning, Norm)):
+        if primitive.kink(operands) is None or isinstance(primitive, Turning):
             return False
-        if isinstance(primitive, Sided) and not any(self._moves[: primitive.points]):
-            return False
+        if isinstance(primitive, Sided):
+            if not any(self._moves[: primitive.points]):
+                return False
+            if not primitive.balanced:
+                raise GradientError(
+                    "the derivative of eigenvalues or singular values has no Taylor series here"
+                )
         rules = self._expansion._rules
         sided = rules.is_linear(primitive, self._types, self._moves, self._outs, 1)
         self._expansion.kinked |= sided
@@ -469,7 +378,9 @@ class _Results:
         ts = [x[k] if flag else None for x, flag in zip(xs, self._moves, strict=True)]
         if self._sided:
             moving = [x for x, flag in zip(xs, self._moves, strict=True) if flag]
-            steps = [self._sign(x[j] or zero_of(x.start), j) for j in range(1, k + 1) for x in moving]
+            steps = [
+                self._sign(x[j] or zero_of(x.start), j) for j in range(1, k + 1) for x in moving
+            ]
             whole = [x[k] or zero_of(x.start) for x in moving]
             rule = self._rule(self._moves, k)
             return expansion.written(rule, [*whole, *steps, *self._given(rule)])
@@ -484,8 +395,8 @@ class _Results:
             moved = [x.derivative() for x, flag in zip(xs, self._moves, strict=True) if flag]
             others = [x for x in xs if not isinstance(x.start.operand, Literal)]
             self._rates = expansion.run(rule, [*moved, *self.series, *others])
-        found = [None if rate is None else _over(rate[k - 1], k) for rate in self._rates]
-        return [self._mended(y, k) for y in found]
+        found = [None if rate is None else over(rate[k - 1], k) for rate in self._rates]
+        return [self._mended(m, y, k) for m, y in enumerate(found)]
 
     def _rule(self, moves: tuple[bool, ...], sides: int) -> Rule:
         rules = self._expansion._rules
@@ -499,16 +410,21 @@ class _Results:
     def _sign(self, x: Node, j: int) -> Node:
         return -x if j % 2 and self._expansion.side < 0 else x
 
-    def _mended(self, y: Coefficient, k: int) -> Coefficient:
-        """A coefficient where zeros stand, and where a norm is left."""
+    def _mended(self, m: int, y: Coefficient, k: int) -> Coefficient:
+        """A coefficient where zeros stand, and where a length is 0."""
         if y is None:
             return None
-        if isinstance(self._primitive, Norm) and k > 1:
-            # At the origin c_1 is 0 by convention, of which nothing follows for the others.
-            return where(self._starts[0].equals(0), y.constant(np.nan), y)
+        origin = self._primitive.origin
+        if origin is not None and (origin < 0 or (m == origin and k > 1)):
+            # A slope is 0 by convention, of which nothing follows for what comes after it.
+            length = self._xs[origin].start if origin < 0 else self._starts[origin]
+            there = length.equals(0)
+            if y.shape != there.shape:
+                there = BroadcastTo(y.shape)(Any_(tuple(range(there.ndim)))(there))
+            return where(there, y.constant(np.nan), y)
         if not isinstance(self._primitive, Elementwise):
             return y
-        masks, still = self._expansion._masks, None
+        masks, still = self._expansion.masks, None
         for x, flag in zip(self._xs, self._moves, strict=True):
             for j in range(1, k + 1) if flag else ():
                 if (x_j := x[j]) is None:
@@ -520,17 +436,6 @@ class _Results:
         if still is None:
             return y
         return where(logical_and(still, isnan(y)), y.constant(0), y)
-
-
-MOST_FACTORS = 64  # of a power that is written as a product
-
-
-def is_product(primitive: Primitive) -> bool:
-    return isinstance(primitive, Bilinear) or tuple(primitive.linear) == (0, 1)
-
-
-def _over(x: Coefficient, k: int) -> Coefficient:
-    return x if x is None or k == 1 else x / k
 
 
 def _listed(nodes: Sequence[Node]) -> Callable[[int], Coefficient]:

@@ -66,6 +66,7 @@ class Primitive:
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
     leans: ClassVar[bool] = False  # whether its second operand counts in derivatives at ties alone
+    origin: Any = None  # the result, or from -1 on the operand, that is 0 where its kink is
     balanced: ClassVar[bool] = True  # whether its slope at a tie is the mean of those of both sides
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
@@ -191,8 +192,7 @@ class Guard:
 
     @property
     def error(self) -> str:
-        """NumPy's error, as Python, that a call raises where this doesn't hold; mostly there is
-        none, and the function takes another path."""
+        """NumPy's error, as Python, that a call raises where this doesn't hold, if there is one."""
         raises = self.what.startswith("LinAlgError(") and not self.expected.value
         return self.what if raises else ""
 

@@ -272,6 +272,7 @@ class Elementwise(Primitive):
         zeros: Callable[..., bool] | None = None,
         of_complex: bool = False,
         numpys: bool = False,
+        origin: int | None = None,
     ) -> None:
         self.name = name
         self.ufunc = ufunc
@@ -295,6 +296,7 @@ class Elementwise(Primitive):
         self._zeros = zeros
         self.of_complex = of_complex
         self.numpys = numpys
+        self.origin = origin
         DECLARED.setdefault(name, self)
 
     def aval(self, *xs: Aval) -> Aval:

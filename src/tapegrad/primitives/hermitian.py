@@ -256,6 +256,7 @@ class ComplexSVD(Turning):
     """
 
     name = "complex_svd"
+    origin = 1
     cores = (2,)
     results = 4
     absent = True

@@ -98,6 +98,7 @@ hypot = Elementwise(
     along=_hypot_along,
     points=2,
     cost=FUNCTION,
+    origin=0,
 )
 
 

@@ -86,6 +86,7 @@ class Norm(Composite):
     paths: tuple[Path, ...]
 
     name = "norm"
+    origin = 0
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
@@ -141,6 +142,7 @@ class NormPullback(Sided):
     pulls: bool = False
 
     name = "norm_pullback"
+    origin = -2
     absent = True
 
     @property

@@ -198,6 +198,7 @@ class SVD(Turning):
     """
 
     name = "svd"
+    origin = 1
     cores = (2,)
     results = 4
     absent = True

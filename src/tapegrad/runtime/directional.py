@@ -141,7 +141,7 @@ class Pushforward(Transformation):
     def select(self, request: Request) -> Along:
         args, tangents = request.args[: self.count], request.args[self.count :]
         named = [(f"primal {k}", x) for k, x in enumerate(args)]
-        moves, given = directions(f"jvp of {request.name}", named, tangents)
+        moves, given = directions(f"{self.name} of {request.name}", named, tangents)
         flags = [yes for flags in moves for yes in flags]
         inputs = flatten(args)[0]
         numbers = iter(range(len(inputs)))
