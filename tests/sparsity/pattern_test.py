@@ -12,6 +12,8 @@ from tests.sparsity.dense import entries, jacobian
 
 from tapegrad import trace
 from tapegrad.errors import GradientError
+from tapegrad.ir.text import parse
+from tapegrad.ir.verify import verify
 from tapegrad.pipeline import derive
 from tapegrad.sparsity import rows
 from tapegrad.sparsity.pattern import pattern
@@ -178,6 +180,39 @@ def test_what_is_of_a_batch_stays_in_it():
     blocks = np.repeat(np.arange(3), 4)
     own = np.concatenate([np.repeat(np.arange(3), n) for n in (2, 1, 2)])
     np.testing.assert_array_equal(found, own[:, None] == blocks)
+
+
+NESTED = """tape f(x, y)
+  inp   %1 : f8[6]
+  inp   %2 : f8[6]
+        %3 = loop(3, %2, %1, body=@1, carried=1, most=3) : f8[6]
+  out   %3
+
+@1 = tape outer(t, y, x)
+  inp   %1 : i8[]
+  inp   %2 : f8[6]
+  inp   %3 : f8[6]
+        %4, %5 = loop(2, %2, 1, %1, %3, body=@2, carried=2, most=2) : f8[6], i8[]
+  out   %4
+
+@2 = tape inner(s, y, k, t, x)
+  inp   %1 : i8[]
+  inp   %2 : f8[6]
+  inp   %3 : i8[]
+  inp   %4 : i8[]
+  inp   %5 : f8[6]
+        %6 = window(%5, %3, index=(0,), moves=((1,),)) : f8[]
+        %7 = set_window(%2, %6, %1, %4, index=(0,), moves=((1,), (2,))) : f8[6]
+        %8 = add(2, %1) : i8[]
+        %9 = add(%8, %4) : i8[]
+  out   %7, %9"""
+
+
+def test_an_integer_that_inner_rounds_hand_on_is_known(held):
+    """Which element is read follows from the rounds, those of the loop around them too."""
+    tape = verify(parse(NESTED))
+    expected = entries(jacobian(tape, [0, 1], [X[:6], X[6:]]))
+    np.testing.assert_array_equal(pattern(tape, [0, 1]).toarray(), expected)
 
 
 def rosenbrock(x):

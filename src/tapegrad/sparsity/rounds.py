@@ -310,7 +310,7 @@ def _walk_in_order(
             value = _handed_on(wide, values[k], made, x, rounds)
             if value is not None:
                 env[x] = value
-            number = _numbers_handed_on(numbers[k], end, sure, x, rounds)
+            number = _numbers_handed_on(wide, numbers[k], end, sure, x, rounds)
             if number is not None:
                 sure[x] = number
             ready.add(x)
@@ -372,12 +372,16 @@ def _handed_on(wide: Any, start: Any, made: Any, x: Var, rounds: int) -> Any:
     return wide.union(parts, True)
 
 
-def _numbers_handed_on(start: Any, end: Any, sure: dict[Var, Any], x: Var, rounds: int) -> Any:
+def _numbers_handed_on(
+    wide: Any, start: Any, end: Any, sure: dict[Var, Any], x: Var, rounds: int
+) -> Any:
     """The same for integers that are known."""
     made = sure.get(end) if isinstance(end, Var) else end.value
     if made is None or start is None or x.shape != () or is_active(x.aval):
         return None
     if isinstance(start, (Rounds, Among)) or isinstance(made, Among):
         return None
-    values = np.array(np.broadcast_to(made.values if isinstance(made, Rounds) else made, rounds))
-    return Rounds(np.concatenate([[start], values[:-1]])) if len(values) == rounds else None
+    plain = made.values if isinstance(made, Rounds) else made
+    values = np.roll(np.broadcast_to(plain, wide.rounds), 1)
+    values[::rounds] = start
+    return Rounds(values)
