@@ -103,6 +103,16 @@ def test_complex_numbers_by_the_conventions_of_grad():
     np.testing.assert_allclose(jacobian(lambda x: np.exp(1j * x))(X), np.diag(1j * np.exp(1j * X)))
     with pytest.raises(GradientError, match="mode='forward'"):
         jacobian(lambda x: np.exp(1j * x), mode="reverse")(X)
+    with pytest.raises(GradientError, match="parts as arguments"):
+        hessian(lambda z: np.sum(np.abs(z) ** 2))(z)
+    with pytest.raises(GradientError, match="returned complex numbers"):
+        elementwise_grad(np.conj)(z)
+
+
+def test_numbers_that_do_not_depend_on_the_arguments_have_zeros():
+    for mode in ("forward", "reverse"):
+        found = jacobian(lambda x: (3.0, x[0], np.float64(2.0)), mode=mode)(X)
+        np.testing.assert_array_equal(found, [[0, 0, 0], [1, 0, 0], [0, 0, 0]])
 
 
 @pytest.mark.parametrize("compile", MODES)

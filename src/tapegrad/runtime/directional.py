@@ -25,6 +25,7 @@ from tapegrad.runtime.transformations import (
     Selection,
     Transformation,
     with_captured,
+    with_constants,
     with_loss,
 )
 from tapegrad.tracing.run import Traced, input_aval
@@ -160,6 +161,7 @@ class Pushforward(Transformation):
     def derive(self, traced: Traced, selection: Any, final: bool) -> Derivation:
         from tapegrad.pipeline import finished, playable, pushforward
 
+        traced = with_constants(traced)
         count = len(traced.tape.outputs)
         tape = pushforward(traced.tape, selection.wrt)
         tangents = tape.outputs[count : 2 * count - traced.left]
@@ -175,15 +177,12 @@ class Pushforward(Transformation):
 
 def tangents_of(derivation: Derivation, values: Sequence[Any]) -> Any:
     """The tangents behind the function's own outputs, put together as its result is: None for what
-    isn't real, 0 for a number that doesn't depend on the arguments."""
+    isn't real."""
     traced, count = derivation.traced, len(derivation.kept)
     leaves: list[Any] = []
-    for k, at in enumerate(traced.outputs):
-        if at is None:
-            leaves.append(0.0 if type(traced.leaves[k]) is float else None)
-        else:
-            real = traced.tape.outputs[at].dtype.kind in "fc"
-            leaves.append(values[count + at] if real else None)
+    for at in traced.outputs:
+        real = at is not None and traced.tape.outputs[at].dtype.kind in "fc"
+        leaves.append(values[count + at] if real and at is not None else None)
     return unflatten(traced.structure, leaves)
 
 

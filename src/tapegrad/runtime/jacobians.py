@@ -25,6 +25,7 @@ from tapegrad.runtime.transformations import (
     Gradient,
     Selection,
     with_captured,
+    with_constants,
     with_loss,
 )
 from tapegrad.tracing.run import Traced
@@ -45,6 +46,7 @@ class Jacobian(Gradient):
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import finished, playable
 
+        traced = with_constants(traced)
         rows = self.differentiated(traced)
         kept = self.kept(traced)
         tape = self._derived(traced, selection, rows, kept)
@@ -151,8 +153,14 @@ class ElementwiseGradient(Gradient):
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import derive, finished, playable
 
+        traced = with_constants(traced)
         kept = self.kept(traced)
         count = len(traced.tape.outputs)
+        if any(x.dtype.kind == "c" for x in traced.tape.outputs[: count - traced.left]):
+            raise GradientError(
+                f"elementwise_grad: {traced.name} returned complex numbers. Take their real and "
+                "imaginary parts, or use jacobian, with holomorphic=True where it is"
+            )
         tape = derive(traced.tape, selection.wrt, True, kept, self.checkpoint)
         first = len(traced.tape.inputs)
         last = count - traced.left
@@ -178,6 +186,12 @@ class Hessian(Gradient):
         kept = self.kept(traced)
         loss, before = with_loss(traced)
         wrt = selection.wrt
+        if any(traced.tape.inputs[k].dtype.kind == "c" for k in wrt):
+            raise GradientError(
+                f"hessian: {traced.name} has complex arguments, of whose real and imaginary parts "
+                "the second derivatives aren't one complex matrix. Pass these parts as arguments, "
+                "or use hvp"
+            )
         keep = [k + before for k in kept]
         gradient = derive(loss, wrt, keep=keep, checkpoint=self.checkpoint)
         count, inputs = len(gradient.outputs), len(traced.tape.inputs)

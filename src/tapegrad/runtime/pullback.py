@@ -36,6 +36,7 @@ from tapegrad.runtime.transformations import (
     Selection,
     Transformation,
     with_captured,
+    with_constants,
 )
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing.drawn import Taken
@@ -101,6 +102,7 @@ class Linearization(Transformation):
         return Points(wrt, structure=structure, avals=avals)
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Linearized:
+        traced = with_constants(traced)
         count = len(traced.tape.outputs)
         tape, late = self.whole(traced, selection)
         before = len(tape.captured)

@@ -32,7 +32,13 @@ from tapegrad.primitives.scatter import Concatenate, gather
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.jacobians import Jacobian
-from tapegrad.runtime.transformations import Derivation, Selection, with_captured, with_loss
+from tapegrad.runtime.transformations import (
+    Derivation,
+    Selection,
+    with_captured,
+    with_constants,
+    with_loss,
+)
 from tapegrad.tracing.run import Traced, plain_value
 
 
@@ -71,6 +77,7 @@ class SparseJacobian(Jacobian):
         from tapegrad.sparsity.pattern import pattern
         from tapegrad.sparsity.recovery import choose
 
+        traced = with_constants(traced)
         kept = self.kept(traced)
         free = len(traced.tape.inputs) - len(traced.captured)
         values = dict(selection.values)

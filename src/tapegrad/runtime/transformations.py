@@ -229,6 +229,25 @@ def with_loss(traced: Traced) -> tuple[Tape, int]:
     return builder.finish([loss, *tape.outputs], tape.captured), 1
 
 
+def with_constants(traced: Traced) -> Traced:
+    """The trace with real and complex numbers among the result's leaves that don't depend on the
+    arguments as outputs of the tape, which have derivatives: zeros."""
+    tape, count = traced.tape, len(traced.tape.outputs) - traced.left
+    outputs = list(traced.outputs)
+    numbers: list[Literal] = []
+    for k, at in enumerate(outputs):
+        x = traced.leaves[k]
+        if at is None and isinstance(x, (float, complex, np.inexact)):
+            outputs[k] = count + len(numbers)
+            value: Any = np.asarray(x)[()]
+            numbers.append(Literal(value))
+    if not numbers:
+        return traced
+    every = (*tape.outputs[:count], *numbers, *tape.outputs[count:])
+    tape = replace(tape, outputs=every, output_names=())
+    return replace(traced, tape=tape, outputs=outputs)
+
+
 def with_captured(tape: Tape, traced: Traced) -> tuple[Tape, Traced]:
     """A tape that was derived from a trace, and the trace: arrays that users' rules reached become
     captured inputs, as those are that the function reached."""
