@@ -78,6 +78,28 @@ def test_implicit_layer_finds_the_orbit(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_nonlinear_diffusion_is_solved_by_newton(tmp_path):
+    picture = tmp_path / "plate.png"
+    hottest, norms = example("nonlinear_diffusion").main(picture, n=24)
+    assert norms[-1] < 1e-8 * norms[0]
+    assert 2 < hottest < 3
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_gauss_newton_finds_the_shifts(tmp_path):
+    picture = tmp_path / "shifts.png"
+    assert example("gauss_newton").main(picture, n=24, steps=4) < 0.3
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_standard_errors_of_both_kinds(tmp_path):
+    picture, module = tmp_path / "errors.png", example("standard_errors")
+    found, plain, robust, _ = module.main(picture)
+    assert np.all(np.abs(found - module.TRUTH) < 3 * robust)
+    assert np.all(robust > plain)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_variational_inference_finds_the_posterior(tmp_path):
     picture = tmp_path / "posterior.png"
     (mean, deviation), (true_mean, true_deviation) = example("variational_inference").main(picture)
@@ -122,6 +144,7 @@ def test_every_example_is_tested():
     tested = {
         "digits_network",
         "echo_sounding",
+        "gauss_newton",
         "gaussian_process",
         "heat_control",
         "hidden_markov",
@@ -129,8 +152,10 @@ def test_every_example_is_tested():
         "implicit_layer",
         "kalman_likelihood",
         "logistic_regression",
+        "nonlinear_diffusion",
         "ode_fit",
         "ridge_regression",
+        "standard_errors",
         "survival",
         "variational_inference",
     }
