@@ -4,8 +4,8 @@
 
 on a grid of a thousand by a thousand points, so a million unknowns. The residual is plain NumPy, a
 stencil of slices; which points meet is found from it, and a few passes give all five million
-entries of the Jacobian. The linear systems are solved by BiCGSTAB, with a fast sine transform as the
-preconditioner.
+entries of the Jacobian. The linear systems are solved by BiCGSTAB, with a fast sine transform as
+the preconditioner.
 """
 
 from pathlib import Path

@@ -9,12 +9,13 @@ from typing import Any, TypeVar, cast
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_ROWS = (
-    "one row a call, np.stack([pullback(e)[0] for e in np.eye(m)]) with _, pullback = "
-    "tapegrad.vjp(f, x)"
-)
 _NAMES = {
-    "elementwise_grad egrad": "grad(lambda x: np.sum(f(x)))",
+    "egrad deriv": "elementwise_grad",
+    "make_jvp": "jvp, which is called with the point: value, tangent = tapegrad.jvp(f, (x,), (t,))",
+    "make_hvp hessian_vector_product hessian_tensor_product": "hvp: tapegrad.hvp(f)(x, v)",
+    "tensor_jacobian_product vector_jacobian_product": "vjp: tapegrad.vjp(f, x)[1](ct)",
+    "holomorphic_grad": "jacobian(f, holomorphic=True)",
+    "pmap shard_map": "vmap, on this machine's cores",
     "make_vjp": "vjp, which is called with the point: value, pullback = tapegrad.vjp(f, x)",
     "value_and_grad_fun": "value_and_grad",
     "grad_and_aux": "grad(f, has_aux=True)",
@@ -31,15 +32,6 @@ _NAMES = {
     "multigrad_dict": "grad(f), of a dict as the argument",
 }
 _MISSING = {
-    "jacobian jacrev jacfwd": f"A Jacobian is {_ROWS}",
-    "hessian": "A Hessian is one row a call: grad(lambda x: grad(f)(x)[k])(x) for each k",
-    "hvp make_hvp hessian_vector_product hessian_tensor_product": (
-        "Write it as grad(lambda x: np.sum(grad(f)(x) * v))(x)"
-    ),
-    "jvp make_jvp linearize deriv": ("There is no forward mode; vjp is the reverse one"),
-    "vmap pmap shard_map": "Write the function for arrays with one more axis, or use tapegrad.map",
-    "holomorphic_grad": "Of a complex function vjp(f, z)[1](1.0) is f'(z)",
-    "value_and_jacobian tensor_jacobian_product make_ggnp": f"A Jacobian is {_ROWS}",
     "tree_map": "Gradients mirror nested arguments, so plain Python goes through both",
     "nn": "Layers are plain functions of arrays",
     "device_put device_get block_until_ready devices Array": (
@@ -54,14 +46,14 @@ _OPTIONS = {
         "Nothing needs declaring: an argument that holds no arrays and no floats is static by "
         "itself, and arguments are differentiated with respect to by argnums alone"
     ),
-    "holomorphic": "Of a complex function vjp(f, z)[1](1.0) is f'(z)",
+    "holomorphic": "It is an option of jacobian; and vjp(f, z)[1](1.0) is f'(z)",
     "allow_int": "Integers have no derivative: pass floats, x.astype(float)",
     "donate_argnums donate_argnames": "Leave it out: arguments are never written to",
     "modes order": "Leave it out: gradcheck(f, *args) checks the derivative that there is",
     "backend device inline keep_unused in_shardings out_shardings": (
         "Leave it out: compiled code runs on this machine's CPU"
     ),
-    "in_axes out_axes": "Write the function for arrays with one more axis",
+    "in_axes out_axes": "They are options of vmap",
     "nopython parallel fastmath cache": "Leave it out: what is compiled is kept on disk by itself",
     "fullgraph dynamic mode": "Leave it out",
 }

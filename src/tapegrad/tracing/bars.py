@@ -25,13 +25,13 @@ def is_bars(file: str) -> bool:
 
 def is_bar(kind: Any) -> bool:
     """Whether a class is one of such a package's, or derives from one."""
-    return _is_bar(kind)
+    return any(_has_bars(str(c.__module__)) for c in kind.__mro__)
 
 
 @lru_cache(maxsize=1024)
-def _is_bar(kind: Any) -> bool:
-    modules = [sys.modules.get(str(c.__module__)) for c in kind.__mro__]
-    return any(is_bars(str(getattr(m, "__file__", None))) for m in modules)
+def _has_bars(name: str) -> bool:
+    """Whether a module is such a package's."""
+    return is_bars(str(getattr(sys.modules.get(name), "__file__", None)))
 
 
 def is_screen(x: Any) -> bool:

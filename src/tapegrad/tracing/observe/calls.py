@@ -259,7 +259,7 @@ def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return not kwargs or all(CALM[type(x)] for x in kwargs.values())
 
 
-_DERIVATIVES = ("tapegrad.api", "tapegrad.runtime.")
+_DERIVATIVES = ("tapegrad.api", "tapegrad.derivatives", "tapegrad.structure", "tapegrad.runtime.")
 # Python has two classes of methods written in C, of which `types` names one.
 _BOUND = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)
 _UNBOUND = (
