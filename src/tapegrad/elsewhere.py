@@ -73,7 +73,8 @@ def missing(name: str) -> str:
 
 
 def explained(function: _F) -> _F:
-    """A function whose error for an option that it hasn't says what to do instead."""
+    """A public function that makes derivatives of functions: its error for an option that it hasn't
+    says what to do instead."""
     known = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -85,5 +86,7 @@ def explained(function: _F) -> _F:
                     f"{function.__name__}() got an unexpected keyword argument {name!r}. {advice}"
                 )
         return function(*args, **kwargs)
+
+    vars(called)["derives"] = True  # for who observes a function in which it is called
 
     return cast(_F, called)

@@ -118,7 +118,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if _are_calm(args, kwargs):
             return None
         given = [*args, *kwargs.values()]
-        if (f.__module__ or "").startswith(_DERIVATIVES):  # methods are followed into
+        # The methods that a derivative is made of are followed into.
+        if hasattr(f, "derives") or (f.__module__ or "").startswith("tapegrad.runtime."):
             given = [x for x in given if not _is_users_method(x)]
         noted = getattr(f, "notes", ())  # classes: it says itself what it reads of their objects
         given = [x for x in given if not isinstance(x, noted)] if noted else given
@@ -259,7 +260,6 @@ def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return not kwargs or all(CALM[type(x)] for x in kwargs.values())
 
 
-_DERIVATIVES = ("tapegrad.api", "tapegrad.derivatives", "tapegrad.structure", "tapegrad.runtime.")
 # Python has two classes of methods written in C, of which `types` names one.
 _BOUND = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)
 _UNBOUND = (
