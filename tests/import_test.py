@@ -43,7 +43,7 @@ NAMED = """
 import sys
 import tapegrad
 
-for name in ("numpy",):
+for name in ("numpy", "autograd"):
     assert f"tapegrad.{name}" not in sys.modules and name in dir(tapegrad)
     assert getattr(tapegrad, name) is sys.modules[f"tapegrad.{name}"]
 assert tapegrad.random.split and not hasattr(tapegrad, "nothing")

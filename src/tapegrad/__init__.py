@@ -96,12 +96,13 @@ __all__ = [  # without `map` and `range`, which would hide Python's
 ]
 
 if _typing.TYPE_CHECKING:
+    from tapegrad import autograd as autograd
     from tapegrad import numpy as numpy
 else:
 
     def __getattr__(name):
         """The module that waits until it is named: few programs need it."""
-        if name != "numpy":
+        if name not in ("numpy", "autograd"):
             from tapegrad.elsewhere import missing
 
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{missing(name)}")
@@ -111,4 +112,4 @@ else:
             return importlib.import_module(f"{__name__}.{name}")
 
     def __dir__():
-        return sorted({*globals(), "numpy"})
+        return sorted({*globals(), "numpy", "autograd"})

@@ -48,6 +48,7 @@ from tapegrad.tracing.observe.replacing import (
     put_operands,
     put_plain,
     put_traced,
+    put_without_derivative,
 )
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
@@ -61,6 +62,7 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     kind = type(x)
     if CALM[kind] or kind in FIXED:
         if isinstance(x, Value):
+            put_without_derivative(a, x, name)
             a.o.lookups.attribute(x, name)
         return None
     if kind is ModuleType:

@@ -17,6 +17,7 @@ from types import (
     FunctionType,
     MethodDescriptorType,
     MethodType,
+    SimpleNamespace,
     WrapperDescriptorType,
 )
 from typing import Any
@@ -26,6 +27,7 @@ import numpy as np
 from tapegrad.core.statics import is_generator
 from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
+from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
 from tapegrad.tracing.clocks import is_clock
 from tapegrad.tracing.dispatch import dispatch
@@ -165,6 +167,13 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
     if answer is not None and answer.looked_up:
         _put_answer(a, k, answer, ())
     return x
+
+
+def put_without_derivative(a: Activation, x: Any, name: str) -> None:
+    """`x._value`, as programs written for HIPS autograd take a traced value out of its box: the
+    number is no plain one, which later calls would repeat, but a constant for derivatives."""
+    if name == "_value":
+        frames.replace(operand_at(a.stack, 0), SimpleNamespace(_value=stop_gradient(x)))
 
 
 def put_operands(a: Activation, x: Any, y: Any) -> None:

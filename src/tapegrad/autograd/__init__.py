@@ -1,0 +1,65 @@
+"""What programs written for HIPS autograd import: its names, made of tapegrad's own functions.
+
+    import tapegrad.autograd.numpy as np
+    from tapegrad.autograd import grad
+
+A program whose imports are to stay as they are runs after `tapegrad.autograd.install()`.
+docs/autograd.md says what is the same, and what isn't.
+"""
+
+from tapegrad.autograd.aliases import install, uninstall
+from tapegrad.autograd.builtins import dict, isinstance, list, tuple, type
+from tapegrad.autograd.differential_operators import (
+    checkpoint,
+    deriv,
+    elementwise_grad,
+    grad,
+    grad_and_aux,
+    grad_named,
+    hessian,
+    hessian_tensor_product,
+    hessian_vector_product,
+    holomorphic_grad,
+    jacobian,
+    make_ggnvp,
+    make_hvp,
+    make_jvp,
+    make_jvp_reversemode,
+    make_vjp,
+    multigrad_dict,
+    tensor_jacobian_product,
+    value_and_grad,
+    vector_jacobian_product,
+)
+from tapegrad.autograd.extend import primitive
+
+__all__ = [
+    "checkpoint",
+    "deriv",
+    "dict",
+    "elementwise_grad",
+    "grad",
+    "grad_and_aux",
+    "grad_named",
+    "hessian",
+    "hessian_tensor_product",
+    "hessian_vector_product",
+    "holomorphic_grad",
+    "install",
+    "isinstance",
+    "jacobian",
+    "list",
+    "make_ggnvp",
+    "make_hvp",
+    "make_jvp",
+    "make_jvp_reversemode",
+    "make_vjp",
+    "multigrad_dict",
+    "primitive",
+    "tensor_jacobian_product",
+    "tuple",
+    "type",
+    "uninstall",
+    "value_and_grad",
+    "vector_jacobian_product",
+]

@@ -1,0 +1,164 @@
+"""Derivatives at a point, with respect to one argument or some: forwards, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.rules import (
+    def_linear,
+    defjvp,
+    defjvp_argnum,
+    defvjp,
+    defvjp_argnum,
+    defvjp_argnums,
+)
+from tapegrad.autograd.tracer import getval, isbox, primitive
+from tapegrad.autograd.vspace import VSpace, vspace
+from tapegrad.core.request import Request
+from tapegrad.core.trees import flatten, flatten_up_to, unflatten
+from tapegrad.errors import ArgumentError
+from tapegrad.ir.tape import Aval
+from tapegrad.runtime.derived import Derived
+from tapegrad.runtime.directional import Pushforward
+from tapegrad.runtime.pullback import Points, Pulling, Pushing
+
+__all__ = [
+    "VSpace",
+    "def_linear",
+    "defjvp",
+    "defjvp_argnum",
+    "defvjp",
+    "defvjp_argnum",
+    "defvjp_argnums",
+    "getval",
+    "isbox",
+    "make_jvp",
+    "make_vjp",
+    "primitive",
+    "vspace",
+]
+
+Argnum = int | Sequence[int]
+
+
+def make_vjp(f: Callable[..., Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
+    """The pullback of a function of one argument, and its value."""
+    return pullback(f, 0, (x,), {})
+
+
+def make_jvp(f: Callable[..., Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
+    """The function from a tangent of `x` to the value, and its tangent."""
+    return lambda t: pushforward(f, 0, (x,), {}, t)
+
+
+def pullback(
+    f: Callable[..., Any], argnum: Argnum, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[[Any], Any], Any]:
+    """The linear map from the cotangent of the value to that of an argument; and the value."""
+    numbers = _places(argnum, args)
+    value, pull = Derived(f, _Pulling(numbers=numbers), "auto")(*args, **kwargs)
+    return lambda ct: _picked(pull(ct), argnum), value
+
+
+def linearized(
+    f: Callable[..., Any], argnum: Argnum, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[[Any], Any], Any]:
+    """The linear map from the tangent of an argument to that of the value; and the value."""
+    numbers = _places(argnum, args)
+    value, push = Derived(f, _Pushing(numbers=numbers), "auto")(*args, **kwargs)
+    return lambda t: _zeros_for_none(value, push(*_in_places(argnum, args, t))), value
+
+
+def pushforward(
+    f: Callable[..., Any],
+    argnum: Argnum,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    t: Any,
+) -> tuple[Any, Any]:
+    """The value, and its tangent for the tangent `t` of an argument."""
+    tangents = _in_places(argnum, args, t)
+    value, found = Derived(f, Pushforward(len(args)), "auto")(*args, *tangents, **kwargs)
+    return value, _zeros_for_none(value, found)
+
+
+def _zeros_for_none(value: Any, tangent: Any) -> Any:
+    """The tangent, with 0 where there is none: for what doesn't depend on the argument."""
+    leaves, structure = flatten(value)
+    ts = flatten_up_to(structure, tangent)
+    if all(t is not None for t in ts):
+        return tangent
+    return unflatten(
+        structure,
+        [np.zeros(np.shape(x))[()] if t is None else t for x, t in zip(leaves, ts, strict=True)],
+    )
+
+
+@dataclass(frozen=True)
+class _Pulling(Pulling):
+    """By reverse mode, to the arguments with these numbers alone."""
+
+    numbers: tuple[int, ...] = (0,)
+
+    def select(self, request: Request) -> Points:
+        return _only(super().select(request), request.args, self.numbers)
+
+
+@dataclass(frozen=True)
+class _Pushing(Pushing):
+    """By forward mode, from the arguments with these numbers alone."""
+
+    numbers: tuple[int, ...] = (0,)
+
+    def select(self, request: Request) -> Points:
+        return _only(super().select(request), request.args, self.numbers)
+
+
+def _only(points: Points, args: Sequence[Any], numbers: Sequence[int]) -> Points:
+    chosen = [k in numbers for k, x in enumerate(args) for _ in flatten(x)[0]]
+    inputs = iter(points.wrt)
+    wrt: list[int] = []
+    avals: list[Aval | None] = []
+    for yes, aval in zip(chosen, points.avals, strict=True):
+        if aval is not None:
+            number = next(inputs)
+            wrt += [number] if yes else []
+        avals.append(aval if yes else None)
+    if not wrt:
+        raise ArgumentError(
+            f"there is no derivative with respect to argument {', '.join(map(str, numbers))}: it "
+            "holds no floats and no complex numbers. Pass floats, such as x.astype(float)"
+        )
+    return replace(points, wrt=wrt, avals=avals)
+
+
+def places(argnum: Argnum) -> tuple[int, ...]:
+    """The numbers of the arguments that are meant."""
+    return (argnum,) if isinstance(argnum, int) else tuple(argnum)
+
+
+def _places(argnum: Argnum, args: Sequence[Any]) -> tuple[int, ...]:
+    for k in places(argnum):
+        if not -len(args) <= k < len(args):
+            raise ArgumentError(
+                f"argnum is {argnum}, and {len(args)} positional arguments were passed, which are "
+                "numbered from 0"
+            )
+    return tuple([k % len(args) for k in places(argnum)])
+
+
+def _picked(cts: Sequence[Any], argnum: Argnum) -> Any:
+    return cts[argnum] if isinstance(argnum, int) else tuple([cts[k] for k in argnum])
+
+
+def _in_places(argnum: Argnum, args: Sequence[Any], t: Any) -> list[Any]:
+    """A tangent for each argument: None for those that aren't meant."""
+    tangents: list[Any] = [None] * len(args)
+    numbers = _places(argnum, args)
+    for k, each in zip(numbers, (t,) if isinstance(argnum, int) else t, strict=True):
+        tangents[k] = each
+    return tangents

@@ -1,0 +1,198 @@
+"""HIPS autograd's transformations, with its names, arguments and results.
+
+Each is tapegrad's own under another name. Where a function stands before a transformation, such as
+the real part of the user's, it is a method of the user's: what is derived is kept with that.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from tapegrad import api, derivatives
+from tapegrad.autograd.core import Argnum, linearized, pullback, pushforward
+from tapegrad.autograd.vspace import vspace
+
+Function = Callable[..., Any]
+
+
+def _argnums(argnum: Any) -> Any:
+    return tuple(argnum) if isinstance(argnum, list) else argnum
+
+
+def grad(fun: Function, argnum: Argnum = 0) -> Any:
+    """The gradient of a scalar function with respect to argument `argnum`; of several, in a tuple,
+    for a list or tuple of numbers. See `tapegrad.grad`."""
+    return api.grad(fun, _argnums(argnum))
+
+
+def value_and_grad(fun: Function, argnum: Argnum = 0) -> Any:
+    """The value and the gradient, in one pass. See `tapegrad.value_and_grad`."""
+    return api.value_and_grad(fun, _argnums(argnum))
+
+
+def grad_and_aux(fun: Function, argnum: Argnum = 0) -> Any:
+    """Of a function that returns `(value, aux)`: `(gradient, aux)`."""
+    return api.grad(fun, _argnums(argnum), has_aux=True)
+
+
+def grad_named(fun: Function, argname: str) -> Any:
+    """The gradient with respect to the argument of this name."""
+    return api.grad(fun, argname)
+
+
+def elementwise_grad(fun: Function, argnum: Argnum = 0) -> Any:
+    """The gradient of the sum of all elements of the value: where each of them depends on one of
+    the argument's, the derivative of each. See `tapegrad.elementwise_grad`."""
+    return derivatives.elementwise_grad(fun, _argnums(argnum))
+
+
+def jacobian(fun: Function, argnum: Argnum = 0) -> Any:
+    """The Jacobian, of shape (*value's, *argument's). See `tapegrad.jacobian`."""
+    return derivatives.jacobian(fun, _argnums(argnum))
+
+
+def hessian(fun: Function, argnum: Argnum = 0) -> Any:
+    """The Jacobian of the Jacobian: the Hessian, of a scalar function."""
+    return jacobian(jacobian(fun, argnum), argnum)
+
+
+def holomorphic_grad(fun: Function, argnum: int = 0) -> Any:
+    """The complex derivative of a holomorphic function: the gradient of its real part."""
+    derived = api.grad(MethodType(_real_part, fun), _argnums(argnum))
+
+    def holomorphic(*args: Any, **kwargs: Any) -> Any:
+        if not np.iscomplexobj(args[argnum]):
+            warnings.warn("Input to holomorphic_grad is not complex", stacklevel=2)
+        return derived(*args, **kwargs)
+
+    return holomorphic
+
+
+def _real_part(fun: Function, *args: Any, **kwargs: Any) -> Any:
+    return np.real(fun(*args, **kwargs))
+
+
+def deriv(fun: Function, argnum: Argnum = 0) -> Any:
+    """The derivative along ones, by forward mode: that of a function of a number."""
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        x = args[argnum] if isinstance(argnum, int) else tuple([args[k] for k in argnum])
+        return pushforward(fun, argnum, args, kwargs, vspace(x).ones())[1]
+
+    return derivative
+
+
+# ---- at a point
+
+
+def make_vjp(fun: Function, argnum: Argnum = 0) -> Any:
+    """`make_vjp(fun)(*args)` is `(vjp, value)`: vjp(g) is the cotangent of the argument for the
+    cotangent g of the value."""
+    return lambda *args, **kwargs: pullback(fun, argnum, args, kwargs)
+
+
+def make_jvp(fun: Function, argnum: Argnum = 0) -> Any:
+    """`make_jvp(fun)(*args)` is a function of a tangent v of the argument: it returns the value,
+    and J v."""
+
+    def at(*args: Any, **kwargs: Any) -> Any:
+        return lambda v: pushforward(fun, argnum, args, kwargs, v)
+
+    return at
+
+
+def make_jvp_reversemode(fun: Function, argnum: Argnum = 0) -> Any:
+    """`make_jvp_reversemode(fun)(*args)` is the function v -> J v; what doesn't depend on v is
+    computed once."""
+    return lambda *args, **kwargs: linearized(fun, argnum, args, kwargs)[0]
+
+
+def make_hvp(fun: Function, argnum: Argnum = 0) -> Any:
+    """`make_hvp(fun)(*args)` is `(hvp, gradient)`: hvp(v) is the product of the Hessian with v."""
+    gradient = grad(fun, argnum)
+    return lambda *args, **kwargs: linearized(gradient, argnum, args, kwargs)
+
+
+def _half_squares(x: Any) -> Any:
+    return 1.0 / 2 * np.sum(x**2, axis=-1)
+
+
+def make_ggnvp(f: Function, g: Function = _half_squares, f_argnum: Argnum = 0) -> Any:
+    """`make_ggnvp(f, g)(*args)` is the function v -> J^T H J v, with J the Jacobian of f and H the
+    Hessian of g at its value: the generalized Gauss-Newton matrix of g(f(x))."""
+
+    def at(*args: Any, **kwargs: Any) -> Any:
+        pull, value = pullback(f, f_argnum, args, kwargs)
+        push, _ = linearized(f, f_argnum, args, kwargs)
+        product, _ = linearized(api.grad(g), 0, (value,), {})
+        return lambda v: pull(product(push(v)))
+
+    return at
+
+
+# ---- products
+
+
+def hessian_tensor_product(fun: Function, argnum: Argnum = 0) -> Any:
+    """A function of the arguments and, behind them, a tensor of the argument's shape: the product
+    of the Hessian with it. See `tapegrad.hvp`."""
+    return derivatives.hvp(fun, _argnums(argnum))
+
+
+def tensor_jacobian_product(fun: Function, argnum: Argnum = 0) -> Any:
+    """A function of the arguments and, behind them, a tensor with the value's leading axes: the
+    Jacobian, summed over these with the tensor's elements as factors."""
+    return jacobian(MethodType(_contracted, fun), argnum)
+
+
+def _contracted(fun: Function, *args: Any, **kwargs: Any) -> Any:
+    *own, tensor = args
+    return np.tensordot(tensor, fun(*own, **kwargs), axes=np.ndim(tensor))
+
+
+hessian_vector_product = hessian_tensor_product
+vector_jacobian_product = tensor_jacobian_product
+
+
+# ---- other forms
+
+
+def multigrad_dict(fun: Function) -> Any:
+    """The gradient with respect to all arguments, as a dict by their names: `*args` and `**kwargs`
+    have the tuple and the dict of what was passed so."""
+    signature = inspect.signature(fun)
+    gradient = api.grad(MethodType(_of_named, fun))
+
+    def derived(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return gradient(dict(bound.arguments))
+
+    return derived
+
+
+def _of_named(fun: Function, arguments: dict[str, Any]) -> Any:
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for p in inspect.signature(fun).parameters.values():
+        value = arguments[p.name]
+        if p.kind is p.VAR_POSITIONAL:
+            args += value
+        elif p.kind is p.VAR_KEYWORD:
+            kwargs.update(value)
+        elif p.kind is p.KEYWORD_ONLY:
+            kwargs[p.name] = value
+        else:
+            args.append(value)
+    return fun(*args, **kwargs)
+
+
+def checkpoint(fun: Function) -> Function:
+    """The function, of whose inside nothing is kept for the derivative: it is computed again."""
+    return fun

@@ -1,0 +1,30 @@
+"""Functions and rules of users'."""
+
+from tapegrad.autograd.rules import (
+    def_linear,
+    defjvp,
+    defjvp_argnum,
+    defvjp,
+    defvjp_argnum,
+    defvjp_argnums,
+    notrace_primitive,
+    primitive,
+    register_notrace,
+)
+from tapegrad.autograd.tracer import Box
+from tapegrad.autograd.vspace import VSpace, vspace
+
+__all__ = [
+    "Box",
+    "VSpace",
+    "def_linear",
+    "defjvp",
+    "defjvp_argnum",
+    "defvjp",
+    "defvjp_argnum",
+    "defvjp_argnums",
+    "notrace_primitive",
+    "primitive",
+    "register_notrace",
+    "vspace",
+]

@@ -1,0 +1,42 @@
+"""Fixed points, with their derivatives by the implicit function theorem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.api import stop_gradient
+from tapegrad.autograd.misc.flatten import flatten
+from tapegrad.loops import while_loop
+from tapegrad.scipy.optimize import roots
+
+__all__ = ["fixed_point"]
+
+
+def fixed_point(
+    f: Callable[[Any], Callable[[Any], Any]],
+    a: Any,
+    x0: Any,
+    distance: Callable[[Any, Any], Any],
+    tol: float,
+) -> Any:
+    """The x with f(a)(x) = x that the iteration x <- f(a)(x) from `x0` comes to, until the distance
+    of two in a row is `tol` or less.
+
+    Its derivative is that of the fixed point, (1 - F_x)^-1 F_a with F(a, x) = f(a)(x), whatever
+    the way to it: nothing of the iteration is kept.
+    """
+    step = f(a)
+
+    def near(pair: Any) -> Any:
+        return distance(*pair) > tol
+
+    last, _ = while_loop(near, lambda pair: (step(pair[0]), pair[0]), (step(x0), x0))
+    flat, unflatten = flatten(stop_gradient(last))
+    # where it has come to is accepted: SciPy's call stands for the equation, and its derivative
+    found = roots.fixed_point(
+        lambda x: flatten(step(unflatten(x)))[0], flat, xtol=np.inf, method="iteration"
+    )
+    return unflatten(found)

@@ -1,0 +1,31 @@
+"""What users' rules call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.numpy.numpy_wrapper import metadata
+
+__all__ = ["unbroadcast", "unbroadcast_f"]
+
+
+def unbroadcast(x: Any, target_meta: Any, broadcast_idx: int = 0) -> Any:
+    """`x`, summed to the shape of what was broadcast: the first of its `metadata`."""
+    shape, _, _, is_complex = target_meta
+    extra = max(np.ndim(x) - len(shape), 0)
+    at = broadcast_idx % np.ndim(x) if extra else 0
+    if extra:
+        x = np.sum(x, axis=tuple(range(at, at + extra)))
+    thin = tuple([k for k, n in enumerate(shape) if n == 1 and np.shape(x)[k] != 1])
+    if thin:
+        x = np.sum(x, axis=thin, keepdims=True)
+    return np.real(x) if np.iscomplexobj(x) and not is_complex else x
+
+
+def unbroadcast_f(target: Any, g: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function that sums what `g` returns to the shape of `target`."""
+    meta = metadata(target)
+    return lambda ct: unbroadcast(g(ct), meta)

@@ -1,0 +1,37 @@
+"""What HIPS autograd adds to NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tapegrad.numpy as np
+from tapegrad.errors import ArgumentError
+
+__all__ = ["array_from_args", "concatenate_args", "make_diagonal", "metadata", "wrap_namespace"]
+
+
+def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Matrices with the last axis of `D` on their diagonals: what `np.diagonal` takes apart."""
+    if (offset, axis1, axis2) != (0, -1, -2):
+        raise ArgumentError("make_diagonal takes offset=0, axis1=-1, axis2=-2, and no others")
+    return np.expand_dims(D, -1) * np.eye(np.shape(D)[-1], dtype=np.result_type(D))
+
+
+def concatenate_args(axis: int, *args: Any) -> Any:
+    """`np.concatenate(args, axis)`."""
+    return np.concatenate(args, axis)
+
+
+def array_from_args(array_args: Any, array_kwargs: Any, *args: Any) -> Any:
+    """`np.array(args)`, with these options."""
+    return np.array(args, *array_args, **array_kwargs)
+
+
+def metadata(A: Any) -> tuple[Any, ...]:
+    """The shape, the number of axes, the dtype, and whether it is complex."""
+    return np.shape(A), np.ndim(A), np.result_type(A), np.iscomplexobj(A)
+
+
+def wrap_namespace(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Put all public names of a module among those of another. Nothing needs wrapping."""
+    new.update({name: x for name, x in old.items() if not name.startswith("_")})

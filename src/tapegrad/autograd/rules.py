@@ -1,0 +1,170 @@
+"""Users' functions with their derivatives, declared as HIPS autograd has it.
+
+    @primitive
+    def logistic(x):
+        return 1 / (1 + np.exp(-x))
+
+    defvjp(logistic, lambda ans, x: lambda g: g * ans * (1 - ans))
+
+Here a rule is a function of the result and the arguments that returns a function of the cotangent;
+to tapegrad it is one function of all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tapegrad import rules as own
+from tapegrad.api import stop_gradient
+from tapegrad.errors import ArgumentError
+from tapegrad.tracing.custom import Context, CustomPrimitive
+
+Maker = Callable[..., Any]
+
+
+def primitive(f: Callable[..., Any]) -> Any:
+    """A function that may be given rules of its own; see `tapegrad.primitive`."""
+    if isinstance(f, CustomPrimitive):
+        return f
+    return own.primitive(f)
+
+
+def notrace_primitive(f: Callable[..., Any]) -> Any:
+    """A function that has no derivative: it is called with its arguments as constants."""
+
+    @functools.wraps(f)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return f(*stop_gradient(args), **kwargs)
+
+    return called
+
+
+def register_notrace(kind: Any, f: Any) -> None:
+    """Say that a primitive has no derivative. `kind` is a class of HIPS autograd's nodes."""
+
+    @own.defvjp(_checked(f, "register_notrace"))
+    def _(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+        return (None,) * len(args)
+
+
+def defvjp(f: Any, *makers: Maker | None, argnums: Iterable[int] | None = None) -> None:
+    """Give a primitive its reverse rules, one for each argument, or for those with these numbers.
+
+    `maker(ans, *args, **kwargs)` returns the function from the cotangent of the result to that of
+    the argument: an array of the argument's shape. None is for an argument without a derivative.
+    An argument that has no rule is an error when its derivative is wanted.
+    """
+    rules = [None if m is None else _reverse(m) for m in makers]
+    _declare("defvjp", own.defvjp, f, rules, argnums)
+
+
+def _reverse(maker: Maker) -> Callable[..., Any]:
+    def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+        return maker(out, *args, **kwargs)(ct)
+
+    return rule
+
+
+def defvjp_argnum(f: Any, maker: Maker) -> None:
+    """One rule for all arguments: `maker(argnum, ans, args, kwargs)` returns the function from the
+    cotangent of the result to that of the argument with this number."""
+
+    def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+        real = Context(args).needs_input_grad
+        return tuple([maker(k, out, args, kwargs)(ct) if yes else None
+                      for k, yes in enumerate(real)])  # fmt: skip
+
+    own.defvjp(_checked(f, "defvjp_argnum"))(rule)
+
+
+def defvjp_argnums(f: Any, maker: Maker) -> None:
+    """One rule for several arguments at once: `maker(argnums, ans, args, kwargs)` returns the
+    function from the cotangent of the result to those of the arguments with these numbers."""
+
+    def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+        argnums = [k for k, yes in enumerate(Context(args).needs_input_grad) if yes]
+        found = dict(zip(argnums, maker(tuple(argnums), out, args, kwargs)(ct), strict=True))
+        return tuple([found.get(k) for k in range(len(args))])
+
+    own.defvjp(_checked(f, "defvjp_argnums"))(rule)
+
+
+def defjvp(f: Any, *rules: Any, argnums: Iterable[int] | None = None) -> None:
+    """Give a primitive its forward rules, one for each argument, or for those with these numbers.
+
+    `rule(g, ans, *args, **kwargs)` returns the tangent of the result for the tangent `g` of its
+    argument. "same" is the rule where the result is linear in the argument: the primitive itself,
+    with `g` in its place. None is for an argument without a derivative.
+    """
+    numbers = _numbers(rules, argnums)
+    found = [_linear(f, k) if r == "same" else r for k, r in zip(numbers, rules, strict=True)]
+    _declare("defjvp", own.defjvp, f, found, argnums)
+
+
+def def_linear(f: Any) -> None:
+    """Say that a primitive is linear in each of its arguments by itself."""
+    count = len(inspect.signature(f).parameters)
+    defjvp(f, *["same"] * count)
+
+
+def _linear(f: Any, k: int) -> Callable[..., Any]:
+    def rule(g: Any, ans: Any, *args: Any, **kwargs: Any) -> Any:
+        return f(*args[:k], g, *args[k + 1 :], **kwargs)
+
+    return rule
+
+
+def defjvp_argnum(f: Any, rule: Callable[..., Any]) -> None:
+    """One forward rule for all arguments: `rule(argnum, g, ans, args, kwargs)` returns the tangent
+    of the result for the tangent `g` of the argument with this number."""
+
+    def joint(ts: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+        found = [rule(k, t, out, args, kwargs) for k, t in enumerate(ts) if t is not None]
+        return sum(found[1:], found[0])
+
+    own.defjvp(_checked(f, "defjvp_argnum"))(joint)
+
+
+def _numbers(rules: Sequence[Any], argnums: Iterable[int] | None) -> list[int]:
+    numbers = [*range(len(rules))] if argnums is None else [*argnums]
+    if len(numbers) < len(rules):
+        raise ArgumentError(f"{len(rules)} rules were given, and argnums={tuple(numbers)}")
+    return numbers[: len(rules)]
+
+
+def _declare(
+    label: str, how: Callable[..., Any], f: Any, rules: Sequence[Any], argnums: Any
+) -> None:
+    """Give `f` the rules, by the names of its arguments where these don't begin with the first."""
+    f = _checked(f, label)
+    numbers = _numbers(rules, argnums)
+    try:
+        parameters = [*inspect.signature(f).parameters.values()]
+    except ValueError:  # a function written in C
+        parameters = []
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if numbers == [*range(len(rules))]:
+        several = not parameters or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        how(f, *(rules if several else rules[: len(named)]))
+        return
+    if max(numbers, default=0) >= len(named):
+        raise ArgumentError(
+            f"{label}: argnums={tuple(numbers)}, and the arguments of "
+            f"{getattr(f, '__name__', f)} have no names. Give a rule for each argument from the "
+            "first on, None for one without a derivative"
+        )
+    how(f, **{named[k]: rule for k, rule in zip(numbers, rules, strict=True)})
+
+
+def _checked(f: Any, label: str) -> Any:
+    """`f`, if it is a primitive."""
+    if not isinstance(f, CustomPrimitive):
+        raise ArgumentError(
+            f"{label}: {getattr(f, '__name__', f)} isn't a primitive. The functions of NumPy and "
+            "SciPy have tapegrad's own rules, which can't be replaced. Make a primitive that calls "
+            "it, f = primitive(f), and call that"
+        )
+    return f

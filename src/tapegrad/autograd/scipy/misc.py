@@ -1,0 +1,5 @@
+"""`logsumexp`, where SciPy once had it."""
+
+from scipy.special import logsumexp
+
+__all__ = ["logsumexp"]

@@ -1,0 +1,134 @@
+"""Users' functions and rules, boxes and vector spaces, as programs of HIPS autograd have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tapegrad
+from tapegrad.autograd import builtins, grad, hessian
+from tapegrad.autograd.extend import (
+    VSpace,
+    defvjp,
+    defvjp_argnum,
+    defvjp_argnums,
+    notrace_primitive,
+    primitive,
+    vspace,
+)
+from tapegrad.autograd.numpy.numpy_boxes import ArrayBox
+from tapegrad.autograd.numpy.numpy_vjps import unbroadcast_f
+from tapegrad.autograd.tracer import Box, getval, isbox
+from tapegrad.errors import ArgumentError
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+def test_curried_rules():
+    @primitive
+    def scale(x, k, n=1):
+        return k * np.sum(x) ** n
+
+    defvjp(
+        scale,
+        lambda ans, x, k, n=1: lambda g: 10 * g * k * n * np.sum(x) ** (n - 1) * np.ones_like(x),
+        None,
+    )
+    np.testing.assert_allclose(grad(scale)(X, 2.0), [20, 20, 20])
+    np.testing.assert_allclose(grad(scale)(X, 2.0, n=2), [240, 240, 240])
+    np.testing.assert_allclose(
+        hessian(scale)(X, 2.0, n=2), np.full((3, 3), 40)
+    )  # of the rule, as it is written
+    assert grad(scale, 1)(X, 2.0) == 0
+
+
+def test_rules_for_some_arguments():
+    """An argument without a rule is an error, and not 0."""
+
+    @primitive
+    def f(name, x, y):
+        return x * y
+
+    defvjp(f, lambda ans, name, x, y: lambda g: 7 * g * y, argnums=(1,))
+    assert grad(f, 1)("f", 2.0, 3.0) == 21
+    with pytest.raises(tapegrad.errors.GradientError, match="'y'"):
+        grad(f, 2)("f", 2.0, 3.0)
+    with pytest.raises(ArgumentError, match="None for one without"):
+        defvjp(primitive(lambda *xs: xs[0]), lambda ans, *xs: lambda g: g, argnums=(1,))
+
+
+def test_one_rule_for_all_arguments():
+    @primitive
+    def total(*xs):
+        return xs[0] * xs[1]
+
+    defvjp_argnum(total, lambda k, ans, args, kwargs: lambda g: 10 * g * args[1 - k])
+    assert grad(total, (0, 1))(2.0, 3.0) == (30, 20)
+    defvjp_argnums(total, lambda ks, ans, args, kwargs: lambda g: [g * args[1 - k] for k in ks])
+    assert grad(total, (0, 1))(2.0, 3.0) == (3, 2)
+
+
+def test_functions_of_scipys_and_rules_that_undo_broadcasting():
+    from scipy import special
+
+    f = primitive(special.gammainc)
+    defvjp(f, None, lambda ans, a, x: unbroadcast_f(x, lambda g: g * np.exp(-x)))
+    np.testing.assert_allclose(grad(lambda x: np.sum(f(np.ones(3), x)))(2.0), 3 * np.exp(-2))
+
+
+def test_numpys_own_rules_cant_be_replaced():
+    with pytest.raises(ArgumentError, match="f = primitive"):
+        defvjp(np.sin, lambda ans, x: lambda g: g)
+
+
+def boxed(x):
+    return np.sum(x * x._value) if isinstance(x, ArrayBox) else None
+
+
+def known(x):
+    return np.sum(x * getval(x)) if isbox(x) else None
+
+
+@pytest.mark.parametrize("f", [boxed, known])
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_the_value_in_a_box_is_a_constant_and_that_of_each_call(f, compile):
+    derived = tapegrad.grad(f, compile=compile)
+    for k in (1.0, 2.0, 3.0):
+        np.testing.assert_array_equal(derived(k * X), k * X)
+
+
+def test_functions_that_arent_traced_are_constant():
+    f = notrace_primitive(lambda x: x**2)
+    assert grad(lambda x: x * f(x))(3.0) == 9
+
+
+def test_there_are_no_boxes():
+    assert not isinstance(X, ArrayBox) and not isinstance({}, builtins.DictBox)
+    for call in (Box, lambda: Box.register(int), lambda: VSpace.register(int)):
+        with pytest.raises(ArgumentError):
+            call()
+
+
+def test_containers_and_types_are_pythons():
+    def f(x):
+        pair = builtins.tuple([x, 2 * x])
+        named = builtins.dict(a=builtins.list(pair))
+        assert builtins.isinstance(pair, tuple) and builtins.type(x) is np.ndarray
+        return np.sum(named["a"][1])
+
+    np.testing.assert_array_equal(grad(f)(X), [2, 2, 2])
+
+
+def test_vector_spaces():
+    tree = {"a": X, "b": [1.0, 2j]}
+    space = vspace(tree)
+    assert space.size == 6 and space.iscomplex and space == vspace({"a": X, "b": [2.0, 1j]})
+    assert space != vspace(X) and len([*space.standard_basis()]) == 6
+    assert (vspace(X).shape, vspace(X).ndim, vspace(X).dtype) == ((3,), 1, np.float64)
+    twice = space.add(tree, space.scalar_mul(tree, 1.0))
+    assert space.inner_prod(tree, twice) == 2 * (X @ X + 1 + 4)
+    assert space.covector(tree)["b"][1] == -2j
+    assert space.zeros()["b"] == [0, 0] and space.ones()["b"] == [1, 1 + 1j]
+    assert vspace(space.randn()) == space
+    with pytest.raises(ArgumentError, match="str"):
+        vspace("word")
