@@ -25,7 +25,8 @@ TAPEGRAD, SCIPY = _OWN[0], _OWN[2]
 _MASKED = os.path.join(_OWN[1], "ma", "")
 _CLASSES = os.path.join(_OWN[1], "polynomial", "")  # NumPy's, which are followed as a library's
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}
-_DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
+# Programs like a user's, though they lie here.
+_PROGRAMS = (os.path.join(_OWN[0], "demo.py"), os.path.join(_OWN[0], "autograd", ""))
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _users: dict[str, bool] = {}  # whether a file is the user's
 MOST = 100_000  # lines that are held
@@ -37,7 +38,7 @@ _told: dict[str, bool] = {}  # and none of Python's library
 
 def is_users_path(file: str) -> bool:
     """Whether a file is none of tapegrad's, NumPy's, SciPy's and numba's."""
-    if file == _DEMO or file.startswith(_CLASSES):
+    if file.startswith((*_PROGRAMS, _CLASSES)):
         return True
     return not file.startswith((*_OWN, "<__array_function__"))
 
@@ -67,7 +68,7 @@ def is_users_line() -> bool:
 def asks_itself() -> bool:
     """Whether it is tapegrad's own code that reads an attribute, in the getter that calls this."""
     file = sys._getframe(2).f_code.co_filename
-    return file.startswith(_OWN[0]) and file != _DEMO
+    return file.startswith(_OWN[0]) and not file.startswith(_PROGRAMS)
 
 
 def asks_for(name: str) -> bool:
