@@ -468,6 +468,7 @@ def vmap(
 
     The function may go another way for each row: a row that takes another path through its Python
     code is traced by itself, up to 16 paths. Loops and conditionals stay as they are written.
+    Random numbers are drawn anew at each call, row by row, as the loop would draw them.
 
     Parameters
     ----------
@@ -487,6 +488,7 @@ def vmap(
     ------
     ArgumentError : an argument has no such axis, numbers of rows differ, there are none.
     TraceError : rows give results of different shapes or structures, or take too many paths.
-    UnsupportedError, RandomnessError : the function leaves values outside, or draws random numbers.
+    UnsupportedError : the function leaves values outside.
+    RandomnessError : it draws random numbers, and rows take different paths.
     """
     return _derive(f, VMap(Axes(in_axes), Axes(out_axes)), compile)

@@ -129,11 +129,34 @@ def test_rows_of_different_shapes_are_an_error():
 
 def test_what_rows_would_do_in_turn_is_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(RandomnessError, match="draws random numbers"):
-        vmap(lambda x: x + rng.normal())(X)
+    with pytest.raises(RandomnessError, match="rows take different paths"):
+        vmap(lambda x: x + rng.normal() if x[0] > 0 else x - rng.normal())(X)
     kept = []
     with pytest.raises(UnsupportedError, match="leaves a value"):
         vmap(lambda x: kept.append(x[0]) or x)(X)
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_rows_draw_one_after_the_other_at_each_call(compile):
+    def drawing():
+        rng = np.random.default_rng(5)
+
+        def f(x):
+            noise, scale = rng.normal(size=3), rng.uniform()
+            return np.sum(x * noise) * scale + rng.exponential(2.0)
+
+        return rng, f
+
+    (_, mapped), (rng, plain) = drawing(), drawing()
+    found, slopes = vmap(mapped, compile=compile), grad(lambda rows: np.sum(vmap(mapped)(rows)))
+    for k in range(3):
+        np.testing.assert_allclose(found(X + k), [plain(x) for x in X + k])
+        wanted = []
+        for _ in X:
+            noise, scale = rng.normal(size=3), rng.uniform()
+            rng.exponential(2.0)
+            wanted.append(noise * scale)
+        np.testing.assert_allclose(slopes(X), wanted)
 
 
 def test_maps_of_maps_and_of_everything():

@@ -167,7 +167,7 @@ class Derived:
 
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
-        inside = transformation.within(request)
+        inside = transformation.within(request, True)
         derivation, observer = observed(
             self.root,
             inside,
@@ -187,7 +187,7 @@ class Derived:
 
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
-        inside = transformation.within(request)
+        inside = transformation.within(request, False)
         inside.passes_on = True
         derivation = transformation.derive(trace(inside), selection, final=False)
         self.cache.count("traces")

@@ -48,8 +48,8 @@ class Transformation:
         """A call's arguments, with those that it concerns among the defaults of the function."""
         return args, kwargs
 
-    def within(self, request: Request) -> Request:
-        """The call of the function itself, in a call of what is made of it."""
+    def within(self, request: Request, final: bool) -> Request:
+        """The call that is traced, in a call of what is made of the function."""
         return request
 
     def select(self, request: Request) -> Selection:

@@ -74,7 +74,7 @@ def draw(
         raise Stopped
     if observer.effects is not None:
         observer.effects.count += 1
-    calls = (_Calls if outside else _Own)(observer, traces[0], generator)
+    calls = (Calls if outside else _Own)(observer, traces[0], generator)
     try:
         return calls.made(name, given, kwargs)
     except _Plain:
@@ -94,7 +94,7 @@ def read_clock(observer: Notes, clock: Callable[[], Any], /) -> Any:
     if observer.effects is not None:
         observer.effects.count += 1
     observer.clocks.are_read = True
-    return _Calls(observer, traces[0], time).number(clock.__name__)
+    return Calls(observer, traces[0], time).number(clock.__name__)
 
 
 @unobserved
@@ -113,7 +113,7 @@ def _integer(x: Any) -> Any:
     return bool(x) if x._weak and x.dtype.kind == "b" else _plain(x)
 
 
-class _Calls:
+class Calls:
     """Calls of one generator's methods in a trace."""
 
     def __init__(self, observer: Notes, trace: Trace, generator: Any) -> None:
@@ -280,7 +280,7 @@ class _Calls:
         method(zeros[()] if x._is_scalar() else zeros, *map(_plain, args), **named)
 
 
-class _Own(_Calls):
+class _Own(Calls):
     """Those of a generator that the program has made."""
 
     def number(self, name: str, /, *args: Any, **kwargs: Any) -> Any:

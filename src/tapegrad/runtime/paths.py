@@ -1,0 +1,291 @@
+"""The tape of many rows, of the tapes of the paths that they take.
+
+m1 = x > 0                          the guards of the first path
+y1 = f1(where(m1, x, a))            a is a row that took this path
+y2 = f2(where(m2, x, b))
+y  = where(m1, y1, y2)              guard: each row has one of these paths
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.core.trees import children, flatten, is_traced, unflatten
+from tapegrad.differentiate.batching import batch
+from tapegrad.errors import ArgumentError, TraceError
+from tapegrad.ir.tape import Builder, Guard, Literal, Operand, Tape, Var
+from tapegrad.optimize.dce import remove_dead
+from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.batches import repeated
+from tapegrad.primitives.elementwise import AsType, logical_and, logical_not, logical_or, where
+from tapegrad.primitives.reductions import All, Any_, ArgMax
+from tapegrad.primitives.scatter import gather
+from tapegrad.primitives.views import Reshape, Transpose
+from tapegrad.runtime.transformations import Selection
+from tapegrad.tracing.run import Traced
+
+
+@dataclass(frozen=True)
+class Rows(Selection):
+    """The call, whose leaves have their rows along `axes`, None of those that are the same for all
+    of the `size` rows, and how many random numbers were drawn `before`."""
+
+    request: Any = None
+    axes: Sequence[int | None] = ()
+    size: int = 0
+    before: int = 0
+
+
+class Path(NamedTuple):
+    """What the rows have in common that take one path: its trace, and one of these rows."""
+
+    traced: Traced
+    example: list[Any]
+
+
+def spread(spec: Any, tree: Any, label: str) -> list[Any]:
+    """For each leaf of a tree what a prefix of it says: a number, or None."""
+    if spec is None or (isinstance(spec, (int, np.integer)) and not isinstance(spec, bool)):
+        axis = None if spec is None else int(spec)
+        return [axis] * len(flatten(tree)[0])
+    parts, specs = children(tree), children(spec)
+    if isinstance(tree, dict) and isinstance(spec, dict) and tree.keys() == spec.keys():
+        return [x for key in sorted(tree) for x in spread(spec[key], tree[key], label)]
+    if parts is None or specs is None or len(parts) != len(specs):
+        raise ArgumentError(f"{label} isn't put together as what it is about: {spec!r}")
+    return [x for s, t in zip(specs, parts, strict=True) for x in spread(s, t, label)]
+
+
+class Mixed:
+    """The tape of all rows, of the tapes of their paths. Of captured values those `drawn` have a
+    row for each."""
+
+    drawn: dict[int, Any]
+
+    def __init__(
+        self, paths: Sequence[Path], selection: Rows, inline: Callable[[Tape], Tape]
+    ) -> None:
+        self.paths, self.size = paths, selection.size
+        self.inline = inline
+        self.axes = [
+            axis
+            for x, axis in zip(selection.request.leaves, selection.axes, strict=True)
+            if is_traced(x)
+        ]
+        self.rows = [k for k, axis in enumerate(self.axes) if axis is not None]
+        self.outputs: list[int | None] = []
+        self.leaves: list[Any] = []
+        self.captured: list[Any] = []
+        self.name = f"vmap_{paths[0].traced.name}"
+        self.builder = Builder(self.name)
+        self.writer = Writer(self.builder)
+
+    def tape(self, out_axes: Any) -> tuple[Tape, Any, tuple[Any, ...]]:
+        """The tape, the structure of its result, and what it captures."""
+        first = self.paths[0].traced
+        count = len(self.axes)
+        inputs = self._inputs(first.tape)
+        places = []
+        for path in self.paths:
+            tape = path.traced.tape
+            taken = []
+            further = zip(
+                tape.inputs[count:], tape.names[count:], path.traced.captured, strict=True
+            )
+            for k, (var, name, x) in enumerate(further):
+                aval = var.aval
+                if k in self.drawn:
+                    aval, x = aval.with_shape((self.size, *aval.shape)), self.drawn[k]
+                taken.append(self.writer.node(self.builder.input(aval, name)))
+                self.captured.append(x)
+            places.append(taken)
+        nodes = [self._rows_first(x, axis) for x, axis in zip(inputs, self.axes, strict=True)]
+        if len(self.paths) == 1:
+            results = self._path(self.paths[0].traced, [*nodes, *places[0]], guards=True)
+        else:
+            results = self._choice(nodes, places)
+        found = self._results(results, out_axes)
+        return self.builder.finish(found), first.structure, tuple(self.captured)
+
+    def _inputs(self, tape: Tape) -> list[Node]:
+        found = []
+        for var, axis, name in zip(tape.inputs, self.axes, tape.names, strict=False):
+            shape = list(var.aval.shape)
+            aval = var.aval
+            if axis is not None:
+                shape.insert(axis, self.size)
+                aval = aval.with_shape(shape)
+            found.append(self.writer.node(self.builder.input(aval, name)))
+        return found
+
+    def _rows_first(self, x: Node, axis: int | None) -> Node:
+        if not axis:
+            return x
+        rest = [k for k in range(x.ndim) if k != axis]
+        found: Node = Transpose((axis, *rest))(x)
+        return found
+
+    def _path(self, traced: Traced, nodes: Sequence[Node], guards: bool) -> list[Any]:
+        """The result's leaves for all rows, each with whether it has rows."""
+        tape = self.inline(traced.tape)
+        if not guards:
+            tape = replace(tape, guards=())
+        those = [*self.rows, *[len(self.axes) + k for k in self.drawn]]
+        rows, have = batch(tape, those, self.size)
+        values = self._recorded(rows, nodes)
+        return [
+            (self.writer.node(_constant(traced, k)) if _is_constant(traced, k) else None, False)
+            if at is None
+            else (values[at], have[at])
+            for k, at in enumerate(traced.outputs)
+        ]
+
+    def _recorded(self, tape: Tape, nodes: Sequence[Node]) -> list[Node]:
+        """The outputs of a tape's calls, recorded here."""
+        env: dict[Var, Operand] = {v: x.operand for v, x in zip(tape.inputs, nodes, strict=True)}
+
+        def operand(x: Operand) -> Operand:
+            return x if isinstance(x, Literal) else env[x]
+
+        for call in tape.calls:
+            outs = self.builder.again(call, [operand(x) for x in call.operands])
+            env.update(zip(call.outs, outs, strict=True))
+        self.builder.guards += [replace(g, operand=operand(g.operand)) for g in tape.guards]
+        return [self.writer.node(operand(x)) for x in tape.outputs]
+
+    # ---- several paths
+
+    def _choice(self, nodes: Sequence[Node], places: Sequence[Sequence[Node]]) -> list[Any]:
+        masks: list[Any] = []
+        taken: Any = None  # by a path before
+        for path, captured in zip(self.paths, places, strict=True):
+            mask = self._mask(path.traced, [*nodes, *captured])
+            if taken is None:
+                masks.append(mask)
+                taken = mask
+            else:
+                masks.append(logical_and(mask, logical_not(taken)))
+                taken = logical_or(taken, mask)
+        every = All((0,))(taken).operand
+        self.builder.guards.append(Guard(every, Literal(np.bool_(True)), "paths of rows"))
+        each = []
+        for path, captured, mask in zip(self.paths, places, masks, strict=True):
+            given = self._given(path, nodes, mask)
+            each.append(self._path(path.traced, [*given, *captured], guards=False))
+        self._check_alike()
+        return [self._chosen([leaves[k] for leaves in each], masks) for k in range(len(each[0]))]
+
+    def _mask(self, traced: Traced, nodes: Sequence[Node]) -> Node:
+        tape = self.inline(replace(traced.tape, outputs=(), output_names=()))
+        if any(call.primitive.checks for call in tape.calls):
+            raise TraceError(
+                f"vmap of {traced.name}: rows take different paths, and one of them has a loop "
+                "with conditions of its own. Choose by np.where in the loop"
+            )
+        rows, _ = batch(tape, self.rows, self.size, masks=True)
+        (found,) = self._recorded(remove_dead(rows), nodes)
+        return found
+
+    def _given(self, path: Path, nodes: Sequence[Node], mask: Any) -> list[Node]:
+        """The inputs with a row that takes the path in the place of those that don't: one of these
+        rows, or that of the trace where there is none."""
+        first = Reshape((1,))(ArgMax(0)(mask))
+        some = Any_((0,))(mask)
+        found = []
+        for x, axis, example in zip(nodes, self.axes, path.example, strict=True):
+            if axis is None:
+                found.append(x)
+                continue
+            one = self._example(x, example)
+            row = where(some, gather(x, first), one)
+            flags = mask if x.ndim == 1 else Reshape((self.size, *(1,) * (x.ndim - 1)))(mask)
+            found.append(where(flags, x, row))
+        return found
+
+    def _example(self, x: Node, example: Any) -> Node:
+        """A row as the trace had it, as an array of one row that the tape captures."""
+        self.captured.append(np.array(example, x.dtype)[None])
+        aval = x.aval.with_shape((1, *x.shape[1:]))
+        return self.writer.node(self.builder.input(aval, f"row{len(self.captured)}"))
+
+    def _check_alike(self) -> None:
+        first = self.paths[0].traced
+        for path in self.paths[1:]:
+            other = path.traced
+            if other.structure != first.structure:
+                raise TraceError(
+                    f"vmap of {first.name}: its result is put together in one way for some rows, "
+                    "and in another for others"
+                )
+            for k, (a, b) in enumerate(zip(first.outputs, other.outputs, strict=True)):
+                shapes = [
+                    () if at is None else t.tape.outputs[at].shape
+                    for t, at in ((first, a), (other, b))
+                ]
+                if shapes[0] != shapes[1]:
+                    raise TraceError(
+                        f"vmap of {first.name}: result {k} has shape {shapes[0]} for some rows, "
+                        f"and {shapes[1]} for others. Rows must give arrays of one shape"
+                    )
+
+    def _chosen(self, leaves: Sequence[tuple[Any, bool]], masks: Sequence[Any]) -> tuple[Any, bool]:
+        if any(x is None for x, _ in leaves):
+            return None, False
+        dtype = np.result_type(*[x.dtype for x, _ in leaves])
+        full = []
+        for x, has in leaves:
+            y = x if has else repeated(x, self.size)
+            full.append(y if y.dtype == dtype else AsType(dtype)(y))
+        found = full[-1]
+        for x, mask in reversed(list(zip(full[:-1], masks[:-1], strict=True))):
+            flags = mask if x.ndim == 1 else Reshape((self.size, *(1,) * (x.ndim - 1)))(mask)
+            found = where(flags, x, found)
+        return found, True
+
+    # ---- the results
+
+    def _results(self, results: Sequence[tuple[Any, bool]], out_axes: Any) -> list[Operand]:
+        """The tape's outputs, with rows along the axes that are wanted."""
+        first = self.paths[0].traced
+        tree = unflatten(first.structure, list(range(len(results))))
+        axes = spread(out_axes, tree, f"vmap of {first.name}: out_axes")
+        found: list[Operand] = []
+        for k, ((x, has), axis) in enumerate(zip(results, axes, strict=True)):
+            if x is None:
+                self.outputs.append(None)
+                self.leaves.append(first.leaves[k])
+                continue
+            self.outputs.append(len(found))
+            self.leaves.append(None)
+            found.append(self._placed(first, k, x, has, axis).operand)
+        return found
+
+    def _placed(self, first: Traced, k: int, x: Any, has: bool, axis: int | None) -> Any:
+        label = f"vmap of {first.name}: out_axes of result {k}"
+        if axis is None:
+            if has:
+                raise ArgumentError(f"{label} is None, and the result differs from row to row")
+            return x
+        y = x if has else repeated(x, self.size)
+        if not -y.ndim <= axis < y.ndim:
+            raise ArgumentError(f"{label} is {axis}, and it has {y.ndim} axes")
+        axis %= y.ndim
+        if not axis:
+            return y
+        order = list(range(1, y.ndim))
+        order.insert(axis, 0)
+        return Transpose(tuple(order))(y)
+
+
+def _is_constant(traced: Traced, k: int) -> bool:
+    x = traced.leaves[k]
+    return isinstance(x, (bool, int, float, complex, np.number, np.bool_))
+
+
+def _constant(traced: Traced, k: int) -> Literal:
+    value: Any = np.asarray(traced.leaves[k])[()]
+    return Literal(value)
