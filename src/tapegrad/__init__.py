@@ -34,7 +34,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         vjp,
         vmap,
     )
-    from tapegrad.loops import cond, scan, while_loop
+    from tapegrad.loops import checkpoint, cond, scan, while_loop
     from tapegrad.loops import map as map
     from tapegrad.loops import range as range
     from tapegrad.registering import register_tree
@@ -58,6 +58,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "Function",
     "as_linear_operator",
     "cache_info",
+    "checkpoint",
     "clear_cache",
     "cond",
     "defjvp",

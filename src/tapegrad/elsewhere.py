@@ -21,7 +21,7 @@ _NAMES = {
     "grad_and_aux": "grad(f, has_aux=True)",
     "custom_vjp custom_gradient defvjp_argnum defvjp_argnums": "primitive and defvjp, or Function",
     "custom_jvp defjvp_argnum defjvp_argnums def_linear": "primitive and defjvp, or Function",
-    "checkpoint remat": "grad(f, checkpoint=...), which says what loops keep",
+    "remat": "checkpoint; grad(f, checkpoint=...) says what loops keep",
     "check_grads check_vjp test_util": "gradcheck",
     "make_jaxpr": "trace(f, *args), whose second result is the tape",
     "fori_loop": "range, in a for statement, or scan",

@@ -295,12 +295,15 @@ class Backward:
         """Record the loop, which also keeps the residuals: what it gives, then their arrays."""
         loop = self.loop
         operands = call.operands
-        heads, given = loop.heads(operands), loop.given(operands)
-        rounds = heads[0]
+        heads, given, rounds = loop.heads(operands), loop.given(operands), operands[0]
         start, invariants = [*given[: loop.carried]], given[loop.carried :]
         arrays = [kept for kept in self.residuals.arrays() if not kept.is_result]
         writer = Writer(builder)
-        writer.src, writer.reason = call.src, f"kept for the derivative of {call.primitive}"
+        again = call.reason if call.is_cotangent else ""
+        writer.src, writer.reason = (
+            call.src,
+            again or f"kept for the derivative of {call.primitive}",
+        )
         for kept in arrays:
             shape = kept.shape(loop.most)
             if shape == ():

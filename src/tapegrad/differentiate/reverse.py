@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tapegrad.differentiate.activity import depends_on
@@ -194,6 +195,7 @@ def _run_again(
     call: Call, builder: Builder, active: set[Operand], derive: Derive
 ) -> Differentiable:
     """A loop that has kept nothing, recorded once more: this one keeps."""
+    call = replace(call, reason=f"cotangent via {call.primitive}, which runs again")
     backward = Backward(call, active, derive)
     return Differentiable(backward, call, backward.forward(builder, call))
 

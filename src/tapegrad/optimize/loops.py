@@ -72,7 +72,9 @@ class _Loop:
         self.live: set[Operand] = set()
         (rounds, *_) = self.heads
         self.runs = isinstance(rounds, Literal) and int(rounds.value) > 0 and not loop.until
-        self.hoists = self.runs or (final and loop.most > 1)
+        # A round that is run again for the derivative is no shorter if it stands before the loop.
+        kept = loop.recomputed and loop.most == 1
+        self.hoists = not kept and (self.runs or (final and loop.most > 1))
 
     def record(self) -> None:
         kept = self._kept()

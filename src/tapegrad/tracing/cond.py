@@ -231,7 +231,7 @@ def _in_front(given: Operands, side: Side) -> Any:
     found = [
         leaf.value
         if leaf not in on_tape
-        else stand_in(trace, next(outs), _as_result(leaf.value, leaf.aval), leaf.aval.weak)
+        else stand_in(trace, next(outs), as_result(leaf.value, leaf.aval), leaf.aval.weak)
         for leaf in side.leaves
     ]
     return unflatten(side.structure, found)
@@ -265,7 +265,7 @@ def _merged(given: Operands, pred: Tracer, sides: Sequence[Side], taken: int | N
             found.append(first.leaves[k].value)
             continue
         trace, out = next(ends)
-        value = None if taken is None else _as_result(sides[taken].leaves[k].value, aval)
+        value = None if taken is None else as_result(sides[taken].leaves[k].value, aval)
         found.append(stand_in(trace, out, value, aval.weak))
     return unflatten(first.structure, found)
 
@@ -278,13 +278,13 @@ def _recorded(
     tracers = [x for values in inputs for x in values if isinstance(x, Tracer)]
     trace = innermost([pred, *tracers])
     read = [[to_operand(trace, x)[0] for x in values] for values in inputs]
-    bodies = [_body(side, avals) for side in sides]
+    bodies = [body_of(side, avals) for side in sides]
     condition = to_operand(trace, pred)[0]
     ends = record_conditional(trace.record, condition, list(zip(bodies, read, strict=True)))
     return iter([(trace, out) for out in ends])
 
 
-def _body(side: Side, avals: Sequence[Aval | None]) -> Tape:
+def body_of(side: Side, avals: Sequence[Aval | None]) -> Tape:
     """A side's tape as that of a round, which doesn't look at what is there before."""
     tape = side.traced.tape
     builder = Builder.after(tape, tape.name)
@@ -353,7 +353,7 @@ def _fits(number: Leaf, dtype: np.dtype) -> bool:
     return kind == dtype.kind or (kind == "i" and dtype.kind == "f")
 
 
-def _as_result(value: Any, aval: Aval) -> Any:
+def as_result(value: Any, aval: Aval) -> Any:
     """A known value of a result: a row-major array of its own, or a scalar."""
     if value is None:
         return None

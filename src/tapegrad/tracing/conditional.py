@@ -26,7 +26,7 @@ def record_conditional(
     integer = AsType(np.dtype(np.int64))
     (negated,) = record(ew.logical_not, [condition])
     counts = [record(integer, [x])[0] for x in (condition, negated)]
-    ends: tuple[Operand, ...] = tuple([_empty(record, aval) for aval in slots])
+    ends: tuple[Operand, ...] = tuple([empty(record, aval) for aval in slots])
     for (body, operands), count in zip(sides, counts, strict=True):
         loop = Loop(body, len(slots), 1, instead=True)
         ends = record(loop, [count, *ends, *operands])
@@ -38,7 +38,7 @@ def sides(
 ) -> tuple[Operand, ...]:
     """The results of the first of several tapes whose condition holds, each with what it reads."""
     slots = [Aval(x.shape, x.dtype) for x in ways[0][0].outputs]
-    ends: tuple[Operand, ...] = tuple([_empty(record, aval) for aval in slots])
+    ends: tuple[Operand, ...] = tuple([empty(record, aval) for aval in slots])
     open_: Operand = Literal(np.True_)
     for (tape, operands), condition in zip(ways, conditions, strict=True):
         (mine,) = record(ew.logical_and, [open_, condition])
@@ -60,7 +60,7 @@ def _round(tape: Tape, slots: Sequence[Aval]) -> Tape:
     )
 
 
-def _empty(record: Any, aval: Aval) -> Operand:
+def empty(record: Any, aval: Aval) -> Operand:
     if not aval.shape:
         return Literal(aval.dtype.type(0))
     found: Operand

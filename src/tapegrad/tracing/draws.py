@@ -67,7 +67,7 @@ def draw(
 
     if not traces or traces[0] is not observer.trace:  # in a rule, say
         return plainly()
-    refused = [t for t in traces if t.repeats and not t.in_frame]
+    refused = [t for t in traces if t.repeats and not (t.in_frame or t.once)]
     if refused:
         raise traces[0].refused(randomness.drawn_once(refused[0].label, generator))
     if observer.apart is not None:
@@ -87,7 +87,7 @@ def read_clock(observer: Notes, clock: Callable[[], Any], /) -> Any:
     traces = traces_under_way()
     outer = traces and traces[0] is observer.trace and observer.apart is None
     if not (outer and observer.clocks.are_inputs) or any(
-        t.repeats and not t.in_frame for t in traces
+        t.repeats and not (t.in_frame or t.once) for t in traces
     ):
         observer.reads.lost(f"time.{clock.__name__}")
         return clock()

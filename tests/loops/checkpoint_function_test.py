@@ -1,0 +1,161 @@
+"""`checkpoint(f)`: what `f` computes isn't kept for the derivative, but computed again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.primitives.samples import normal
+
+from tapegrad import checkpoint, grad, hvp, jet, jit, jvp, scan, vjp, vmap
+from tapegrad.errors import ArgumentError, UnsupportedError
+
+X, V, W = normal(4), normal(4, seed=1), normal(4, 4)
+MODES = ["never", "always"]
+
+
+def layer(x, w=W):
+    return np.tanh(w @ x) * np.exp(-(x**2))
+
+
+kept_not = checkpoint(layer)
+
+
+def of(layer):
+    return lambda x: np.sum(layer(layer(x)) ** 2)
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_derivatives_are_those_of_the_function(compile):
+    """Of every kind, also where one such part stands in another one."""
+    plain, f = of(layer), of(kept_not)
+    options = {"compile": compile}
+    nested = of(checkpoint(lambda x: kept_not(kept_not(x))))
+    for x in (X, 2 * X):
+        for found, wanted in [
+            (jit(f, **options)(x), plain(x)),
+            (grad(f, **options)(x), grad(plain)(x)),
+            (hvp(f, **options)(x, V), hvp(plain)(x, V)),
+            (grad(lambda x: grad(f)(x) @ V, **options)(x), hvp(plain)(x, V)),
+            (jvp(f, (x,), (V,), **options)[1], grad(plain)(x) @ V),
+            (vjp(kept_not, x, **options)[1](V), vjp(layer, x)[1](V)),
+            (jet(f, x, 3, V, **options), jet(plain, x, 3, V)),
+            (vmap(grad(f), **options)(np.stack([x, V]))[1], grad(plain)(V)),
+            (grad(nested, **options)(x), grad(of(lambda x: layer(layer(x))))(x)),
+        ]:
+            np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def _chain(layer):
+    def loss(weights, x):
+        for w in weights:
+            x = layer(x, w)
+        return np.sum(x**2)
+
+    return loss
+
+
+def test_the_memory_of_a_chain_is_that_of_one_layer_and_of_what_is_passed_on():
+    def deep(x, w):
+        return np.tanh(np.sin(np.exp(-np.square(np.cos(x @ w)))))
+
+    weights, x = [normal(8, 8, seed=k) for k in range(20)], normal(200, 8)
+    found, reports = [], []
+    for f in (deep, checkpoint(deep)):
+        derivative = grad(_chain(f), compile="never")
+        found.append(derivative(weights, x))
+        reports.append(derivative.tapes[0].memory_report())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+    kept, again = reports
+    assert again.saved_for_backward_bytes < kept.saved_for_backward_bytes / 3
+    assert again.peak_live_bytes < kept.peak_live_bytes / 3
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_it_takes_what_functions_take(compile):
+    """Trees, names, what isn't traced, traced values around it; a branch is guarded."""
+    c = 2.0
+
+    @checkpoint
+    def part(p, *, k=2, name="a"):
+        y = p["x"] * k if p["x"][0] > 0 else p["x"] ** 2
+        return {"y": y * c, "n": 3, "at": np.argmax(y), "word": name}, p["none"]
+
+    def f(x, part=part):
+        found, none = part({"x": x, "none": None}, k=3)
+        assert none is None and found["word"] == "a"
+        inner = checkpoint(lambda: np.sum(x * found["y"]))
+        return inner() * found["n"] + found["at"]
+
+    derivative = grad(f, compile=compile)
+    for x in (np.abs(X), -np.abs(X), np.abs(V)):
+        np.testing.assert_allclose(derivative(x), 36 * x if x[0] > 0 else 18 * x**2)
+    assert derivative.cache_info().traces == 2
+
+
+class Model:
+    def __init__(self):
+        self.w, self.scale = W, 2.0
+
+    @checkpoint
+    def layer(self, x):
+        return np.tanh(self.w @ x) * self.scale
+
+    def loss(self, x):
+        return np.sum(self.layer(self.layer(x)))
+
+
+def test_it_decorates_methods_which_read_what_stands_on_their_object():
+    model = Model()
+    derivative = grad(model.loss)
+    for scale in (2.0, 3.0):
+        model.scale = scale
+        step = 1e-6 * np.eye(4)[1]
+        slope = (model.loss(X + step) - model.loss(X - step)) / 2e-6
+        np.testing.assert_allclose(derivative(X)[1], slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_it_stands_in_rounds_of_loops(compile):
+    def rounds(x):
+        for _ in range(20):
+            x = kept_not(x)
+        return np.sum(x)
+
+    def plainly(x):
+        for _ in range(20):
+            x = layer(x)
+        return np.sum(x)
+
+    scanned = grad(
+        lambda x: np.sum(scan(lambda h, _: (kept_not(h), None), x, None, 20)[0]), compile=compile
+    )
+    wanted = grad(plainly)(X)
+    np.testing.assert_allclose(grad(rounds, compile=compile)(X), wanted, rtol=1e-9)
+    np.testing.assert_allclose(scanned(X), wanted, rtol=1e-9)
+
+
+def test_what_it_draws_is_drawn_once():
+    """The second run has the same numbers, and the generator goes on as in plain NumPy."""
+    rng = np.random.default_rng(3)
+
+    @checkpoint
+    def dropped(x):
+        return np.sin(x) * (rng.random(4) < 0.5)
+
+    derivative, plain = grad(lambda x: np.sum(dropped(x) ** 2)), np.random.default_rng(3)
+    for _ in range(3):
+        mask = plain.random(4) < 0.5
+        np.testing.assert_allclose(derivative(X), 2 * np.sin(X) * np.cos(X) * mask)
+
+
+def test_what_it_cannot_take_is_an_error():
+    with pytest.raises(ArgumentError, match="checkpoint needs a function, not 3"):
+        checkpoint(3)
+
+    @checkpoint
+    def writes(x):
+        x[0] = 1.0
+        return x
+
+    with pytest.raises(UnsupportedError, match=r"checkpoint of writes: .* writes to an operand"):
+        grad(lambda x: np.sum(writes(x)))(X)
