@@ -39,7 +39,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.loops import range as range
     from tapegrad.registering import register_tree
     from tapegrad.rules import defjvp, defvjp, primitive
-    from tapegrad.series import jet, laplacian
+    from tapegrad.series import gauss_newton_vp, jet, laplacian
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.structure import (
         as_linear_operator,
@@ -65,6 +65,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "defvjp",
     "depends",
     "elementwise_grad",
+    "gauss_newton_vp",
     "grad",
     "gradcheck",
     "hessian",

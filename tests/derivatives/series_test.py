@@ -12,7 +12,17 @@ import pytest
 from tests.primitives.samples import Sample, normal, samples
 from tests.primitives.special_samples import special_operands
 
-from tapegrad import grad, hessian, jet, jit, laplacian, vmap, while_loop
+from tapegrad import (
+    gauss_newton_vp,
+    grad,
+    hessian,
+    jacobian,
+    jet,
+    jit,
+    laplacian,
+    vmap,
+    while_loop,
+)
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.taylor import expand
 from tapegrad.errors import ArgumentError
@@ -211,3 +221,67 @@ def test_the_laplacian_is_differentiated(n):
     step[1, 2] = 1e-6
     slope = (residual(w + step) - residual(w - step)) / 2e-6
     np.testing.assert_allclose(grad(residual)(w)[1, 2], slope, rtol=1e-6)
+
+
+A = normal(5, 3, seed=2)
+
+
+def _residuals(x):
+    return np.sin(A @ x) * np.exp(x[0])
+
+
+def _convex(r):
+    return np.sum(np.log(np.cosh(r))) + r[0] * r[1]
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_the_gauss_newton_product_is_that_of_jacobians_and_the_hessian_of_the_loss(compile):
+    for x in (X, X / 2):
+        j = jacobian(_residuals)(x)
+        h = hessian(_convex)(_residuals(x))
+        found = gauss_newton_vp(_residuals, compile=compile)(x, D)
+        np.testing.assert_allclose(found, j.T @ j @ D)
+        product = gauss_newton_vp(_residuals, _convex, compile=compile)
+        np.testing.assert_allclose(product(x, D), j.T @ h @ j @ D)
+    assert product.cache_info().traces == 1  # it is kept with the function
+
+
+def _decay(p, t, scale=1.0):
+    return {"r": p["a"] * np.exp(-p["b"] * t) * scale, "n": 3}
+
+
+def test_the_gauss_newton_product_takes_trees_and_names():
+    p, t, v = {"a": 1.3, "b": 0.4}, np.arange(4.0), {"a": 1.0, "b": 2.0}
+    slopes = np.stack([np.exp(-0.4 * t), -1.3 * t * np.exp(-0.4 * t)])
+    wanted = slopes @ (slopes.T @ [1.0, 2.0])
+    for found in (
+        gauss_newton_vp(_decay)(p, t, v),
+        gauss_newton_vp(_decay, lambda y: np.sum(y["r"] ** 2) / 2, argnums="p")(p, t, v),
+        gauss_newton_vp(_decay, argnums=(0, "t"))(p, t, (v, None))[0],
+    ):
+        np.testing.assert_allclose([found["a"], found["b"]], wanted)
+    with pytest.raises(ArgumentError, match="no argument 2 among the 2"):
+        gauss_newton_vp(_decay, argnums=2)(p, t, v)
+
+
+class Fit:
+    def __init__(self):
+        self.scale = 1.0
+
+    def residuals(self, x):
+        return self.scale * np.sin(x)
+
+    def loss(self, r):
+        return self.scale * np.sum(r**2)
+
+
+def test_the_gauss_newton_product_of_methods_reads_their_objects_anew():
+    fit = Fit()
+    for product, power in [
+        (gauss_newton_vp(fit.residuals), 2),
+        (gauss_newton_vp(np.sin, fit.loss), 1),
+    ]:
+        fit.scale = 1.0
+        before = product(X, D)
+        fit.scale = 3.0
+        np.testing.assert_allclose(product(X, D), before * 3**power)

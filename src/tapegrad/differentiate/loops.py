@@ -299,11 +299,8 @@ class Backward:
         start, invariants = [*given[: loop.carried]], given[loop.carried :]
         arrays = [kept for kept in self.residuals.arrays() if not kept.is_result]
         writer = Writer(builder)
-        again = call.reason if call.is_cotangent else ""
-        writer.src, writer.reason = (
-            call.src,
-            again or f"kept for the derivative of {call.primitive}",
-        )
+        why = f"kept for the derivative of {call.primitive}"
+        writer.src, writer.reason = call.src, call.reason if call.is_cotangent else why
         for kept in arrays:
             shape = kept.shape(loop.most)
             if shape == ():
