@@ -1,0 +1,218 @@
+"""Time derivatives besides gradients beside JAX: directions, Jacobians, Hessians, rows, Taylor.
+
+python benchmarks/derivatives.py
+python benchmarks/derivatives.py --only 'hessian*,jvp*'
+
+Both are called in turns in one process, and what both give is compared. JAX's arguments are its own
+arrays already. Of JAX's programs loops are scans, where it has them.
+"""
+
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+import numpy as np
+from workloads import WORKLOADS
+
+Case = tuple[str, Callable[[], Any], Callable[[], Any]]  # a name, tapegrad's call, JAX's call
+
+
+def rosenbrock(xp: Any, x: Any) -> Any:
+    return xp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+def logistic(xp: Any, w: Any, x: Any, y: Any) -> Any:
+    z = x @ w
+    return xp.mean(xp.logaddexp(0.0, z) - y * z)
+
+
+def network(xp: Any, layers: Any, x: Any, y: Any) -> Any:
+    for weights, bias in layers[:-1]:
+        x = xp.tanh(x @ weights + bias)
+    weights, bias = layers[-1]
+    scores = x @ weights + bias
+    return xp.mean(xp.log(xp.sum(xp.exp(scores), axis=-1)) - xp.sum(scores * y, axis=-1))
+
+
+def mixture(xp: Any, means: Any, x: Any) -> Any:
+    square = xp.sum((x[:, None] - means) ** 2, axis=2)
+    return -xp.sum(xp.log(xp.sum(xp.exp(-0.5 * square), axis=1)))
+
+
+def lotka_volterra(xp: Any, p: Any, u: Any) -> Any:
+    prey, hunters = u[0], u[1]
+    return xp.stack(
+        [
+            p[0] * prey - p[1] * prey * hunters - p[4] * prey**2,
+            -p[2] * hunters + p[3] * prey * hunters - p[5] * hunters**2,
+        ]
+    )
+
+
+def step(xp: Any, p: Any, u: Any) -> Any:
+    return u + 0.05 * lotka_volterra(xp, p, u + 0.025 * lotka_volterra(xp, p, u))
+
+
+def path(p: Any) -> Any:
+    u, found = np.array([2.0, 1.0]), np.zeros((200, 2))
+    for k in range(200):
+        u = step(np, p, u)
+        found[k] = u
+    return found
+
+
+def projected(xp: Any, camera: Any, point: Any) -> Any:
+    """A camera of rotation vector, shift, focal length and two distortions sees a point."""
+    angle = xp.sqrt(xp.sum(camera[:3] ** 2) + 1e-12)
+    axis = camera[:3] / angle
+    across = xp.cross(axis, point)
+    seen = xp.cos(angle) * point + xp.sin(angle) * across
+    seen = seen + (1 - xp.cos(angle)) * xp.sum(axis * point) * axis + camera[3:6]
+    flat = -seen[:2] / seen[2]
+    square = xp.sum(flat**2)
+    return camera[6] * (1 + camera[7] * square + camera[8] * square**2) * flat
+
+
+def layers_of(rng: Any, *sizes: int) -> Any:
+    pairs = itertools.pairwise(sizes)
+    return tuple((rng.normal(size=(m, n)) / np.sqrt(m), np.zeros(n)) for m, n in pairs)
+
+
+def cases() -> Iterator[Case]:
+    import jax
+    import jax.numpy as jnp
+
+    import tapegrad as tg
+
+    jax.config.update("jax_enable_x64", True)
+    rng = np.random.default_rng(0)
+
+    def both(name: str, ours: Any, theirs: Any, *args: Any) -> Case:
+        compiled = jax.jit(theirs)
+        given = jax.tree.map(jnp.asarray, args)
+        return name, lambda: ours(*args), lambda: jax.block_until_ready(compiled(*given))
+
+    def tangent(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(tangent, x))
+        return rng.standard_normal(np.shape(x))
+
+    for w in WORKLOADS:
+        params, *data = w.make(np.random.default_rng(1))
+        loss = w.idiomatic_jax or (lambda *a, w=w: w.loss(jnp, *a))
+        t = tangent(params)
+
+        def plain(p: Any, w: Any = w, data: Any = data) -> Any:
+            return w.loss(np, p, *data)
+
+        pushed = tg.jit(lambda p, t, f=plain: tg.jvp(f, (p,), (t,)), compile="always")
+        given = jax.tree.map(jnp.asarray, data)
+        theirs = lambda p, t, f=loss, d=given: jax.jvp(lambda p: f(p, *d), (p,), (t,))  # noqa: E731
+        yield both(f"jvp {w.name}", pushed, theirs, params, t)
+
+    x, y = rng.normal(size=(1000, 40)), (rng.random(1000) < 0.5).astype(float)
+    layers = layers_of(rng, 64, 128, 128, 10)
+    batch, labels = rng.normal(size=(512, 64)), np.eye(10)[rng.integers(0, 10, 512)]
+    points, means = rng.normal(size=(2000, 3)), rng.normal(size=(8, 3))
+    for name, f, args in (
+        ("logistic", logistic, (rng.normal(size=40), x, y)),
+        ("network", network, (layers, batch, labels)),
+        ("mixture", mixture, (means, points)),
+    ):
+        v = tangent(args[0])
+        ours = tg.hvp(lambda *a, f=f: f(np, *a), compile="always")
+
+        def theirs(p: Any, *rest: Any, f: Any = f) -> Any:
+            *data, v = rest
+            return jax.jvp(jax.grad(lambda p: f(jnp, p, *data)), (p,), (v,))[1]
+
+        yield both(f"hvp {name}", ours, theirs, *args, v)
+
+    wide, hits = rng.normal(size=(100_000, 30)), (rng.random(100_000) < 0.5).astype(float)
+    for name, f, args in (
+        ("rosenbrock 200", rosenbrock, (rng.normal(size=200),)),
+        ("mixture", mixture, (means, points)),
+        ("logistic 30 x 10^5", logistic, (rng.normal(size=30) / 10, wide, hits)),
+    ):
+        ours = tg.hessian(lambda *a, f=f: f(np, *a), compile="always")
+        yield both(f"hessian {name}", ours, jax.hessian(lambda *a, f=f: f(jnp, *a)), *args)
+
+    p = np.array([1.0, 0.1, 1.5, 0.075, 0.001, 0.001])
+
+    def scanned(p: Any) -> Any:
+        def one(u: Any, _: Any) -> Any:
+            u = step(jnp, p, u)
+            return u, u
+
+        return jax.lax.scan(one, jnp.array([2.0, 1.0]), None, 200)[1]
+
+    yield both("jacobian of an ODE", tg.jacobian(path, compile="always"), jax.jacfwd(scanned), p)
+
+    count = 20_000
+    cameras = np.concatenate(
+        [0.1 * rng.normal(size=(count, 6)), np.tile([500, 0, 0], (count, 1))], 1
+    )
+    places = rng.normal(size=(count, 3)) + [0, 0, -5]
+    ours = tg.vmap(tg.jacobian(lambda c, x: projected(np, c, x), (0, 1)), compile="always")
+    theirs = jax.vmap(jax.jacfwd(lambda c, x: projected(jnp, c, x), (0, 1)))
+    yield both("jacobians of bundle adjustment", ours, theirs, cameras, places)
+
+    example = lambda xp: lambda p, x, y: network(xp, p, x, y)  # noqa: E731
+    ours = tg.vmap(tg.grad(example(np)), (None, 0, 0), compile="always")
+    theirs = jax.vmap(jax.grad(example(jnp)), (None, 0, 0))
+    yield both("gradients per example", ours, theirs, layers, batch, labels)
+
+
+def timed(name: str, ours: Any, theirs: Any, budget: float) -> tuple[float, ...]:
+    """Seconds of the first calls, then medians of warm calls, in turns."""
+    firsts, results = [], []
+    for call in (ours, theirs):
+        start = time.perf_counter()
+        results.append(call())
+        firsts.append(time.perf_counter() - start)
+    import jax
+
+    for a, b in zip(*map(jax.tree.leaves, results), strict=True):
+        scale = np.max(np.abs(b), initial=1e-300)
+        if not np.allclose(a, b, rtol=1e-6, atol=1e-8 * scale):
+            raise SystemExit(f"{name}: the results differ")
+    times: tuple[list[float], list[float]] = ([], [])
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or len(times[0]) < 5:
+        for call, found in zip((ours, theirs), times, strict=True):
+            start = time.perf_counter()
+            call()
+            found.append(time.perf_counter() - start)
+    return *firsts, *map(statistics.median, times)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--only", metavar="NAMES", default="*", help="Comma-separated, with * and ?.")
+@click.option("--budget", default=1.0, help="Seconds of warm timing for each row.")
+def main(only: str, budget: float) -> None:
+    """Time derivatives beside JAX: first calls in ms, medians of warm ones in us, and ratios."""
+    os.environ.setdefault("TAPEGRAD_CACHE_DIR", "off")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    click.echo(f"{'':34}{'first':>9}{'JAX':>9}{'warm':>11}{'JAX':>11}{'ratio':>8}")
+    ratios: dict[str, list[float]] = {}
+    for name, ours, theirs in cases():
+        if not any(fnmatchcase(name, pattern) for pattern in only.split(",")):
+            continue
+        first, their_first, warm, their_warm = timed(name, ours, theirs, budget)
+        ratio = warm / their_warm
+        ratios.setdefault(name.split()[0], []).append(ratio)
+        click.echo(
+            f"{name:34}{1e3 * first:9.0f}{1e3 * their_first:9.0f}{1e6 * warm:11.1f}"
+            f"{1e6 * their_warm:11.1f}{ratio:8.2f}"
+        )
+    for kind, found in ratios.items():
+        click.echo(f"{kind:34}{'geometric mean':>40}{statistics.geometric_mean(found):8.2f}")
+
+
+if __name__ == "__main__":
+    main()
