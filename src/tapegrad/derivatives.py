@@ -95,7 +95,7 @@ def linearize(
 
     With J the Jacobian of `f` at the arguments, `f_jvp(*tangents)` is J t, as from `jvp`. What
     doesn't depend on the tangents is computed once and kept, so each call does the linear part
-    alone.
+    alone, but for loops: they find what their rounds need anew, so that nothing is kept of each.
 
         >>> value, f_jvp = linearize(lambda x: x**2, np.array([1.0, 2.0]))
         >>> f_jvp(np.array([1.0, 10.0]))

@@ -149,11 +149,11 @@ def inlined(tape: Tape) -> Tape:
     return inline_calls(tape)
 
 
-def pushforward(tape: Tape, wrt: Sequence[int]) -> Tape:
+def pushforward(tape: Tape, wrt: Sequence[int], apart: bool = False) -> Tape:
     """The tape of the outputs, and of their tangents for those of the inputs `wrt`, which are its
-    last inputs."""
+    last inputs. With `apart` the values don't depend on these."""
     check_kept(tape := inline_calls(tape), wrt)
-    return forward(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt)
+    return forward(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt, apart=apart)
 
 
 def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:

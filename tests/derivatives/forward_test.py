@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegrad import grad, hvp, jit, jvp, linearize, vjp
+from tapegrad import cond, grad, hvp, jit, jvp, linearize, scan, vjp, while_loop
 from tapegrad.errors import ArgumentError
 
 X, T = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3])
@@ -73,6 +73,46 @@ def test_a_linearized_function_is_a_linear_map_of_tangents(compile):
         for t in (T, -T):
             np.testing.assert_allclose(push(t, 1.0)[0], np.cos(x) * t * 2 + np.sin(x))
             np.testing.assert_allclose(push(t, None)[1]["s"], np.sum(t) * 2)
+
+
+def rounds_of_scan(x, y):
+    return scan(lambda c, e: (c * e, np.sin(c) + e), y, x)
+
+
+def rounds_of_while_loop(x, y):
+    return while_loop(lambda v: np.sum(v) < 100, lambda v: v * 1.5 + x * y, x)
+
+
+def rounds_with_a_branch(x, y):
+    v = x * 1
+    for e in x:
+        if e > 1.5:
+            v = v * e * y
+    return v
+
+
+def rounds_until_small(x, y):
+    while np.max(x) > 0.01:
+        x = x * np.tanh(y) * 0.3
+    return x
+
+
+def one_of_two(x, y):
+    return cond(y > 0, lambda v: v**3 * y, lambda v: v * 2, x)
+
+
+@pytest.mark.parametrize("compile", MODES)
+@pytest.mark.parametrize(
+    "looping",
+    [rounds_of_scan, rounds_of_while_loop, rounds_with_a_branch, rounds_until_small, one_of_two],
+)
+def test_loops_are_linearized(looping, compile):
+    """The value doesn't wait for the tangents, which the loop carries."""
+    value, push = linearize(looping, X, 2.0, compile=compile)
+    for t, s in ((T, 1.0), (-2 * T, None)):
+        expected = jvp(looping, (X, 2.0), (t, s), compile="never")
+        for a, b in zip((value, push(t, s)), expected, strict=True):
+            np.testing.assert_allclose(np.hstack(a), np.hstack(b), rtol=1e-12)
 
 
 def test_linear_maps_keep_what_they_need_of_the_arguments():

@@ -285,3 +285,14 @@ def test_the_gauss_newton_product_of_methods_reads_their_objects_anew():
         before = product(X, D)
         fit.scale = 3.0
         np.testing.assert_allclose(product(X, D), before * 3**power)
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_a_kink_whose_point_stands_has_a_series(compile):
+    """`copysign(w, x)` is smooth in x, which never reaches the kink of |w|."""
+    w = np.array([1.0, -2.0, 0.5])
+    found = jet(lambda x: np.copysign(w, x) * x**2, X, 2, D, compile=compile)
+    signs = np.abs(w) * np.sign(X)
+    np.testing.assert_allclose(found, [signs * X**2, signs * 2 * X * D, signs * D**2])
+    f = laplacian(lambda x: np.sum(np.copysign(w, x) * x**2), compile=compile)
+    assert f(X) == pytest.approx(2 * np.sum(signs))

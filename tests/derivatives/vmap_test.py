@@ -127,6 +127,17 @@ def test_rows_of_different_shapes_are_an_error():
         vmap(lambda x: x * list(range(20))[int(x)])(np.arange(20.0))
 
 
+def test_texts_that_differ_from_row_to_row_are_an_error():
+    """One text can't stand for those of all rows; the same one on all paths can."""
+    X = np.array([[1.0], [-1.0]])
+    for other in ("down", 1.0):
+        with pytest.raises(TraceError, match="'up' for some rows"):
+            vmap(lambda x, other=other: (x, "up" if x[0] > 0 else other))(X)
+    found, word = vmap(lambda x: (x, "up") if x[0] > 0 else (2 * x, "up"))(X)
+    assert word == "up"
+    np.testing.assert_array_equal(found, [[1.0], [-2.0]])
+
+
 def test_what_rows_would_do_in_turn_is_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(RandomnessError, match="rows take different paths"):

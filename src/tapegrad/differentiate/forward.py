@@ -27,12 +27,13 @@ from tapegrad.primitives.transposing import pushed_by
 from tapegrad.primitives.views import BroadcastTo
 
 
-def forward(tape: Tape, wrt: Sequence[int], inside: bool = False) -> Tape:
+def forward(tape: Tape, wrt: Sequence[int], inside: bool = False, apart: bool = False) -> Tape:
     """The tape of (outputs..., tangents of the outputs...).
 
     The tangents of the inputs numbered `wrt` are further inputs, after the free ones and before the
     captured ones. Guards hold for the new tape as they did for the old one. `inside` says that it
-    is a round of a loop.
+    is a round of a loop. With `apart` no output depends on the tangents' inputs but the tangents: a
+    loop that carries tangents stands beside the one that has the values.
     """
     rewriter = Rewriter(_with_tangents(tape, wrt), name=f"jvp_{tape.name}")
     builder = rewriter.builder
@@ -50,7 +51,7 @@ def forward(tape: Tape, wrt: Sequence[int], inside: bool = False) -> Tape:
         rewriter.copy(call)
     for call in tape.calls:
         if isinstance(call.primitive, Repeated):
-            _push_loop(call, rewriter, writer, tangents)
+            _push_loop(call, rewriter, writer, tangents, apart)
             continue
         if not kinks.ahead:
             rewriter.copy(call)
@@ -141,14 +142,17 @@ def _is_read(tape: Tape, var: Var) -> bool:
     return var in tape.outputs or any(var in call.operands for call in tape.calls)
 
 
-def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Var, Any]) -> None:
-    """Record a loop that carries tangents too."""
+def _push_loop(
+    call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Var, Any], apart: bool
+) -> None:
+    """Record a loop that carries tangents too, and, if `apart`, the loop itself."""
     loop: Any = call.primitive
     given = loop.given(call.operands)
     first = len(call.operands) - len(given) - 1
     active = moving(loop, call.operands, {x for x in given if x in tangents})
-    if not active:
+    if apart or not active:
         rewriter.copy(call)
+    if not active:
         return
     body, count = forward(loop.body, active, inside=True), loop.carried
     carried = [k for k in active if k <= count]
@@ -172,7 +176,8 @@ def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Va
     found = primitive(*loop.heads(xs), *start, *rest)
     results = found if isinstance(found, tuple) else (found,)
     plain = [*results[:count], *results[len(start) :]]
-    rewriter.env.update(zip(call.outs, [x.operand for x in plain], strict=True))
+    if not apart:
+        rewriter.env.update(zip(call.outs, [x.operand for x in plain], strict=True))
     found_ts = results[count : len(start)]
     tangents.update(zip([call.outs[k - 1] for k in carried], found_ts, strict=True))
 

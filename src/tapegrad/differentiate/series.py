@@ -145,11 +145,16 @@ def _rule_along(
 ) -> Any:
     """The rule where a kink takes the side to which the first direction points that isn't 0."""
     if isinstance(primitive, Sided):
-        known = [primitive.moved(step[: primitive.points]) for step in steps]
+        known = _directions(primitive, [step[: primitive.points] for step in steps])
         return primitive.jvp_along([*primitive.sides(xs), *known], ts, out, *xs)
     pullback, places = pullback_of(primitive, xs, out)
-    known = [pullback.moved([step[k] for k in places]) for step in steps]
+    known = _directions(pullback, [[step[k] for k in places] for step in steps])
     return pushed_by(functools.partial(primitive.vjp_along, known), ts, out, *xs)
+
+
+def _directions(pullback: Any, steps: Sequence[Any]) -> list[Any]:
+    """The directions in which the point of a kink moves; where it stands they choose no side."""
+    return [pullback.moved(step) for step in steps if any(t is not None for t in step)]
 
 
 def pullback_of(primitive: Primitive, xs: Sequence[Any], out: Any) -> tuple[Any, list[int]]:

@@ -26,6 +26,7 @@ from tapegrad.primitives.reductions import All, Any_, ArgMax
 from tapegrad.primitives.scatter import gather
 from tapegrad.primitives.views import Reshape, Transpose
 from tapegrad.runtime.transformations import Selection
+from tapegrad.tracing.observe.asked import same
 from tapegrad.tracing.run import Traced
 
 
@@ -231,6 +232,12 @@ class Mixed:
                         f"vmap of {first.name}: result {k} has shape {shapes[0]} for some rows, "
                         f"and {shapes[1]} for others. Rows must give arrays of one shape"
                     )
+                if not _same_object(first, other, k):
+                    raise TraceError(
+                        f"vmap of {first.name}: result {k} is {first.leaves[k]!r} for some rows, "
+                        f"and {other.leaves[k]!r} for others. What isn't a number has no rows: "
+                        "return a number in its place, or loop over the rows"
+                    )
 
     def _chosen(self, leaves: Sequence[tuple[Any, bool]], masks: Sequence[Any]) -> tuple[Any, bool]:
         if any(x is None for x, _ in leaves):
@@ -284,6 +291,15 @@ class Mixed:
 def _is_constant(traced: Traced, k: int) -> bool:
     x = traced.leaves[k]
     return isinstance(x, (bool, int, float, complex, np.number, np.bool_))
+
+
+def _same_object(first: Traced, other: Traced, k: int) -> bool:
+    """Whether result k, if it is a text or another object on one path, is the same on both."""
+    if all(t.outputs[k] is not None or _is_constant(t, k) for t in (first, other)):
+        return True
+    if first.outputs[k] is not None or other.outputs[k] is not None:
+        return False
+    return first.leaves[k] is other.leaves[k] or same(first.leaves[k], other.leaves[k])
 
 
 def _constant(traced: Traced, k: int) -> Literal:

@@ -173,7 +173,7 @@ class Pushing(Linearization):
 
     def whole(self, traced: Traced, selection: Points) -> tuple[Tape, int]:
         count = len(traced.tape.outputs)
-        tape = pushforward(traced.tape, selection.wrt)
+        tape = pushforward(traced.tape, selection.wrt, apart=True)
         outputs = tape.outputs[: 2 * count - traced.left]
         return replace(tape, outputs=outputs, output_names=()), len(selection.wrt)
 
