@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import tapegrad
-from tapegrad.autograd import builtins, grad, hessian
+from tapegrad.autograd import builtins, grad, hessian, make_jvp
 from tapegrad.autograd.extend import (
     VSpace,
+    defjvp,
+    defjvp_argnum,
     defvjp,
     defvjp_argnum,
     defvjp_argnums,
@@ -76,9 +78,20 @@ def test_functions_of_scipys_and_rules_that_undo_broadcasting():
     np.testing.assert_allclose(grad(lambda x: np.sum(f(np.ones(3), x)))(2.0), 3 * np.exp(-2))
 
 
-def test_numpys_own_rules_cant_be_replaced():
-    with pytest.raises(ArgumentError, match="f = primitive"):
-        defvjp(np.sin, lambda ans, x: lambda g: g)
+def test_rules_of_what_is_no_primitive_are_told_to_do_nothing():
+    with pytest.warns(UserWarning, match="f = primitive"):
+        defvjp(np.sin, lambda ans, x: lambda g: 7 * g)
+    assert grad(lambda x: np.sin(x))(0.0) == 1
+
+
+def test_forward_rules():
+    """One for each argument, "same" where the function is linear, and one for all."""
+    f, g = primitive(lambda x, k: np.sin(x) * k), primitive(lambda x, y: x * y)
+    defjvp(f, lambda t, ans, x, k: 7 * t * np.cos(x) * k, "same")
+    assert make_jvp(f, (0, 1))(0.0, 2.0)((1.0, 3.0)) == (0, 14)
+    assert grad(f)(0.0, 2.0) == 14  # its transpose
+    defjvp_argnum(g, lambda k, t, ans, args, kwargs: 7 * t * args[1 - k])
+    assert make_jvp(g, (0, 1))(2.0, 3.0)((1.0, 1.0)) == (6, 35)
 
 
 def boxed(x):

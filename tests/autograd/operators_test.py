@@ -107,6 +107,18 @@ def test_other_forms():
     assert ag.checkpoint(f)(X) == f(X)
 
 
+def test_arrays_of_integers_are_floats_where_they_are_differentiated():
+    whole = np.array([1, 2, 3])
+    close(ag.grad(f)(whole), gradient(X))
+    close(ag.elementwise_grad(ag.elementwise_grad(lambda x: x**3))(whole), 6 * X)
+    close(ag.hessian(f)(whole, 2.0), curvature(X))
+    close(ag.make_vjp(f)(whole)[0](1.0), gradient(X))
+    close(ag.make_jvp(f)(whole)(V)[1], gradient(X) @ V)
+    close(ag.grad(lambda a, k: a * np.sum(X[k]))(2.0, whole - 1), 6)  # those stay as they are
+    with pytest.raises(TypeError):
+        ag.grad(lambda x: x**2)(3)
+
+
 def test_a_gradient_of_many_values_is_a_type_error():
     with pytest.raises(TypeError):
         ag.grad(np.sin)(X)

@@ -45,6 +45,42 @@ __all__ = [
 Argnum = int | Sequence[int]
 
 
+class FloatDerived(Derived):
+    """A derivative that takes arrays of integers for what is differentiated, as HIPS autograd's do:
+    as floats."""
+
+    numbers: Sequence[int] = (0,)
+
+    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super()._slow(as_floats(args, self.numbers), kwargs)
+
+    def __reduce__(self) -> Any:
+        return taking_integers, (Derived(self.f, self.transformation, self.compile), self.numbers)
+
+
+def taking_integers(derived: Any, numbers: Sequence[int]) -> Any:
+    """The same derivative, of which these arguments may be arrays of integers."""
+    found = FloatDerived(derived.f, derived.transformation, derived.compile)
+    found.numbers = numbers
+    return found
+
+
+def as_floats(args: tuple[Any, ...], numbers: Sequence[int]) -> tuple[Any, ...]:
+    """The arguments, those with these numbers with floats in the place of arrays of integers."""
+    found = [*args]
+    for k in numbers:
+        if -len(args) <= k < len(args):
+            leaves, structure = flatten(args[k])
+            if any(_is_whole(x) for x in leaves):
+                found[k] = unflatten(structure, [x.astype(float) if _is_whole(x) else x
+                                                 for x in leaves])  # fmt: skip
+    return tuple(found)
+
+
+def _is_whole(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.kind in "iu"
+
+
 def make_vjp(f: Callable[..., Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
     """The pullback of a function of one argument, and its value."""
     return pullback(f, 0, (x,), {})
@@ -60,6 +96,7 @@ def pullback(
 ) -> tuple[Callable[[Any], Any], Any]:
     """The linear map from the cotangent of the value to that of an argument; and the value."""
     numbers = _places(argnum, args)
+    args = as_floats(args, numbers)
     value, pull = Derived(f, _Pulling(numbers=numbers), "auto")(*args, **kwargs)
     return lambda ct: _picked(pull(ct), argnum), value
 
@@ -69,6 +106,7 @@ def linearized(
 ) -> tuple[Callable[[Any], Any], Any]:
     """The linear map from the tangent of an argument to that of the value; and the value."""
     numbers = _places(argnum, args)
+    args = as_floats(args, numbers)
     value, push = Derived(f, _Pushing(numbers=numbers), "auto")(*args, **kwargs)
     return lambda t: _zeros_for_none(value, push(*_in_places(argnum, args, t))), value
 
@@ -82,6 +120,7 @@ def pushforward(
 ) -> tuple[Any, Any]:
     """The value, and its tangent for the tangent `t` of an argument."""
     tangents = _in_places(argnum, args, t)
+    args = as_floats(args, places(argnum))
     value, found = Derived(f, Pushforward(len(args)), "auto")(*args, *tangents, **kwargs)
     return value, _zeros_for_none(value, found)
 

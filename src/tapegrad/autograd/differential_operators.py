@@ -15,30 +15,38 @@ from typing import Any
 import numpy as np
 
 from tapegrad import api, derivatives
-from tapegrad.autograd.core import Argnum, linearized, pullback, pushforward
+from tapegrad.autograd.core import (
+    Argnum,
+    linearized,
+    places,
+    pullback,
+    pushforward,
+    taking_integers,
+)
 from tapegrad.autograd.vspace import vspace
 
 Function = Callable[..., Any]
 
 
-def _argnums(argnum: Any) -> Any:
-    return tuple(argnum) if isinstance(argnum, list) else argnum
+def _derived(how: Function, fun: Function, argnum: Argnum, **options: Any) -> Any:
+    derived = how(fun, tuple(argnum) if isinstance(argnum, list) else argnum, **options)
+    return taking_integers(derived, places(argnum))
 
 
 def grad(fun: Function, argnum: Argnum = 0) -> Any:
     """The gradient of a scalar function with respect to argument `argnum`; of several, in a tuple,
     for a list or tuple of numbers. See `tapegrad.grad`."""
-    return api.grad(fun, _argnums(argnum))
+    return _derived(api.grad, fun, argnum)
 
 
 def value_and_grad(fun: Function, argnum: Argnum = 0) -> Any:
     """The value and the gradient, in one pass. See `tapegrad.value_and_grad`."""
-    return api.value_and_grad(fun, _argnums(argnum))
+    return _derived(api.value_and_grad, fun, argnum)
 
 
 def grad_and_aux(fun: Function, argnum: Argnum = 0) -> Any:
     """Of a function that returns `(value, aux)`: `(gradient, aux)`."""
-    return api.grad(fun, _argnums(argnum), has_aux=True)
+    return _derived(api.grad, fun, argnum, has_aux=True)
 
 
 def grad_named(fun: Function, argname: str) -> Any:
@@ -49,12 +57,12 @@ def grad_named(fun: Function, argname: str) -> Any:
 def elementwise_grad(fun: Function, argnum: Argnum = 0) -> Any:
     """The gradient of the sum of all elements of the value: where each of them depends on one of
     the argument's, the derivative of each. See `tapegrad.elementwise_grad`."""
-    return derivatives.elementwise_grad(fun, _argnums(argnum))
+    return _derived(derivatives.elementwise_grad, fun, argnum)
 
 
 def jacobian(fun: Function, argnum: Argnum = 0) -> Any:
     """The Jacobian, of shape (*value's, *argument's). See `tapegrad.jacobian`."""
-    return derivatives.jacobian(fun, _argnums(argnum))
+    return _derived(derivatives.jacobian, fun, argnum)
 
 
 def hessian(fun: Function, argnum: Argnum = 0) -> Any:
@@ -64,7 +72,7 @@ def hessian(fun: Function, argnum: Argnum = 0) -> Any:
 
 def holomorphic_grad(fun: Function, argnum: int = 0) -> Any:
     """The complex derivative of a holomorphic function: the gradient of its real part."""
-    derived = api.grad(MethodType(_real_part, fun), _argnums(argnum))
+    derived = _derived(api.grad, MethodType(_real_part, fun), argnum)
 
     def holomorphic(*args: Any, **kwargs: Any) -> Any:
         if not np.iscomplexobj(args[argnum]):
@@ -142,7 +150,7 @@ def make_ggnvp(f: Function, g: Function = _half_squares, f_argnum: Argnum = 0) -
 def hessian_tensor_product(fun: Function, argnum: Argnum = 0) -> Any:
     """A function of the arguments and, behind them, a tensor of the argument's shape: the product
     of the Hessian with it. See `tapegrad.hvp`."""
-    return derivatives.hvp(fun, _argnums(argnum))
+    return _derived(derivatives.hvp, fun, argnum)
 
 
 def tensor_jacobian_product(fun: Function, argnum: Argnum = 0) -> Any:

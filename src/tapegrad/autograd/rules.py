@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -45,9 +46,10 @@ def notrace_primitive(f: Callable[..., Any]) -> Any:
 def register_notrace(kind: Any, f: Any) -> None:
     """Say that a primitive has no derivative. `kind` is a class of HIPS autograd's nodes."""
 
-    @own.defvjp(_checked(f, "register_notrace"))
-    def _(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+    def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
         return (None,) * len(args)
+
+    _declare_joint("register_notrace", own.defvjp, f, rule)
 
 
 def defvjp(f: Any, *makers: Maker | None, argnums: Iterable[int] | None = None) -> None:
@@ -77,7 +79,7 @@ def defvjp_argnum(f: Any, maker: Maker) -> None:
         return tuple([maker(k, out, args, kwargs)(ct) if yes else None
                       for k, yes in enumerate(real)])  # fmt: skip
 
-    own.defvjp(_checked(f, "defvjp_argnum"))(rule)
+    _declare_joint("defvjp_argnum", own.defvjp, f, rule)
 
 
 def defvjp_argnums(f: Any, maker: Maker) -> None:
@@ -89,7 +91,7 @@ def defvjp_argnums(f: Any, maker: Maker) -> None:
         found = dict(zip(argnums, maker(tuple(argnums), out, args, kwargs)(ct), strict=True))
         return tuple([found.get(k) for k in range(len(args))])
 
-    own.defvjp(_checked(f, "defvjp_argnums"))(rule)
+    _declare_joint("defvjp_argnums", own.defvjp, f, rule)
 
 
 def defjvp(f: Any, *rules: Any, argnums: Iterable[int] | None = None) -> None:
@@ -112,7 +114,9 @@ def def_linear(f: Any) -> None:
 
 def _linear(f: Any, k: int) -> Callable[..., Any]:
     def rule(g: Any, ans: Any, *args: Any, **kwargs: Any) -> Any:
-        return f(*args[:k], g, *args[k + 1 :], **kwargs)
+        # a body that is followed has a reverse mode, which a primitive without that rule hasn't
+        linear = f if f.has_reverse() else f.function
+        return linear(*args[:k], g, *args[k + 1 :], **kwargs)
 
     return rule
 
@@ -125,7 +129,7 @@ def defjvp_argnum(f: Any, rule: Callable[..., Any]) -> None:
         found = [rule(k, t, out, args, kwargs) for k, t in enumerate(ts) if t is not None]
         return sum(found[1:], found[0])
 
-    own.defjvp(_checked(f, "defjvp_argnum"))(joint)
+    _declare_joint("defjvp_argnum", own.defjvp, f, joint)
 
 
 def _numbers(rules: Sequence[Any], argnums: Iterable[int] | None) -> list[int]:
@@ -139,7 +143,8 @@ def _declare(
     label: str, how: Callable[..., Any], f: Any, rules: Sequence[Any], argnums: Any
 ) -> None:
     """Give `f` the rules, by the names of its arguments where these don't begin with the first."""
-    f = _checked(f, label)
+    if _declared(f, label) is None:
+        return
     numbers = _numbers(rules, argnums)
     try:
         parameters = [*inspect.signature(f).parameters.values()]
@@ -159,12 +164,22 @@ def _declare(
     how(f, **{named[k]: rule for k, rule in zip(numbers, rules, strict=True)})
 
 
-def _checked(f: Any, label: str) -> Any:
-    """`f`, if it is a primitive."""
-    if not isinstance(f, CustomPrimitive):
-        raise ArgumentError(
-            f"{label}: {getattr(f, '__name__', f)} isn't a primitive. The functions of NumPy and "
-            "SciPy have tapegrad's own rules, which can't be replaced. Make a primitive that calls "
-            "it, f = primitive(f), and call that"
-        )
-    return f
+def _declare_joint(label: str, how: Callable[..., Any], f: Any, rule: Callable[..., Any]) -> None:
+    """Give `f` one rule for all of its arguments."""
+    if _declared(f, label) is not None:
+        how(f)(rule)
+
+
+def _declared(f: Any, label: str) -> Any:
+    """`f`, if it is a primitive; else None, and a warning: in HIPS autograd, too, rules of what
+    isn't one do nothing, but for NumPy's and SciPy's functions, which are primitives there."""
+    if isinstance(f, CustomPrimitive):
+        return f
+    warnings.warn(
+        f"{label}: {getattr(f, '__name__', f)} isn't a primitive, so this rule is never used: "
+        "tapegrad differentiates through the function, or has rules of its own for those of NumPy "
+        "and SciPy. Where the rule matters, make a primitive that calls it, f = primitive(f), and "
+        "call that",
+        stacklevel=4,
+    )
+    return None

@@ -62,8 +62,8 @@ def check_vjp(f: Callable[..., Any], x: Any) -> None:
     numeric = image.inner_prod(u, make_numerical_jvp(f, x)(v))
     if not scalar_close(exact, numeric):
         raise GradcheckError(
-            f"the derivative of {get_name(f)} by reverse mode at {x} is {exact} along a direction, "
-            f"and the difference is {numeric}"
+            f"Derivative (VJP) check of {get_name(f)} failed with arg {x}: along a direction it is "
+            f"{exact}, and the difference {numeric}"
         )
 
 
@@ -95,12 +95,20 @@ def check_grads(
     if "fwd" in modes:
         check_jvp(f, x)
         if order > 1:
-            pushed = lambda x, v: make_jvp(f, x)(v)[1]  # noqa: E731
+
+            def pushed(x: Any, v: Any) -> Any:
+                return make_jvp(f, x)(v)[1]
+
+            pushed.__name__ = f"jvp_{get_name(f)}"
             check_grads(pushed, (0, 1), modes, order - 1)(x, vspace(x).randn())
     if "rev" in modes:
         check_vjp(f, x)
         if order > 1:
-            pulled = lambda x, v: make_vjp(f, x)[0](v)  # noqa: E731
+
+            def pulled(x: Any, v: Any) -> Any:
+                return make_vjp(f, x)[0](v)
+
+            pulled.__name__ = f"vjp_{get_name(f)}"
             check_grads(pulled, (0, 1), modes, order - 1)(x, vspace(f(x)).randn())
 
 
