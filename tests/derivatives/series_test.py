@@ -9,23 +9,28 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from scipy import integrate, optimize
 from tests.primitives.samples import Sample, normal, samples
 from tests.primitives.special_samples import special_operands
 
 from tapegrad import (
+    defjvp,
+    defvjp,
     gauss_newton_vp,
     grad,
     hessian,
     jacobian,
     jet,
     jit,
+    jvp,
     laplacian,
+    primitive,
     vmap,
     while_loop,
 )
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.taylor import expand
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Builder, Tape, aval_of
 from tapegrad.ir.verify import verify
 
@@ -296,3 +301,41 @@ def test_a_kink_whose_point_stands_has_a_series(compile):
     np.testing.assert_allclose(found, [signs * X**2, signs * 2 * X * D, signs * D**2])
     f = laplacian(lambda x: np.sum(np.copysign(w, x) * x**2), compile=compile)
     assert f(X) == pytest.approx(2 * np.sum(signs))
+
+
+TABLE = np.array([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("compile", MODES)
+@pytest.mark.parametrize("forwards", [True, False])
+def test_users_rules_serve_and_may_read_arrays_around_them(compile, forwards):
+    @primitive
+    def waves(x):
+        return np.sin(x) * TABLE
+
+    if forwards:
+        defjvp(waves, lambda t, out, x: t * np.cos(x) * TABLE)
+    else:
+        defvjp(waves, lambda ct, out, x: ct * np.cos(x) * TABLE)
+    found = jet(lambda x: np.exp(waves(x)), X, 4, D, compile=compile)
+    np.testing.assert_allclose(found, jet(lambda x: np.exp(np.sin(x) * TABLE), X, 4, D))
+    tangent = jvp(waves, (X,), (D,), compile=compile)[1]
+    np.testing.assert_allclose(tangent, np.cos(X) * TABLE * D)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda t: optimize.brentq(lambda y, t: y**3 + y - 1 - t, 0, 2, args=(t,)),
+        lambda t: integrate.quad(lambda y: np.exp(-y * (1 + t)), 0, 1)[0],
+    ],
+)
+def test_coefficients_of_what_is_known_implicitly(f):
+    slope = grad(f)
+    wanted = [f(0.0), slope(0.0), grad(slope)(0.0) / 2]
+    np.testing.assert_allclose(jet(f, 0.0, 2), wanted, rtol=1e-7)
+
+
+def test_the_laplacian_of_complex_arguments_is_refused():
+    with pytest.raises(GradientError, match=r"laplacian: <?lambda>? has complex arguments"):
+        laplacian(lambda z: np.abs(z) ** 2)(1 + 1j)

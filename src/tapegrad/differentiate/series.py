@@ -215,7 +215,7 @@ class Rules:
             primitive = call.primitive
             if not any(moves) or primitive.flat or not any(map(_is_real, outs)):
                 continue
-            if isinstance(primitive, Repeated):
+            if isinstance(primitive, Repeated) or primitive.inlined:
                 active.update(call.outs)
                 continue
             xs = tuple([x if isinstance(x, Literal) else x.aval for x in call.operands])

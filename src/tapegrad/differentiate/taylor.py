@@ -32,6 +32,7 @@ from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Builder, Call, Guard, Literal, Operand, Primitive, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Writer
+from tapegrad.primitives.control import Applied
 from tapegrad.primitives.elementwise import isnan, logical_and, where
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.kinks import Sided
@@ -154,6 +155,8 @@ class _Expansion:
     def apply(self, primitive: Primitive, xs: Sequence[Series]) -> tuple[Series, ...]:
         """The series of the results of a primitive: the same for the same operands."""
         key = primitive, tuple(xs)
+        if isinstance(primitive, Applied) and not primitive.ruled:
+            return self._inside(primitive.tape, xs)
         if key not in self._memo:
             self._memo[key] = self._applied(primitive, xs)
         return self._memo[key]
@@ -213,20 +216,25 @@ class _Expansion:
 
     def run(self, rule: Rule, given: Sequence[Series]) -> list[Series | None]:
         """What a rule gives for series."""
-        env: dict[Operand, Series] = dict(zip(rule.tape.inputs, given, strict=True))
-        for var, array in rule.given.items():
-            env[var] = self.still(self._reached(var, array))
+        reached = [self.still(self._reached(var, array)) for var, array in rule.given.items()]
+        whole = with_inputs(rule.tape, list(rule.given), [""] * len(reached))
+        found = iter(self._inside(whole, [*given, *reached]))
+        return [None if x is None else next(found) for x in rule.outputs]
+
+    def _inside(self, tape: Tape, given: Sequence[Series]) -> tuple[Series, ...]:
+        """The series of the outputs of a tape that stands for its calls."""
+        env: dict[Operand, Series] = dict(zip(tape.inputs, given, strict=True))
 
         def of(x: Operand) -> Series:
             return self.still(x) if isinstance(x, Literal) else env[x]
 
-        for call in rule.tape.calls:
+        for call in tape.calls:
             found = self.apply(call.primitive, [of(x) for x in call.operands])
             env.update(zip(call.outs, found, strict=True))
         self.builder.guards += [
-            replace(g, operand=of(g.operand).start.operand) for g in rule.tape.guards
+            replace(g, operand=of(g.operand).start.operand) for g in tape.guards
         ]
-        return [None if x is None else of(x) for x in rule.outputs]
+        return tuple(map(of, tape.outputs))
 
     def _reached(self, var: Var, array: Any) -> Var:
         """The input for an array that a user's rule reached."""

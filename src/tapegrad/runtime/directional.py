@@ -166,9 +166,8 @@ class Pushforward(Transformation):
         tape = pushforward(traced.tape, selection.wrt)
         tangents = tape.outputs[count : 2 * count - traced.left]
         tape = replace(tape, outputs=(*tape.outputs[:count], *tangents), output_names=())
-        tape, traced = with_captured(tape, traced)
         tape, traced = among_arguments(tape, traced, selection)
-        tape = playable(tape) if final else finished(tape)
+        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, range(count))
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:

@@ -13,6 +13,7 @@ from tapegrad.core.request import Request, is_differentiable, without_derivative
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.seeds import bases, blocks, full, seeded
+from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape
 from tapegrad.primitives.base import Node, Slice, Writer
 from tapegrad.primitives.loops import Loop
@@ -61,10 +62,9 @@ class Coefficients(Pushforward):
         tape = _stacked(tape, count, own)
         if not self.given:
             tape = seeded(tape, {inputs + k: full(1.0) for k in range(len(selection.wrt))})
-        tape, traced = with_captured(tape, traced)
         if self.given:
             tape, traced = among_arguments(tape, traced, selection)
-        tape = playable(tape) if final else finished(tape)
+        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, range(own, count))
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
@@ -105,7 +105,12 @@ class Laplacian(Gradient):
         check_scalar_result(traced, self.has_aux)
         kept = self.kept(traced)
         loss, before = with_loss(traced)
-        count, wrt = len(loss.outputs), selection.wrt
+        wrt = selection.wrt
+        if any(loss.inputs[k].dtype.kind == "c" for k in wrt):
+            raise GradientError(
+                f"laplacian: {traced.name} has complex arguments, and it is the sum of second "
+                "derivatives by real numbers. Pass real and imaginary parts as arguments"
+            )
         tape = expansion(replace(loss, outputs=loss.outputs[:1], output_names=()), wrt, 2)
         tape = replace(tape, outputs=tape.outputs[2:], output_names=())
         shapes = [loss.inputs[k].shape for k in wrt]
@@ -113,7 +118,6 @@ class Laplacian(Gradient):
         summed = _at_once if sum(map(math.prod, shapes)) <= MOST_ROWS else _one_by_one
         tape = summed(tape, seeds, shapes)
         tape = _behind(replace(loss, outputs=tuple(loss.outputs[before + k] for k in kept)), tape)
-        assert count
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
