@@ -30,6 +30,8 @@ def test_names_are_numpys_and_scipys():
     assert np.sin is numpy.sin and np.random is numpy.random and linalg is numpy.linalg
     assert norm is asp.stats.norm and asp.special is scipy.special
     assert logsumexp is scipy.special.logsumexp
+    slopes = grad(lambda x: np.sum(np.stack(map(np.sin, x)) ** 2))(numpy.ones(2))
+    numpy.testing.assert_allclose(slopes, np.concatenate(iter([[np.sin(2.0)]] * 2)))
     for name in ("autograd.nothing", "autograd.numpy.nothing", "autograd.scipy.stats.nothing"):
         with pytest.raises(ModuleNotFoundError, match=f"tapegrad.{name}"):
             __import__(f"tapegrad.{name}")
@@ -103,6 +105,18 @@ def test_flat_vectors():
     slope = grad(lambda t: np.sum(flatten(t)[0] ** 2))({"w": np.ones(2), "b": 3.0})
     numpy.testing.assert_array_equal(slope["w"], [2, 2])
     assert slope["b"] == 6 and flatten([])[0].shape == (0,)
+
+
+def test_flat_vectors_are_put_together_in_functions_that_are_traced_once():
+    flat, unflatten = flatten({"a": numpy.ones(3), "b": 2.0})
+
+    def loss(v):
+        p = unflatten(v)
+        return np.sum(p["a"] ** 2) * p["b"]
+
+    for k in (1.0, 2.0, 3.0, 4.0):
+        numpy.testing.assert_allclose(grad(loss)(flat * k), k**2 * numpy.array([4, 4, 4, 3]))
+    assert grad(loss).cache_info().traces == 1
 
 
 @pytest.mark.parametrize("optimize", [adam, rmsprop, sgd])

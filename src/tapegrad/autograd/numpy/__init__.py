@@ -1,4 +1,4 @@
-"""NumPy itself: all of its names, and nothing wrapped.
+"""NumPy itself: all of its names, and next to nothing wrapped: what joins arrays takes iterators.
 
 Its modules (`linalg`, `fft`, `random`, ...) are NumPy's. What is HIPS autograd's own beside them is
 `numpy_boxes`, `numpy_wrapper`, `numpy_vjps`, `numpy_vspaces`, and `make_diagonal`.
@@ -23,6 +23,7 @@ __all__ = [
     *("make_diagonal", "numpy_boxes", "numpy_vjps", "numpy_vspaces", "numpy_wrapper"),
 ]
 globals().update({name: getattr(numpy, name) for name in __all__ if hasattr(numpy, name)})
+globals().update({name: getattr(numpy_wrapper, name) for name in numpy_wrapper.JOINING})
 __version__ = numpy.__version__
 
 

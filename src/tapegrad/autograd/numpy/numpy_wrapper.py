@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tapegrad.numpy as np
 from tapegrad.errors import ArgumentError
 
-__all__ = ["array_from_args", "concatenate_args", "make_diagonal", "metadata", "wrap_namespace"]
+__all__ = [
+    "array_from_args",
+    "column_stack",
+    "concatenate",
+    "concatenate_args",
+    "hstack",
+    "make_diagonal",
+    "metadata",
+    "row_stack",
+    "stack",
+    "vstack",
+    "wrap_namespace",
+]
+
+
+def _of_any(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's function of a sequence of arrays, which takes iterators too."""
+
+    @functools.wraps(function)
+    def joined(arrays: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [*arrays] if isinstance(arrays, Iterator) else arrays
+        return function(given, *args, **kwargs)
+
+    return joined
+
+
+concatenate, stack, column_stack = map(_of_any, (np.concatenate, np.stack, np.column_stack))
+hstack, vstack = map(_of_any, (np.hstack, np.vstack))
+row_stack = vstack
+JOINING = ("concatenate", "stack", "column_stack", "hstack", "vstack", "row_stack")
 
 
 def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:

@@ -21,7 +21,11 @@ from tapegrad.tracing.observe.harmless import PLAIN_TYPES, is_inert
 from tapegrad.tracing.observe.settings import errors_of, settings
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
-_EQUAL_TOO = {"decimal": "Decimal", "fractions": "Fraction"}  # if loaded, as for all who have one
+_EQUAL_TOO = {
+    "decimal": "Decimal",
+    "fractions": "Fraction",
+    "optree": "PyTreeSpec",
+}  # if loaded, as for all who have one
 
 
 def is_equal(x: Any) -> bool:
