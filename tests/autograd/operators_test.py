@@ -104,7 +104,7 @@ def test_other_forms():
     found = ag.multigrad_dict(g)(2.0, 3.0, e=4.0)
     assert list(found) == ["a", "b", "c", "d"]
     assert found == {"a": 36.0, "b": (24.0,), "c": 24.0, "d": {"e": 18.0}}
-    assert ag.checkpoint(f)(X) == f(X)
+    close(ag.grad(ag.checkpoint(f))(X), gradient(X))
 
 
 def test_arrays_of_integers_are_floats_where_they_are_differentiated():

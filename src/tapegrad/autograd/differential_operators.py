@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import api, derivatives
+from tapegrad import api, derivatives, loops, series
 from tapegrad.autograd.core import (
     Argnum,
+    as_floats,
     linearized,
     places,
     pullback,
@@ -127,19 +128,16 @@ def make_hvp(fun: Function, argnum: Argnum = 0) -> Any:
     return lambda *args, **kwargs: linearized(gradient, argnum, args, kwargs)
 
 
-def _half_squares(x: Any) -> Any:
-    return 1.0 / 2 * np.sum(x**2, axis=-1)
-
-
-def make_ggnvp(f: Function, g: Function = _half_squares, f_argnum: Argnum = 0) -> Any:
+def make_ggnvp(f: Function, g: Function | None = None, f_argnum: Argnum = 0) -> Any:
     """`make_ggnvp(f, g)(*args)` is the function v -> J^T H J v, with J the Jacobian of f and H the
-    Hessian of g at its value: the generalized Gauss-Newton matrix of g(f(x))."""
+    Hessian of g at its value; of half the sum of squares, without g. See
+    `tapegrad.gauss_newton_vp`."""
+    argnums = f_argnum if isinstance(f_argnum, int) else tuple(f_argnum)
+    product = series.gauss_newton_vp(f, g, argnums)
 
     def at(*args: Any, **kwargs: Any) -> Any:
-        pull, value = pullback(f, f_argnum, args, kwargs)
-        push, _ = linearized(f, f_argnum, args, kwargs)
-        product, _ = linearized(api.grad(g), 0, (value,), {})
-        return lambda v: pull(product(push(v)))
+        floats = as_floats(args, places(f_argnum))
+        return lambda v: product(*floats, v, **kwargs)
 
     return at
 
@@ -201,6 +199,7 @@ def _of_named(fun: Function, arguments: dict[str, Any]) -> Any:
     return fun(*args, **kwargs)
 
 
-def checkpoint(fun: Function) -> Function:
-    """The function, of whose inside nothing is kept for the derivative: it is computed again."""
-    return fun
+def checkpoint(fun: Function) -> Any:
+    """The function, of whose inside nothing is kept for the derivative: it is computed again. See
+    `tapegrad.checkpoint`."""
+    return loops.checkpoint(fun)
