@@ -213,3 +213,17 @@ def test_loops_and_solvers_are_differentiated_in_both_modes():
         for compile in MODES:
             found = jacobian(steps, mode=mode, compile=compile)(p)
             np.testing.assert_allclose(found, np.transpose(wanted), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_the_jacobian_of_a_holomorphic_function_is_the_same_in_both_modes(compile):
+    a, z = np.array([[1, 2j, 0], [1j, 1, 3 - 1j]]), np.array([1 + 1j, 0.5, -2j])
+
+    def f(z):
+        return np.exp(a @ z / 4) * z[0]
+
+    e = np.exp(a @ z / 4)
+    exact = e[:, None] * (z[0] * a / 4 + np.array([1, 0, 0]))
+    for mode in ("auto", "forward", "reverse"):
+        found = jacobian(f, mode=mode, holomorphic=True, compile=compile)(z)
+        np.testing.assert_allclose(found, exact)

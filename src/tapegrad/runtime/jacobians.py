@@ -93,6 +93,8 @@ class Jacobian(Gradient):
                 "only if it is holomorphic. Say holomorphic=True if it is, or take the real and "
                 "imaginary parts"
             )
+        if all(x.dtype.kind == "c" for x in [*ins, *outs]):
+            return self.mode  # a complex derivative is the same in both
         wanted = "forward" if to_complex else "reverse"
         if self.mode not in ("auto", wanted):
             kind = "values" if to_complex else "arguments"
