@@ -36,6 +36,30 @@ def test_a_known_derivative_called_from_many_threads():
     assert df.cache_info() == (THREADS * 20, 1, 1, 0, 0, 1, 0, 0)
 
 
+def test_values_kept_on_an_object_by_many_threads():
+    """While one thread traces, the object holds traced values, which no other one is to find."""
+
+    class Model:
+        last = 0.0
+
+        def loss(self, x):
+            before, self.last = self.last, np.sum(x)
+            for k in range(40):
+                x = np.sin(x) + 0.1 * before * k
+            return np.sum(x**2)
+
+    model = Model()
+    value_and_slope = tg.value_and_grad(model.loss, compile="never")
+    slope = tg.grad(model.loss, compile="never")
+
+    def work(k):
+        for j in range(2):
+            (value_and_slope, slope)[(j + k) % 2](np.ones(3 + j) * k)
+        return type(model.last) is np.float64
+
+    assert all(together(work))
+
+
 def test_a_derivative_first_called_by_many_threads():
     """Several may trace it; one variant is kept."""
     df = tg.grad(lambda x: np.sin(x).sum() + (x**2).sum(), compile="never")

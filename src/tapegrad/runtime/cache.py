@@ -75,7 +75,8 @@ class Front:
 class Cache:
     """The variants of one derived function."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracing: Any = None) -> None:
+        self.tracing = new_lock() if tracing is None else tracing  # that of all of one owner
         self.front = Front()
         self.lock = self.front.lock
         self.count = self.front.count
@@ -163,8 +164,8 @@ class Cache:
             self._again = ("", 0, 0)
 
 
-# id of a function, or of a method's instance -> a weak reference to it, and its caches.
-_shared: dict[int, tuple[weakref.ref[Any], dict[Any, Cache]]] = {}
+# id of a function, or of a method's instance -> a weak reference to it, its caches, and a lock.
+_shared: dict[int, tuple[weakref.ref[Any], dict[Any, Cache], Any]] = {}
 _shared_lock = new_lock()  # a garbage collection may run `forget` at any time
 
 
@@ -185,16 +186,17 @@ def shared_cache(owner: Any, path: tuple[Any, ...]) -> Cache:
         known = _shared.get(id(owner))
         if known is None:
             try:
-                known = _shared[id(owner)] = (weakref.ref(owner, forget), {})
+                known = _shared[id(owner)] = (weakref.ref(owner, forget), {}, new_lock())
             except TypeError:
                 return Cache()
-        return known[1].setdefault(path, Cache())
+        return known[1].setdefault(path, Cache(known[2]))
 
 
 def caches_of(owner: Any = None, path: tuple[Any, ...] = ()) -> list[Cache]:
     """The shared caches of whatever was derived from `path` under `owner`, or all there are."""
     with _shared_lock:
         if owner is None:
-            return [cache for _, kept in list(_shared.values()) for cache in kept.values()]
-        _, kept = _shared.get(id(owner), (None, {}))
+            return [cache for _, kept, _ in list(_shared.values()) for cache in kept.values()]
+        known = _shared.get(id(owner))
+        kept = {} if known is None else known[1]
         return [cache for at, cache in kept.items() if at[: len(path)] == path]

@@ -35,6 +35,8 @@ from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 
+PATIENCE = 10.0  # seconds that a thread waits for another one's trace
+
 
 class Derived:
     """A function derived from `f` by a transformation: its gradient, or itself compiled."""
@@ -98,7 +100,7 @@ class Derived:
         known = self.cache.variants(key)
         with one_call():
             found = self._answer(known, key, request)
-            return self._trace(key, known, request) if found is None else found[0]
+            return self._alone(key, known, request) if found is None else found[0]
 
     def _answer(self, variants: Sequence[Variant], key: Any, request: Request) -> tuple[Any] | None:
         """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""
@@ -113,6 +115,24 @@ class Derived:
                 why = why_traced(variant, self.root, request)
                 log.say("guards", f"{self.__name__}: {why}")
         return None
+
+    def _alone(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
+        """The result of a trace, while no other thread traces a function of the same owner. What
+        that leaves in objects are traced values until it ends, and they may be the same objects;
+        then, too, there may be a variant for these arguments."""
+        lock = self.cache.tracing
+        held = lock.acquire(blocking=False)
+        try:
+            if not held:  # not for ever: that thread may wait for this one
+                held = lock.acquire(timeout=PATIENCE)
+                known = self.cache.variants(key)
+                found = self._answer(known, key, request)
+                if found is not None:
+                    return found[0]
+            return self._trace(key, known, request)
+        finally:
+            if held:
+                lock.release()
 
     def _trace(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
