@@ -549,3 +549,19 @@ def test_simplegrad_is_for_some_arguments():
     ]:
         with pytest.raises(ValueError, match="this function was made for"):
             made(*args)
+
+
+def test_state_behind_a_method_that_a_method_is_bound_to():
+    """a method is bound to another object's method, and that object's state changes -> traced
+    anew"""
+
+    class Model:
+        scale = 1.0
+
+        def loss(self, x):
+            return self.scale * np.sum(x**2)
+
+    model = Model()
+    slope = jit(types.MethodType(lambda f, x: grad(f)(x), model.loss))
+    for model.scale in (1.0, 3.0):
+        np.testing.assert_array_equal(slope(np.ones(2)), [2 * model.scale] * 2)

@@ -241,12 +241,13 @@ class Observer(Notes):
 
     def _reach(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """The function and the objects among its arguments are where reading begins."""
-        f = self.root
-        self.reads.root(f, "f", name_of(f), like=False)
-        if isinstance(f, MethodType):
-            self.reads.root(f.__self__, "f.__self__", "self", like=False)
-            self.reads.root(f.__func__, "f.__func__", name_of(f), like=False)
-        root_called(self, f)
+        f, text = self.root, "f"
+        self.reads.root(f, text, name_of(f), like=False)
+        while isinstance(f, MethodType):  # what it is bound to may be one, too
+            self.reads.root(f.__func__, f"{text}.__func__", name_of(f), like=False)
+            f, text = f.__self__, f"{text}.__self__"
+            self.reads.root(f, text, "self", like=False)
+        root_called(self, self.root)
         for k, x in enumerate(args):
             self._argument(f"args[{k}]", x)
         for name, x in kwargs.items():
@@ -273,9 +274,8 @@ class Observer(Notes):
             self.reads.root(x, text, "an argument", like=not isinstance(x, (FunctionType, type)))
             if isinstance(x, MethodType):
                 self.reads.found(f"{text}.__func__", x.__func__, x.__name__)
-            held = getattr(x, "__self__", None)
-            if isinstance(x, (MethodType, BuiltinMethodType)) and held is not None:
-                self.reads.found(f"{text}.__self__", held, x.__name__)
+            if isinstance(x, (MethodType, BuiltinMethodType)) and x.__self__ is not None:
+                self.reads.found(f"{text}.__self__", x.__self__, x.__name__)
 
     def _notes(self, text: str, x: Any) -> None:
         """What an argument carries along that isn't traced."""
