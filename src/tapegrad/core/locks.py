@@ -7,11 +7,12 @@ child of a fork, where the threads that held them aren't.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -28,6 +29,20 @@ def new_lock() -> Any:
     forget: Any = functools.partial(_made.pop, number)
     _made[number] = weakref.ref(lock, forget)
     return lock
+
+
+@contextlib.contextmanager
+def patiently(lock: Any, seconds: float) -> Iterator[bool]:
+    """Hold a lock, or go on without it when so many seconds have passed. Gives whether another
+    thread had it."""
+    is_free = lock.acquire(blocking=False)
+    held = is_free or lock.acquire(timeout=seconds)
+    try:
+        yield not is_free
+    finally:
+        if held:
+            with contextlib.suppress(RuntimeError):  # a fork has come, and in its child it is free
+                lock.release()
 
 
 def _free() -> None:

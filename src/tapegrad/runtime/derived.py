@@ -13,6 +13,7 @@ from typing import Any
 from tapegrad.compiler import disk
 from tapegrad.core import log
 from tapegrad.core.late import CALLS, load
+from tapegrad.core.locks import patiently
 from tapegrad.core.request import Request, describe
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Tape
@@ -35,7 +36,7 @@ from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 
-PATIENCE = 10.0  # seconds that a thread waits for another one's trace
+PATIENCE = 10.0  # seconds that a thread waits for another, which may wait for it
 
 
 class Derived:
@@ -100,7 +101,9 @@ class Derived:
         known = self.cache.variants(key)
         with one_call():
             found = self._answer(known, key, request)
-            return self._alone(key, known, request) if found is None else found[0]
+            if found is None:
+                found = (self._alone(key, known, request),)
+            return found[0]
 
     def _answer(self, variants: Sequence[Variant], key: Any, request: Request) -> tuple[Any] | None:
         """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""
@@ -117,22 +120,16 @@ class Derived:
         return None
 
     def _alone(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
-        """The result of a trace, while no other thread traces a function of the same owner. What
-        that leaves in objects are traced values until it ends, and they may be the same objects;
-        then, too, there may be a variant for these arguments."""
-        lock = self.cache.tracing
-        held = lock.acquire(blocking=False)
-        try:
-            if not held:  # not for ever: that thread may wait for this one
-                held = lock.acquire(timeout=PATIENCE)
+        """The result of a new variant, made while no other thread makes one of the same owner. What
+        a trace leaves in objects are traced values until its call ends, and they may be the same
+        objects; then, too, there may be a variant for these arguments."""
+        with patiently(self.cache.tracing, PATIENCE) as has_waited:
+            if has_waited:
                 known = self.cache.variants(key)
                 found = self._answer(known, key, request)
                 if found is not None:
                     return found[0]
             return self._trace(key, known, request)
-        finally:
-            if held:
-                lock.release()
 
     def _trace(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
