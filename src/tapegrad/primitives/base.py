@@ -325,6 +325,8 @@ class Elementwise(Primitive):
             return [f"{outs[0]} = {self._numpy.format(*xs)}"]
         ufunc = self.ufunc
         module = "np" if isinstance(ufunc, np.ufunc) else ufunc.__module__
+        if module.startswith("tapegrad."):  # it is called by the primitive's name
+            return []
         return [f"{outs[0]} = {module}.{ufunc.__name__}({', '.join(xs)})"]
 
     def quick_text(self, xs: Sequence[str]) -> str:

@@ -113,9 +113,10 @@ def digamma_at(x: Any) -> Any:
     found, left = psi(x), np.less(x, -0.5)
     if not np.any(left):
         return found
-    r = x - np.rint(x)
-    r = np.where(left & (r != 0) & np.isfinite(x), r, np.nan)
-    return np.where(left, psi(1 - x) + (psi(r) - psi(1 - r)), found).astype(found.dtype)[()]
+    with np.errstate(invalid="ignore"):  # an infinity, of which SciPy says nothing either
+        r = x - np.rint(x)
+        r = np.where(left & (r != 0) & np.isfinite(x), r, np.nan)
+        return np.where(left, psi(1 - x) + (psi(r) - psi(1 - r)), found).astype(found.dtype)[()]
 
 
 digamma: Elementwise = Elementwise(

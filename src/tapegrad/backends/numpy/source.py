@@ -21,6 +21,7 @@ import numpy as np
 from tapegrad.backends.source.names import Scope, user_names
 from tapegrad.core.handlers import quiet
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
+from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Library, Repeated, Running
 
 INDENT = "    "
@@ -166,7 +167,7 @@ class _Writer:
 
     def _foreign(self, primitive: Any, outs: Sequence[str], operands: Sequence[str]) -> None:
         """A call of a function that is only known by name."""
-        assert isinstance(primitive, (Library, Running)), primitive
+        assert isinstance(primitive, (Elementwise, Library, Running)), primitive
         name = self.handed_out.fresh(str(primitive))
         self.functions[name] = primitive.evaluate
         self.lines.append(f"{', '.join(outs)} = {name}({', '.join(operands)})")
