@@ -350,7 +350,7 @@ def test_a_loop_of_large_arrays_is_written_in_place() -> None:
         w = x * 1.0
         for _ in range(12):
             w += x
-            memory.add(w._value.ctypes.data)
+            memory.add(w._read()[1].ctypes.data)
         return np.sum(w)
 
     memory: set[int] = set()
