@@ -229,7 +229,9 @@ class Located:
             outside = either(outside, whole != z)
             outside = both(outside, z == z)
             z = whole
-        found = getattr(self, f"_{name}")(self._moved(z, outside))
+        said: Any = {} if self.known is True else {"divide": "ignore", "invalid": "ignore"}
+        with np.errstate(**said):  # of shapes outside their domain SciPy says nothing
+            found = getattr(self, f"_{name}")(self._moved(z, outside))
         return choose(outside, nothing, found)
 
     def _logpdf(self, z: Any) -> Any:
