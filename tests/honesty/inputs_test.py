@@ -438,7 +438,7 @@ _TAKEN = (
     "an int of 65 bits",
     "an object with __array__",
 )
-_PYTHONS = ("a set", "an iterator")  # the error is Python's, as in NumPy
+_PYTHONS = ("a set", "an iterator", "objects")  # the error is Python's, as in NumPy
 CAPTURED = [k for k in REFUSED if k not in _TAKEN]
 
 
