@@ -10,8 +10,8 @@ from tapegrad.elsewhere import explained
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import Derived
-from tapegrad.runtime.transformations import Gradient, Jit, Transformation, ValueAndGradient
+from tapegrad.runtime.derived import derived
+from tapegrad.runtime.transformations import Gradient, Jit, ValueAndGradient
 from tapegrad.typing import (
     A,
     Checkpoint,
@@ -32,12 +32,6 @@ from tapegrad.typing import (
 from tapegrad.typing import Derived as DerivedOf
 
 Function = Callable[..., Any]
-
-
-def _derive(f: Any, transformation: Transformation, compile: str) -> Any:
-    if f is None:
-        return lambda g: Derived(g, transformation, compile)
-    return Derived(f, transformation, compile)
 
 
 @overload  # mypy would lose the parameters of `grad(grad(f))` in what comes next
@@ -150,7 +144,7 @@ def grad(
     At kinks (`abs` and `norm` at 0, ties of `max`, bounds of `clip`) the result is a documented
     convention; see docs/conventions.md.
     """
-    return _derive(
+    return derived(
         f, Gradient(checked_argnums(argnums), has_aux, checked_checkpoint(checkpoint)), compile
     )
 
@@ -228,7 +222,7 @@ def value_and_grad(
     ------
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
-    return _derive(
+    return derived(
         f,
         ValueAndGradient(checked_argnums(argnums), has_aux, checked_checkpoint(checkpoint)),
         compile,
@@ -263,7 +257,7 @@ def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
     ArgumentError : an argument is an array that can't be traced (complex numbers, objects).
     TraceError : the function did what a trace can't follow; the message names the line.
     """
-    return _derive(f, Jit(), compile)
+    return derived(f, Jit(), compile)
 
 
 def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape]:

@@ -20,21 +20,14 @@ from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import Derived
+from tapegrad.runtime.derived import Derived, derived
 from tapegrad.runtime.directional import HessianProduct, Pushforward
 from tapegrad.runtime.jacobians import ElementwiseGradient, Hessian, Jacobian, ValueAndJacobian
 from tapegrad.runtime.mapped import Axes, VMap
-from tapegrad.runtime.transformations import Transformation
 from tapegrad.typing import Checkpoint, Compile, Pullback, R
 
 Function = Callable[..., Any]
 Ts = TypeVarTuple("Ts")
-
-
-def _derive(f: Any, transformation: Transformation, compile: str) -> Any:
-    if f is None:
-        return lambda g: Derived(g, transformation, compile)
-    return Derived(f, transformation, compile)
 
 
 # ---- at a point
@@ -200,7 +193,7 @@ def hvp(
     GradientError, TraceError : as `grad` does.
     """
     found = HessianProduct(checked_argnums(argnums), has_aux, checked_checkpoint(checkpoint))
-    return _derive(f, found, compile)
+    return derived(f, found, compile)
 
 
 # ---- matrices
@@ -219,7 +212,7 @@ def _jacobian(
     if mode not in ("auto", "forward", "reverse"):
         raise ArgumentError(f'mode is "auto", "forward" or "reverse", not {mode!r}')
     kept = checked_checkpoint(checkpoint)
-    return _derive(f, kind(checked_argnums(argnums), has_aux, kept, mode, holomorphic), compile)
+    return derived(f, kind(checked_argnums(argnums), has_aux, kept, mode, holomorphic), compile)
 
 
 @explained
@@ -369,14 +362,14 @@ def elementwise_grad(
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
     kept = checked_checkpoint(checkpoint)
-    return _derive(f, ElementwiseGradient(checked_argnums(argnums), False, kept), compile)
+    return derived(f, ElementwiseGradient(checked_argnums(argnums), False, kept), compile)
 
 
 def _hessian(
     f: Any, argnums: Argnums, has_aux: bool, compile: str, checkpoint: Any, value: bool
 ) -> Any:
     kept = checked_checkpoint(checkpoint)
-    return _derive(f, Hessian(checked_argnums(argnums), has_aux, kept, value), compile)
+    return derived(f, Hessian(checked_argnums(argnums), has_aux, kept, value), compile)
 
 
 @explained
@@ -491,4 +484,4 @@ def vmap(
     UnsupportedError : the function leaves values outside.
     RandomnessError : it draws random numbers, and rows take different paths.
     """
-    return _derive(f, VMap(Axes(in_axes), Axes(out_axes)), compile)
+    return derived(f, VMap(Axes(in_axes), Axes(out_axes)), compile)

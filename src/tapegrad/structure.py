@@ -11,7 +11,7 @@ from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import Derived
+from tapegrad.runtime.derived import derived
 from tapegrad.typing import Checkpoint, Compile
 
 Function = Callable[..., Any]
@@ -23,12 +23,6 @@ def _checked(format: str) -> str:
     if format not in FORMATS:
         raise ArgumentError(f"format is one of {', '.join(FORMATS)}, not {format!r}")
     return format
-
-
-def _derive(f: Any, transformation: Any, compile: str) -> Any:
-    if f is None:
-        return lambda g: Derived(g, transformation, compile)
-    return Derived(f, transformation, compile)
 
 
 @explained
@@ -80,7 +74,7 @@ def sparse_jacobian(
         raise ArgumentError(f'mode is "auto", "forward" or "reverse", not {mode!r}')
     kept = checked_checkpoint(checkpoint)
     found = SparseJacobian(checked_argnums(argnums), has_aux, kept, mode, format=_checked(format))
-    return _derive(f, found, compile)
+    return derived(f, found, compile)
 
 
 @explained
@@ -124,7 +118,7 @@ def sparse_hessian(
 
     kept = checked_checkpoint(checkpoint)
     found = SparseHessian(checked_argnums(argnums), has_aux, kept, format=_checked(format))
-    return _derive(f, found, compile)
+    return derived(f, found, compile)
 
 
 def _traced(f: Function, args: tuple[Any, ...], what: str) -> tuple[Any, Any, list[list[int]]]:

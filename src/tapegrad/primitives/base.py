@@ -39,6 +39,7 @@ from tapegrad.ir.tape import (
     Literal,
     Operand,
     Source,
+    Tape,
     Var,
     dtype_name,
     literal,
@@ -207,6 +208,27 @@ class Writer:
 
 
 # ---- shapes
+
+
+@functools.lru_cache(maxsize=2048)
+def tape_of_rule(primitive: Any, types: tuple[Aval, ...], moved: tuple[int, ...]) -> Tape | None:
+    """A primitive's forward rule as a tape: of the tangents of the operands numbered `moved`, of
+    all operands and of the results. None if there is no rule, or a result has no tangent."""
+    builder = Builder(str(primitive.name))
+    writer = Writer(builder)
+    ts: list[Any] = [None] * len(types)
+    for k in moved:
+        ts[k] = writer.node(builder.input(types[k]))
+    xs = [writer.node(builder.input(aval)) for aval in types]
+    outs = [writer.node(builder.input(aval)) for aval in primitive.avals(*types)]
+    try:
+        found = primitive.jvp(ts, outs[0] if len(outs) == 1 else tuple(outs), *xs)
+    except GradientError:
+        return None
+    results = found if isinstance(found, tuple) else (found,)
+    if len(results) != len(outs) or any(x is None for x in results):
+        return None
+    return builder.finish([x.operand for x in results])
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -231,6 +231,13 @@ class Derived:
         return [variant.finished for variant in self.cache.all_variants()]
 
 
+def derived(f: Any, transformation: Transformation, compile: str) -> Any:
+    """The function derived from `f`; where there is none yet, a decorator."""
+    if f is None:
+        return lambda g: Derived(g, transformation, compile)
+    return Derived(f, transformation, compile)
+
+
 class BoundDerived:
     """A derived method, bound to its instance; the instance is an ordinary first argument."""
 

@@ -75,7 +75,6 @@ class SparseJacobian(Jacobian):
     def derive(self, traced: Traced, selection: Any, final: bool) -> Derivation:
         from tapegrad.pipeline import finished, inlined, playable
         from tapegrad.sparsity.pattern import pattern
-        from tapegrad.sparsity.recovery import choose
 
         traced = with_constants(traced)
         kept = self.kept(traced)
@@ -88,7 +87,7 @@ class SparseJacobian(Jacobian):
         whole, rows, wrt = self.differentiated_tape(traced, selection, kept)
         of = inlined(whole)
         structure = pattern(of, wrt, rows, values)
-        colouring = self.coloured(choose, structure, traced, whole, rows, wrt)
+        colouring = self.coloured(structure)
         head = len(kept)
         tape = _entries(whole, wrt, rows, range(head), colouring, self.checkpoint)
         tape = _with_guards(tape, {k: x for k, x in values.items() if _is_read(of, k)})
@@ -113,15 +112,10 @@ class SparseJacobian(Jacobian):
         tape = replace(tape, outputs=tuple(outputs), output_names=())
         return tape, [*range(len(kept), len(outputs))], [*selection.wrt]
 
-    def coloured(
-        self,
-        choose: Any,
-        structure: Any,
-        traced: Traced,
-        tape: Tape,
-        rows: Sequence[int],
-        wrt: Sequence[int],
-    ) -> Any:
+    def coloured(self, structure: Any) -> Any:
+        """The colouring of this structure that takes the fewest products."""
+        from tapegrad.sparsity.recovery import choose
+
         forward, reverse = self.mode != "reverse", self.mode != "forward"
         return choose(structure, forward=forward, reverse=reverse, price=1.5)
 
@@ -154,15 +148,9 @@ class SparseHessian(SparseJacobian):
         tape = derive(loss, selection.wrt, keep=keep, checkpoint=self.checkpoint)
         return tape, [*range(len(kept), len(tape.outputs))], [*selection.wrt]
 
-    def coloured(
-        self,
-        choose: Any,
-        structure: Any,
-        traced: Traced,
-        tape: Tape,
-        rows: Sequence[int],
-        wrt: Sequence[int],
-    ) -> Any:
+    def coloured(self, structure: Any) -> Any:
+        from tapegrad.sparsity.recovery import choose
+
         return choose(structure, is_symmetric=True)
 
 

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import GradientError
-from tapegrad.ir.tape import Aval, Builder, Call, Operand, Tape, Var
-from tapegrad.primitives.base import Writer
+from tapegrad.ir.tape import Aval, Call, Operand, Tape, Var
+from tapegrad.primitives.base import tape_of_rule
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.sparsity.relations import is_active
 
@@ -84,24 +83,11 @@ def _call(call: Call, of: Sequence[int], depth: int) -> Sequence[int]:
 @lru_cache(maxsize=2048)
 def _own(p: Any, types: tuple[Aval, ...], active: tuple[int, ...], depth: int) -> tuple[int, ...]:
     """The degrees of a primitive's results in these operands together."""
-    builder = Builder(str(p.name))
-    writer = Writer(builder)
-    ts: list[Any] = [None] * len(types)
-    for k in active:
-        ts[k] = writer.node(builder.input(types[k]))
-    xs = [writer.node(builder.input(aval)) for aval in types]
-    outs = [writer.node(builder.input(aval)) for aval in p.avals(*types)]
-    try:
-        found = p.jvp(ts, outs[0] if len(outs) == 1 else tuple(outs), *xs)
-    except GradientError:
-        found = None
-    results = found if isinstance(found, tuple) else (found,)
-    known = [x for x in results if x is not None]
-    if len(results) != len(outs) or len(known) != len(results):
-        return (GENERAL,) * len(outs)
-    given = [NOT] * len(active) + [LINEAR if k in active else NOT for k in range(len(xs))]
-    tape = builder.finish([x.operand for x in known])
-    of_rule = _tape(tape, [*given, *[GENERAL] * len(outs)], depth + 1)
+    tape = tape_of_rule(p, types, active)
+    if tape is None:
+        return (GENERAL,) * p.results
+    given = [NOT] * len(active) + [LINEAR if k in active else NOT for k in range(len(types))]
+    of_rule = _tape(tape, [*given, *[GENERAL] * p.results], depth + 1)
     return tuple([min(GENERAL, LINEAR + degree) for degree in of_rule])
 
 

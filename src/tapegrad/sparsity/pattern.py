@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
-from tapegrad.primitives.base import Writer
+from tapegrad.primitives.base import Writer, tape_of_rule
 from tapegrad.primitives.kinds import Composite, Repeated
 from tapegrad.sparsity import rounds as loops
 from tapegrad.sparsity.relations import (
@@ -289,24 +288,14 @@ def _expanded(primitive: Any, avals: tuple[Aval, ...]) -> Tape:
     return builder.finish([x.operand for x in (found if primitive.results > 1 else (found,))])
 
 
-@lru_cache(maxsize=256)
 def _forward_rule(primitive: Any, avals: tuple[Aval, ...], moved: tuple[int, ...]) -> Tape | None:
-    """The tape of the forward rule, for tangents of these operands, its first inputs; None where
-    there is no such rule, or it leaves out a tangent."""
-    builder = Builder(str(primitive.name))
-    writer = Writer(builder)
-    ts: list[Any] = [None] * len(avals)
-    for k in moved:
-        ts[k] = writer.node(builder.input(avals[k]))
-    xs = [writer.node(builder.input(aval)) for aval in avals]
-    outs = [writer.node(builder.input(aval)) for aval in primitive.avals(*avals)]
-    try:
-        found = primitive.jvp(ts, outs[0] if len(outs) == 1 else tuple(outs), *xs)
-    except GradientError:
+    """The tape of the forward rule, for tangents of these operands; None where there is no such
+    rule, or it leaves out a tangent."""
+    tape = tape_of_rule(primitive, avals, moved)
+    if tape is None:
         return None
-    results = found if isinstance(found, tuple) else (found,)
-    if any(x is None or x.shape != out.shape for x, out in zip(results, outs, strict=True)):
+    results = tape.inputs[len(moved) + len(avals) :]
+    if any(x.aval.shape != out.aval.shape for x, out in zip(tape.outputs, results, strict=True)):
         return None
-    tape = builder.finish([x.operand for x in results])
     read = {x for call in tape.calls for x in call.operands} | set(tape.outputs)
     return tape if read.issuperset(tape.inputs[: len(moved)]) else None
