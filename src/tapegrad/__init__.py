@@ -32,11 +32,11 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         value_and_jacobian,
         value_grad_and_hessian,
         vjp,
-        vmap,
     )
     from tapegrad.loops import checkpoint, cond, scan, while_loop
     from tapegrad.loops import map as map
     from tapegrad.loops import range as range
+    from tapegrad.mapping import vmap
     from tapegrad.registering import register_tree
     from tapegrad.rules import defjvp, defvjp, primitive
     from tapegrad.series import gauss_newton_vp, jet, laplacian

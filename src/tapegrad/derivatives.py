@@ -1,4 +1,4 @@
-"""The public derivatives besides `grad`: forwards, at a point, whole matrices, of many rows.
+"""The public derivatives besides `grad`: forwards, at a point, whole matrices.
 
 Of a function f with values y of m elements, of arguments x of n elements:
 
@@ -8,7 +8,6 @@ Of a function f with values y of m elements, of arguments x of n elements:
     jacobian   J, (m, n)        n passes forwards, or m back, in one kernel
     hvp        H v              of a scalar function          1 pass, forwards over back
     hessian    H, (n, n)                                      n passes, forwards over back
-    vmap       f of each row    no derivative: any of these, of many rows at once
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import Derived, derived
 from tapegrad.runtime.directional import HessianProduct, Pushforward
 from tapegrad.runtime.jacobians import ElementwiseGradient, Hessian, Jacobian, ValueAndJacobian
-from tapegrad.runtime.mapped import Axes, VMap
 from tapegrad.typing import Checkpoint, Compile, Pullback, R
 
 Function = Callable[..., Any]
@@ -439,49 +437,3 @@ def value_grad_and_hessian(
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
     return _hessian(f, argnums, has_aux, compile, checkpoint, value=True)
-
-
-# ---- rows
-
-
-@explained
-def vmap(
-    f: Function | None = None, in_axes: Any = 0, out_axes: Any = 0, *, compile: Compile = "auto"
-) -> Any:
-    """The function of many rows at once: what this loop computes, in one kernel.
-
-        for k in range(n):
-            y[k] = f(x[k], w)          y = vmap(f, in_axes=(0, None))(x, w)
-
-    Any function of this library is taken, and takes it: `vmap(grad(f), in_axes=(None, 0))` has the
-    gradient for each example.
-
-        >>> vmap(lambda x: x @ x)(np.array([[1.0, 2.0], [3.0, 4.0]]))
-        array([ 5., 25.])
-
-    The function may go another way for each row: a row that takes another path through its Python
-    code is traced by itself, up to 16 paths. Loops and conditionals stay as they are written.
-    Random numbers are drawn anew at each call, row by row, as the loop would draw them.
-
-    Parameters
-    ----------
-    f : a function of one row, written with NumPy. Works as a decorator too.
-    in_axes : the axis along which an argument has its rows, or None if it is the same for all of
-        them: one for all positional arguments, or a tuple with one for each, which may be a tree
-        that is a prefix of the argument. Arguments that are passed by name have rows along axis 0.
-    out_axes : the axis along which results have theirs: a number, or a tree that is a prefix of the
-        result. None for a result that is the same for all rows.
-    compile : "auto", "always" or "never", as in `grad`.
-
-    Returns
-    -------
-    A function of arguments with rows; its results, in the structure of those of `f`, have rows.
-
-    Raises
-    ------
-    ArgumentError : an argument has no such axis, numbers of rows differ, there are none.
-    TraceError : rows give results of different shapes or structures, or take too many paths.
-    UnsupportedError : the function leaves values outside.
-    RandomnessError : it draws random numbers, and rows take different paths.
-    """
-    return derived(f, VMap(Axes(in_axes), Axes(out_axes)), compile)

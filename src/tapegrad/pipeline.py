@@ -103,13 +103,13 @@ def _verify(code: Tape | Plan, after: str) -> None:
 # ---- Python -> Tape
 
 
-def trace(request: Request, observer: Observer | None = None) -> Traced:
+def trace(request: Request, observer: Observer | None = None, idle: bool = False) -> Traced:
     """One run of a function, on proxies that record: its tape, in which loops that the run has
     unrolled are loops again, and how its result is put together. An `observer` sees what the
-    function reads without being passed it."""
+    function reads without being passed it. If it is `idle`, values decide nothing: see `Trace`."""
     from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
 
-    return trace_function(request, observer, rolled)
+    return trace_function(request, observer, rolled, idle=idle)
 
 
 def rolled(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegrad import grad, hessian, jacobian, jit, jvp, scan, vmap
-from tapegrad.errors import ArgumentError, RandomnessError, TraceError, UnsupportedError
+from tapegrad import grad, hessian, jacobian, jit, jvp, scan, value_and_grad, vmap
+from tapegrad.errors import ArgumentError, TraceError
 
 RNG = np.random.default_rng(0)
 X, W = RNG.normal(size=(6, 3)), RNG.normal(size=3)
@@ -112,7 +112,6 @@ def test_a_result_that_is_the_same_for_all_rows():
         (vmap(lambda x: x), (2.0,), "which has no rows"),
         (vmap(lambda x: x, 2), (X,), "has 2 axes, and in_axes says 2"),
         (vmap(lambda x: x, None), (X,), "no argument has rows"),
-        (vmap(lambda x: x), (X[:0],), "there are no rows"),
     ],
 )
 def test_rows_that_are_not_there_are_an_error(function, arguments, words):
@@ -138,18 +137,212 @@ def test_texts_that_differ_from_row_to_row_are_an_error():
     np.testing.assert_array_equal(found, [[1.0], [-2.0]])
 
 
-def test_what_rows_would_do_in_turn_is_refused():
-    rng = np.random.default_rng(0)
-    with pytest.raises(RandomnessError, match="rows take different paths"):
-        vmap(lambda x: x + rng.normal() if x[0] > 0 else x - rng.normal())(X)
+# Each makes a function of a row that does more than to compute, and what shows its state.
+
+
+def counting():
+    kept = {"calls": 0, "rows": []}
+
+    def f(x):
+        kept["calls"] += 1
+        kept["rows"].append(x[0] * 2)
+        return np.sum(x) * kept["calls"] + len(kept["rows"])
+
+    return f, lambda: (kept["calls"], list(kept["rows"]))
+
+
+def some_rows_leave_something():
+    rows = []
+
+    def f(x):
+        if x[0] > 0.2:
+            rows.append(1.0)
+        return np.sum(x) * len(rows)
+
+    return f, lambda: len(rows)
+
+
+def previous():
+    last = [np.zeros(3)]
+
+    def f(x):
+        difference = x - last[0]
+        last[0] = x * 1.0
+        return difference
+
+    return f, lambda: last[0]
+
+
+def running_sum():
+    total = np.zeros(3)
+
+    def f(x):
+        total[:] += x
+        return total * x
+
+    return f, lambda: total
+
+
+def iterator():
+    numbers = iter(range(100))
+    return lambda x: x * next(numbers), lambda: None
+
+
+def printing():
+    def f(x):
+        print("a row")
+        return x * 2
+
+    return f, lambda: None
+
+
+def drawing(draw, seed=3):
+    def make():
+        rng = np.random.default_rng(seed)
+        return lambda x: draw(rng, x), lambda: rng.bit_generator.state["state"]["state"]
+
+    make.__name__ = "draws"
+    return make
+
+
+IN_TURN = [
+    counting,
+    some_rows_leave_something,
+    previous,
+    running_sum,
+    iterator,
+    printing,
+    drawing(lambda rng, x: np.sum(x) * np.sin(rng.normal())),
+    drawing(lambda rng, x: np.sum(x) if rng.normal() > 0 else -x[0]),
+    drawing(lambda rng, x: x * rng.normal() if x[0] > 0 else x - rng.uniform() * rng.uniform()),
+    drawing(lambda rng, x: x[int(rng.integers(3))] * rng.normal(x[0], 2.0)),
+    drawing(lambda rng, x: vmap(lambda a: a * rng.normal())(x)),
+    drawing(lambda rng, x: grad(lambda y: np.sum(y**2) * rng.normal())(x)),
+    drawing(lambda rng, x: x * rng.permuted([1.0, 2.0, 3.0])),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*traced for three calls")
+@pytest.mark.parametrize("make", IN_TURN, ids=lambda make: make.__name__)
+def test_rows_do_in_turn_what_a_loop_does(make, capsys):
+    """At each call: results, what is left outside, and the states of generators."""
+    (f, state), (plain, wanted) = make(), make()
+    mapped = vmap(f, compile="never")
+    inside = value_and_grad(lambda rows: np.sum(vmap(f)(rows) * 1.0), compile="never")
+    for k, found in enumerate((mapped, mapped, lambda rows: inside(rows)[0])):
+        rows = X + 0.1 * k
+        result = found(rows)
+        right = np.array([plain(x) for x in rows])
+        np.testing.assert_allclose(result, right if k < 2 else np.sum(right))
+        np.testing.assert_equal(state(), wanted())
+    printed = capsys.readouterr().out.count("a row")
+    assert printed in (0, len(X) * (3 + 2))  # three plain calls and two traces, if any
+
+
+def test_results_of_rows_in_turn_are_put_together():
+    """As those of rows that are computed at once: along other axes, with what is no number."""
     kept = []
-    with pytest.raises(UnsupportedError, match="leaves a value"):
-        vmap(lambda x: kept.append(x[0]) or x)(X)
+
+    def f(x):
+        kept.append(1)
+        return {"o": x * len(kept), "n": 3, "s": "text"}
+
+    found = vmap(f, out_axes={"o": 1, "n": 0, "s": None})(X)
+    np.testing.assert_allclose(found["o"], X.T * np.arange(1, 7))
+    assert (list(found["n"]), found["s"]) == ([3] * 6, "text")
+    for result, words in [
+        (lambda x: x[: len(kept)], "one shape"),
+        (lambda x: (x, f"{len(kept)}"), "What isn't a number has no rows"),
+        (lambda x: (x,) * len(kept), "put together in one way"),
+    ]:
+        kept.clear()
+        with pytest.raises(TraceError, match=words):
+            vmap(lambda x, result=result: kept.append(1) or result(x))(X)
+
+
+def test_no_rows_have_the_shapes_of_one():
+    none = X[:0]
+    for compile in MODES:
+        found = vmap(lambda x: (np.outer(x, x), {"b": x[0] > 0, "n": 3}), compile=compile)(none)
+        assert [x.shape for x in (found[0], found[1]["b"], found[1]["n"])] == [
+            (0, 3, 3),
+            (0,),
+            (0,),
+        ]
+        assert found[1]["b"].dtype == bool
+        assert vmap(hessian(lambda x: np.sum(x**3)), out_axes=1, compile=compile)(none).shape == (
+            *(3, 0, 3),
+        )
+        assert grad(lambda x: np.sum(vmap(np.sum)(x)), compile=compile)(none).shape == (0, 3)
+    assert vmap(vmap(np.sin))(np.zeros((2, 0))).shape == (2, 0)
+    assert vmap(lambda x: 1 / x)(none).shape == (0, 3)  # and no warning of what isn't computed
+
+
+def test_no_rows_that_decide_are_an_error():
+    rng, kept = np.random.default_rng(0), []
+    before = rng.bit_generator.state
+    with pytest.raises(ArgumentError, match="without values it can't be told"):
+        vmap(branching)(X[:0])
+    for f in (lambda x: x * rng.normal(), lambda x: kept.append(1) or x):
+        with pytest.raises(ArgumentError, match="does something outside"):
+            vmap(f)(X[:0])
+    assert rng.bit_generator.state == before and not kept
+
+
+PRODUCT = "(m,n),(n)->(m)"
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_signatures_are_those_of_vectorize(compile):
+    """The axes before those that are named broadcast."""
+    matrix, vector = RNG.normal(size=(4, 1, 2, 3)), RNG.normal(size=(5, 3))
+    several = lambda a, x: (a @ x, np.sum(x))  # noqa: E731
+    for f, signature in [(lambda a, x: a @ x, PRODUCT), (several, "(m,n),(n)->(m),()")]:
+        found, wanted = vmap(f, signature=signature), np.vectorize(f, signature=signature)
+        for a in (matrix, matrix[0], matrix[0, 0]):
+            for x in (vector, vector[0]):
+                np.testing.assert_equal(
+                    [np.shape(y) for y in found(a, x)], [np.shape(y) for y in wanted(a, x)]
+                )
+                for y, right in zip(found(a, x), wanted(a, x), strict=True):
+                    np.testing.assert_allclose(y, right)
+    assert vmap(np.matmul, signature=PRODUCT, compile=compile)(matrix[:0], vector).shape == (
+        0,
+        5,
+        2,
+    )
+    chosen = vmap(lambda x, y: x if x > y else y * 2, signature="(),()->()", compile=compile)
+    wanted = np.where(X[:, :1] > W, X[:, :1], W * 2)
+    np.testing.assert_allclose(chosen(X[:, :1], W), wanted)
+    assert chosen(1.0, 2.0) == 4.0
+    whole = vmap(lambda p, x, s: p["w"] @ x * s, (None, 0), signature="(n)->()", compile=compile)
+    np.testing.assert_allclose(whole({"w": W}, X, s=2.0), 2 * X @ W)
+    slopes = grad(lambda x: np.sum(vmap(np.matmul, signature=PRODUCT)(matrix, x)), compile=compile)
+    np.testing.assert_allclose(slopes(vector), np.tile(matrix.sum((0, 1, 2)), (5, 1)))
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: vmap(np.matmul, signature="m->n"), ArgumentError, "a signature names"),
+        (lambda: vmap(np.sum, 1, signature="(n)->()"), ArgumentError, "in_axes is 0"),
+        (lambda: vmap(np.matmul, signature=PRODUCT)(X), ArgumentError, "is about 2 arguments"),
+        (lambda: vmap(np.matmul, signature=PRODUCT)(X, W[:2]), ArgumentError, "2 entries, and 3"),
+        (lambda: vmap(np.matmul, signature=PRODUCT)(W, W), ArgumentError, "has shape"),
+        (lambda: vmap(np.sum, signature="(n)->()")({"a": X}), ArgumentError, "is a dict"),
+        (lambda: vmap(np.add, signature="(),()->()")(X, W[:2]), ArgumentError, "don't broadcast"),
+        (lambda: vmap(np.sin, signature="(n)->()")(X), TraceError, "result 0 of a row"),
+        (lambda: vmap(np.sin, signature="(n)->(n),()")(X), TraceError, "returns one result"),
+    ],
+)
+def test_what_a_signature_does_not_say_is_an_error(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
 
 
 @pytest.mark.parametrize("compile", MODES)
 def test_rows_draw_one_after_the_other_at_each_call(compile):
-    def drawing():
+    def made():
         rng = np.random.default_rng(5)
 
         def f(x):
@@ -158,7 +351,7 @@ def test_rows_draw_one_after_the_other_at_each_call(compile):
 
         return rng, f
 
-    (_, mapped), (rng, plain) = drawing(), drawing()
+    (_, mapped), (rng, plain) = made(), made()
     found, slopes = vmap(mapped, compile=compile), grad(lambda rows: np.sum(vmap(mapped)(rows)))
     for k in range(3):
         np.testing.assert_allclose(found(X + k), [plain(x) for x in X + k])

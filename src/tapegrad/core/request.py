@@ -71,6 +71,7 @@ class Request:
             self.args, self.kwargs = unflatten(self.structure, self.leaves)
         self._names = names
         self.passes_on = False  # whether what the call leaves outside is passed on: see `kept`
+        self.holds_draws = False  # whether what it draws are inputs of its own tape: see `draws`
 
     @property
     def name(self) -> str:

@@ -31,7 +31,6 @@ from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
 from tapegrad.tracing.observe.foreign import one_call
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.run import own_result, plain_value, replay
 from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
@@ -184,7 +183,7 @@ class Derived:
 
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
-        inside = transformation.within(request, True)
+        inside = transformation.within(request)
         derivation, observer = observed(
             self.root,
             inside,
@@ -200,20 +199,9 @@ class Derived:
     @unobserved
     def _nested(self, request: Request) -> Any:
         """Record this function's tape in the trace of its arguments, or of what it reaches."""
-        from tapegrad.pipeline import trace
-
-        transformation = self.transformation
-        selection = transformation.select(request.check(transformation.name))
-        inside = transformation.within(request, False)
-        inside.passes_on = True
-        derivation = transformation.derive(trace(inside), selection, final=False)
+        found = self.transformation.inside(request)
         self.cache.count("traces")
-        inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in request.inputs]
-        values = replay(derivation.tape, [*inputs, *derivation.traced.captured])
-        results = [own_result(x) for x in values]
-        if derivation.traced.keeping is not None:
-            derivation.traced.keeping.pass_on([results[k] for k in derivation.left])
-        return derivation.assemble(results)
+        return found
 
     # ---- the cache
 

@@ -136,7 +136,7 @@ class Pushforward(Transformation):
 
     name = "jvp"
 
-    def within(self, request: Request, final: bool) -> Request:
+    def within(self, request: Request) -> Request:
         return Request(request.f, request.args[: self.count], request.kwargs)
 
     def select(self, request: Request) -> Along:
@@ -200,11 +200,11 @@ class HessianProduct(Gradient):
         own, kwargs = super().completed(f, args[:-1], kwargs)
         return (*own, args[-1]), kwargs
 
-    def within(self, request: Request, final: bool) -> Request:
+    def within(self, request: Request) -> Request:
         return Request(request.f, request.args[:-1], request.kwargs)
 
     def select(self, request: Request) -> Along:
-        own = self.within(request, True)
+        own = self.within(request)
         found = super().select(own)
         vector = request.args[-1]
         chosen = self.arguments(own)

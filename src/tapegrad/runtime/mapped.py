@@ -1,9 +1,10 @@
 """Functions of many rows: `vmap`.
 
 The function is traced for one row, and its tape becomes that of all rows. A row that takes another
-path through the function is traced by itself; the tapes of all paths stand one after the other, and
-masks say which rows took which (`runtime.paths`). So a function's Python control flow may depend on
-the row, and the tape holds for all rows whose paths are known.
+path through the function is traced by itself (`runtime.rows`); the tapes of all paths stand one
+after the other, and masks say which rows took which (`runtime.paths`). So a function's Python
+control flow may depend on the row, and the tape holds for all rows whose paths are known. Rows that
+do more than to compute go in turn, as in a loop.
 """
 
 from __future__ import annotations
@@ -14,22 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.numpy.play import run
 from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import is_number, is_traced, unflatten
-from tapegrad.differentiate.batching import batch
-from tapegrad.errors import ArgumentError, RandomnessError, TraceError, UnsupportedError
-from tapegrad.optimize.dce import remove_dead
+from tapegrad.errors import ArgumentError
 from tapegrad.runtime.derived import Derived
-from tapegrad.runtime.paths import Mixed, Path, Rows, spread
+from tapegrad.runtime.paths import Mixed, Rows, spread, together
+from tapegrad.runtime.rows import Runs, row_of
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
-from tapegrad.tracing.drawn import Drawn
-from tapegrad.tracing.draws import Calls
-from tapegrad.tracing.observe.observer import following
-from tapegrad.tracing.run import Traced, plain_value
+from tapegrad.tracing.run import Traced
 from tapegrad.tracing.tracer import Tracer
-
-MAX_PATHS = 16  # of one call
 
 
 class Axes:
@@ -61,32 +55,23 @@ def _hashable(spec: Any) -> Any:
 
 @dataclass(frozen=True)
 class VMap(Transformation):
-    """The function of rows along `in_axes` of its arguments; results stand along `out_axes`."""
+    """The function of rows along `in_axes` of its arguments, and along `named` of those that are
+    passed by name; results stand along `out_axes`."""
 
     in_axes: Axes
     out_axes: Axes
+    named: int | None = 0
 
     name = "vmap"
 
-    def within(self, request: Request, final: bool) -> Request:
-        """The call of all rows, in whose trace there is one for a row: so what rows draw is drawn
-        there, a row after the other."""
-        if not final:
-            return self.of_row(request, 0)
+    def within(self, request: Request) -> Request:
+        """The call of all rows, in whose trace there is one for a row: so what rows draw, and what
+        they do outside, is done there, a row after the other."""
         return Request(_OfRows(request.f, self), request.args, request.kwargs, request.names)
-
-    def of_row(self, request: Request, row: int) -> Request:
-        """The call for one row."""
-        axes, _ = self._axes(request)
-        leaves = [_row(x, axis, row) for x, axis in zip(request.leaves, axes, strict=True)]
-        args, kwargs = unflatten(request.structure, leaves)
-        return Request(request.f, args, kwargs)
 
     def select(self, request: Request) -> Rows:
         axes, size = self._axes(request)
-        observer = following.observer
-        before = 0 if observer is None else len(observer.drawn)
-        return Rows(request=request, axes=axes, size=size, before=before)
+        return Rows(request=request, axes=axes, size=size)
 
     def _axes(self, request: Request) -> tuple[list[int | None], int]:
         """The axis of each leaf along which its rows are, from 0 on, and how many there are."""
@@ -105,7 +90,7 @@ class VMap(Transformation):
         for k, (arg, spec) in enumerate(zip(request.args, each, strict=True)):
             axes += spread(spec, arg, f"{label}: in_axes of argument {k}")
         for name in sorted(request.kwargs):
-            axes += spread(0, request.kwargs[name], f"{label}: argument {name!r}")
+            axes += spread(self.named, request.kwargs[name], f"{label}: argument {name!r}")
         sizes = {}
         for n, (x, axis) in enumerate(zip(request.leaves, axes, strict=True)):
             if axis is None:
@@ -127,25 +112,43 @@ class VMap(Transformation):
         if len(set(sizes.values())) > 1:
             told = ", ".join(f"{word} has {n}" for word, n in sizes.items())
             raise ArgumentError(f"{label}: arguments have different numbers of rows: {told}")
-        size = next(iter(sizes.values()))
-        if not size:
-            raise ArgumentError(f"{label}: there are no rows to trace")
-        return axes, size
+        return axes, next(iter(sizes.values()))
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Derivation:
-        from tapegrad.pipeline import finished, inlined, playable
+        from tapegrad.pipeline import playable
 
-        if final:  # the trace has all rows
-            kept = range(len(traced.tape.outputs))
-            tape = playable(traced.tape)
-            return Derivation(self, tape, traced.without_values(), Selection(), kept)
-        paths = self._paths(traced, selection)
-        mixed = Mixed(paths, selection, inlined)
-        mixed.drawn = _drawn(paths, selection)
+        kept = range(len(traced.tape.outputs))
+        tape = playable(traced.tape)
+        return Derivation(self, tape, traced.without_values(), Selection(), kept)
+
+    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        return derivation.result(values)
+
+    # ---- in a trace of all rows
+
+    def inside(self, request: Request) -> Any:
+        rows = self.select(request.check(self.name))
+
+        def row(k: int, part: Callable[[Any, int | None, int], Any]) -> Request:
+            leaves = [part(x, axis, k) for x, axis in zip(request.leaves, rows.axes, strict=True)]
+            args, kwargs = unflatten(request.structure, leaves)
+            return Request(request.f, args, kwargs)
+
+        runs = Runs(request, rows, lambda k: row(k, row_of), lambda k: row(k, _part))
+        found = runs.in_turn()
+        if found is not None:
+            return together(found, self.out_axes.spec, f"vmap of {request.name}")
+        return self.recorded(request, self._mixed(runs, rows))
+
+    def _mixed(self, runs: Runs, rows: Rows) -> Derivation:
+        """The tape of all rows, of those of their paths."""
+        from tapegrad.pipeline import finished, inlined
+
+        mixed = Mixed(runs.paths, rows, inlined, runs.drawn)
         tape, structure, captured = mixed.tape(self.out_axes.spec)
         count = len(tape.outputs)
         done = replace(
-            traced,
+            runs.paths[0].traced,
             tape=tape,
             captured=captured,
             structure=structure,
@@ -156,79 +159,16 @@ class VMap(Transformation):
         )
         return Derivation(self, finished(tape), done.without_values(), Selection(), range(count))
 
-    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
-        return derivation.result(values)
 
-    def _paths(self, traced: Traced, selection: Rows) -> list[Path]:
-        """The paths of all rows: the first one is traced already."""
-        from tapegrad.pipeline import trace
-
-        request, size = selection.request, selection.size
-        inputs = [
-            (plain_value(x), axis)
-            for x, axis in zip(request.leaves, selection.axes, strict=True)
-            if is_traced(x)
-        ]
-        pending = np.ones(size, bool)
-        row, paths = 0, []
-        while True:
-            _check(traced)
-            example = [_row(x, axis, row) for x, axis in inputs]
-            paths.append(Path(traced, example))
-            if not traced.tape.guards:
-                return paths
-            holds = _rows_on(traced, inputs, size)
-            if not holds[row]:
-                raise TraceError(
-                    f"vmap of {request.name}: row {row} took another path when its guards were "
-                    "looked at again: its control flow depends on something that isn't an argument"
-                )
-            pending &= ~holds
-            if not pending.any():
-                return paths
-            if len(paths) == MAX_PATHS:
-                guard = traced.tape.guards[-1]
-                at = f" ({guard.src}: `{guard.src.text}`)" if guard.src else ""
-                raise TraceError(
-                    f"vmap of {request.name}: rows take more than {MAX_PATHS} paths through it"
-                    f"{at}. Compute with arrays where it takes a number for a plain one, or choose "
-                    "by np.where"
-                )
-            row = int(np.argmax(pending))
-            traced = trace(self.of_row(request, row))
-
-
-def _row(x: Any, axis: int | None, row: int) -> Any:
-    if axis is None:
-        return x
-    found = np.take(plain_value(x), row, axis)
-    return np.array(found) if found.ndim else found[()]
+def _part(x: Any, axis: int | None, row: int) -> Any:
+    """The row of a value of the trace."""
+    if axis is None or not isinstance(x, Tracer):
+        return row_of(x, axis, row)
+    return x[(slice(None),) * axis + (row,)]
 
 
 def _shown(x: Any) -> str:
     return f"the number {x!r}" if is_traced(x) else f"{x!r} ({type(x).__name__})"
-
-
-def _check(traced: Traced) -> None:
-    """An error for what a row does beside computing, which rows would do in turn."""
-    if traced.left:
-        word, src = next(iter(traced.lines), ("an object", None))
-        at = f" ({src}: `{src.text}`)" if src else ""
-        raise UnsupportedError(
-            f"vmap of {traced.name}: it leaves a value in {word!r}{at}. Of many rows there are "
-            "many. Return the value"
-        )
-
-
-def _rows_on(traced: Traced, inputs: Sequence[tuple[Any, int | None]], size: int) -> Any:
-    """Which rows are on the path of a trace."""
-    tape = replace(traced.tape, outputs=(), output_names=())
-    rows = [k for k, (_, axis) in enumerate(inputs) if axis is not None]
-    masks, _ = batch(tape, rows, size, masks=True)
-    values = [x if axis is None else np.moveaxis(x, axis, 0) for x, axis in inputs]
-    captured = [plain_value(x) for x in traced.captured]
-    found, _ = run(remove_dead(masks), [*values, *captured])
-    return np.broadcast_to(found[0], (size,))
 
 
 class _OfRows:
@@ -241,43 +181,3 @@ class _OfRows:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return Derived(self.f, self.transformation, "never")(*args, **kwargs)
-
-
-def _drawn(paths: Sequence[Path], selection: Rows) -> dict[int, Any]:
-    """What the rows draw, as a loop over them would, one after the other: by the numbers of the
-    captured values of the first row's trace, those of all rows."""
-    observer: Any = following.observer
-    entries = [] if observer is None else observer.drawn[selection.before :]
-    entries = [entry for entry in entries if isinstance(entry, Drawn)]
-    if not entries:
-        return {}
-    traced, trace = paths[0].traced, observer.trace
-    own = [x for x in traced.captured if isinstance(x, Tracer)]
-    if len(paths) > 1 or any(x._trace is not trace for x in own):
-        raise RandomnessError(
-            f"vmap of {traced.name}: it draws random numbers, and "
-            + ("rows take different paths" if len(paths) > 1 else "is part of a loop")
-            + ". Draw them outside, for all rows, and pass them with a row for each"
-        )
-    columns: list[list[Any]] = [[_standing(entry, traced, trace)] for entry in entries]
-    for _ in range(selection.size - 1):
-        for entry, column in zip(entries, columns, strict=True):
-            calls = Calls(observer, trace, entry.generator)
-            found = calls.number(entry.method, *entry.args, **entry.kwargs)
-            column.append(found)
-    return {
-        column[0]: np.stack([traced.captured[column[0]], *column[1:]])
-        for column in columns
-        if column[0] is not None
-    }
-
-
-def _standing(entry: Drawn, traced: Traced, trace: Any) -> int | None:
-    """The number of the captured value that a draw gave; None if nothing reads it."""
-    if entry.value is None:
-        return None
-    var, _ = trace.captured[id(entry.value)]
-    places = [
-        k for k, x in enumerate(traced.captured) if isinstance(x, Tracer) and x._read()[0] == var
-    ]
-    return places[0] if places else None

@@ -33,12 +33,11 @@ from tapegrad.tracing.run import Traced
 @dataclass(frozen=True)
 class Rows(Selection):
     """The call, whose leaves have their rows along `axes`, None of those that are the same for all
-    of the `size` rows, and how many random numbers were drawn `before`."""
+    of the `size` rows."""
 
     request: Any = None
     axes: Sequence[int | None] = ()
     size: int = 0
-    before: int = 0
 
 
 class Path(NamedTuple):
@@ -65,12 +64,14 @@ class Mixed:
     """The tape of all rows, of the tapes of their paths. Of captured values those `drawn` have a
     row for each."""
 
-    drawn: dict[int, Any]
-
     def __init__(
-        self, paths: Sequence[Path], selection: Rows, inline: Callable[[Tape], Tape]
+        self,
+        paths: Sequence[Path],
+        selection: Rows,
+        inline: Callable[[Tape], Tape],
+        drawn: dict[int, Any],
     ) -> None:
-        self.paths, self.size = paths, selection.size
+        self.paths, self.size, self.drawn = paths, selection.size, drawn
         self.inline = inline
         self.axes = [
             axis
@@ -227,17 +228,11 @@ class Mixed:
                     () if at is None else t.tape.outputs[at].shape
                     for t, at in ((first, a), (other, b))
                 ]
+                label = f"vmap of {first.name}: result {k}"
                 if shapes[0] != shapes[1]:
-                    raise TraceError(
-                        f"vmap of {first.name}: result {k} has shape {shapes[0]} for some rows, "
-                        f"and {shapes[1]} for others. Rows must give arrays of one shape"
-                    )
+                    raise _shapes(label, *shapes)
                 if not _same_object(first, other, k):
-                    raise TraceError(
-                        f"vmap of {first.name}: result {k} is {first.leaves[k]!r} for some rows, "
-                        f"and {other.leaves[k]!r} for others. What isn't a number has no rows: "
-                        "return a number in its place, or loop over the rows"
-                    )
+                    raise _differ(label, first.leaves[k], other.leaves[k])
 
     def _chosen(self, leaves: Sequence[tuple[Any, bool]], masks: Sequence[Any]) -> tuple[Any, bool]:
         if any(x is None for x, _ in leaves):
@@ -305,3 +300,64 @@ def _same_object(first: Traced, other: Traced, k: int) -> bool:
 def _constant(traced: Traced, k: int) -> Literal:
     value: Any = np.asarray(traced.leaves[k])[()]
     return Literal(value)
+
+
+# ---- rows that went in turn
+
+
+def together(results: Sequence[Any], out_axes: Any, label: str) -> Any:
+    """The results of all rows as one, with rows along the axes that are wanted."""
+    trees = [flatten(x) for x in results]
+    structure = trees[0][1]
+    if any(other != structure for _, other in trees):
+        raise TraceError(
+            f"{label}: its result is put together in one way for some rows, and in another for "
+            "others"
+        )
+    axes = spread(out_axes, results[0], f"{label}: out_axes")
+    columns = zip(*[leaves for leaves, _ in trees], strict=True)
+    return unflatten(
+        structure,
+        [
+            _one(column, axis, f"{label}: result {k}")
+            for k, (column, axis) in enumerate(zip(columns, axes, strict=True))
+        ],
+    )
+
+
+def _one(column: Sequence[Any], axis: int | None, label: str) -> Any:
+    first = column[0]
+    numbers = [is_traced(x) or isinstance(x, (bool, complex, np.bool_)) for x in column]
+    if not any(numbers) or axis is None:
+        for x in column[1:]:
+            if x is not first and not (numbers[0] and axis is not None) and not same(first, x):
+                raise (
+                    _differ(label, first, x)
+                    if axis is not None
+                    else ArgumentError(
+                        f"{label}: out_axes is None, and the result differs from row to row"
+                    )
+                )
+        return first
+    for x, yes in zip(column, numbers, strict=True):
+        if not yes or not numbers[0]:
+            raise _differ(label, first, x)
+        if np.shape(x) != np.shape(first):
+            raise _shapes(label, np.shape(first), np.shape(x))
+    if not -np.ndim(first) - 1 <= axis <= np.ndim(first):
+        raise ArgumentError(f"{label}: out_axes is {axis}, and it has {np.ndim(first) + 1} axes")
+    return np.stack(column, axis)
+
+
+def _shapes(label: str, first: Any, other: Any) -> TraceError:
+    return TraceError(
+        f"{label} has shape {first} for some rows, and {other} for others. Rows must give arrays "
+        "of one shape"
+    )
+
+
+def _differ(label: str, first: Any, other: Any) -> TraceError:
+    return TraceError(
+        f"{label} is {first!r} for some rows, and {other!r} for others. What isn't a number has no "
+        "rows: return a number in its place, or loop over the rows"
+    )

@@ -20,7 +20,8 @@ from tapegrad.ir.tape import Builder, Literal, Tape
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.chosen import Argnum, Chosen
-from tapegrad.tracing.run import Traced
+from tapegrad.tracing.run import Traced, own_result, plain_value, replay
+from tapegrad.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Transformation:
         """A call's arguments, with those that it concerns among the defaults of the function."""
         return args, kwargs
 
-    def within(self, request: Request, final: bool) -> Request:
+    def within(self, request: Request) -> Request:
         """The call that is traced, in a call of what is made of the function."""
         return request
 
@@ -64,6 +65,27 @@ class Transformation:
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
         """The result, of the values of the tape's outputs."""
         raise NotImplementedError
+
+    # ---- inside another trace
+
+    def inside(self, request: Request) -> Any:
+        """The result of a call that is part of another trace."""
+        from tapegrad.pipeline import trace
+
+        selection = self.select(request.check(self.name))
+        call = self.within(request)
+        call.passes_on = True
+        return self.recorded(request, self.derive(trace(call), selection, final=False))
+
+    def recorded(self, request: Request, derivation: Derivation) -> Any:
+        """The result of a call, whose tape is recorded in the trace of its arguments, or of what it
+        reaches."""
+        inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in request.inputs]
+        values = replay(derivation.tape, [*inputs, *derivation.traced.captured])
+        results = [own_result(x) for x in values]
+        if derivation.traced.keeping is not None:
+            derivation.traced.keeping.pass_on([results[k] for k in derivation.left])
+        return derivation.assemble(results)
 
 
 @dataclass(eq=False)

@@ -74,7 +74,7 @@ def draw(
         raise Stopped
     if observer.effects is not None:
         observer.effects.count += 1
-    calls = (Calls if outside else _Own)(observer, traces[0], generator)
+    calls = (Calls if outside else _Own)(observer, holder_of_draws(traces), generator)
     try:
         return calls.made(name, given, kwargs)
     except _Plain:
@@ -94,7 +94,13 @@ def read_clock(observer: Notes, clock: Callable[[], Any], /) -> Any:
     if observer.effects is not None:
         observer.effects.count += 1
     observer.clocks.are_read = True
-    return Calls(observer, traces[0], time).number(clock.__name__)
+    return Calls(observer, holder_of_draws(traces), time).number(clock.__name__)
+
+
+def holder_of_draws(traces: Sequence[Trace]) -> Trace:
+    """Of the traces under way the one whose inputs the numbers are that are drawn: the outermost,
+    or one for a row, which is followed by others that draw their own."""
+    return next((t for t in reversed(traces) if t.holds_draws), traces[0])
 
 
 @unobserved
@@ -111,6 +117,13 @@ def _integer(x: Any) -> Any:
     if not isinstance(x, Tracer) or not x._is_scalar() or x.dtype.kind not in "iub":
         return x
     return bool(x) if x._weak and x.dtype.kind == "b" else _plain(x)
+
+
+def as_input(trace: Trace, value: np.ndarray, weak: bool = False, is_array: bool = True) -> Tracer:
+    """What stands for a value that was drawn, as an input of a trace."""
+    var = trace.builder.fresh(Aval(value.shape, value.dtype, weak=weak))
+    trace.captured[id(value)] = var, value
+    return stand_in(trace, var, value if is_array else value[()], weak)
 
 
 class Calls:
@@ -162,7 +175,10 @@ class Calls:
         ):
             raise _Plain  # what it draws may be more than 64 bits hold
         self.observer.before_draw(self.generator)
-        found = getattr(self.generator, name)(*given, **named)
+        return self.drawn(name, given, named, getattr(self.generator, name)(*given, **named))
+
+    def drawn(self, name: str, given: Any, named: dict[str, Any], found: Any) -> Any:
+        """The input that stands for what this draw of plain parameters has given."""
         if name in _STATES:
             self._note(name, given, named, None)
             return found
@@ -174,12 +190,10 @@ class Calls:
             self.observer.reads.lost(type(self.generator).__name__)
             return found
         self._note(name, given, named, value)
-        aval = Aval(value.shape, value.dtype, weak=weak)
-        var = self.trace.builder.fresh(aval)
-        self.trace.captured[id(value)] = var, value
-        if not isinstance(found, np.ndarray):
-            return stand_in(self.trace, var, value[()], weak)
-        drawn, inner = stand_in(self.trace, var, value), traces_under_way()[-1]
+        is_array, inner = isinstance(found, np.ndarray), traces_under_way()[-1]
+        drawn = as_input(self.trace, value, weak, is_array)
+        if not is_array:
+            return drawn
         if inner is self.trace or inner.repeats:
             return drawn
         # The array is that of the function which is traced now, and may be written to there.

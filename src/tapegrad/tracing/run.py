@@ -165,6 +165,7 @@ class Run:
         builder = Builder(self.name, Recorded() if number is not None else None)
         self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle, frame=frame)
         self.given: Any = None  # arguments, and those with names
+        self.trace.holds_draws = request.holds_draws
         self._repeats, self._apart = repeats, apart and not idle
         self._leaves: list[Any] = []  # of the arguments, those that are traced
         self._tracers: list[Any] = []
@@ -329,7 +330,8 @@ class Run:
         alone = _held_alone(trace) if number is not None else []
         captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
         drawn = observer.drawn if observer is not None else []
-        random = {id(d.value) for d in drawn}
+        around = following.observer
+        random = {id(d.value) for d in (drawn if around is None else around.drawn)}
         alone = [k for k in alone if id(captured[k]) not in random]
         fresh = [f"{'d' if id(x) in random else 'c'}{k}" for k, x in enumerate(captured)]
         tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)

@@ -241,6 +241,7 @@ class Trace:
         around = current_trace()
         self.idle: bool = idle or (around is not None and around.idle)
         self.once = False  # whether it repeats nothing, although what it records is a loop's round
+        self.holds_draws = False  # whether what is drawn in it are inputs of its own: see `draws`
         self.repeats: bool = repeats or (around is not None and around.repeats)
         # Whether a frame of the user's makes the rounds, which each are made if they do more
         self.in_frame: bool = frame is not None or (

@@ -126,6 +126,11 @@ class Write:
         leave(self.x, self.at, value if self.has_many else [value])
 
 
+def values_of(write: Write) -> list[Any]:
+    """All that the place of a write holds."""
+    return values(write.x) if write.has_many else [write.now()]
+
+
 def put_by(name: str, args: Sequence[Any]) -> tuple[int, Any] | None:
     """How many values a method puts at which end of a list or deque, if it does nothing else."""
     kind: Any = type(args[0]) if args else None

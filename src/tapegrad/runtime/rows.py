@@ -1,0 +1,230 @@
+"""What rows do, of a function that is called once for each: the paths that they take.
+
+    paths     the traces of some rows, which hold for all others whose guards are the same
+    in turn   the calls from one row on, one after the other, as a loop makes them
+
+A row that only computes does it again whenever its tape runs, so one trace stands for many rows.
+One that leaves something outside, or meets what can't be compared, is one call: it stands behind
+what the rows before have done, which was nothing, and before the calls for those that follow.
+Random numbers that all rows draw alike are drawn first, row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.backends.numpy.play import run
+from tapegrad.core.request import Request
+from tapegrad.core.trees import is_traced
+from tapegrad.differentiate.batching import batch
+from tapegrad.errors import ArgumentError, TapegradError, TraceError
+from tapegrad.optimize.dce import remove_dead
+from tapegrad.runtime.paths import Path, Rows
+from tapegrad.runtime.transformations import Jit
+from tapegrad.tracing import randomness
+from tapegrad.tracing.drawn import Drawn
+from tapegrad.tracing.draws import Calls, as_input, holder_of_draws
+from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.observe.outside import Done
+from tapegrad.tracing.run import Traced, plain_value
+from tapegrad.tracing.trace import Trace, traces_under_way
+
+MAX_PATHS = 16  # of one call
+
+
+class Runs:
+    """The calls for the rows of a request, by the number of the row: `example` makes one with plain
+    values, to be traced, and `call` one that is part of the trace around."""
+
+    def __init__(
+        self,
+        request: Request,
+        rows: Rows,
+        example: Callable[[int], Request],
+        call: Callable[[int], Request],
+    ) -> None:
+        self.size, self.example, self.call = rows.size, example, call
+        self.label = f"vmap of {request.name}"
+        self.inputs = [
+            (plain_value(x), axis)
+            for x, axis in zip(request.leaves, rows.axes, strict=True)
+            if is_traced(x)
+        ]
+        self.paths: list[Path] = []
+        self.drawn: dict[int, Any] = {}  # what all rows draw, by the numbers of captured values
+        self._which = np.full(self.size, -1)  # the path of each row that has one
+        self._observer: Any = following.observer
+
+    def in_turn(self) -> list[Any] | None:
+        """The results of all rows, if one of them does more than to compute; else None, and their
+        paths are known."""
+        if not self.size:
+            self.paths = [self._of_none()]
+            return None
+        row = 0
+        while True:
+            done, before = Done(self._observer), self._count()
+            request = self.example(row)
+            request.passes_on = request.holds_draws = True
+            traced = _traced(request)
+            draws = _Draws(self._observer, before, traced)
+            if traced.left or not done.is_all() or (draws.entries and self.paths):
+                return self._rest(row, traced, draws)
+            draws.repeat(self.size - 1)
+            holds = self._on(traced, draws)
+            if not holds[row]:
+                raise TraceError(
+                    f"{self.label}: row {row} took another path when its guards were looked at "
+                    "again: its control flow depends on something that isn't an argument"
+                )
+            if draws.entries and not holds.all():
+                draws.take_back()
+                return self._rest(row, traced, draws)
+            self._which[holds & (self._which < 0)] = len(self.paths)
+            example = [row_of(x, axis, row) for x, axis in self.inputs]
+            self.paths.append(Path(traced, example))
+            if draws.entries:
+                self.drawn = draws.of_all()
+            pending = self._which < 0
+            if not pending.any():
+                return None
+            if len(self.paths) == MAX_PATHS:
+                raise self._too_many(traced)
+            row = int(np.argmax(pending))
+
+    def _of_none(self) -> Path:
+        """The path where there are no rows, which no values may decide."""
+        done, before, request = Done(self._observer), self._count(), self.example(0)
+        try:
+            with np.errstate(all="ignore"):  # of values that nobody has
+                traced = _traced(request, idle=True)
+        except TapegradError as error:
+            raise ArgumentError(
+                f"{self.label}: there are no rows, and without values it can't be told what the "
+                f"function does with one, nor which shape its result has: {error}"
+            ) from error
+        if traced.left or not done.is_all() or self._count() > before:
+            raise ArgumentError(
+                f"{self.label}: there are no rows, and for each the function draws random numbers, "
+                "or does something outside. Call it where there are rows alone"
+            )
+        return Path(traced, [])
+
+    def _rest(self, row: int, traced: Traced, draws: _Draws) -> list[Any]:
+        """The results of all rows, of which this one is the first that does more."""
+        plain, found = Jit(), []
+        paths = [
+            plain.derive(path.traced, plain.select(self.call(0)), False) for path in self.paths
+        ]
+        found = [plain.recorded(self.call(k), paths[self._which[k]]) for k in range(row)]
+        captured = tuple(draws.of_first(traced.captured))
+        request, traced = self.call(row), replace(traced, captured=captured)
+        found.append(plain.recorded(request, plain.derive(traced, plain.select(request), False)))
+        return [*found, *[plain.inside(self.call(k)) for k in range(row + 1, self.size)]]
+
+    def _too_many(self, traced: Traced) -> TraceError:
+        guard = traced.tape.guards[-1]
+        at = f" ({guard.src}: `{guard.src.text}`)" if guard.src else ""
+        return TraceError(
+            f"{self.label}: rows take more than {MAX_PATHS} paths through it{at}. Compute with "
+            "arrays where it takes a number for a plain one, or choose by np.where"
+        )
+
+    def _count(self) -> int:
+        return 0 if self._observer is None else len(self._observer.drawn)
+
+    def _on(self, traced: Traced, draws: _Draws) -> Any:
+        """Which rows are on the path of a trace."""
+        if not traced.tape.guards:
+            return np.ones(self.size, bool)
+        tape = replace(traced.tape, outputs=(), output_names=())
+        rows = [k for k, (_, axis) in enumerate(self.inputs) if axis is not None]
+        rows += [len(self.inputs) + k for k in draws.numbers if k is not None]
+        values = [x if axis is None else np.moveaxis(x, axis, 0) for x, axis in self.inputs]
+        captured = [plain_value(x) for x in traced.captured]
+        for k, column in zip(draws.numbers, draws.values, strict=True):
+            if k is not None:
+                captured[k] = np.stack(column)
+        masks, _ = batch(tape, rows, self.size, masks=True)
+        found, _ = run(remove_dead(masks), [*values, *captured])
+        return np.broadcast_to(found[0], (self.size,))
+
+
+class _Draws:
+    """What the trace of a row has drawn, noted behind the entries `before`: which of its captured
+    values that is, and the values that rows have drawn."""
+
+    def __init__(self, observer: Any, before: int, traced: Traced) -> None:
+        noted = [] if observer is None else observer.drawn[before:]
+        self.observer = observer
+        self.entries = [x for x in noted if isinstance(x, Drawn)]
+        places = {id(x): k for k, x in enumerate(traced.captured)}
+        self.numbers = [None if x.value is None else places.get(id(x.value)) for x in self.entries]
+        first = len(traced.tape.inputs) - len(traced.captured)
+        self._weak = [
+            k is not None and traced.tape.inputs[first + k].aval.weak for k in self.numbers
+        ]
+        self.values: list[list[Any]] = [[x.value] for x in self.entries]
+        self._states: list[tuple[Any, Any]] = []
+
+    def repeat(self, times: int) -> None:
+        """Draw the same for other rows, one after the other."""
+        generators = {id(x.generator): x.generator for x in self.entries}
+        self._states = [(x, randomness.state_of(x)) for x in generators.values()]
+        for _ in range(times):
+            for entry, column in zip(self.entries, self.values, strict=True):
+                column.append(entry.again(entry.generator))
+
+    def take_back(self) -> None:
+        """The other rows haven't drawn."""
+        for generator, state in self._states:
+            randomness.put_back(generator, state)
+
+    def of_first(self, captured: Sequence[Any]) -> list[Any]:
+        """Captured values, with inputs of the trace around in the place of what the first row has
+        drawn."""
+        found = dict(zip(self.numbers, self._inputs(), strict=True))
+        return [found.get(k, x) for k, x in enumerate(captured)]
+
+    def _inputs(self) -> list[Any]:
+        return [
+            None if k is None else as_input(_holder(), x, weak, x.ndim > 0)
+            for k, (x, *_), weak in zip(self.numbers, self.values, self._weak, strict=True)
+        ]
+
+    def of_all(self) -> dict[int, Any]:
+        """What all rows have drawn, by the numbers of captured values, in the trace around."""
+        columns = [[x] for x in self._inputs()]
+        for row in range(1, len(self.values[0])):
+            for entry, drawn, column in zip(self.entries, self.values, columns, strict=True):
+                calls = Calls(self.observer, _holder(), entry.generator)
+                column.append(calls.drawn(entry.method, entry.args, entry.kwargs, drawn[row]))
+        return {
+            k: np.stack(column)
+            for k, column in zip(self.numbers, columns, strict=True)
+            if k is not None
+        }
+
+
+def _holder() -> Trace:
+    return holder_of_draws(traces_under_way())
+
+
+def _traced(request: Request, idle: bool = False) -> Traced:
+    from tapegrad.pipeline import trace
+
+    return trace(request, idle=idle)
+
+
+def row_of(x: Any, axis: int | None, row: int) -> Any:
+    """The row of a plain value, as an array or a number of its own; zeros if there are no rows."""
+    if axis is None:
+        return x
+    if not x.shape[axis]:
+        return np.zeros([n for k, n in enumerate(x.shape) if k != axis], x.dtype)[()]
+    found = np.take(plain_value(x), row, axis)
+    return np.array(found) if found.ndim else found[()]
