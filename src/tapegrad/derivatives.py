@@ -364,10 +364,17 @@ def elementwise_grad(
 
 
 def _hessian(
-    f: Any, argnums: Argnums, has_aux: bool, compile: str, checkpoint: Any, value: bool
+    f: Any,
+    argnums: Argnums,
+    has_aux: bool,
+    holomorphic: bool,
+    compile: str,
+    checkpoint: Any,
+    value: bool,
 ) -> Any:
     kept = checked_checkpoint(checkpoint)
-    return derived(f, Hessian(checked_argnums(argnums), has_aux, kept, value), compile)
+    transformation = Hessian(checked_argnums(argnums), has_aux, kept, value, holomorphic)
+    return derived(f, transformation, compile)
 
 
 @explained
@@ -376,6 +383,7 @@ def hessian(
     argnums: Argnums = 0,
     has_aux: bool = False,
     *,
+    holomorphic: bool = False,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
 ) -> Any:
@@ -392,6 +400,10 @@ def hessian(
     f : a function as `grad` takes it. Works as a decorator too.
     argnums : the argument, by its number or its name, or a tuple of them.
     has_aux : `f` returns `(value, aux)`; the result is then `(hessian, aux)`.
+    holomorphic : `f` takes complex numbers to a complex one and has a complex derivative, whose
+        complex derivatives H are. Of a complex value u + iv of real numbers, H is that of u plus
+        i times that of v. A real value of complex numbers has no such H: what its gradient changes
+        by takes two matrices, A dz + B conj(dz); `hvp` has it along a direction.
     compile, checkpoint : as in `grad`.
 
     Returns
@@ -405,7 +417,7 @@ def hessian(
 
     It takes a pass for each element; for products with vectors see `hvp`.
     """
-    return _hessian(f, argnums, has_aux, compile, checkpoint, value=False)
+    return _hessian(f, argnums, has_aux, holomorphic, compile, checkpoint, value=False)
 
 
 @explained
@@ -414,6 +426,7 @@ def value_grad_and_hessian(
     argnums: Argnums = 0,
     has_aux: bool = False,
     *,
+    holomorphic: bool = False,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
 ) -> Any:
@@ -426,7 +439,7 @@ def value_grad_and_hessian(
 
     Parameters
     ----------
-    f, argnums, has_aux, compile, checkpoint : as in `hessian`.
+    f, argnums, has_aux, holomorphic, compile, checkpoint : as in `hessian`.
 
     Returns
     -------
@@ -436,4 +449,4 @@ def value_grad_and_hessian(
     ------
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
-    return _hessian(f, argnums, has_aux, compile, checkpoint, value=True)
+    return _hessian(f, argnums, has_aux, holomorphic, compile, checkpoint, value=True)

@@ -103,10 +103,36 @@ def test_complex_numbers_by_the_conventions_of_grad():
     np.testing.assert_allclose(jacobian(lambda x: np.exp(1j * x))(X), np.diag(1j * np.exp(1j * X)))
     with pytest.raises(GradientError, match="mode='forward'"):
         jacobian(lambda x: np.exp(1j * x), mode="reverse")(X)
-    with pytest.raises(GradientError, match="parts as arguments"):
-        hessian(lambda z: np.sum(np.abs(z) ** 2))(z)
+    for holomorphic in (False, True):
+        with pytest.raises(GradientError, match="parts as arguments"):
+            hessian(lambda z: np.sum(np.abs(z) ** 2), holomorphic=holomorphic)(z)
+    with pytest.raises(GradientError, match="Say holomorphic=True"):
+        hessian(lambda z: np.sum(z**2))(z)
     with pytest.raises(GradientError, match="returned complex numbers"):
         elementwise_grad(np.conj)(z)
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_hessians_of_complex_values(compile):
+    """Of real arguments they are those of both parts, of complex ones those of the holomorphic
+    function; and of both together."""
+    z = X + 1j * X[::-1]
+
+    def f(x, z):
+        return np.sum(np.exp(1j * x) * z**2) + x[0] * x[1] * np.exp(z[0])
+
+    both = hessian(f, (0, 1), holomorphic=True, compile=compile)(X, z)
+    e = np.eye(len(X))
+    real = -np.exp(1j * X) * z**2 * e + np.exp(z[0]) * (np.outer(e[0], e[1]) + np.outer(e[1], e[0]))
+    mixed = 2j * np.exp(1j * X) * z * e
+    mixed[:, 0] += np.exp(z[0]) * np.array([X[1], X[0], 0])
+    whole = 2 * np.exp(1j * X) * e + X[0] * X[1] * np.exp(z[0]) * np.outer(e[0], e[0])
+    for found, wanted in zip(sum(both, ()), (real, mixed, mixed.T, whole), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+    value, slope, matrix = value_grad_and_hessian(f, compile=compile)(X, z)
+    np.testing.assert_allclose((value, *slope), (f(X, z), *jacobian(f)(X, z)))
+    np.testing.assert_allclose(matrix, real, atol=1e-12)
+    np.testing.assert_allclose(hessian(lambda x: 1j + 0 * x[0])(X), np.zeros((3, 3)))
 
 
 def test_numbers_that_do_not_depend_on_the_arguments_have_zeros():

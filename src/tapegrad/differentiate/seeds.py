@@ -18,6 +18,7 @@ import numpy as np
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape, Var, aval_of
 from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import BroadcastTo, PlaceDiagonal, Reshape
 
 Make = Callable[[Writer, Aval], Node]
@@ -54,6 +55,15 @@ def captured(writer: Writer, array: Any) -> Node:
     if known is None:
         known = writer.captured[id(array)] = (writer.builder.fresh(aval_of(array)), array)
     return writer.node(known[0])
+
+
+def each(values: Sequence[complex]) -> Make:
+    """These numbers, one for each row."""
+
+    def make(writer: Writer, aval: Aval) -> Node:
+        return Stack(0)(*[writer.node(Literal(aval.dtype.type(x))) for x in values])
+
+    return make
 
 
 def full(value: float) -> Make:

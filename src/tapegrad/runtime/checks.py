@@ -11,9 +11,11 @@ from tapegrad.ir.tape import Tape
 from tapegrad.tracing.run import Traced
 
 
-def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
+def check_scalar_result(
+    traced: Traced, has_aux: bool = False, may_be_complex: bool = False
+) -> None:
     """A GradientError unless the function that was traced returned a real scalar first, or an
-    array of one real element."""
+    array of one real element; or a complex one, where it may be."""
     name = traced.name
     if has_aux:
         structure = traced.structure
@@ -43,6 +45,8 @@ def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
     at = traced.outputs[0]
     leaf = traced.leaves[0]
     if at is None:
+        if may_be_complex and isinstance(leaf, (complex, np.complexfloating)):
+            return
         if not isinstance(leaf, (float, np.floating)) or isinstance(leaf, bool):
             raise GradientError(
                 f"grad: {name} returned {leaf!r} ({type(leaf).__name__}), but grad needs a real "
@@ -56,6 +60,8 @@ def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
             f"grad: {name} returned {aval}, but grad needs a scalar{src}. Sum it, or use vjp "
             "with a cotangent of that shape"
         )
+    if aval.dtype.kind == "c" and may_be_complex:
+        return
     if aval.dtype.kind == "c":
         raise GradientError(
             f"grad: {name} returned a complex scalar{src}, and grad needs a real one. Return a "

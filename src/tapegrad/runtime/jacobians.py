@@ -14,10 +14,11 @@ from typing import Any
 
 from tapegrad.core.trees import unflatten
 from tapegrad.differentiate.batching import batch, with_rows
-from tapegrad.differentiate.seeds import bases, blocks, full, seeded
+from tapegrad.differentiate.seeds import bases, blocks, each, full, seeded
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Builder, Operand, Tape
 from tapegrad.primitives.base import Node, Slice, Writer
+from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.views import GetItem, Reshape, Transpose
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.transformations import (
@@ -175,27 +176,30 @@ class ElementwiseGradient(Gradient):
 @dataclass(frozen=True)
 class Hessian(Gradient):
     """The second derivatives of a scalar function, forward over reverse: of leaves x and y of the
-    arguments an array of shape (*x.shape, *y.shape)."""
+    arguments an array of shape (*x.shape, *y.shape).
+
+    Of a complex value f = u + iv they are those of u, plus i times those of v, of real arguments,
+    and the complex derivative of the complex derivative with respect to complex ones. A real value
+    of complex z = x + iy has four real matrices, of x and y, which aren't one complex one.
+    """
 
     value: bool = False
+    holomorphic: bool = False
 
     name = "hessian"
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import derive, finished, playable, pushforward
 
-        check_scalar_result(traced, self.has_aux)
+        check_scalar_result(traced, self.has_aux, may_be_complex=True)
         kept = self.kept(traced)
         loss, before = with_loss(traced)
         wrt = selection.wrt
-        if any(traced.tape.inputs[k].dtype.kind == "c" for k in wrt):
-            raise GradientError(
-                f"hessian: {traced.name} has complex arguments, of whose real and imaginary parts "
-                "the second derivatives aren't one complex matrix. Pass these parts as arguments, "
-                "or use hvp"
-            )
         keep = [k + before for k in kept]
-        gradient = derive(loss, wrt, keep=keep, checkpoint=self.checkpoint)
+        if self._is_complex(traced.name, loss, wrt):
+            gradient = _complex_gradient(loss, wrt, keep, self.checkpoint)
+        else:
+            gradient = derive(loss, wrt, keep=keep, checkpoint=self.checkpoint)
         count, inputs = len(gradient.outputs), len(traced.tape.inputs)
         tape = pushforward(gradient, wrt)
         tangents = tape.outputs[count + len(kept) :]
@@ -206,6 +210,25 @@ class Hessian(Gradient):
         tape = _columns_apart(tape, len(head), shapes)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
+
+    def _is_complex(self, name: str, loss: Tape, wrt: Sequence[int]) -> bool:
+        """Whether the value is; an error where the second derivatives aren't one matrix."""
+        of_complex = any(loss.inputs[k].dtype.kind == "c" for k in wrt)
+        to_complex = loss.outputs[0].dtype.kind == "c"
+        if of_complex and not to_complex:
+            raise GradientError(
+                f"hessian: {name} takes complex numbers to a real one, and the second derivatives "
+                "with respect to real and imaginary parts aren't one complex matrix. Pass these "
+                "parts as arguments, hessian(lambda x, y: f(x + 1j * y), (0, 1)), or use hvp, "
+                "which has the change of the gradient along a direction"
+            )
+        if of_complex and not self.holomorphic:
+            raise GradientError(
+                f"hessian: {name} takes complex numbers to a complex one, which has a Hessian only "
+                "if it is holomorphic. Say holomorphic=True if it is, or take the real and "
+                "imaginary parts"
+            )
+        return to_complex
 
     def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
         return outputs if self.value else super()._wanted(outputs)
@@ -282,6 +305,34 @@ def _by_rows(
         return cut
 
     return _ending(found, len(kept), parts)
+
+
+def _complex_gradient(loss: Tape, wrt: Sequence[int], keep: Sequence[int], checkpoint: Any) -> Tape:
+    """The tape of the outputs `keep` and the derivatives of the first one, f = u + iv, which is
+    complex: f' with respect to complex inputs, and u' + iv' with respect to real ones. The pullback
+    of 1 has f' and u', that of -i has v'."""
+    from tapegrad.pipeline import derive
+
+    first, count = len(loss.inputs), len(loss.outputs)
+    tape = derive(loss, wrt, True, keep, checkpoint)
+    tape = seeded(tape, {first + k: full(0.0) for k in range(1, count)})
+    whole = [loss.inputs[k].dtype.kind == "c" for k in wrt]
+    if all(whole):
+        return seeded(tape, {first: full(1.0)})
+    rows, have = batch(tape, [first], 2)
+    kept = len(keep)
+    rows = with_rows(rows, [*[True] * kept, *have[kept:]], 2)
+    rows = seeded(rows, {first: each((1.0, -1j))})
+
+    def parts(writer: Writer, found: Sequence[Operand]) -> list[Operand]:
+        ends = []
+        for x, is_whole in zip(found, whole, strict=True):
+            node = writer.node(x)
+            u, v = [GetItem((k, *[Slice(0, n) for n in node.shape[1:]]))(node) for k in (0, 1)]
+            ends.append((u if is_whole else cartesian(u, v)).operand)
+        return ends
+
+    return _ending(rows, kept, parts)
 
 
 def _in_all_directions(

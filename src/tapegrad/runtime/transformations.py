@@ -242,7 +242,9 @@ def with_loss(traced: Traced) -> tuple[Tape, int]:
     """
     tape, at = traced.tape, traced.outputs[0]
     if at is None:
-        return replace(tape, outputs=(Literal(np.float64(traced.leaves[0])), *tape.outputs)), 1
+        number = traced.leaves[0]
+        kind = np.complex128 if np.iscomplexobj(number) else np.float64
+        return replace(tape, outputs=(Literal(kind(number)), *tape.outputs)), 1
     if tape.outputs[at].aval.shape == ():
         return tape, 0
     builder = Builder.after(tape, tape.name)
