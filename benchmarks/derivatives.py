@@ -4,10 +4,13 @@ python benchmarks/derivatives.py
 python benchmarks/derivatives.py --only 'hessian*,jvp*'
 
 Both are called in turns in one process, and what both give is compared. JAX's arguments are its own
-arrays already. Of JAX's programs loops are scans, where it has them.
+arrays already. Of JAX's programs loops are scans, where it has them. Sparse derivatives stand beside
+CasADi's functions of scalars, called through its buffers, where it is installed.
 """
 
+import importlib.util
 import itertools
+import math
 import os
 import statistics
 import time
@@ -76,6 +79,14 @@ def projected(xp: Any, camera: Any, point: Any) -> Any:
     flat = -seen[:2] / seen[2]
     square = xp.sum(flat**2)
     return camera[6] * (1 + camera[7] * square + camera[8] * square**2) * flat
+
+
+def bratu(u: Any) -> Any:
+    """Five points of the Laplacian, and e^u, on a square whose border is 0."""
+    wide = np.zeros((u.shape[0] + 2, u.shape[1] + 2))
+    wide[1:-1, 1:-1] = u
+    around = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:]
+    return around - 4 * u + 1e-4 * np.exp(u)
 
 
 def layers_of(rng: Any, *sizes: int) -> Any:
@@ -166,6 +177,76 @@ def cases() -> Iterator[Case]:
     ours = tg.vmap(tg.grad(example(np)), (None, 0, 0), compile="always")
     theirs = jax.vmap(jax.grad(example(jnp)), (None, 0, 0))
     yield both("gradients per example", ours, theirs, layers, batch, labels)
+
+    f = lambda x: np.exp(np.sin(x))  # noqa: E731
+    with_jet = lambda x: taylor(lambda t: jnp.exp(jnp.sin(t)), x)  # noqa: E731
+
+    def taylor(f: Any, x: Any) -> Any:
+        from jax.experimental.jet import jet
+
+        along = [jnp.ones_like(x), *[jnp.zeros_like(x)] * 9]
+        value, found = jet(f, (x,), (along,))
+        return jnp.stack([value, *found]) / factorials.reshape(-1, *[1] * x.ndim)
+
+    factorials = np.array([math.factorial(k) for k in range(11)], float)
+    for name, x in (("of a number", np.array(0.7)), ("of 10^4 numbers", rng.normal(size=10_000))):
+        ours = lambda x: tg.jet(f, x, 10, compile="always")  # noqa: E731
+        yield both(f"jet {name}", ours, with_jet, x)
+
+    if importlib.util.find_spec("casadi"):
+        yield from sparse_cases(tg, rng)
+
+
+def sparse_cases(tg: Any, rng: Any) -> Iterator[Case]:
+    import casadi
+
+    def buffered(name: str, x: Any, value: Any) -> Callable[[], Any]:
+        """A call of a CasADi function that writes the entries of its value into a new array."""
+        function = casadi.Function(name, [x], [value])
+        buffer, run = function.buffer()
+        count = function.nnz_out(0)
+
+        def call(at: Any) -> Any:
+            found = np.empty(count)
+            buffer.set_arg(0, memoryview(at))
+            buffer.set_res(0, memoryview(found))
+            run()
+            return found
+
+        return call
+
+    def at_first_call(make: Callable[[], Any], at: Any) -> Callable[[], Any]:
+        made: list[Any] = []
+
+        def call() -> Any:
+            if not made:
+                made.append(make())
+            return made[0](at)
+
+        return call
+
+    def hessian() -> Any:
+        x = casadi.SX.sym("x", 100_000)
+        f = casadi.sum1(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+        return buffered("hessian", x, casadi.hessian(f, x)[0])
+
+    def jacobian() -> Any:
+        u = casadi.SX.sym("u", side, side)
+        wide = casadi.SX.zeros(side + 2, side + 2)
+        wide[1:-1, 1:-1] = u
+        around = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:]
+        value = casadi.vec(around - 4 * u + 1e-4 * casadi.exp(u))
+        return buffered("jacobian", u, casadi.jacobian(value, casadi.vec(u)))
+
+    # Both matrices are symmetric: entries by columns are entries by rows.
+    at = rng.normal(size=100_000)
+    ours = tg.sparse_hessian(lambda x: rosenbrock(np, x), compile="always")
+    yield "sparse_hessian rosenbrock 10^5", lambda: ours(at).data, at_first_call(hessian, at)
+    side = 300
+    grid = rng.normal(size=(side, side))
+    grid += grid.T  # by rows as by columns
+    found = tg.sparse_jacobian(bratu, compile="always")
+    yield "sparse_jacobian Bratu", lambda: found(grid).data, at_first_call(jacobian, grid)
 
 
 def timed(name: str, ours: Any, theirs: Any, budget: float) -> tuple[float, ...]:
