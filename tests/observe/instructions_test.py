@@ -126,11 +126,11 @@ def test_programs_use_each_instruction_that_is_noted():
 
 
 def some_files():
-    """Of tapegrad, of these tests, and of Python's library what has much of everything."""
-    files = sorted(Path(tapegrad.__file__).parent.rglob("*.py"))
-    files += sorted(Path(__file__).parent.parent.rglob("*_test.py"))
+    """Of tapegrad and these tests some, and of Python's library what has much of everything."""
+    files = sorted(Path(tapegrad.__file__).parent.rglob("*.py"))[::3]
+    files += sorted(Path(__file__).parent.parent.rglob("*_test.py"))[::3]
     library = Path(contextlib.__file__).parent
-    return files + sorted(library.glob("[a-d]*.py")) + sorted(library.glob("asyncio/*.py"))
+    return files + sorted(library.glob("[ac]*.py")) + sorted(library.glob("asyncio/*.py"))
 
 
 def test_heights_follow_from_the_code():
@@ -142,7 +142,7 @@ def test_heights_follow_from_the_code():
             variables = len({*code.co_varnames, *code.co_cellvars}) + len(code.co_freevars)
             assert variables <= max(heights) <= variables + code.co_stacksize
             count += 1
-    assert count > 5000
+    assert count > 2000
 
 
 _HEIGHT = 64  # in an interpreter's frame, in bytes, in all versions that are described
