@@ -56,6 +56,21 @@ REWRITES = {
         + "out %4",
         "%3 = einsum(%1, %2, subscripts='ijk,jil->jkl') : f8[2,3,5]\nout %3",
     ),
+    "elements of transposed ones": (
+        "f8[4,3] f8[4,5] f8[4] f8[3]",
+        "%5 = transpose(%1, axes=(1, 0)) : f8[3,4]\n%6 = mul(%5, %3) : f8[3,4]\n"
+        "%7 = sub(%5, %6) : f8[3,4]\n" + product(MATMUL, "f8[3,5]", 7, 2, 8) + "out %8",
+        "%5 = expand_dims(%3, axes=(1,)) : f8[4,1]\n%6 = mul(%1, %5) : f8[4,3]\n"
+        "%7 = sub(%1, %6) : f8[4,3]\n%8 = einsum(%7, %2, subscripts='ij,ik->jk') : f8[3,5]\nout %8",
+    ),
+    "elements of three axes in turn": (
+        "f8[4,2,3] f8[2,4,5] f8[3,1]",
+        "%4 = transpose(%1, axes=(1, 2, 0)) : f8[2,3,4]\n%5 = add(%4, %3) : f8[2,3,4]\n"
+        + product("hij,hjk->hik", "f8[2,3,5]", 5, 2, 6)
+        + "out %6",
+        "%4 = squeeze(%3, axes=(1,)) : f8[3]\n%5 = add(%1, %4) : f8[4,2,3]\n"
+        "%6 = einsum(%5, %2, subscripts='ijk,jil->jkl') : f8[2,3,5]\nout %6",
+    ),
     "(x @ y).T": (
         "f8[3,4] f8[4,5]",
         product(MATMUL, "f8[3,5]", to=3) + "%4 = transpose(%3, axes=(1, 0)) : f8[5,3]\nout %4",
@@ -259,6 +274,18 @@ REWRITES = {
 
 # what stays: inputs, calls
 KEPT = {
+    "elements of transposed ones and of others": (
+        "f8[4,3] f8[4,5] f8[3,4]",
+        "%4 = transpose(%1, axes=(1, 0)) : f8[3,4]\n%5 = mul(%4, %3) : f8[3,4]\n"
+        + product(MATMUL, "f8[3,5]", 5, 2, 6)
+        + "out %6",
+    ),
+    "elements of transposed ones that are read too": (
+        "f8[4,3] f8[4,5] f8[4]",
+        "%4 = transpose(%1, axes=(1, 0)) : f8[3,4]\n%5 = mul(%4, %3) : f8[3,4]\n"
+        + product(MATMUL, "f8[3,5]", 5, 2, 6)
+        + "out %6, %5",
+    ),
     "the transpose of a product that is read too": (
         "f8[3,4] f8[4,5]",
         product(MATMUL, "f8[3,5]", to=3) + "%4 = transpose(%3, axes=(1, 0)) : f8[5,3]\nout %4, %3",

@@ -73,6 +73,16 @@ REWRITES = {
         "out %1",
     ),
     # ---- choices, casts and copies
+    "x and False, x and True": (
+        "b1[3]",
+        "%2 = logical_and(%1, False) : b1[3]\n%3 = logical_and(True, %1) : b1[3]\nout %2, %3",
+        "%2 = broadcast_to(False, shape=(3,)) : b1[3]\nout %2, %1",
+    ),
+    "x or False, x or True": (
+        "b1[3]",
+        "%2 = logical_or(False, %1) : b1[3]\n%3 = logical_or(%1, True) : b1[3]\nout %2, %3",
+        "%2 = broadcast_to(True, shape=(3,)) : b1[3]\nout %1, %2",
+    ),
     "where(True, x, y)": ("f8[3]", "%2 = where(True, %1, 0.0) : f8[3]\nout %2", "out %1"),
     "where(False, c, x)": ("f8[3]", "%2 = where(False, 0.0, %1) : f8[3]\nout %2", "out %1"),
     "where(c, x, x)": ("b1[3] f8[3]", "%3 = where(%1, %2, %2) : f8[3]\nout %3", "out %2"),

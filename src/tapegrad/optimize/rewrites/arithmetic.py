@@ -179,6 +179,24 @@ def _power(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 # ---- choices, casts and copies
 
 
+def _and(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    return _decided(xs, by=False)
+
+
+def _or(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    return _decided(xs, by=True)
+
+
+def _decided(xs: Any, by: bool) -> Operand | None:
+    """x and False --> False; x and True --> x, of Booleans; of `or` the other way."""
+    if any(x.dtype.kind != "b" for x in xs):
+        return None
+    for x, y in (xs, xs[::-1]):
+        if isinstance(y, Literal):
+            return y if bool(y.value) is by else x
+    return None
+
+
 def _where(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     condition, x, y = xs
     if isinstance(condition, Literal):  # where(True, x, y) --> x
@@ -214,6 +232,8 @@ REWRITES: dict[Any, Any] = {
     ew.neg: _neg,
     ew.square: _square,
     ew.power: _power,
+    ew.logical_and: _and,
+    ew.logical_or: _or,
     ew.where: _where,
     ew.copy: _copy,
     ew.AsType: _astype,

@@ -2,6 +2,7 @@
 
     einsum(transpose(x), y)           -->  einsum(x, y), by other subscripts
     transpose(einsum(x, y))           -->  the same
+    einsum(f(transpose(x), y), z)     -->  einsum(f(x, y), z), by other subscripts
     einsum(broadcast_to(x), y)        -->  of x and a sum of y, or broadcast later; n times, where
                                            both repeat themselves along a contracted axis of n
     sum(einsum(x, y))                 -->  einsum(sum(x), y): the sum of W @ x takes no product
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.ir.tape import Call, Operand
+from tapegrad.ir.tape import Call, Operand, Var
 from tapegrad.optimize.rewrites.ranges import is_one, may_reorder
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Node, Writer
@@ -72,6 +73,10 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         if not keeps_order(s, left, right, p.terms.out):
             return None
         return contracted(s, left, right, p.terms.out, shape, times)
+    turned = [_turned(s, Term(x, letters)) for x, letters in zip(xs, p.terms, strict=False)]
+    if any(turned):
+        left, right = [a or Term(x, k) for a, x, k in zip(turned, xs, p.terms, strict=False)]
+        return contracted(s, left, right, p.terms.out, shape)
     for k, (x, letters) in enumerate(zip(xs, p.terms, strict=False)):
         factors = _outer(s, Term(x, letters))
         for u, v in (factors, factors[::-1]) if factors else ():
@@ -299,6 +304,49 @@ def bare(s: Any, term: Term) -> Term:
             letters = "".join(k for a, k in enumerate(letters) if a not in unit)
         else:
             return Term(x, letters)
+
+
+def _turned(s: Any, term: Term) -> Term | None:
+    """A term in the order in which it lies in memory, if it is computed element by element of what
+    is transposed, all in the same way, and of what has fewer axes."""
+    shape, left = term.x.shape, [term.x]
+    calls: dict[Operand, Call] = {}
+    axes: set[tuple[int, ...]] = set()
+    while left:
+        x = left.pop()
+        if call := s.made_by(x, Transpose):
+            axes.add(call.primitive.axes)
+            continue
+        made = s.made.get(x) if isinstance(x, Var) and s.alone(x) else None
+        if made is None or not made.primitive.pointwise or len(calls) == MANY or len(axes) > 1:
+            return None
+        calls[x] = made
+        left += [y for y in made.operands if y.shape == shape and y not in calls]
+    if len(axes) != 1 or not calls:
+        return None
+    (order,) = axes
+    lying = "".join(term.letters[order.index(a)] for a in range(len(order)))
+
+    def made_lying(x: Operand) -> Operand:
+        if call := calls.get(x):
+            return s.make(call.primitive, *map(made_lying, call.operands))
+        return s.made_by(x, Transpose).operands[0] if x.shape == shape else fewer(x)
+
+    def fewer(x: Operand) -> Operand:
+        """What has fewer axes, and is broadcast."""
+        letters = term.letters[len(shape) - len(x.shape) :]
+        unit = tuple(a for a, n in enumerate(x.shape) if n != shape[a - len(x.shape)])
+        letters = "".join(k for a, k in enumerate(letters) if a not in unit)
+        kept = [k for k in lying if k in letters]
+        own: Any = s.make(Squeeze(unit), x) if unit else x
+        axes = tuple(letters.index(k) for k in kept)
+        if axes != tuple(range(len(axes))):
+            own = s.make(Transpose(axes), own)
+        after = lying[lying.index(kept[0]) :] if kept else ""
+        new = tuple(a for a, k in enumerate(after) if k not in kept)
+        return s.make(ExpandDims(new), own) if new else own
+
+    return Term(made_lying(term.x), lying)
 
 
 def _last(x: Operand, base: Operand) -> tuple[int, ...]:
