@@ -110,7 +110,7 @@ REVEALED = {
     "trace(f, {}, power=3)": "tuple[float, tapegrad.ir.tape.Tape]",
     "vjp(cube, 2.0)": "tuple[float, Pullback[float]]",
     "vjp(cube, 2.0)[1](1.0)": "tuple[float]",
-    "simplegrad(cube, 2.0)": "SimpleGradient[float, float]",
+    "simplegrad(cube, 2.0)": "StandAlone[tuple[float, float], float]",
     "simplegrad(cube, 2.0)(3.0)": "tuple[float, float]",
     "simplegrad(cube, 2.0).source": "str",
     "root": "def (x: float) -> float",

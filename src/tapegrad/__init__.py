@@ -16,6 +16,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         grad,
         jit,
         simplegrad,
+        standalone,
         stop_gradient,
         trace,
         value_and_grad,
@@ -33,7 +34,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         value_grad_and_hessian,
         vjp,
     )
-    from tapegrad.loops import checkpoint, cond, scan, while_loop
+    from tapegrad.loops import checkpoint, checkpoint_name, cond, scan, while_loop
     from tapegrad.loops import map as map
     from tapegrad.loops import range as range
     from tapegrad.mapping import vmap
@@ -59,6 +60,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "as_linear_operator",
     "cache_info",
     "checkpoint",
+    "checkpoint_name",
     "clear_cache",
     "cond",
     "defjvp",
@@ -86,6 +88,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "simplegrad",
     "sparse_hessian",
     "sparse_jacobian",
+    "standalone",
     "stop_gradient",
     "trace",
     "value_and_grad",

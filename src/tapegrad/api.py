@@ -22,7 +22,7 @@ from tapegrad.typing import (
     Jitting,
     P,
     R,
-    SimpleGradient,
+    StandAlone,
     T,
     Ts,
     Valuing,
@@ -298,7 +298,7 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
 @explained
 def simplegrad(
     f: Callable[[*Ts], R], *args: *Ts, checkpoint: Checkpoint = "auto"
-) -> SimpleGradient[R, *Ts]:
+) -> StandAlone[tuple[R, *Ts], *Ts]:
     """A stand-alone gradient function for arguments of these shapes and dtypes.
 
     `simplegrad(f, x, y)(x, y)` is `(value, d_x, d_y)`: the gradients mirror the arguments, None
@@ -325,9 +325,54 @@ def simplegrad(
     UnsupportedError : the function calls what can't be compiled, such as `np.linalg.svd`.
     TraceError : the function did what a trace can't follow; the message names the line.
     """
-    from tapegrad.runtime.simple import simplegrad as build
+    from tapegrad.runtime.standalone import simplegrad as build
 
     built: Any = build(f, args, checked_checkpoint(checkpoint))
+    return built
+
+
+@explained
+def standalone(f: Callable[[*Ts], R], *args: *Ts) -> StandAlone[R, *Ts]:
+    """A function that stands alone, as source and as a file, for arguments of these shapes.
+
+    `f` is what any transformation returns, or a function that calls some:
+
+        standalone(hessian(f), x)                             a Hessian
+        standalone(hvp(f), x, v)                              its product with a vector
+        standalone(vmap(grad(f), in_axes=(None, 0)), w, x)    gradients per example
+        standalone(lambda x, t: jvp(f, (x,), (t,)), x, t)     a value and its tangent
+        standalone(lambda x, ct: vjp(f, x)[1](ct), x, ct)     a pullback
+        standalone(lambda x: jet(f, x, 3), x)                 Taylor coefficients
+        standalone(f, x)                                      the function itself, compiled
+
+    The function is compiled at once and has no cache. It computes what `f` does, and returns it
+    nested alike.
+
+        >>> second = standalone(hessian(lambda x: x[0] ** 2 * x[1]), np.ones(2))
+        >>> second(np.array([2.0, 3.0]))
+        array([[6., 4.],
+               [4., 0.]])
+
+    Parameters
+    ----------
+    f : a function as `jit` takes it, or one that tapegrad has derived.
+    args : its positional arguments. The function is for their structure, shapes and dtypes, and for
+        the path that they take through `f`.
+
+    Returns
+    -------
+    A function of such arguments, as from `simplegrad`: with `.source` and `.save(path)`.
+
+    Raises
+    ------
+    ArgumentError : an argument can't be traced, or can't be written into a file that stands alone.
+    GradientError, TraceError : as the transformation does.
+    UnsupportedError : the function calls what can't be compiled, such as `np.linalg.svd`; or its
+        result holds what can't be written down, such as a function or a sparse matrix.
+    """
+    from tapegrad.runtime.standalone import standalone as build
+
+    built: Any = build(f, args)
     return built
 
 
@@ -343,12 +388,9 @@ def stop_gradient(x: T) -> T:
 
     Returns
     -------
-    The same structure with the same values.
+    The same structure with the same values; arrays are new ones.
     """
-    from tapegrad.core.trees import flatten, unflatten
-    from tapegrad.primitives import elementwise
-    from tapegrad.tracing.tracer import Tracer
+    from tapegrad.tracing.recomputed import stopped
 
-    leaves, structure = flatten(x)
-    stopped = [elementwise.stop_gradient(v) if isinstance(v, Tracer) else v for v in leaves]
-    return unflatten(structure, stopped)
+    found: T = stopped(x)
+    return found

@@ -21,7 +21,13 @@ from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import Derived, derived
 from tapegrad.runtime.directional import HessianProduct, Pushforward
-from tapegrad.runtime.jacobians import ElementwiseGradient, Hessian, Jacobian, ValueAndJacobian
+from tapegrad.runtime.jacobians import (
+    ElementwiseGradient,
+    Hessian,
+    Jacobian,
+    ValueAndJacobian,
+    ValueGradientAndHessian,
+)
 from tapegrad.typing import Checkpoint, Compile, Pullback, R
 
 Function = Callable[..., Any]
@@ -364,17 +370,16 @@ def elementwise_grad(
 
 
 def _hessian(
+    kind: type[Hessian],
     f: Any,
     argnums: Argnums,
     has_aux: bool,
     holomorphic: bool,
     compile: str,
     checkpoint: Any,
-    value: bool,
 ) -> Any:
     kept = checked_checkpoint(checkpoint)
-    transformation = Hessian(checked_argnums(argnums), has_aux, kept, value, holomorphic)
-    return derived(f, transformation, compile)
+    return derived(f, kind(checked_argnums(argnums), has_aux, kept, holomorphic), compile)
 
 
 @explained
@@ -417,7 +422,7 @@ def hessian(
 
     It takes a pass for each element; for products with vectors see `hvp`.
     """
-    return _hessian(f, argnums, has_aux, holomorphic, compile, checkpoint, value=False)
+    return _hessian(Hessian, f, argnums, has_aux, holomorphic, compile, checkpoint)
 
 
 @explained
@@ -449,4 +454,4 @@ def value_grad_and_hessian(
     ------
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
-    return _hessian(f, argnums, has_aux, holomorphic, compile, checkpoint, value=True)
+    return _hessian(ValueGradientAndHessian, f, argnums, has_aux, holomorphic, compile, checkpoint)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 from tapegrad.errors import ArgumentError
 from tapegrad.typing import C, T
@@ -241,7 +241,13 @@ def cond(pred: Any, true_fn: Callable[..., T], false_fn: Callable[..., T], *oper
     return found
 
 
-def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
+@overload
+def checkpoint(f: Callable[..., T], *, keep: str | Sequence[str] = ()) -> Callable[..., T]: ...
+@overload
+def checkpoint(
+    f: None = None, *, keep: str | Sequence[str] = ()
+) -> Callable[[Callable[..., T]], Callable[..., T]]: ...
+def checkpoint(f: Callable[..., T] | None = None, *, keep: str | Sequence[str] = ()) -> Any:
     """A part of a program whose inside isn't kept for the derivative.
 
     `checkpoint(f)` computes what `f` does. Where reverse mode goes through it, what `f` computes on
@@ -254,13 +260,17 @@ def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
         >>> grad(lambda w: np.sum(layer(np.ones(2), w)))(0.0)
         np.float64(2.0)
 
-    For loops see `checkpoint=` of `grad`.
+    What takes long and little memory may be kept: `keep` has the names of values that aren't
+    computed again, which `checkpoint_name` gives them. What leads to them alone isn't either.
+
+    For loops see `checkpoint=` of `grad`, for all of a gradient its `max_bytes=`.
 
     Parameters
     ----------
     f : a function written with NumPy, of arrays and numbers nested as you like. It may use arrays
         and traced values around it, and can't write to these or to its arguments. Works as a
         decorator too, on functions and on methods.
+    keep : a name, or names, of values that are kept.
 
     Returns
     -------
@@ -269,11 +279,17 @@ def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
 
     Raises
     ------
-    ArgumentError : `f` isn't a function, or what it returns isn't made of arrays and numbers.
+    ArgumentError : `f` isn't a function, or what it returns isn't made of arrays and numbers; or no
+        value in it has a name that is to be kept.
     UnsupportedError : in a trace, `f` writes to an argument.
     """
     from tapegrad.tracing.answers import compiled_as_called as called
 
+    names = (keep,) if isinstance(keep, str) else tuple(keep)
+    if not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"checkpoint: keep has the names of values, and not {keep!r}")
+    if f is None:
+        return functools.partial(checkpoint, keep=names)
     if not callable(f):
         raise ArgumentError(f"checkpoint needs a function, not {f!r}")
 
@@ -281,10 +297,44 @@ def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
     def checkpointed(*args: Any, **kwargs: Any) -> T:
         from tapegrad.tracing.recomputed import checkpoint as run
 
-        found: T = run(called(f), args, kwargs)
+        found: T = run(called(f), args, kwargs, names)
         return found
 
     return checkpointed
+
+
+def checkpoint_name(x: T, name: str) -> T:
+    """`x` itself, by a name that `checkpoint(f, keep=...)` keeps it by.
+
+        >>> @checkpoint(keep="h")
+        ... def layer(x, w):
+        ...     h = checkpoint_name(x @ w, "h")
+        ...     return np.tanh(h) * np.sin(h)
+        >>> grad(lambda w: np.sum(layer(np.eye(2), w)))(np.zeros((2, 2)))
+        array([[0., 0.],
+               [0., 0.]])
+
+    Of this layer the derivative keeps the product, and computes the rest again.
+
+    Parameters
+    ----------
+    x : arrays, numbers, and nested structures of them.
+    name : what they are called, all of them.
+
+    Returns
+    -------
+    The same structure with the same values; arrays are new ones.
+
+    Raises
+    ------
+    ArgumentError : the name isn't a string.
+    """
+    from tapegrad.tracing.recomputed import named
+
+    if not isinstance(name, str):
+        raise ArgumentError(f"checkpoint_name: a name is a string, not {name!r}")
+    found: T = named(x, name)
+    return found
 
 
 def _scan(f: Any, init: Any, xs: Any, length: Any, reverse: bool, what: str) -> Any:

@@ -348,8 +348,8 @@ def _text(tape: Tape) -> Any:
         for v in tape.free_inputs
     ]
 
-    def result(outputs: Sequence[str]) -> str:
-        return ", ".join(outputs)
+    def result(outputs: Sequence[Any]) -> Any:
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     doc = f"The tape {tape.name}."
     return standalone(program, name, names[:free], examples, tape.captured, result, doc)

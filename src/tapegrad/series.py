@@ -176,6 +176,8 @@ class _GaussNewton:
     loss: Function | None
     method: Function | None = None
 
+    __name__ = "gauss_newton_vp"
+
     def __call__(self, of: Any, *args: Any, **kwargs: Any) -> Any:
         f = of if self.method is None else MethodType(self.method, of)
         if not args:

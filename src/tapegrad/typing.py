@@ -39,7 +39,7 @@ T = TypeVar("T")
 X = TypeVar("X")
 Ts = TypeVarTuple("Ts")
 
-__all__ = ["Checkpoint", "Compile", "Derived", "Differentiable", "Pullback", "SimpleGradient"]
+__all__ = ["Checkpoint", "Compile", "Derived", "Differentiable", "Pullback", "StandAlone"]
 
 Checkpoint = Literal["auto", "never", "sqrt"] | int
 Compile = Literal["auto", "always", "never"]
@@ -94,12 +94,12 @@ class Pullback(Protocol[*Ts]):
     def __call__(self, ct: Any) -> tuple[*Ts]: ...
 
 
-class SimpleGradient(Protocol[R_co, *Ts]):
-    """What `simplegrad` returns: from the arguments to the value and a gradient of each."""
+class StandAlone(Protocol[R_co, *Ts]):
+    """What `standalone` and `simplegrad` return: a function of arguments of certain shapes."""
 
     __name__: str
 
-    def __call__(self, *args: *Ts) -> tuple[R_co, *Ts]: ...
+    def __call__(self, *args: *Ts) -> R_co: ...
 
     @property
     def source(self) -> str:

@@ -6,7 +6,19 @@ import numpy as np
 import pytest
 from tests.primitives.samples import normal
 
-from tapegrad import checkpoint, grad, hvp, jet, jit, jvp, scan, vjp, vmap
+from tapegrad import (
+    checkpoint,
+    checkpoint_name,
+    grad,
+    hvp,
+    jet,
+    jit,
+    jvp,
+    scan,
+    stop_gradient,
+    vjp,
+    vmap,
+)
 from tapegrad.errors import ArgumentError, UnsupportedError
 
 X, V, W = normal(4), normal(4, seed=1), normal(4, 4)
@@ -68,6 +80,84 @@ def test_the_memory_of_a_chain_is_that_of_one_layer_and_of_what_is_passed_on():
     kept, again = reports
     assert again.saved_for_backward_bytes < kept.saved_for_backward_bytes / 3
     assert again.peak_live_bytes < kept.peak_live_bytes / 3
+
+
+# ---- what is kept by name
+
+
+def named(x, w=W):
+    a = np.sin(x)
+    h = checkpoint_name(w @ a, "h")
+    return np.tanh(h) * np.exp(-h * h) + a
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_named_values_change_no_derivative(compile):
+    """Values and gradients are the same to the last bit; second derivatives go through what is
+    kept, too."""
+    plain, f = of(named), of(checkpoint(named, keep="h"))
+    again = of(checkpoint(named))
+    options = {"compile": compile}
+    for x in (X, 2 * X):
+        np.testing.assert_array_equal(grad(f, **options)(x), grad(again, **options)(x))
+        np.testing.assert_allclose(grad(f, **options)(x), grad(plain)(x), rtol=1e-12)
+        np.testing.assert_allclose(hvp(f, **options)(x, V), hvp(plain)(x, V), rtol=1e-12)
+        second = grad(lambda x: grad(f)(x) @ V, **options)(x)
+        np.testing.assert_allclose(second, hvp(plain)(x, V), rtol=1e-12)
+        found = vmap(grad(f), **options)(np.stack([x, V]))[1]
+        np.testing.assert_allclose(found, grad(plain)(V), rtol=1e-12)
+
+
+def _products(tape):
+    own = sum(call.primitive.name == "einsum" for call in tape.calls)
+    return own + sum(_products(inner) for call in tape.calls for inner in call.primitive.tapes)
+
+
+@pytest.mark.parametrize("which", ["tape", "finished"])
+def test_what_is_kept_is_not_computed_again(which):
+    """The product that leads to a kept value runs once, and that for the derivative; without a name
+    it runs again, and isn't merged with the first."""
+    counts = []
+    for keep in ((), ("h",)):
+        f = checkpoint(named, keep=keep)
+        derivative = grad(lambda x, f=f: np.sum(f(x) ** 2), compile="never")
+        derivative(X)
+        (variant,) = derivative.cache.all_variants()
+        counts.append(_products(getattr(variant, which)))
+    assert counts == [3, 2]
+
+
+def test_named_values_stay_what_they_are_elsewhere():
+    """Outside of such a part a name does nothing; a Python number stays one, and arrays are new
+    ones, in a trace or not."""
+    narrow = np.ones(2, "f4")
+
+    def f(a, s):
+        return a * checkpoint_name(s, "s") * stop_gradient(s)
+
+    assert f(narrow, 2.0).dtype == jit(f)(narrow, 2.0).dtype == np.float32
+    for same in (lambda y: checkpoint_name(y, "y"), stop_gradient):
+
+        def write(x, same=same):
+            y = 1.0 * x
+            other = same({"y": y})["y"]
+            other[0] = 5.0
+            return np.sum(y)
+
+        assert write(X) == jit(write, compile="never")(X) == np.sum(X)
+
+
+def test_names_that_nothing_has_are_refused():
+    """A slip in a name would keep nothing, without a word."""
+    f = checkpoint(keep=["g"])(named)
+    with pytest.raises(ArgumentError, match=r"keep says 'g'.*What is named there: h"):
+        grad(lambda x: np.sum(f(x)))(X)
+    with pytest.raises(ArgumentError, match="Nothing is named there"):
+        jit(checkpoint(layer, keep="h"))(X)
+    with pytest.raises(ArgumentError, match="a name is a string, not 3"):
+        checkpoint_name(X, 3)
+    with pytest.raises(ArgumentError, match="keep has the names of values"):
+        checkpoint(layer, keep=(1,))
 
 
 @pytest.mark.parametrize("compile", MODES)

@@ -41,6 +41,7 @@ from tapegrad.primitives.extrema import Max, Min, PickedOver, SharedOver
 from tapegrad.primitives.filters import LinearFilter
 from tapegrad.primitives.kinks import Leaning, Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.named import Named
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
 from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
 from tapegrad.primitives.reductions import (
@@ -398,6 +399,9 @@ def _elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
         operands = pair[:1] if name in ("invert", "bitwise_count") else pair
         dtype = (np.uint8,) if name == "bitwise_count" else ()
         yield Sample(entry, operands, each(INTEGERS[name], *dtype))
+    elif name == "kept":  # the derivative is that of the other operand
+        pair = (normal(2, 3), normal(2, 3, seed=1))
+        yield Sample(entry, pair, lambda again, kept: kept, smooth=False)
     elif name in ("exponent", "ldexp", "nextafter", "spacing"):
         yield from _binary(name, entry)
     elif name == "where":
@@ -1843,6 +1847,10 @@ def _other() -> dict[Any, list[Sample]]:
                 label=f"right={r}",
             )
             for r in (False, True)
+        ],
+        Named: [
+            Sample(Named("h"), (normal(2, 3),), lambda x: x),
+            Sample(Named("h"), (normal(),), lambda x: x, label="scalar"),
         ],
         ew.AsType: [
             # Differences can't see a slope through the steps of float32.

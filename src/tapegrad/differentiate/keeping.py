@@ -6,7 +6,8 @@
     k               k states                                 as few rounds as can be (`revolve`)
     "auto"          all, if that takes no more than `MEMORY`, and else as "sqrt"
 
-That is so for each loop by itself, and for those in its rounds again.
+That is so for each loop by itself, and for those in its rounds again. What `checkpoint(f)` runs
+again keeps the values that it is told to by name.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from tapegrad.differentiate.activity import depends_on
 from tapegrad.differentiate.checkpoints import FEWEST, segmented
 from tapegrad.differentiate.loops import Backward, Derive
 from tapegrad.differentiate.revolve import Revolved
-from tapegrad.ir.tape import Builder, Call, Operand, Tape, Var
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.kinds import Repeated
+from tapegrad.primitives.named import kept, named_in
+from tapegrad.primitives.windows import Empty
 
 Checkpoint = str | int
 
@@ -44,21 +48,25 @@ def with_residuals(
     derive: Derive,
     checkpoint: Checkpoint,
     carried: Sequence[int] = (),
-) -> tuple[Tape, dict[Var, Differentiable]]:
+) -> tuple[Tape, dict[Var, Differentiable], dict[Var, Call]]:
     """The tape with loops that keep what their derivatives need, and these, by the first variable
-    that such a loop defines. Variables keep their numbers; those of further results are new. Of a
-    round of a loop: the inputs numbered in `carried` are other ones in each round."""
+    that such a loop defines; likewise what is run again of others, if it isn't the same loop.
+    Variables keep their numbers; those of further results are new. Of a round of a loop: the inputs
+    numbered in `carried` are other ones in each round."""
     if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
-        return tape, {}
+        return tape, {}, {}
     active = depends_on(tape, wrt)
     changing = depends_on(tape, carried)
     found: dict[Var, Differentiable] = {}
+    again: dict[Var, Call] = {}
     builder = Builder.after(tape, tape.name)
     builder.calls = []
     for call in tape.calls:
         loop = call.primitive
         moves = isinstance(loop, Repeated) and not loop.recomputed
         if not moves or active.isdisjoint(call.outs):
+            if isinstance(loop, Repeated) and (named := named_in(loop.body, loop.keep)):
+                call, again[call.outs[0]] = _with_named(builder, call, named)
             builder.calls.append(call)
             continue
         for part, backward in _parts(builder, call, active, derive, checkpoint, changing):
@@ -67,7 +75,70 @@ def with_residuals(
             else:
                 builder.calls.append(part)
             active.update(out for out in part.outs if out.dtype.kind in "fc")
-    return replace(tape, calls=tuple(builder.calls)), found
+    return replace(tape, calls=tuple(builder.calls)), found, again
+
+
+def _with_named(builder: Builder, call: Call, named: Sequence[Call]) -> tuple[Call, Call]:
+    """A part of a program that runs again, with its named values as further results; and what runs
+    again, which is passed these and reads them in the place of what it computes."""
+    loop: Any = call.primitive
+    body, count = loop.body, loop.carried
+    avals = [c.out.aval for c in named]
+    heads, given = loop.heads(call.operands), loop.given(call.operands)
+    start, invariants = given[:count], given[count:]
+
+    wider = Builder(body.name)
+    step, *inputs = [wider.input(x.aval) for x in body.inputs[: 1 + count]]
+    for aval in avals:
+        wider.input(aval)
+    inputs += [wider.input(x.aval) for x in body.inputs[1 + count :]]
+    env = _appended(wider, body, [step, *inputs], {})
+    ends = [*[env.get(x, x) for x in body.outputs], *[env[c.out] for c in named]]
+    further = [_empty(builder, aval) for aval in avals]
+    results = tuple([builder.fresh(aval) for aval in avals])
+    first = replace(
+        call,
+        primitive=loop.changed(
+            body=renumbered(wider.finish(ends)), carried=count + len(avals), keep=()
+        ),
+        operands=(*heads, *start, *further, *invariants),
+        outs=(*call.outs, *results),
+    )
+
+    passed = Builder(body.name)
+    inputs = [passed.input(x.aval) for x in body.inputs]
+    there = {c.out: passed.input(c.out.aval) for c in named}
+    env = _appended(passed, body, inputs, there)
+    found = renumbered(passed.finish([env.get(x, x) for x in body.outputs]))
+    second = replace(
+        call,
+        primitive=loop.changed(body=found, keep=()),
+        operands=(*heads, *start, *invariants, *results),
+    )
+    return first, second
+
+
+def _empty(builder: Builder, aval: Aval) -> Operand:
+    """What nobody looks at."""
+    if not aval.shape:
+        return Literal(aval.dtype.type(0))
+    (found,) = builder.call(Empty(aval.shape, aval.dtype), [])
+    return found
+
+
+def _appended(
+    builder: Builder, body: Tape, inputs: Sequence[Operand], there: dict[Var, Var]
+) -> dict[Operand, Operand]:
+    """What the variables of a body are called on a tape that its calls are appended to; instead of
+    some values others are read, which are `there`."""
+    env: dict[Operand, Operand] = dict(zip(body.inputs, inputs, strict=True))
+    for call in body.calls:
+        outs = builder.again(call, [env.get(x, x) for x in call.operands])
+        env.update(zip(call.outs, outs, strict=True))
+        if call.outs[0] in there:
+            (env[call.out],) = builder.call(kept, [outs[0], there[call.out]], call.src)
+    builder.guards += [replace(g, operand=env.get(g.operand, g.operand)) for g in body.guards]
+    return env
 
 
 def _parts(

@@ -68,7 +68,7 @@ def reverse(
             body, wrt, True, None, masked, onto, carried, inside=True, checkpoint=checkpoint
         )
 
-    tape, loops = with_residuals(tape, wrt, derive, checkpoint, carried)
+    tape, loops, again = with_residuals(tape, wrt, derive, checkpoint, carried)
     seeded = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
     builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
@@ -101,6 +101,7 @@ def reverse(
         if call.outs[0] in loops:
             _pull_back_loop(loops[call.outs[0]], writer, cts, active, masks)
         elif isinstance(call.primitive, Repeated):
+            call = again.get(call.outs[0], call)
             _pull_back_loop(_run_again(call, builder, active, derive), writer, cts, active, masks)
         else:
             _pull_back(call, writer, cts, odd, active, masks, kinks)

@@ -349,6 +349,7 @@ class Repeated(Control):
     recomputed: bool
     instead: bool
     later: bool
+    keep: tuple[str, ...]
 
     repeats = True
     of_complex = True

@@ -37,7 +37,8 @@ class Loop(Repeated):
     made, and whether it would have gone on after the most that it may make.
 
     One that starts `later` goes through the steps from its second operand up to the number of
-    rounds. One that is `recomputed` keeps nothing for its derivative, which runs it again.
+    rounds. One that is `recomputed` keeps nothing for its derivative, which runs it again, but the
+    values that are named in `keep`.
 
     One that runs `instead` makes one round or none, and doesn't look at what it starts from, which
     nobody has computed if it makes one: a side of a conditional. So it passes the cotangents of its
@@ -52,6 +53,7 @@ class Loop(Repeated):
     recomputed: bool = False
     later: bool = False
     instead: bool = False
+    keep: tuple[str, ...] = ()
 
     name = "loop"
 
@@ -133,6 +135,7 @@ class Loop(Repeated):
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]
         flags = ("backwards", "until", "recomputed", "later", "instead")
+        shown += [("keep", self.keep)] if self.keep else []
         shown += [(name, True) for name in flags if getattr(self, name)]
         return tuple(shown)
 

@@ -191,6 +191,7 @@ class HessianProduct(Gradient):
     derivative of the gradient along the vector, which is passed behind the arguments."""
 
     name = "hvp"
+    further = ("v",)
 
     def completed(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.play import checked_inputs, run, stale
-from tapegrad.backends.source.arguments import is_plain_tree, put_together, take_apart
+from tapegrad.backends.source.arguments import Mark, is_plain_tree, put_together, take_apart
 from tapegrad.backends.source.driver import (
     INDENT,
     NUMBERS,
@@ -302,8 +302,8 @@ class Entry:
         try:
             writer = _Unpacker(text, given)
             writer.unpack_arguments(args)
-            made = self.derivation.assemble([_Mark(x) for x in self.driver.results()])
-            result = put_together("", made, _said_of)
+            made = self.derivation.assemble([Mark(x) for x in self.driver.results()])
+            result = put_together(made, _said_of)
         except _NotSimple:
             return
         errors = [BufferError, KeyError, OverflowError, Changed]
@@ -479,16 +479,9 @@ class _Unpacker:
                 self.lines.append(f"{name} = {name}.item()")
 
 
-class _Mark:
-    """Stands for an output while the structure of the result is read off."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-
 def _said_of(x: Any) -> str | None:
     """The expression of a part of the result; None for a container of parts."""
-    if isinstance(x, _Mark):
+    if isinstance(x, Mark):
         return x.text
     if x is None or type(x) in (bool, str, int, float):  # the driver knows nan and inf
         return repr(x)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from tapegrad.core.trees import unflatten
 from tapegrad.differentiate.batching import batch, with_rows
@@ -183,8 +183,9 @@ class Hessian(Gradient):
     of complex z = x + iy has four real matrices, of x and y, which aren't one complex one.
     """
 
-    value: bool = False
     holomorphic: bool = False
+
+    value: ClassVar[bool] = False  # whether the value and the gradient are results, too
 
     name = "hessian"
 
@@ -252,6 +253,15 @@ class Hessian(Gradient):
         each = zip(selection.structures, selection.real, strict=True)
         parts = [unflatten(s, [next(found) if yes else None for yes in real]) for s, real in each]
         return tuple(parts) if isinstance(self.argnums, tuple) else parts[0]
+
+
+@dataclass(frozen=True)
+class ValueGradientAndHessian(Hessian):
+    """All three, computed together."""
+
+    value = True
+
+    name = "value_grad_and_hessian"
 
 
 # ---- tapes

@@ -39,6 +39,7 @@ class Transformation:
 
     name: ClassVar[str]
     mirrors: ClassVar[bool] = True  # whether results are trees of the tape's outputs, and no more
+    further: ClassVar[Sequence[str]] = ()  # what arguments behind the function's own are called
 
     def check(self, f: Callable[..., Any]) -> None:
         """An `ArgumentError` if it can't be made of this function."""

@@ -3,30 +3,37 @@
     y = checkpoint(f)(x)      -->      %y = loop(1, %empty, %x, f, recomputed=True)
 
 Such a part is a loop of one round that is recomputed: reverse mode runs it once more when it comes
-to it, and keeps then what its derivative needs. Between both runs there is what it was passed.
+to it, and keeps then what its derivative needs. Between both runs there is what it was passed, and
+what it keeps by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.request import describe
-from tapegrad.core.trees import unflatten
-from tapegrad.ir.tape import Literal, Var
+from tapegrad.core.trees import flatten, unflatten
+from tapegrad.errors import ArgumentError
+from tapegrad.ir.tape import Literal, Tape, Var
+from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.named import Named
 from tapegrad.tracing.cond import Operands, as_result, body_of
 from tapegrad.tracing.conditional import empty
 from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.rounds import own_copies
 from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import current_trace, innermost, tracing_depth
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 
 @unobserved
-def checkpoint(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def checkpoint(
+    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], keep: tuple[str, ...] = ()
+) -> Any:
     """What the function returns; in a trace it is recorded as one call."""
     if not tracing_depth():
         with observed():
@@ -47,7 +54,9 @@ def checkpoint(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     if not tracers or not slots:
         return unflatten(side.structure, [leaf.value for leaf in side.leaves])
     trace = innermost(tracers)
-    loop = Loop(body_of(side, avals), len(slots), 1, recomputed=True, instead=True)
+    body = body_of(side, avals)
+    _check_names(describe(f), body, keep)
+    loop = Loop(body, len(slots), 1, recomputed=True, instead=True, keep=keep)
     start = [empty(trace.record, aval) for aval in slots]
     read = [to_operand(trace, x)[0] for x in inputs]
     ends = iter(trace.record(loop, [Literal(np.int64(1)), *start, *read]))
@@ -58,3 +67,47 @@ def checkpoint(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         for leaf, aval in zip(side.leaves, avals, strict=True)
     ]
     return unflatten(side.structure, found)
+
+
+def _check_names(name: str, body: Tape, keep: Sequence[str]) -> None:
+    """An ArgumentError if it is to keep what nothing is called."""
+    calls = [c.primitive for c in body.calls if isinstance(c.primitive, Named)]
+    known = sorted({primitive.label for primitive in calls})
+    for wanted in keep:
+        if wanted not in known:
+            there = (
+                f"What is named there: {', '.join(known)}" if known else "Nothing is named there"
+            )
+            raise ArgumentError(
+                f"checkpoint of {name}: keep says {wanted!r}, and it names no value so outside of "
+                f"its loops. {there}. Name one with h = checkpoint_name(h, {wanted!r})"
+            )
+
+
+@unobserved
+def named(x: Any, name: str) -> Any:
+    """The same tree, with traced leaves that are named."""
+    return marked(x, Named(name))
+
+
+@unobserved
+def stopped(x: Any) -> Any:
+    """The same tree, with traced leaves that are constants for derivatives."""
+    return marked(x, stop_gradient)
+
+
+def marked(tree: Any, primitive: Any) -> Any:
+    """The same tree, with a primitive's results in the place of traced leaves. Arrays are new ones,
+    traced or not: what is written to them isn't written to others."""
+    leaves, structure = flatten(tree)
+    return unflatten(structure, [_marked(x, primitive) for x in own_copies(leaves)])
+
+
+def _marked(x: Any, primitive: Any) -> Any:
+    if not isinstance(x, Tracer):
+        return x
+    trace = x._trace
+    trace.check_alive()
+    operand, value = x._read()
+    (var,) = trace.record(primitive, [operand])
+    return stand_in(trace, var, value, x._weak)

@@ -18,7 +18,7 @@ from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatt
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.recorded import Recorded
-from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Source, Tape, Var
+from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.answers import to_be_called
@@ -413,14 +413,15 @@ def _held_alone(trace: Trace) -> list[int]:
 @quiet
 def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     """Record a tape's calls again on the tracers and arrays given as inputs, in their trace, which
-    captures the arrays as they are; the user's own calls warned when they were traced."""
+    captures the arrays as they are; the user's own calls warned when they were traced. Each keeps
+    the line that it was at."""
     env: dict[Var, Any] = dict(zip(tape.inputs, inputs, strict=True))
 
     def value(x: Operand) -> Any:
         return x if isinstance(x, Literal) else env[x]
 
     for call in tape.calls:
-        results = _applied(call.primitive, [value(x) for x in call.operands])
+        results = _applied(call, [value(x) for x in call.operands])
         if call.primitive.results == 1 and not isinstance(results, tuple):
             results = (results,)
         env.update(zip(call.outs, results, strict=True))
@@ -441,9 +442,17 @@ def own_result(x: Any) -> Any:
     return x._detached() if isinstance(x, Tracer) else x
 
 
-def _applied(primitive: Any, operands: Sequence[Any]) -> Any:
+def _applied(call: Call, operands: Sequence[Any]) -> Any:
     """A call recorded if a tracer is among the operands, else evaluated."""
-    if any(isinstance(x, Tracer) for x in operands):
-        return primitive(*operands)
+    primitive = call.primitive
+    tracer = next((x for x in operands if isinstance(x, Tracer)), None)
+    if tracer is not None:
+        trace = tracer._trace
+        before = trace.src, trace.reason
+        trace.src, trace.reason = call.src or trace.src, call.reason or trace.reason
+        try:
+            return primitive(*operands)
+        finally:
+            trace.src, trace.reason = before
     note_computed(operands)
     return primitive.evaluate(*[x.value if isinstance(x, Literal) else plain(x) for x in operands])

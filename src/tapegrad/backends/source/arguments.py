@@ -62,17 +62,26 @@ def take_apart(place: str, x: Any, enter: Callable[[str, Any], str | None]) -> N
             take_apart(said, part, enter)
 
 
-def put_together(place: str, x: Any, said: Callable[[Any], str | None]) -> str:
+class Mark:
+    """Stands for an output in a result of which the expression is to be written."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def put_together(
+    x: Any, said: Callable[[Any], str | None], kind: Callable[[type], str] = repr
+) -> str:
     """The expression that makes a tree like `x`.
 
-    `said` is the expression of a part, None for one that is to be put together in turn; it is asked
-    in the order in which tracing takes them. Named tuples and dataclasses are of the class of what
-    `place` says.
+    `said` is the expression of a part, None for one that is to be put together in turn; `kind` that
+    of the class of a named tuple or a dataclass.
     """
     text = said(x)
     if text is not None:
         return text
-    made = {key: put_together(reached, part, said) for key, reached, part in branches(place, x)}
+    name = "" if is_plain_tree(x) else kind(type(x))
+    made = {key: put_together(part, said, kind) for key, _, part in branches("", x)}
     inner = ", ".join(made.values())
     if type(x) is dict:
         return "{" + ", ".join(f"{key!r}: {made[key]}" for key in x) + "}"
@@ -80,4 +89,4 @@ def put_together(place: str, x: Any, said: Callable[[Any], str | None]) -> str:
         return f"[{inner}]"
     if type(x) is tuple:
         return f"({inner},)" if len(made) == 1 else f"({inner})"
-    return f"type({place})({', '.join(f'{name}={text}' for name, text in made.items())})"
+    return f"{name}({', '.join(f'{name}={text}' for name, text in made.items())})"

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.backends.source.arguments import (
+    Mark,
     branches,
     is_plain_tree,
     is_tree,
@@ -66,12 +67,12 @@ def standalone(
     parameters: Sequence[str],
     args: Sequence[Any],
     captured: Sequence[np.ndarray],
-    result: Callable[[Sequence[str]], str],
+    result: Callable[[Sequence[Mark]], Any],
     doc: str,
     written: Sequence[int] = (),
 ) -> Text:
-    """The text of a function of these arguments. `result` makes the returned expression from the
-    outputs' expressions. The inputs numbered `written` are written to, and may share no memory."""
+    """The text of a function of these arguments. `result` makes what is returned from marks that
+    stand for the outputs. The inputs numbered `written` are written to, and may share no memory."""
     writer = _Writer(program)
     for parameter, arg in zip(parameters, args, strict=True):
         take_apart(parameter, arg, writer.enter)
@@ -85,10 +86,11 @@ def standalone(
         )
     body = [*writer.checks, *apart, *writer.lines, *program.driver_lines(errors)]
     failures = "; ".join(f"{k}: {f.what()}" for k, f in enumerate(program.plan.failures, start=1))
-    outputs = [program.names[c] + ("" if c.shape else "[()]") for c in program.plan.outputs]
+    outputs = [Mark(program.names[c] + ("" if c.shape else "[()]")) for c in program.plan.outputs]
+    returned = writer.made(result(outputs))
     lines = [f"def {name}({', '.join(parameters)}):", f"{INDENT}{_docstring(doc)}"]
     lines += [INDENT + line for line in body]
-    lines.append(f"{INDENT}return {result(outputs)}")
+    lines.append(f"{INDENT}return {returned}")
     used = sorted({numpy_name(c.dtype) for c in (*program.plan.inputs, *program.plan.outputs)})
     head = ["import numpy as np", f"from numpy import {', '.join(['empty', *used])}"]
     if errors:
@@ -166,6 +168,7 @@ class _Writer:
         self.lines: list[str] = []
         self.checks: list[str] = []  # of the arguments' structure, before they are taken apart
         self.places: list[str] = []  # of the inputs
+        self.classes: dict[type, str] = {}  # of named tuples and dataclasses
 
     def apart(self, written: Sequence[int], captured: Sequence[str]) -> list[str]:
         """Lines that check that what is written to shares no memory with another array."""
@@ -180,6 +183,8 @@ class _Writer:
         if is_tree(x):
             keys = list(x) if isinstance(x, dict) else [*range(len(branches(place, x)))]
             kind = type(x).__qualname__ if is_plain_tree(x) else repr(type(x).__qualname__)
+            if not is_plain_tree(x):
+                self.classes.setdefault(type(x), f"type({place})")
             self.checks.append(f"parts({place}, {kind}, {keys}, {place!r})")
             return place
         if is_traced(x):
@@ -189,6 +194,20 @@ class _Writer:
         else:
             self.checks.append(f"static({place}, {x!r}, {place!r})")
         return None
+
+    def made(self, x: Any) -> str:
+        """What is returned, as an expression."""
+        text = put_together(x, _said, self._class)
+        return text[1:-1] if type(x) is tuple and len(x) > 1 else text
+
+    def _class(self, kind: type) -> str:
+        if kind not in self.classes:
+            raise UnsupportedError(
+                f"the result holds a {kind.__name__}, and no argument does: a function that stands "
+                "alone doesn't have the class. Return a dict, a list or a tuple. What a pullback "
+                "is called with can be an argument: lambda x, ct: vjp(f, x)[1](ct)"
+            )
+        return self.classes[kind]
 
     def _input(self, place: str, x: Any, cell: Cell) -> str:
         dtype = numpy_name(cell.dtype)
@@ -220,15 +239,20 @@ def check_parts(x: Any, where: str) -> None:
         check_parts(part, where)
 
 
-def mirrored(place: str, x: Any, leaves: Iterator[str]) -> str:
-    """The expression of a gradient with the structure of `x`; `leaves` yields its leaves'."""
-
-    def said(x: Any) -> str | None:
-        if is_traced(x):
-            return next(leaves)
-        return None if is_tree(x) else "None"
-
-    return put_together(place, x, said)
+def _said(x: Any) -> str | None:
+    """The expression of a part of a result; None for a container of parts."""
+    if isinstance(x, Mark):
+        return x.text
+    if x is None or type(x) in (bool, str, bytes, int, float, complex):  # nan and inf are known
+        return repr(x)
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind in "biufc":
+        return _array_text(np.asarray(x)) + ("" if isinstance(x, np.ndarray) else "[()]")
+    if is_tree(x):
+        return None
+    raise UnsupportedError(
+        f"the result holds a {type(x).__name__}, which a function that stands alone can't make. "
+        "It returns arrays and numbers, strings and None, and of these dicts, lists and tuples"
+    )
 
 
 def is_float_leaf(x: Any) -> bool:
