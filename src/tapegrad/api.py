@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 
 from tapegrad.elsewhere import explained
 from tapegrad.ir.tape import Tape
-from tapegrad.runtime.checks import checked_checkpoint
+from tapegrad.runtime.checks import checked_bytes, checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import derived
 from tapegrad.runtime.transformations import Gradient, Jit, ValueAndGradient
@@ -36,7 +36,11 @@ Function = Callable[..., Any]
 
 @overload  # mypy would lose the parameters of `grad(grad(f))` in what comes next
 def grad(
-    f: DerivedOf[P, R], *, compile: Compile = "auto", checkpoint: Checkpoint = "auto"
+    f: DerivedOf[P, R],
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> DerivedOf[P, Any]: ...
 @overload
 def grad(
@@ -46,6 +50,7 @@ def grad(
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> DerivedOf[P, A]: ...
 @overload
 def grad(
@@ -55,6 +60,7 @@ def grad(
     has_aux: Literal[True],
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> DerivedOf[P, tuple[A, X]]: ...
 @overload
 def grad(
@@ -64,6 +70,7 @@ def grad(
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> DerivedOf[P, Any]: ...
 @overload
 def grad(
@@ -73,6 +80,7 @@ def grad(
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> DifferentiatingFirst: ...
 @overload
 def grad(
@@ -82,6 +90,7 @@ def grad(
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> Differentiating: ...
 @explained
 def grad(
@@ -91,6 +100,7 @@ def grad(
     *,
     compile: str = "auto",
     checkpoint: str | int = "auto",
+    max_bytes: int | None = None,
 ) -> Any:
     """The gradient of a scalar function of arrays, as a function of the same arguments.
 
@@ -129,6 +139,11 @@ def grad(
           "auto" keeps all if that takes no more than 256 MB, and else is "sqrt".
         Gradients are the same up to rounding. Loops in the rounds of loops keep as many each.
         What is differentiated again keeps more: a gradient's own loops are differentiated then.
+    max_bytes : how much is kept between the passes forwards and back, in bytes, at most. The rest
+        is computed again of it, once, just before it is read; a minimum cut chooses what takes
+        least time. Values and gradients are the same, compiled up to the order of sums.
+        `tapes[0].memory_report()` says what is kept, `saved_for_backward_bytes`, and what is there
+        at most at any time: what is computed again is held until it was read.
 
     Returns
     -------
@@ -137,21 +152,24 @@ def grad(
     Raises
     ------
     ArgumentError : no leaf of an argument can be differentiated (integers, strings, objects), or
-        there is no such `checkpoint`.
+        there is no such `checkpoint`, or more than `max_bytes` has to be kept; it says how much.
     GradientError : the result isn't a real scalar, or a primitive has no rule.
     TraceError : the function did what a trace can't follow; the message names the line.
 
     At kinks (`abs` and `norm` at 0, ties of `max`, bounds of `clip`) the result is a documented
     convention; see docs/conventions.md.
     """
-    return derived(
-        f, Gradient(checked_argnums(argnums), has_aux, checked_checkpoint(checkpoint)), compile
-    )
+    kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
+    return derived(f, Gradient(checked_argnums(argnums), has_aux, kept, max_bytes=most), compile)
 
 
 @overload
 def value_and_grad(
-    f: DerivedOf[P, R], *, compile: Compile = "auto", checkpoint: Checkpoint = "auto"
+    f: DerivedOf[P, R],
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> DerivedOf[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
@@ -161,6 +179,7 @@ def value_and_grad(
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> DerivedOf[P, tuple[R, A]]: ...
 @overload
 def value_and_grad(
@@ -170,6 +189,7 @@ def value_and_grad(
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> DerivedOf[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
@@ -179,6 +199,7 @@ def value_and_grad(
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> ValuingFirst: ...
 @overload
 def value_and_grad(
@@ -188,6 +209,7 @@ def value_and_grad(
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
+    max_bytes: int | None = None,
 ) -> Valuing: ...
 @explained
 def value_and_grad(
@@ -197,6 +219,7 @@ def value_and_grad(
     *,
     compile: str = "auto",
     checkpoint: str | int = "auto",
+    max_bytes: int | None = None,
 ) -> Any:
     """Like `grad`, with the function's value: returns `(value, gradient)`.
 
@@ -213,6 +236,7 @@ def value_and_grad(
     has_aux : `f` returns `(value, aux)`; the result is then `((value, aux), gradient)`.
     compile : "auto", "always" or "never", as in `grad`.
     checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
+    max_bytes : how much is kept between the passes, at most, as in `grad`.
 
     Returns
     -------
@@ -222,10 +246,9 @@ def value_and_grad(
     ------
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
+    kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
     return derived(
-        f,
-        ValueAndGradient(checked_argnums(argnums), has_aux, checked_checkpoint(checkpoint)),
-        compile,
+        f, ValueAndGradient(checked_argnums(argnums), has_aux, kept, max_bytes=most), compile
     )
 
 

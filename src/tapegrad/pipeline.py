@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from tapegrad.differentiate.activity import check_kept
+from tapegrad.differentiate.budget import within as keep_within
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
@@ -198,6 +199,11 @@ def gradient(
 ) -> Tape:
     """The tape of `derive`, ready to be scheduled."""
     return finished(settled(derive(tape, wrt, seed, keep, checkpoint)))
+
+
+def within(tape: Tape, most: int) -> Tape:
+    """A finished tape of a gradient that keeps at most so many bytes between its passes."""
+    return remove_dead(keep_within(tape, most))
 
 
 # ---- Tape -> Plan -> source -> machine code

@@ -52,8 +52,10 @@ def test_trees_are_taken_apart_as_tracing_does_and_put_together_again(name):
     take_apart("tree", tree, enter)
     assert [eval(text, {"tree": tree}) for text in said] == flatten(tree)[0]
     leaves = iter(said)
-    text = put_together("tree", tree, lambda x: None if is_tree(x) else next(leaves))
-    made = eval(text, {"tree": tree})
+    text = put_together(
+        tree, lambda x: None if is_tree(x) else next(leaves), lambda kind: kind.__name__
+    )
+    made = eval(text, {"tree": tree, "Pair": Pair, "Layer": Layer})
     assert made == tree and repr(made) == repr(tree)  # the order of keys, too
     assert next(leaves, None) is None
 

@@ -399,6 +399,10 @@ def _elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
         operands = pair[:1] if name in ("invert", "bitwise_count") else pair
         dtype = (np.uint8,) if name == "bitwise_count" else ()
         yield Sample(entry, operands, each(INTEGERS[name], *dtype))
+    elif name == "again":
+        pair = (normal(2, 1), normal(2, 3, seed=1))
+        yield Sample(entry, pair, lambda after, x: x)
+        yield Sample(entry, (normal(), normal(3, seed=1)), lambda after, x: x, label="scalar left")
     elif name == "kept":  # the derivative is that of the other operand
         pair = (normal(2, 3), normal(2, 3, seed=1))
         yield Sample(entry, pair, lambda again, kept: kept, smooth=False)

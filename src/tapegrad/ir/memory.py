@@ -23,7 +23,8 @@ def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
         for x in call.operands
         if isinstance(x, Var)
     }
-    saved = [out for call, out in made if not call.is_cotangent and out in read_backward]
+    kept = [(c, out) for c, out in made if not (c.is_cotangent or c.primitive.unset)]
+    saved = [out for _, out in kept if out in read_backward]
     return MemoryReport(
         parameter_count=len(free),
         parameter_bytes=_total(free),

@@ -46,6 +46,7 @@ class Primitive:
     absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
     factors: ClassVar[bool] = False  # who reads them differentiates with respect to its operand
     is_view: ClassVar[bool] = False  # whether the result shows the memory of its operand
+    unset: ClassVar[bool] = False  # whether the result is an array that is still to be filled
     picks: ClassVar[bool] = False  # whether it is an index: without axes the result is no view
     owns: ClassVar[bool] = False  # whether `evaluate` makes new memory
     pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own

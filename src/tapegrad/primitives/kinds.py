@@ -239,6 +239,7 @@ class Taking(Growing):
 class Unset(Parametric):
     """An array whose elements are all set before they are read: no operands."""
 
+    unset = True
     of_complex = True
 
 

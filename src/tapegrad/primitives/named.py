@@ -1,4 +1,4 @@
-"""Values that go by a name, and what is read in the place of one that is computed again."""
+"""Values that go by a name, and what stands around those that are computed again."""
 
 from __future__ import annotations
 
@@ -51,6 +51,18 @@ kept = Elementwise(
     cost=1000,
     numpy="{1}",
     zeros=lambda xs, masked: masked[0],
+    of_complex=True,
+)
+
+# A value as it is, when another one is there. What is computed of it is computed anew.
+again = Elementwise(
+    "again",
+    lambda after, x: _copied(x),
+    "{1}",
+    lambda out, after, x: (None, 1),
+    cost=0,
+    numpy="{1}",
+    zeros=lambda xs, masked: masked[1],
     of_complex=True,
 )
 

@@ -94,3 +94,13 @@ def checked_checkpoint(checkpoint: Any) -> str | int:
             f"from 1 up, not {checkpoint!r}"
         )
     return int(checkpoint)
+
+
+def checked_bytes(most: Any) -> int | None:
+    """How much is kept between the passes, as it was asked for."""
+    if most is None:
+        return None
+    whole = isinstance(most, (int, np.integer)) and not isinstance(most, bool)
+    if not whole or most < 0:
+        raise ArgumentError(f"max_bytes is a number of bytes, from 0 up, or None, not {most!r}")
+    return int(most)

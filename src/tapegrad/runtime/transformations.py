@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tapegrad.core.request import Request, is_differentiable, leaf_key, without_derivative
 from tapegrad.core.trees import flatten, is_traced, unflatten
+from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Builder, Literal, Tape
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
@@ -152,6 +153,7 @@ class Gradient(Transformation):
     argnums: Argnum | tuple[Argnum, ...] = 0
     has_aux: bool = False
     checkpoint: str | int = "auto"
+    max_bytes: int | None = field(default=None, kw_only=True)
 
     @property
     def _chosen(self) -> Chosen:
@@ -195,8 +197,24 @@ class Gradient(Transformation):
         loss, before = with_loss(traced)
         kept_there = [k + before for k in kept]
         tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=self.checkpoint)
-        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
+        tape = playable(tape) if final else finished(tape)
+        if self.max_bytes is not None:
+            tape = self._within(finished(tape), self.max_bytes, traced.name)
+        tape, traced = with_captured(tape, traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
+
+    def _within(self, tape: Tape, most: int, name: str) -> Tape:
+        from tapegrad.differentiate.budget import Least
+        from tapegrad.pipeline import within
+
+        try:
+            return within(tape, most)
+        except Least as least:
+            raise ArgumentError(
+                f"{self.name} of {name}: max_bytes is {most:,}, and {least.nbytes:,} bytes are the "
+                "least that can be kept, for they are results of functions that NumPy runs between "
+                "the kernels, which are called once. Pass as many"
+            ) from None
 
     def kept(self, traced: Traced) -> list[int]:
         """The outputs of the trace that are wanted besides the gradients: of its result, and those

@@ -1,0 +1,153 @@
+"""`max_bytes=`: what a gradient keeps between its passes fits into so many bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.primitives.samples import normal
+
+import tapegrad as tg
+from tapegrad import grad, jit, pipeline, scan, standalone, value_and_grad, vmap
+from tapegrad.errors import ArgumentError
+
+X = normal(12, 4)
+WEIGHTS = [normal(4, 4, seed=k) * 0.5 for k in range(1, 4)]
+
+
+def network(x, weights=WEIGHTS):
+    for w in weights:
+        x = np.tanh(np.sin(x @ w)) * x
+    return np.sum(x**2)
+
+
+def mixed(x):
+    z = x - np.max(x, axis=1, keepdims=True)
+    root = np.linalg.cholesky(x.T @ x + np.eye(4))
+    ordered = np.sort(x, axis=0)[::-1] * np.cumsum(x, axis=0)
+    return np.sum(np.log(np.sum(np.exp(z), axis=1))) + np.sum(root**2) + np.sum(ordered**2)
+
+
+def rounds(x):
+    h, _ = scan(lambda h, _: (np.tanh(1.1 * h + x), None), x, None, 20)
+    return np.sum(h * x)
+
+
+def narrow(x):
+    y = np.exp(np.sin(x.astype("f4")))
+    return np.sum(np.tanh(y) * y)
+
+
+def of_complex(x):
+    z = np.exp(1j * np.sin(x))
+    return np.sum(np.abs(z + x) ** 2 * np.cos(x))
+
+
+def layer(x):
+    return network(x, WEIGHTS[:1])
+
+
+PLAYED = [network, mixed, rounds, narrow, of_complex]
+COMPILED = [layer, rounds, narrow, of_complex]
+
+
+def kept(tape):
+    return tape.memory_report().saved_for_backward_bytes
+
+
+@pytest.mark.parametrize(
+    ("f", "compile"),
+    [*[(f, "never") for f in PLAYED], *[(f, "always") for f in COMPILED]],
+)
+def test_values_and_gradients_are_the_same(f, compile):
+    """At other points, too, and whatever part of it is kept: to the last bit as NumPy computes
+    them, and but for the order of sums in kernels, which depends on what else these do."""
+    plain = value_and_grad(f, compile=compile)
+    whole = [plain(x) for x in (X, 2 * X)]
+    most = kept(plain.tapes[0])
+    assert most > 0
+    for share in (0.4, 0.0) if compile == "never" else (0.3,):
+        limit = int(share * most)
+        bounded = value_and_grad(f, compile=compile, max_bytes=limit)
+        for x, (value, gradient) in zip((X, 2 * X), whole, strict=True):
+            found = bounded(x)
+            rtol = 0 if compile == "never" else 1e-13
+            np.testing.assert_allclose(found[0], value, rtol=rtol)
+            np.testing.assert_allclose(found[1], gradient, rtol=rtol, atol=rtol)
+        # Equal calls don't become one again: neither when it is finished nor when it is compiled.
+        (tape,) = bounded.tapes
+        assert kept(tape) <= limit
+        assert kept(pipeline.optimized(tape)) <= limit
+
+
+def test_room_is_used():
+    """Of equal layers some are kept: as much as there is room for, but for less than an array."""
+    most = kept_of(network)
+    for limit in (most // 4, most // 2):
+        assert limit - X.nbytes < kept_of(network, limit) <= limit
+
+
+def kept_of(f, limit=None):
+    derivative = grad(f, compile="never", max_bytes=limit)
+    derivative(X)
+    return kept(derivative.tapes[0])
+
+
+def test_what_takes_long_is_kept():
+    """Products are computed once, as long as there is room for their results."""
+
+    x, w = normal(10, 60), normal(60, 60)
+
+    def f(x):
+        z = x @ w @ w
+        return np.sum(np.sin(z) * np.exp(-z) * np.tanh(z))
+
+    derivative = grad(f, compile="never", max_bytes=x.nbytes)
+    derivative(x)
+    names = [call.primitive.name for call in derivative.tapes[0].calls]
+    assert names.count("einsum") == 4  # two forwards, and two back
+    assert "again" in names
+
+
+def test_the_least_is_said_where_it_is_too_much():
+    """A function that NumPy runs is called once, so what it gives is kept."""
+    calls = []
+
+    @tg.primitive
+    def foreign(x):
+        calls.append(1)
+        return np.frombuffer(x.tobytes()).reshape(x.shape) ** 2
+
+    tg.defvjp(foreign, lambda ct, out, x: 2 * ct * x)
+
+    def f(x):
+        return np.sum(np.sin(foreign(x)) ** 2)
+
+    limited = grad(f, compile="never", max_bytes=X.nbytes)
+    np.testing.assert_array_equal(limited(X), grad(f, compile="never")(X))
+    with pytest.raises(ArgumentError, match=r"max_bytes is 100, and 384 bytes are the least"):
+        grad(f, max_bytes=100)(X)
+    for wrong in (-1, 2.5, "1 MB", True):
+        with pytest.raises(ArgumentError, match="max_bytes is a number of bytes"):
+            grad(f, max_bytes=wrong)
+
+
+def test_it_is_differentiated_mapped_and_saved_as_others_are():
+    f, x, compile = network, X[:3], "never"
+    less = grad(f, max_bytes=0)
+    second = grad(lambda x: np.sum(less(x) * x), compile=compile)(x)
+    np.testing.assert_allclose(second, grad(lambda x: np.sum(grad(f)(x) * x))(x), rtol=1e-10)
+    rows = vmap(less, compile=compile)(X[:, None, :])
+    np.testing.assert_allclose(rows[:, 0], grad(f)(X), rtol=1e-10)
+    np.testing.assert_allclose(jit(less, compile=compile)(x), grad(f)(x), rtol=1e-12)
+    np.testing.assert_allclose(standalone(less, x)(x), grad(f)(x), rtol=1e-12)
+
+
+def test_paths_are_guarded():
+    def f(x):
+        y = np.exp(np.sin(x))
+        return np.sum(y * y) if np.sum(y) > 30 else np.sum(np.tanh(y) * y)
+
+    bounded = grad(f, max_bytes=0, compile="never")
+    for x in (X, 0 * X - 1.5, X):
+        np.testing.assert_array_equal(bounded(x), grad(f, compile="never")(x))
+    assert bounded.cache_info().traces == 2
