@@ -251,7 +251,8 @@ COMPOSED: dict[str, list[Any]] = {
 MOST = {"sinc": 1.5, "arctan": 1e80, "sin": 1e4, "cos": 1e4, "tan": 1e4}
 # Slopes that are operands, results or constants, as they are, and slopes themselves.
 AS_THEY_ARE = """real imag conj cartesian add sub mul neg div mod fmod where copy ldexp nextafter
-again kept abs copysign maximum minimum fmax fmin sech_square arcsin_slope arctan_slope arcsinh_slope
+again kept abs copysign maximum minimum fmax fmin sech_square
+arcsin_slope arctan_slope arcsinh_slope
 arccosh_slope arctanh_slope logit_slope"""
 # Made of functions whose digits tests/emit/special_accuracy_test.py counts, within their range.
 BY_RECURRENCES = """gammaln_of_positive digamma_of_positive gamma beta erfinv erfcinv ndtri i0 i1

@@ -111,7 +111,7 @@ def standalone(f: Callable[..., Any], args: Sequence[Any]) -> StandAlone:
         derivation = transformation.derive(traced, selection, final=True)
         return optimized(derivation.tape), derivation
 
-    tape, derivation = made(transformation.within(request, True), make)
+    tape, derivation = made(transformation.within(request), make)
     what = describe(of)
     doc = what if transformation.name == "jit" else f"{transformation.name} of {what}"
     wanted = derived.__name__.replace("<lambda>", "lambda")
