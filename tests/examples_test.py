@@ -100,6 +100,24 @@ def test_standard_errors_of_both_kinds(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_laplace_approximation_is_near_the_evidence(tmp_path):
+    """The mode is known from A. Gelman et al.: 0.8 and 7.7 without a prior."""
+    picture, module = tmp_path / "laplace.png", example("laplace_approximation")
+    evidences = module.main(picture)
+    np.testing.assert_allclose(evidences[:, 0], evidences[:, 1], atol=0.01)
+    mode, _, _ = module.laplace(module.logistic)
+    np.testing.assert_allclose(mode, [0.8, 7.7], atol=0.5)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_per_example_gradients_tell_what_examples_do(tmp_path):
+    picture = tmp_path / "examples.png"
+    correlation, found = example("per_example_gradients").main(picture, n=300, wrong=24, refits=6)
+    assert correlation > 0.99
+    assert found > 15
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_variational_inference_finds_the_posterior(tmp_path):
     picture = tmp_path / "posterior.png"
     (mean, deviation), (true_mean, true_deviation) = example("variational_inference").main(picture)
@@ -151,9 +169,11 @@ def test_every_example_is_tested():
         "hologram",
         "implicit_layer",
         "kalman_likelihood",
+        "laplace_approximation",
         "logistic_regression",
         "nonlinear_diffusion",
         "ode_fit",
+        "per_example_gradients",
         "ridge_regression",
         "standard_errors",
         "survival",
