@@ -328,9 +328,8 @@ _TAPES = operator.attrgetter("primitive.tapes")
 
 def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
     """A pass that goes through the tapes that calls hold too, the innermost first. Those that will
-    be inlined wait for that: what comes after it goes through their calls anyway.
-    For what keeps all that a tape computes, its inputs and its outputs: the call that holds it
-    reads them by their places, and whether a rule of that call looks into it nobody knows.
+    be inlined wait for that. For what keeps all that a tape computes, its inputs and its outputs:
+    the call that holds it reads them by their places, and a rule of that call may look into it.
     """
 
     @functools.wraps(step)
