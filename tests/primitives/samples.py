@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import permutations
 from typing import Any
 
@@ -284,6 +284,10 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "xlogy": (positive, lambda x, y: x * math.log(y)),
     "xlog1py": (positive, lambda x, y: x * math.log1p(y)),
     "beta": (positive, lambda x, y: math.exp(math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y))),
+    "accurate_beta": (
+        positive,
+        lambda x, y: math.exp(math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)),
+    ),
     "betaln": (positive, lambda x, y: math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)),
     "boxcox": (positive, lambda x, p: (x**p - 1) / p),
     "boxcox1p": (positive, lambda x, p: ((1 + x) ** p - 1) / p),
@@ -911,6 +915,17 @@ def definite(*shape: int, seed: int = 0) -> Any:
 def triangular(*shape: int, seed: int = 0) -> Any:
     """Matrices whose lower and upper triangles are both far from singular."""
     return normal(*shape, seed=seed) / 2 + 2 * np.eye(shape[-1])
+
+
+def rise(n: int, x: float, h: float) -> float:
+    """What psi_n rises by; from 1 on, less what its leading term does."""
+    y, z = mpmath.mpf(x), mpmath.mpf(x) + h
+    whole = mpmath.psi(n, z) - mpmath.psi(n, y)
+    if min(y, z) < 1:
+        return float(whole)
+    if n == 0:
+        return float(whole - mpmath.log(z / y))
+    return float(whole + (-1) ** n * math.factorial(n - 1) * (z**-n - y**-n))
 
 
 def each_matrix(f: Callable[..., Any]) -> Reference:
@@ -1898,7 +1913,7 @@ def _other() -> dict[Any, list[Sample]]:
             Sample(
                 Rise(n),
                 (positive(3), positive(2, 3, seed=1) * scale),
-                each(lambda x, h, n=n: float(mpmath.psi(n, mpmath.mpf(x) + h) - mpmath.psi(n, x))),
+                each(partial(rise, n)),
                 label=f"{n} {scale}",
             )
             for n in (0, 1, 2)

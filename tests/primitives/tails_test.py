@@ -255,8 +255,8 @@ again kept abs copysign maximum minimum fmax fmin sech_square
 arcsin_slope arctan_slope arcsinh_slope
 arccosh_slope arctanh_slope logit_slope"""
 # Made of functions whose digits tests/emit/special_accuracy_test.py counts, within their range.
-BY_RECURRENCES = """gammaln_of_positive digamma_of_positive gamma beta erfinv erfcinv ndtri i0 i1
-i0e i1e k0 k1 k0e k1e"""
+BY_RECURRENCES = """gammaln_of_positive digamma_of_positive gamma beta accurate_beta erfinv
+erfcinv ndtri i0 i1 i0e i1e k0 k1 k0e k1e"""
 
 
 def test_every_primitive_is_here() -> None:
@@ -404,6 +404,17 @@ NEAR_POLES: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
         lambda x: sp.binom(40.0, x),
         lambda x: mp.binomial(40, x),
         (10.3, 50.0, 300.3, -0.7, -10.7),
+    ),
+    "beta(x, 30.2)": (lambda x: sp.beta(x, 30.2), lambda x: mp.beta(x, mp.mpf(30.2)), (1e5, 1e8)),
+    "betaln(x, 3)": (
+        lambda x: sp.betaln(x, 3.0),
+        lambda x: mp.log(mp.beta(x, 3)),
+        (1e-150, 0.99, 1.0, 11.9, 12.1, 1e5, 1e8, 1e15),
+    ),
+    "binom(1e8, x)": (
+        lambda x: sp.binom(1e8, x),
+        lambda x: mp.binomial(10**8, x),
+        (-1.3,),
     ),
     "kl_div(x, 1e-300)": (
         lambda x: sp.kl_div(x, 1e-300),

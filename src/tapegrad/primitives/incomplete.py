@@ -5,11 +5,14 @@ Of the densities' integrals under the sign:
     d^k/da^k P(a, x) = int_0^x w_k(t) f(t) dt,           f(t) = t^(a-1) exp(-t) / Gamma(a)
     d^(i+j)/da^i db^j I_x(a, b) = int_0^x w_ij(t) f(t) dt,   f(t) = t^(a-1) (1-t)^(b-1) / B(a, b)
 
-where w_0 = 1 and w_(k+1) = dw_k/da + w_k d(log f)/da, which are Bell polynomials in the derivatives
-of log f. Over log(t), and over log(t / (1-t)), the integrand falls off from its peak without a
-second one (it is log-concave): the interval on which it falls by `FALL` nats is found by Newton's
+with the weights w of derivatives of f. 1 / Gamma(a) has a zero at 0, where derivatives of its
+logarithm are infinite: f is a product c g, with c = a, and c = a b / (a + b), which has them, and g
+with Gamma(1 + a), Gamma(1 + b) and Gamma(1 + a + b). Weights of g are Bell polynomials in the
+derivatives of log g, v_0 = 1 and v_(k+1) = dv_k/da + v_k d(log g)/da; those of f follow by
+Leibniz's rule. Over log(t), and over log(t / (1-t)), the integrand falls off from its peak without
+a second one (it is log-concave): the interval on which it falls by `FALL` nats is found by Newton's
 method, and the rule of Gauss and Legendre is as good as exact there. Of the two sides of x the one
-without the mean is taken, so that what is small is found as it is, and not as 1 minus the rest.
+with less of f is taken, so that what is small is found as it is, and not as 1 minus the rest.
 
 Constants of the densities are differences of large numbers where parameters are large: Stirling's
 series (DLMF 5.11.1, 5.11.2) takes out what cancels.
@@ -50,14 +53,14 @@ def _stirling(z: Any) -> Any:
 
 
 def _log_minus_digamma(z: Any) -> Any:
-    """log(z) - digamma(z)."""
+    """log(z) - digamma(1 + z)."""
     import scipy.special
 
     far = np.maximum(z, 10.0)
     terms = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
-    series = 0.5 / far + sum(c / far ** (2 * k + 2) for k, c in enumerate(terms))
+    series = -0.5 / far + sum(c / far ** (2 * k + 2) for k, c in enumerate(terms))
     near = np.minimum(z, 10.0)
-    return np.where(z >= 10, series, np.log(near) - scipy.special.digamma(near))
+    return np.where(z >= 10, series, np.log(near) - scipy.special.digamma(1 + near))
 
 
 def _polygamma(n: int, z: Any) -> Any:
@@ -83,6 +86,16 @@ def weights_of(cumulants: Callable[[int, int], Any], i: int, j: int) -> Any:
         return known[i, j]
 
     return weight(i, j)
+
+
+def _weight_of_product(
+    shares: dict[tuple[int, int], Any], cumulants: Callable[[int, int], Any], i: int, j: int
+) -> Any:
+    """w_ij of c g: `shares` are the derivatives of c over c, `cumulants` those of log g."""
+    return sum(
+        weights_of(cumulants, i - k, j - m) * share * (math.comb(i, k) * math.comb(j, m))
+        for (k, m), share in shares.items()
+    )
 
 
 def _over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) -> Any:
@@ -132,15 +145,17 @@ def gamma_slope(order: int, a: Any, x: Any) -> Any:
 
 
 def _gamma_slope(order: int, a: Any, x: Any) -> Any:
-    below = x <= a
+    import scipy.special
+
+    below = scipy.special.gammainc(a, x) <= 0.5
     inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     a, t = np.where(inside, a, 1.0), np.where(inside, x, 1.0)
     gap = t - a
     ratio = np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), np.log(t / a))
-    # log(f) at the end, over log(t), and d log(f)/da there
+    # log(f) at the end, over log(t), and d log(g)/da there
     height = a * ratio - gap + _stirling(a)
     first = ratio + _log_minus_digamma(a)
-    rest = [-_polygamma(k, a) for k in range(1, order)]
+    rest = [-_polygamma(k, 1 + a) for k in range(1, order)]
     # how far it falls, over log(t): a s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above
     down = _newton(
         np.where(below, (FALL + t) / a, 1.0),
@@ -150,16 +165,20 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     up = 2 * FALL / (gap + np.sqrt(gap * gap + 2 * FALL * t))
     up = np.where(t < 10, np.minimum(up, np.log1p(2 * FALL / t)), up)
     length = np.where(below, down, up)
-    corner = np.where(below, np.minimum(36, length), np.clip(-2 - np.log(t), 0.0, length))
+    corners = [
+        np.where(below, np.minimum(36, length), np.clip(k - np.log(t), 0.0, length))
+        for k in (-36, -2)
+    ]
 
     def integrand(s: Any, sign: Any, height: Any, a: Any, t: Any, *logarithmic: Any) -> Any:
         moved = sign * s
         cumulants = [logarithmic[0] + moved, *logarithmic[1:]]
-        weight = weights_of(lambda k, _: cumulants[k - 1], order, 0)
+        shares = {(0, 0): 1.0, (1, 0): 1 / a}
+        weight = _weight_of_product(shares, lambda k, _: cumulants[k - 1], order, 0)
         return np.exp(height + a * moved - t * np.expm1(moved)) * weight
 
     columns = [np.where(below, -1.0, 1.0), height, a, t, first, *rest]
-    found = _over([np.zeros_like(length), corner, length], integrand, columns)
+    found = _over([np.zeros_like(length), *corners, length], integrand, columns)
     found = np.where(below, found, -found)
     outside = np.where((x == 0) & (a > 0) | (np.isposinf(x)), 0.0, np.nan)
     return np.where(inside, found, outside)
@@ -171,54 +190,89 @@ def beta_slope(along_a: int, along_b: int, a: Any, b: Any, x: Any) -> Any:
 
 
 def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
+    import scipy.special
+
     inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & np.isfinite(a) & np.isfinite(b)
     a, b, t = np.where(inside, a, 1.0), np.where(inside, b, 1.0), np.where(inside, x, 0.5)
-    middle = np.log(a / b)
+    middle = np.log(a) - np.log(b)
     end = np.log(t) - np.log1p(-t) - middle
-    below = end <= 0
-    # above the mean, I_x(a, b) = 1 - I_(1-x)(b, a): p has what was a, q what was b
+    below = scipy.special.betainc(a, b, t) <= 0.5
+    # above, I_x(a, b) = 1 - I_(1-x)(b, a): p has what was a, q what was b
     p, q = np.where(below, a, b), np.where(below, b, a)
-    end, middle = -np.abs(end), np.where(below, middle, -middle)
-    both, part = p + q, p / (p + q)
+    end, middle = np.where(below, end, -end), np.where(below, middle, -middle)
+    both, part, other = p + q, p / (p + q), q / (p + q)
     height = _stirling(p) + _stirling(q) - _stirling(both)
     shared = _log_minus_digamma(both)
     means = [_log_minus_digamma(p) - shared, _log_minus_digamma(q) - shared]
 
     def fallen(d: Any) -> Any:
-        """log(f) over the logarithm of the odds, d below the mean's."""
-        return p * d - both * np.log1p(part * np.expm1(d))
+        """log(f) over the logarithm of the odds, d above the mean's."""
+        return p * d - both * _log_mixture(d, part, other)
 
     length = _newton(
         (FALL + both * np.logaddexp(0, end + middle)) / p,
         lambda s: fallen(end) - fallen(end - s),
-        lambda s: p - both * part * np.exp(end - s) / (1 + part * np.expm1(end - s)),
+        lambda s: p - p / (part + other * np.exp(s - end)),
     )
     corner = np.clip(end + middle, 0.0, length)
-    panels = [np.zeros_like(end), corner, np.minimum(corner + 36, length), length]
-    higher = [(k, m) for k in range(i + 1) for m in range(j + 1) if k + m > 1]
+    panels = [np.zeros_like(end), np.maximum(corner - 36, 0), corner]
+    panels += [np.minimum(corner + 36, length), length]
+    orders = [(k, m) for k in range(i + 1) for m in range(j + 1)]
+    higher = [(k, m) for k, m in orders if k + m > 1]
 
     def integrand(
         s: Any, end: Any, height: Any, p: Any, q: Any, low: Any, high: Any, below: Any, *more: Any
     ) -> Any:
         d = end - s
-        rest = np.log1p(p / (p + q) * np.expm1(d))
+        rest = _log_mixture(d, p / (p + q), q / (p + q))
         lower, upper = low + d - rest, high - rest
-        cumulants = dict(zip(higher, more, strict=True))
+        shares = dict(zip(orders, more, strict=False))
+        cumulants = dict(zip(higher, more[len(orders) :], strict=True))
         cumulants[1, 0] = np.where(below, lower, upper)
         cumulants[0, 1] = np.where(below, upper, lower)
-        weight = weights_of(lambda k, m: cumulants[k, m], i, j)
+        weight = _weight_of_product(shares, lambda k, m: cumulants[k, m], i, j)
         return np.exp(height + p * d - (p + q) * rest) * weight
 
-    columns = [end, height, p, q, *means, below, *[_beta_cumulant(k, m, a, b) for k, m in higher]]
+    shares = [np.broadcast_to(_share(k, m, a, b), a.shape) for k, m in orders]
+    columns = [end, height, p, q, *means, below, *shares]
+    columns += [_beta_cumulant(k, m, a, b) for k, m in higher]
     found = _over(panels, integrand, columns)
     ends = (a > 0) & (b > 0) & ((x == 0) | (x == 1))
     return np.where(inside, np.where(below, found, -found), np.where(ends, 0.0, np.nan))
 
 
+def _log_mixture(d: Any, part: Any, other: Any) -> Any:
+    """log(other + part exp(d)), part + other = 1: near 0 where either both are near 1."""
+    up, down = np.maximum(d, 0.0), np.minimum(d, 0.0)
+    change = np.where(d > 0, other * np.expm1(-up), part * np.expm1(down))
+    whole = other * np.exp(-up) + part * np.exp(down)
+    return up + np.where(change > -0.5, np.log1p(change), np.log(whole))
+
+
+def _share(k: int, m: int, a: Any, b: Any) -> Any:
+    """d^(k+m) c / da^k db^m over c = a b / (a + b). Of b - b^2 / (a + b) and a - a^2 / (a + b),
+    along the larger one first: so nothing cancels of the derivatives along the other one."""
+    if k + m == 0:
+        return 1.0
+    return np.where(a < b, _share_along(m, k, b, a), _share_along(k, m, a, b))
+
+
+def _share_along(k: int, m: int, a: Any, b: Any) -> Any:
+    """The same, along a first: for k > 0 that of -b^2 / (a + b) over c."""
+    if k == 0:
+        return _share_along(m, 0, b, a)
+    both = a + b
+    terms: Any = 0.0
+    for n, square in enumerate((b, 2.0, 2 / b)[: m + 1]):
+        rate = math.comb(m, n) * (-1) ** (m - n) * math.prod(range(k + 1, k + 1 + m - n))
+        terms = terms + rate * square * both ** -float(k + m - n)
+    return terms * (-((-1) ** k) * math.factorial(k)) / a
+
+
 def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
-    """d^(k+m) log(f)/da^k db^m, for k + m > 1."""
-    both = _polygamma(k + m - 1, a + b)
-    return both if k and m else both - _polygamma(k + m - 1, a if k else b)
+    """d^(k+m) log(g)/da^k db^m, for k + m > 1."""
+    both = _polygamma(k + m - 1, 1 + a + b)
+    return both if k and m else both - _polygamma(k + m - 1, 1 + (a if k else b))
 
 
 def zeta_slope(order: int, s: Any, q: Any) -> Any:

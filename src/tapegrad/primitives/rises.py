@@ -3,6 +3,11 @@
 Subtracted, nothing is left of large x and small h. There each term of a series rises by itself, and
 all terms have one sign: recurrence (DLMF 5.15.5) leads to a large argument, and the asymptotic
 series (DLMF 5.15.8, 5.11.2) is that of its powers.
+
+From 1 on psi_n is split into its leading term and the rest, l_n(z) + r_n(z): l_0 is the logarithm,
+and the next ones are its derivatives. What the leading term rises by, log(1 + h / x), is written
+as that: it depends on h / x alone, so nothing is left to round of its slope along that direction,
+in which both x and h grow, and there the rest says how log(Gamma) bends.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.primitives.elementwise import log1p, logical_and, where
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.special import Polygamma, digamma_at, polygamma
 
@@ -21,23 +27,71 @@ STEPS = 12
 BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510]
 
 
-def rise(order: int, x: Any, h: Any) -> Any:
-    """psi_n(x + h) - psi_n(x); exact to the last digits for positive x and h."""
+def digamma_rise(x: Any, h: Any) -> Any:
+    """digamma(x + h) - digamma(x)."""
+    split = _split(x, h)
+    low, step = where(split, x, x.constant(1)), where(split, h, h.constant(0))
+    return log1p(step / low) + Rise(0)(x, h)
+
+
+def _split(x: Any, h: Any) -> Any:
+    """Where the leading term is taken out."""
+    return logical_and(x >= 1, x + h >= 1)
+
+
+def _rise(n: int, x: Any, h: Any) -> Any:
+    """What `Rise` is."""
     x, h = np.broadcast_arrays(np.asarray(x, float), np.asarray(h, float))
-    known: Any = digamma_at if order == 0 else Polygamma(order).evaluate
+    split, found = (x >= 1) & (x + h >= 1), np.empty(x.shape)
+    found[split] = _rest_rise(n, x[split], h[split])
+    found[~split] = _whole_rise(n, x[~split], h[~split])
+    return found
+
+
+def _rest_rise(n: int, x: Any, h: Any) -> Any:
+    """r_n(x + h) - r_n(x)."""
+    found = _rest(n, x + h) - _rest(n, x)
+    low, step = np.minimum(x, x + h), np.abs(h)
+    for near, steps in ((low < STEPS, STEPS), (low >= STEPS, 0)):
+        close = near & (step < low)
+        if np.any(close):
+            u, v = low[close], step[close]
+            leading = _leading_rise(n, u + steps, v) - _leading_rise(n, u, v) if steps else 0.0
+            found[close] = np.sign(h[close]) * (leading + _by_series(n, u, v, steps))
+    return found
+
+
+def _rest(n: int, z: Any) -> Any:
+    """r_n(z): its series, or what is left of psi_n, of which it is no small part."""
+    known: Any = digamma_at if n == 0 else Polygamma(n).evaluate
+    near, far, sign = np.minimum(z, 10.0), np.maximum(z, 10.0), (-1.0) ** n
+    series: Any = 0.0
+    for j in range(len(BERNOULLI), 0, -1):
+        factor = BERNOULLI[j - 1] * math.factorial(2 * j + n - 1) / math.factorial(2 * j)
+        series = series - sign * factor * far ** -(2.0 * j + n)
+    series = series - sign * math.factorial(n) / 2 * far ** -(n + 1.0)
+    leading = np.log(near) if n == 0 else -sign * math.factorial(n - 1) * near ** -float(n)
+    return np.where(z >= 10, series, known(near) - leading)
+
+
+def _whole_rise(n: int, x: Any, h: Any) -> Any:
+    """psi_n(x + h) - psi_n(x)."""
+    known: Any = digamma_at if n == 0 else Polygamma(n).evaluate
     below = known(x)
     pole = np.isinf(below) & np.isfinite(x)
     with np.errstate(invalid="ignore"):  # of NaN at other poles
         found = np.where(pole, -below, known(x + h) - np.where(pole, 0.0, below))
-    close = (h > 0) & (h < x)
-    if np.any(close):
-        found[close] = _by_series(order, x[close], h[close])
-    back = (h < 0) & (-h < x + h)
-    if np.any(back):
-        found[back] = -_by_series(order, (x + h)[back], -h[back])
-    left = (x < 0.5) & (x + h < 0.5) & ~pole & (order < 2)
+    for close, low, sign in (
+        ((h > 0) & (h < x), x, 1.0),
+        ((h < 0) & (-h < x + h), x + h, -1.0),
+    ):
+        if np.any(close):
+            u, v = low[close], sign * h[close]
+            leading = _leading_rise(n, u + STEPS, v)
+            found[close] = sign * (leading + _by_series(n, u, v, STEPS))
+    left = (x < 0.5) & (x + h < 0.5) & ~pole & (n < 2)
     if np.any(left):
-        found[left] = _by_reflection(order, x[left], h[left])
+        found[left] = _by_reflection(n, x[left], h[left])
     return found
 
 
@@ -48,7 +102,7 @@ def _by_reflection(n: int, x: Any, h: Any) -> Any:
     def sine(t: Any) -> Any:
         return np.sin(np.pi * (t - np.rint(t))) * np.where(np.rint(t) % 2 == 0, 1.0, -1.0)
 
-    right = (-1.0) ** n * rise(n, 1 - x, -h)
+    right = (-1.0) ** n * _whole_rise(n, 1 - x, -h)
     with np.errstate(all="ignore"):  # at poles
         share, across = sine(h) / sine(x), sine(x + h)
         if n == 0:
@@ -56,28 +110,38 @@ def _by_reflection(n: int, x: Any, h: Any) -> Any:
         return right - np.pi**2 * share / across * (sine(2 * x + h) / across / sine(x))
 
 
-def _by_series(n: int, x: Any, h: Any) -> Any:
-    def power(m: int, z: Any) -> Any:
-        """How much z^-m rises, m > 0."""
-        return np.expm1(-m * np.log1p(h / z)) * z ** float(-m)
+def _fallen(m: int, z: Any, h: Any) -> Any:
+    """How much z^-m rises, m > 0."""
+    return np.expm1(-m * np.log1p(h / z)) * z ** float(-m)
 
+
+def _leading_rise(n: int, z: Any, h: Any) -> Any:
+    """How much l_n does."""
+    if n == 0:
+        return np.log1p(h / z)
+    with np.errstate(all="ignore"):
+        return (-1.0) ** (n + 1) * math.factorial(n - 1) * _fallen(n, z, h)
+
+
+def _by_series(n: int, x: Any, h: Any, steps: int) -> Any:
+    """How much psi_n does, but for l_n at the end of so many steps of recurrence."""
     sign, fac = (-1.0) ** n, math.factorial
     found = np.zeros(np.shape(x))
     with np.errstate(all="ignore"):  # powers of large numbers vanish, small ones' are infinite
-        z = x + STEPS
+        z = x + steps
         for j in range(len(BERNOULLI), 0, -1):
             factor = BERNOULLI[j - 1] * fac(2 * j + n - 1) / fac(2 * j)
-            found = found - sign * factor * power(2 * j + n, z)
-        found = found - sign * fac(n) / 2 * power(n + 1, z)
-        leading = np.log1p(h / z) if n == 0 else -sign * fac(n - 1) * power(n, z)
-        for k in range(STEPS - 1, -1, -1):
-            found = found - sign * fac(n) * power(n + 1, x + k)
-        return found + leading
+            found = found - sign * factor * _fallen(2 * j + n, z, h)
+        found = found - sign * fac(n) / 2 * _fallen(n + 1, z, h)
+        for k in range(steps - 1, -1, -1):
+            found = found - sign * fac(n) * _fallen(n + 1, x + k, h)
+    return found
 
 
 @parametric
 class Rise(Library):
-    """polygamma(order, x + h) - polygamma(order, x)."""
+    """psi_n(x + h) - psi_n(x), less what the leading term rises by where that is taken out; exact
+    to the last digits for positive x and h."""
 
     order: int
 
@@ -88,10 +152,14 @@ class Rise(Library):
         return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
 
     def evaluate(self, *xs: Any) -> Any:
-        return rise(self.order, *xs).astype(xs[-1].dtype)[()]
+        return _rise(self.order, *xs).astype(xs[-1].dtype)[()]
 
     def _partials(self, x: Any, h: Any) -> tuple[Any, Any]:
-        return Rise(self.order + 1)(x, h), polygamma(self.order + 1, x + h)
+        n, end, one = self.order + 1, x + h, x.constant(1)
+        split = _split(x, h)
+        rest = -Rise(n)(where(split, end, one), x.constant(math.inf))  # r_n vanishes far out
+        whole = polygamma(n, where(split, one, end))
+        return Rise(n)(x, h), where(split, rest, whole)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return [ct * partial for partial in self._partials(*xs)]

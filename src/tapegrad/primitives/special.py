@@ -385,7 +385,7 @@ class BesselI(Parametric):
         return np.asarray(function(self.order, xs[0])).astype(xs[0].dtype)[()]
 
     def slope(self, out: Any, x: Any) -> Any:
-        neighbours = [BesselI(abs(self.order + k), self.scaled)(x) for k in (-1, 1)]
+        neighbours = [_bessel_i(abs(self.order + k), self.scaled)(x) for k in (-1, 1)]
         slope = (neighbours[0] + neighbours[1]) * 0.5
         return slope - sign(x) * out if self.scaled else slope
 
@@ -394,6 +394,12 @@ class BesselI(Parametric):
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         return None if ts[0] is None else ts[0] * self.slope(out, xs[0])
+
+
+def _bessel_i(order: int, scaled: bool) -> Any:
+    """The function that has a kernel, if one has: SciPy's for any order is 0 near 0."""
+    known = {(0, False): i0, (1, False): i1, (0, True): i0e, (1, True): i1e}
+    return known.get((order, scaled), BesselI(order, scaled))
 
 
 @parametric

@@ -16,7 +16,7 @@ from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Missing
 from tapegrad.primitives.elementwise import exp, log1p, sign, where
 from tapegrad.primitives.scipys import SciPys, as_real, whole
-from tapegrad.primitives.special import SQRT_2PI, gammaln, ndtri
+from tapegrad.primitives.special import SQRT_2PI, _log_ndtr_partials, gammaln, ndtri
 from tapegrad.primitives.special_gamma import (
     ParameterSlope,
     beta_density,
@@ -220,7 +220,7 @@ def _deviation_partials(out: Any, mean: Any, p: Any, x: Any) -> tuple[Any, Any, 
 
 
 nrdtrimn, nrdtrisd = SciPys("nrdtrimn", _mean_partials), SciPys("nrdtrisd", _deviation_partials)
-ndtri_exp = SciPys("ndtri_exp", lambda out, y: (exp(y + out * out * 0.5) * SQRT_2PI,))
+ndtri_exp = SciPys("ndtri_exp", lambda out, y: (1 / _log_ndtr_partials(y, out)[0],))
 
 # ---- Tukey's lambda distribution: the quantile is (p^l - (1 - p)^l) / l
 

@@ -13,6 +13,7 @@ from tapegrad.primitives.elementwise import (
     exp,
     log,
     log1p,
+    power,
     sin,
     where,
 )
@@ -69,7 +70,7 @@ inv_boxcox1p = Elementwise(
     lambda out, y, p: _inverse_partials(inv_boxcox(y, p), y, p),
     cost=2 * FUNCTION + DIVISION,
 )
-powm1 = SciPys("powm1", lambda out, x, y: _power_partials(out + 1, x, y))
+powm1 = SciPys("powm1", lambda out, x, y: _power_partials(power(x, y), x, y))
 
 # ---- angles
 

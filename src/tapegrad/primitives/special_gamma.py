@@ -6,6 +6,8 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.tape import DECLARED, Aval
 from tapegrad.primitives.base import Elementwise, broadcast_shapes, parametric, total
 from tapegrad.primitives.elementwise import (
@@ -24,7 +26,7 @@ from tapegrad.primitives.elementwise import (
 )
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinked import absolute
-from tapegrad.primitives.rises import Rise
+from tapegrad.primitives.rises import digamma_rise
 from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.special import (
     _scipy,
@@ -74,9 +76,9 @@ def _sine_and_cosine(x: Any) -> tuple[Any, Any]:
 
 
 def _nearer(x: Any, y: Any) -> Any:
-    """Whether x is nearer to a pole of Gamma than y is."""
+    """Whether x is much nearer to a pole of Gamma than y is."""
     near, far = absolute(x - rint(x)), absolute(y - rint(y))
-    return logical_and(x < 0.5, logical_or(near < far, y > 0.5))
+    return logical_and(x < 0.5, logical_or(near * 2 < far, y > 0.5))
 
 
 def _poch_partials(out: Any, z: Any, m: Any) -> tuple[Any, Any]:
@@ -86,7 +88,7 @@ def _poch_partials(out: Any, z: Any, m: Any) -> tuple[Any, Any]:
     low, high = where(apart, z, z.constant(1)), where(apart, s, z.constant(1))
     near = gamma(high) * (digamma(high) * rgamma(low) + _rgamma_slope(low))
     other = where(apart, z.constant(1), z)
-    return where(apart, near, out * Rise(0)(other, m)), out * digamma(s)
+    return where(apart, near, out * digamma_rise(other, m)), out * digamma(s)
 
 
 poch = SciPys("poch", _poch_partials)
@@ -94,16 +96,18 @@ poch = SciPys("poch", _poch_partials)
 
 def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """digamma(x) - digamma(x + y), and the same for y."""
-    return -Rise(0)(x, y), -Rise(0)(y, x)
+    return -digamma_rise(x, y), -digamma_rise(y, x)
 
 
-def _accurate_beta(out: Any, x: Any, y: Any) -> Any:
+def _accurate_beta(x: Any, y: Any) -> Any:
     """B(x, y), which SciPy finds as an exponential: of large numbers that loses digits."""
-    least, most = where(x < y, x, y), where(x < y, y, x)
-    known = logical_and(logical_and(least > 0, least < 100.0), most > 1000.0)
-    one = x.constant(1)
-    small, large = where(known, least, one), where(known, most, one)
-    return where(known, gamma(small) / poch(large, small), out)
+    import scipy.special
+
+    least, most = np.minimum(x, y), np.maximum(x, y)
+    small = np.where((np.abs(least) < 100) & (most > 1000), least, 1.0)
+    known = np.asarray(scipy.special.gamma(small) / scipy.special.poch(most, small))
+    plain = scipy.special.beta(x, y)
+    return np.where(small == least, known, plain).astype(plain.dtype)[()]
 
 
 def _beta_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
@@ -116,16 +120,17 @@ def _beta_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     u, v, t = where(apart, x, one), where(apart, y, one), where(apart, s, one)
     both, slope, value = gamma(u) * gamma(v), _rgamma_slope(t), rgamma(t)
     x, y = where(apart, one, x), where(apart, one, y)
-    known = _accurate_beta(out, x, y)
+    known = accurate_beta(x, y)
 
     def along(u: Any, x: Any, y: Any) -> Any:
-        return where(apart, both * (digamma(u) * value + slope), -(known * Rise(0)(x, y)))
+        return where(apart, both * (digamma(u) * value + slope), -(known * digamma_rise(x, y)))
 
     return along(u, x, y), along(v, y, x)
 
 
 betaln = Elementwise("betaln", _scipy("betaln"), "", _betaln_partials, cost=4 * FUNCTION)
 beta = Elementwise("beta", _scipy("beta"), "", _beta_partials, cost=4 * FUNCTION)
+accurate_beta = Elementwise("accurate_beta", _accurate_beta, "", _beta_partials, cost=4 * FUNCTION)
 
 
 def _accurate_binom(out: Any, n: Any, k: Any) -> Any:
@@ -150,21 +155,21 @@ def _binom_partials(out: Any, n: Any, k: Any) -> tuple[Any, Any]:
     (bottom, side), (by, turn) = _sine_and_cosine(m), _sine_and_cosine(j)
     value, scale, cotangent = binom(j - m - 1, j), 1 / bottom, side / bottom
     ratio = turn - cotangent * by
-    rise, fall = Rise(0)(-m, j), Rise(0)(j + 1, -m - 1)
+    rise, fall = digamma_rise(-m, j), digamma_rise(j + 1, -m - 1)
     reflected_n = value * (by * scale * scale * math.pi - ratio * rise)
     reflected_k = value * (ratio * fall - (cotangent * turn + by) * math.pi)
 
     out_of = logical_or(beyond, before)
     p, q = where(out_of, n, one), where(out_of, swapped, n.constant(2))
-    d = q - p
-    (wave, turn), size = _sine_and_cosine(d), _accurate_beta(beta(p + 1, d), p + 1, d)
+    d = where(before, -k, q - p)  # of n less k nothing small is left
+    (wave, turn), size = _sine_and_cosine(d), accurate_beta(p + 1, d)
     wave = wave * (1 / math.pi)
-    outside_n = size * (wave * Rise(0)(d, p + p + 1 - q) - turn)
-    outside_k = size * (turn - wave * Rise(0)(d, p + 1))
+    outside_n = size * (wave * digamma_rise(d, p + 1 - d) - turn)
+    outside_k = size * (turn - wave * digamma_rise(d, p + 1))
 
     p, q = where(inside, n, one), where(inside, k, zero)
     known = _accurate_binom(where(inside, out, one), p, q)
-    inside_n, inside_k = known * Rise(0)(p - q + 1, q), known * Rise(0)(q + 1, p - q - q)
+    inside_n, inside_k = known * digamma_rise(p - q + 1, q), known * digamma_rise(q + 1, p - q - q)
 
     # binom(n, k) = binom(n, n-k): there the slope along n has a part that goes by n-k
     outer_n = where(before, outside_n + outside_k, outside_n)

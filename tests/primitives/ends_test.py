@@ -1,0 +1,88 @@
+"""Derivatives of functions of `scipy.special` at the ends of their ranges, where their formulas
+cancel, overflow, or ask SciPy for numbers that it hasn't. mpmath works out the right ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.special as sp
+from tests.primitives.tails_test import ratio, ratio_slope
+
+from tapegrad import grad
+
+FAR: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
+    "betaln(x, x)": (
+        lambda x: sp.betaln(x, x),
+        lambda x: 2 * mp.loggamma(x) - mp.loggamma(2 * x),
+        (1.0, 30.0, 1e4, 1e6),
+    ),
+    "powm1(x, 0.5)": (lambda x: sp.powm1(x, 0.5), lambda x: mp.sqrt(x) - 1, (1e-200, 1e-20)),
+    "powm1(1e5, y)": (lambda y: sp.powm1(1e5, y), lambda y: mp.mpf(10) ** (5 * y) - 1, (-3.0, 1.0)),
+    "spherical_in(1, x)": (
+        lambda x: sp.spherical_in(1, x),
+        lambda x: mp.sqrt(mp.pi / 2 / x) * mp.besseli(1.5, x),
+        (1e-3, 0.5),
+    ),
+    "spherical_jn(2, x)": (
+        lambda x: sp.spherical_jn(2, x),
+        lambda x: mp.sqrt(mp.pi / 2 / x) * mp.besselj(2.5, x),
+        (1e-150, 1e-3, 2.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_far_out(name: str) -> None:
+    """Where SciPy's own numbers, or sums of slopes, have lost what counts."""
+    f, exact, points = FAR[name]
+    slope = grad(f, compile="never")
+    bend = grad(slope, compile="never")
+    for x in points:
+        with mp.workdps(400):
+            at, h = mp.mpf(x), abs(mp.mpf(x)) * mp.mpf(10) ** -60
+            right = [float(mp.diff(exact, at, order, h=h)) for order in (1, 2)]
+        np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=f"{name} {x}")
+
+
+def test_the_inverse_of_the_logarithm_of_the_normal_distribution() -> None:
+    """ndtri_exp(log_ndtr(x)) is x: so its slopes are known of the ratio of density and area."""
+    slope = grad(sp.ndtri_exp, compile="never")
+    bend = grad(slope, compile="never")
+    for x in (-1e15, -1e8, -1e4, -100.0, -3.0, -0.5, 1.0, 5.0):
+        with mp.workdps(60):
+            at = mp.mpf(x)
+            along, across = ratio(at), ratio_slope(at)
+            right = [float(1 / along), float(-across / along**3)]
+            y = float(sp.log_ndtr(x))
+        np.testing.assert_allclose([slope(y), bend(y)], right, rtol=1e-9, err_msg=str(x))
+
+
+def test_incomplete_functions_of_parameters_near_0() -> None:
+    """There 1 / Gamma(a) is 0, and derivatives of its logarithm are infinite."""
+    p = [grad(lambda a, x: sp.gammainc(a, x), compile="never")]
+    p.append(grad(p[0], compile="never"))
+    for a in (1e-300, 1e-100, 1e-20):
+        for x in (1e-300, 1e-20, 0.5, 30.2):
+            with mp.workdps(60):
+                # Q(a, x) is a E_1(x) + a^2 (the integral of (log(t) + Euler's) e^-t / t) + ...
+                e1, moment = mp.e1(x), mp.mpf(0)
+                if x > 0.1:
+                    parts = [mp.mpf(x), 1, 40, 200]
+                    moment = mp.quad(lambda t: (mp.log(t) + mp.euler) * mp.exp(-t) / t, parts)
+            np.testing.assert_allclose(p[0](a, x), float(-e1), rtol=1e-9, err_msg=f"{a} {x}")
+            if x > 0.1:
+                right = float(-2 * moment)
+                np.testing.assert_allclose(p[1](a, x), right, rtol=1e-9, err_msg=f"{a} {x}")
+    # I_x(a, 1) = x^a, and I_x(1, b) = 1 - (1 - x)^b
+    slopes = grad(lambda a, b, x: sp.betainc(a, b, x), (0, 1), compile="never")
+    for a in (1e-300, 1e-100, 1e-20, 1e-8, 0.3):
+        for x in (1e-300, 1e-8, 0.3, 0.9):
+            along = np.log(x) * np.exp(a * np.log(x))
+            np.testing.assert_allclose(slopes(a, 1.0, x)[0], along, rtol=1e-9, err_msg=f"{a} {x}")
+            if x < 1e-200:  # the density isn't a number any more
+                continue
+            along = -np.log1p(-x) * np.exp(a * np.log1p(-x))
+            np.testing.assert_allclose(slopes(1.0, a, x)[1], along, rtol=1e-9, err_msg=f"{a} {x}")
