@@ -382,8 +382,8 @@ def _elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
         yield base.with_operands([draw(), draw(2, 3, seed=1)], "scalar left")
         yield base.with_operands([draw(2, 3), draw(seed=1)], "scalar right")
         yield base.with_operands([draw(0, 3), draw(1, seed=1)], "empty")
-        names = {"sub": "subtract", "mul": "multiply", "div": "divide"}
-        plain = getattr(np, names.get(name, name), None) or getattr(sp, name)
+        names = {"sub": "subtract", "mul": "multiply", "div": "divide", "accurate_beta": "beta"}
+        plain = getattr(np, names.get(name, name), None) or getattr(sp, names.get(name, name))
         pair = (KINKED[:, None], KINKED)
         yield Sample(entry, pair, plain, smooth=False, label="special")
     elif name in COMPARE:

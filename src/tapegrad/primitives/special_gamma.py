@@ -104,10 +104,12 @@ def _accurate_beta(x: Any, y: Any) -> Any:
     import scipy.special
 
     least, most = np.minimum(x, y), np.maximum(x, y)
-    small = np.where((np.abs(least) < 100) & (most > 1000), least, 1.0)
-    known = np.asarray(scipy.special.gamma(small) / scipy.special.poch(most, small))
+    pole = (least <= 0) & (least == np.rint(least))
+    apart = (np.abs(least) < 100) & (most > 1000) & np.isfinite(most) & ~pole
+    small = np.where(apart, least, 1.0)
+    known = scipy.special.gamma(small) / scipy.special.poch(np.where(apart, most, 1.0), small)
     plain = scipy.special.beta(x, y)
-    return np.where(small == least, known, plain).astype(plain.dtype)[()]
+    return np.where(apart, known, plain).astype(plain.dtype)[()]
 
 
 def _beta_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
