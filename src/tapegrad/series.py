@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
+from tapegrad.core.request import describe, is_differentiable
+from tapegrad.core.trees import flatten
 from tapegrad.derivatives import hvp, jvp, vjp
 from tapegrad.elsewhere import explained
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import Derived
@@ -186,6 +188,11 @@ class _GaussNewton:
         several = isinstance(self.argnums, tuple)
         each, vectors = (self.argnums, v) if several else ((self.argnums,), (v,))
         places = [_place(f, own, kwargs, k) for k in each]
+        if len({*places}) < len(places):
+            raise ArgumentError(
+                f"gauss_newton_vp of {describe(f)}: argnums is {self.argnums}, which says an "
+                "argument twice. Say each once"
+            )
 
         @functools.wraps(f)
         def of_chosen(*xs: Any) -> Any:
@@ -196,6 +203,11 @@ class _GaussNewton:
 
         xs = [_holder(k, own, kwargs)[k] for k in places]
         value, moved = jvp(of_chosen, xs, vectors)
+        if not any(map(is_differentiable, flatten(value)[0])):
+            raise GradientError(
+                f"gauss_newton_vp: {describe(f)} returned no floats, and there is no derivative of "
+                "anything else. Is a return missing?"
+            )
         if self.loss is not None:
             if inspect.ismethod(self.loss) and (observer := following.observer) is not None:
                 observer.reads.lost(self.loss.__qualname__)  # the object isn't passed
@@ -214,10 +226,15 @@ def _place(f: Function, args: list[Any], kwargs: dict[str, Any], argnum: Any) ->
         if argnum in kwargs:
             return argnum
         names = list(inspect.signature(f).parameters)
-        argnum = names.index(argnum) if argnum in names else len(args)
+        if argnum not in names:
+            raise ArgumentError(
+                f"gauss_newton_vp of {describe(f)}: argnums names {argnum!r}, and {describe(f)} "
+                f"has no such argument. Its arguments are {', '.join(names)}"
+            )
+        argnum = names.index(argnum)
     if not -len(args) <= argnum < len(args):
         raise ArgumentError(
             f"gauss_newton_vp: there is no argument {argnum} among the {len(args)} that are passed "
             "before the vector"
         )
-    return int(argnum)
+    return int(argnum) % len(args)

@@ -235,7 +235,7 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     import numpy as np
     from scipy.sparse.linalg import LinearOperator
 
-    from tapegrad.core.request import is_differentiable
+    from tapegrad.core.request import describe, is_differentiable
     from tapegrad.core.trees import flatten, unflatten
     from tapegrad.differentiate.seeds import blocks
 
@@ -245,6 +245,12 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     results, of_value = flatten(value)
     ins = [x if is_differentiable(x) else None for x in leaves]
     outs = [y if is_differentiable(y) else None for y in results]
+    for side, what in ((ins, "argument"), (outs, "value")):
+        if all(x is None for x in side):
+            raise ArgumentError(
+                f"as_linear_operator of {describe(f)}: no {what} is a real or complex number, or "
+                "an array of such. Others have no derivative: convert integers to float64"
+            )
 
     def split(vector: Any, parts: Any) -> list[Any]:
         there = [np.shape(x) for x in parts if x is not None]

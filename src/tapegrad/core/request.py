@@ -246,22 +246,25 @@ def is_differentiable(x: Any) -> bool:
     return isinstance(x, float) if is_number(x) else x.dtype.kind in "fc"
 
 
-def without_derivative(f: Callable[..., Any], x: Any, where: str) -> ArgumentError:
-    """The error for an argument without a leaf that has a derivative; `x` is its first one."""
+def without_derivative(
+    f: Callable[..., Any], x: Any, where: str, what: str = "grad"
+) -> ArgumentError:
+    """The error for an argument without a leaf that has a derivative; `x` is its first one, `what`
+    the transformation."""
     name = describe(f)
     if isinstance(x, Column):
         return ArgumentError(
-            f"grad of {name}: {where} is {x!r}, which has no derivative. Choose the columns of "
+            f"{what} of {name}: {where} is {x!r}, which has no derivative. Choose the columns of "
             "numbers (df[['a', 'b']]), convert it with astype(float), or choose other argnums"
         )
     if not is_traced(x):
         return ArgumentError(
-            f"grad of {name}: {where} is {x!r} ({type(x).__name__}), which has no derivative. "
+            f"{what} of {name}: {where} is {x!r} ({type(x).__name__}), which has no derivative. "
             "Choose other argnums"
         )
-    what = f"an integer ({x!r})" if is_number(x) else f"an array of dtype {x.dtype}"
+    kind = f"an integer ({x!r})" if is_number(x) else f"an array of dtype {x.dtype}"
     return ArgumentError(
-        f"grad of {name}: {where} is {what}, and there is no derivative with respect to "
+        f"{what} of {name}: {where} is {kind}, and there is no derivative with respect to "
         "integers or booleans. Convert it to float64 (write 3.0 instead of 3, or "
         "x.astype(float)), or choose other argnums"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,34 +13,35 @@ from tapegrad.tracing.run import Traced
 
 
 def check_scalar_result(
-    traced: Traced, has_aux: bool = False, may_be_complex: bool = False
+    traced: Traced, has_aux: bool = False, what: str = "grad", may_be_complex: bool = False
 ) -> None:
     """A GradientError unless the function that was traced returned a real scalar first, or an
-    array of one real element; or a complex one, where it may be."""
+    array of one real element; or a complex one, where it may be. `what` is the
+    transformation that asks."""
     name = traced.name
     if has_aux:
         structure = traced.structure
         kind = structure.type or object
         if not (issubclass(kind, tuple) and structure.num_children == 2):
-            what = "one value" if structure.is_leaf() else f"a {kind.__name__}"
+            found = "one value" if structure.is_leaf() else f"a {kind.__name__}"
             raise GradientError(
-                f"grad with has_aux=True: {name} must return a pair (value, aux), and it "
-                f"returned {what}"
+                f"{what} with has_aux=True: {name} must return a pair (value, aux), and it "
+                f"returned {found}"
             )
         if not structure.child(0).is_leaf():
-            raise GradientError(f"grad: the value that {name} returned isn't a single array")
+            raise GradientError(f"{what}: the value that {name} returned isn't a single array")
     elif not traced.outputs:
         raise GradientError(
-            f"grad: {name} returned no array, but grad needs one scalar. Is a return missing?"
+            f"{what}: {name} returned no array, but {what} needs one scalar. Is a return missing?"
         )
     elif len(traced.outputs) == 1 and not traced.structure.is_leaf():
         kind = traced.structure.type.__name__
         raise GradientError(
-            f"grad: {name} returned a {kind} with one value, but grad needs the scalar itself"
+            f"{what}: {name} returned a {kind} with one value, but {what} needs the scalar itself"
         )
     elif len(traced.outputs) != 1:
         raise GradientError(
-            f"grad: {name} returned {len(traced.outputs)} values, but grad needs one scalar. "
+            f"{what}: {name} returned {len(traced.outputs)} values, but {what} needs one scalar. "
             "Return (value, aux) with has_aux=True, or use vjp for several outputs"
         )
     at = traced.outputs[0]
@@ -49,30 +51,47 @@ def check_scalar_result(
             return
         if not isinstance(leaf, (float, np.floating)) or isinstance(leaf, bool):
             raise GradientError(
-                f"grad: {name} returned {leaf!r} ({type(leaf).__name__}), but grad needs a real "
-                "scalar that depends on its arguments. Is a return missing?"
+                f"{what}: {name} returned {leaf!r} ({type(leaf).__name__}), but {what} needs a "
+                "real scalar that depends on its arguments. Is a return missing?"
             )
         return
     aval = traced.tape.outputs[at].aval
     src = _source_of(traced.tape, at)
     if aval.size != 1:
         raise GradientError(
-            f"grad: {name} returned {aval}, but grad needs a scalar{src}. Sum it, or use vjp "
+            f"{what}: {name} returned {aval}, but {what} needs a scalar{src}. Sum it, or use vjp "
             "with a cotangent of that shape"
         )
     if aval.dtype.kind == "c" and may_be_complex:
         return
     if aval.dtype.kind == "c":
         raise GradientError(
-            f"grad: {name} returned a complex scalar{src}, and grad needs a real one. Return a "
+            f"{what}: {name} returned a complex scalar{src}, and {what} needs a real one. Return a "
             "real function of it, such as np.abs(z)**2 or z.real, or use vjp: for a holomorphic "
             "function the pullback of 1 is its complex derivative"
         )
     if aval.dtype.kind != "f":
         raise GradientError(
-            f"grad: {name} returned a scalar of dtype {aval.dtype}{src}, which has no "
+            f"{what}: {name} returned a scalar of dtype {aval.dtype}{src}, which has no "
             "derivative. Return a float"
         )
+
+
+def check_real_results(traced: Traced, found: Sequence[int], what: str) -> None:
+    """A GradientError if none of the function's results, of which these outputs are real, has a
+    derivative."""
+    if found:
+        return
+    name = traced.name
+    if not traced.outputs:
+        raise GradientError(f"{what}: {name} returned no array. Is a return missing?")
+    at = traced.outputs[0]
+    leaf = traced.leaves[0] if at is None else traced.tape.outputs[at].aval
+    kind = f"{leaf!r} ({type(leaf).__name__})" if at is None else str(leaf)
+    raise GradientError(
+        f"{what}: {name} returned {kind}, and there is no derivative of integers, booleans and "
+        "what isn't a number. Return floats"
+    )
 
 
 def _source_of(tape: Tape, at: int) -> str:

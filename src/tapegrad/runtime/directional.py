@@ -67,7 +67,7 @@ def _checked(label: str, word: str, x: Any, t: Any) -> Any:
         kind = f"dtype {x.dtype}" if hasattr(x, "dtype") else f"type {type(x).__name__}"
         raise ArgumentError(
             f"{label}: {word} has a leaf of {kind}, which has no derivative, and a direction for "
-            "it. Pass None in its place"
+            "it. Pass None in its place, or convert it to float64"
         )
     if not is_traced(t):
         raise ArgumentError(
@@ -191,6 +191,7 @@ class HessianProduct(Gradient):
     derivative of the gradient along the vector, which is passed behind the arguments."""
 
     name = "hvp"
+    second = True
     further = ("v",)
 
     def completed(
@@ -234,7 +235,7 @@ class HessianProduct(Gradient):
     def derive(self, traced: Traced, selection: Any, final: bool) -> Derivation:
         from tapegrad.pipeline import derive, finished, playable, pushforward
 
-        check_scalar_result(traced, self.has_aux)
+        check_scalar_result(traced, self.has_aux, self.name)
         kept = self.kept(traced)
         loss, before = with_loss(traced)
         tape = derive(loss, selection.wrt, keep=[k + before for k in kept], checkpoint=self.checkpoint)  # fmt: skip  # noqa: E501

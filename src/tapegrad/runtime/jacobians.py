@@ -20,7 +20,7 @@ from tapegrad.ir.tape import Builder, Operand, Tape
 from tapegrad.primitives.base import Node, Slice, Writer
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.views import GetItem, Reshape, Transpose
-from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.checks import check_real_results, check_scalar_result
 from tapegrad.runtime.transformations import (
     Derivation,
     Gradient,
@@ -61,7 +61,9 @@ class Jacobian(Gradient):
             check_pair(traced, self.name)
         count = traced.structure.child(0).num_leaves if self.has_aux else len(traced.outputs)
         found = [at for at in traced.outputs[:count] if at is not None]
-        return [at for at in found if traced.tape.outputs[at].dtype.kind in "fc"]
+        real = [at for at in found if traced.tape.outputs[at].dtype.kind in "fc"]
+        check_real_results(traced, real, self.name)
+        return real
 
     def _derived(
         self, traced: Traced, selection: Selection, rows: Sequence[int], kept: Sequence[int]
@@ -159,6 +161,9 @@ class ElementwiseGradient(Gradient):
         traced = with_constants(traced)
         kept = self.kept(traced)
         count = len(traced.tape.outputs)
+        real = [at for at in traced.outputs if at is not None]
+        real = [at for at in real if traced.tape.outputs[at].dtype.kind in "fc"]
+        check_real_results(traced, real, self.name)
         if any(x.dtype.kind == "c" for x in traced.tape.outputs[: count - traced.left]):
             raise GradientError(
                 f"elementwise_grad: {traced.name} returned complex numbers. Take their real and "
@@ -188,11 +193,12 @@ class Hessian(Gradient):
     value: ClassVar[bool] = False  # whether the value and the gradient are results, too
 
     name = "hessian"
+    second = True
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import derive, finished, playable, pushforward
 
-        check_scalar_result(traced, self.has_aux, may_be_complex=True)
+        check_scalar_result(traced, self.has_aux, self.name, may_be_complex=True)
         kept = self.kept(traced)
         loss, before = with_loss(traced)
         wrt = selection.wrt

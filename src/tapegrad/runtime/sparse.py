@@ -23,7 +23,7 @@ from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.differentiate.seeds import Make, blocks, captured, full, seeded
 from tapegrad.errors import GradientError
-from tapegrad.ir.tape import Builder, Guard, Literal, Operand, Tape
+from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.batches import row_numbers
 from tapegrad.primitives.elementwise import AsType, equal
@@ -136,13 +136,14 @@ class SparseHessian(SparseJacobian):
     by the colours of a symmetric matrix."""
 
     name = "sparse_hessian"
+    second = True
 
     def differentiated_tape(
         self, traced: Traced, selection: Selection, kept: Sequence[int]
     ) -> tuple[Tape, list[int], list[int]]:
         from tapegrad.pipeline import derive
 
-        check_scalar_result(traced, self.has_aux)
+        check_scalar_result(traced, self.has_aux, self.name)
         loss, before = with_loss(traced)
         keep = [k + before for k in kept]
         tape = derive(loss, selection.wrt, keep=keep, checkpoint=self.checkpoint)
@@ -193,7 +194,8 @@ def _entries(
 
 
 def _empty(tape: Tape, rows: Sequence[int]) -> Any:
-    return tape.outputs[rows[0]].aval.with_shape((0,))
+    dtype = tape.outputs[rows[0]].dtype if rows else np.dtype(np.float64)
+    return Aval((0,), dtype)
 
 
 def _products(

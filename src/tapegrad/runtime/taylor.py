@@ -48,7 +48,7 @@ class Coefficients(Pushforward):
             return super().select(request)
         leaves, _ = flatten(request.args)
         if not any(map(is_differentiable, leaves)):
-            raise without_derivative(request.f, leaves[0] if leaves else (), "argument 0")
+            raise without_derivative(request.f, leaves[0] if leaves else (), "argument 0", "jet")
         inputs = [x for x in leaves if is_traced(x)]
         wrt = [k for k, x in enumerate(inputs) if is_differentiable(x)]
         return Along(wrt=wrt, positional=len(leaves_of(request.args)))
@@ -98,11 +98,12 @@ class Laplacian(Gradient):
     """The sum of the second derivatives of a scalar function by each element of its arguments."""
 
     name = "laplacian"
+    second = True
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import expansion, finished, playable
 
-        check_scalar_result(traced, self.has_aux)
+        check_scalar_result(traced, self.has_aux, self.name)
         kept = self.kept(traced)
         loss, before = with_loss(traced)
         wrt = selection.wrt

@@ -155,6 +155,8 @@ class Gradient(Transformation):
     checkpoint: str | int = "auto"
     max_bytes: int | None = field(default=None, kw_only=True)
 
+    second: ClassVar[bool] = False  # whether it is of second order
+
     @property
     def _chosen(self) -> Chosen:
         return Chosen(self.name, self.argnums)
@@ -174,11 +176,18 @@ class Gradient(Transformation):
         inputs = itertools.count()
         numbers = [[next(inputs) if is_traced(x) else None for x in leaves] for leaves, _ in trees]
         places = self._chosen.places(request)
+        if self.second and len(set(places)) < len(places):  # of one with respect to the other?
+            raise ArgumentError(
+                f"{self.name} of {request.name}: argnums is {self.argnums}, which says an argument "
+                "twice. Say each once"
+            )
         wrt: list[Any] = []
         for p in places:
             leaves, _ = trees[p]
             if leaves and not any(map(is_differentiable, leaves)):
-                raise without_derivative(request.f, leaves[0], request.words[sum(sizes[:p])])
+                raise without_derivative(
+                    request.f, leaves[0], request.words[sum(sizes[:p])], self.name
+                )
             pairs = zip(numbers[p], leaves, strict=True)
             wrt += [number for number, leaf in pairs if is_differentiable(leaf)]
         real = [[*map(is_differentiable, trees[p][0])] for p in places]
@@ -192,7 +201,7 @@ class Gradient(Transformation):
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import derive, finished, playable
 
-        check_scalar_result(traced, self.has_aux)
+        check_scalar_result(traced, self.has_aux, self.name)
         kept = self.kept(traced)
         loss, before = with_loss(traced)
         kept_there = [k + before for k in kept]
