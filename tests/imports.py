@@ -73,6 +73,6 @@ def picture() -> str:
 # What users import, and programs: built on all the rest.
 SURFACE = (
     *("api", "autograd", "demo", "derivatives", "elsewhere", "loops", "mapping", "methods"),
-    *("numpy", "random", "registering", "rules", "scipy", "series", "settings"),
+    *("numpy", "random", "registering", "roots", "rules", "scipy", "series", "settings"),
     *("structure", "testing", "typing"),
 )

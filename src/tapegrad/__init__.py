@@ -39,6 +39,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.loops import range as range
     from tapegrad.mapping import vmap
     from tapegrad.registering import register_tree
+    from tapegrad.roots import custom_fixed_point, custom_root
     from tapegrad.rules import defjvp, defvjp, primitive
     from tapegrad.series import gauss_newton_vp, jet, laplacian
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
@@ -63,6 +64,8 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "checkpoint_name",
     "clear_cache",
     "cond",
+    "custom_fixed_point",
+    "custom_root",
     "defjvp",
     "defvjp",
     "depends",

@@ -24,6 +24,7 @@ _NAMES = {
     "remat": "checkpoint; grad(f, checkpoint=...) says what loops keep",
     "check_grads check_vjp test_util": "gradcheck",
     "make_jaxpr": "trace(f, *args), whose second result is the tape",
+    "implicit_diff custom_linear_solve": "custom_root and custom_fixed_point",
     "fori_loop": "range, in a for statement, or scan",
     "lax": "cond, scan, map and while_loop, which are tapegrad's own; else plain NumPy",
     "tree_util register_pytree_node register_pytree_node_class": "register_tree",

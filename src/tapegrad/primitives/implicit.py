@@ -9,7 +9,7 @@ Names: `n` the size of x; `p` what F depends on besides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,8 @@ import numpy as np
 
 from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.control import CallTape, ForeignCall
+from tapegrad.primitives.elementwise import sub
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.solving import LU, LUSolve
@@ -26,6 +27,8 @@ from tapegrad.primitives.triangles import Triangle
 from tapegrad.primitives.views import BroadcastTo, Reshape, zeros
 from tapegrad.primitives.windows import SetWindow, Window
 
+# Finds y with M y = b, of plain arrays: it takes v -> M v, and b
+Solve = Callable[[Callable[[Any], Any], Any], Any]
 UNROLLED = 3  # rows of a jacobian that are written one by one
 
 
@@ -45,11 +48,13 @@ def called(tape: Tape, xs: Sequence[Any]) -> tuple[Any, ...]:
 @dataclass(eq=False)
 class Implicit:
     """The rules of a call whose first result is x with F(x, further results, p) = 0, of which
-    `tape` is F; the first `lead` operands have no part in it, the others are p."""
+    `tape` is F; the first `lead` operands have no part in it, the others are p. Linear systems are
+    solved by `solve`; where there is none, by the LU factor of F_x."""
 
     tape: Tape
     further: int = 0
     lead: int = 0
+    solve: Solve | None = None
 
     def __post_init__(self) -> None:
         self.tape = replace(self.tape, guards=())  # they held at x, where the call has seen it
@@ -103,6 +108,8 @@ class Implicit:
         n = int(np.prod(x.shape))
         if n == 0:
             return Reshape(shape)(b)
+        if self.solve is not None:
+            return self._solved_by(self.solve, given, b, shape, transposed)
         if n == 1:
             one = BroadcastTo(r.shape)(x.constant(1))
             (slope,) = called(self.of_x, [*given, one])
@@ -111,6 +118,31 @@ class Implicit:
         factors, pivots = LU()(jacobian)
         row = Reshape((1, n))(b)
         return Reshape(shape)(LUSolve(transposed)(jacobian, factors, pivots, row))
+
+    def _solved_by(
+        self, solve: Solve, given: Sequence[Any], b: Any, shape: Any, transposed: bool
+    ) -> Any:
+        """By products with F_x, or its transpose: what is found is the root of an equation, too."""
+        product = self.of_x if transposed else METHODS["pushed"](self.tape, (0,))
+        known = Aval(shape, given[0].dtype)
+        builder = Builder("linear system")
+        y, right = builder.input(known), builder.input(Aval(b.shape, b.dtype))
+        inside = [builder.input(v.aval) for v in self.tape.inputs]
+        (found,) = builder.call(CallTape(product), [*inside, y])
+        rest = builder.call(sub, [found, right])
+        rules = Implicit(builder.finish(rest), solve=solve)
+
+        def function(b: Any, *given: Any) -> list[Any]:
+            def matvec(v: Any) -> Any:
+                v = np.asarray(v, known.dtype)
+                (found,) = METHODS["run"](product, [*given, np.reshape(v, shape)[()]])
+                return np.array(found)
+
+            return [np.reshape(solve(matvec, np.array(b)), shape)]
+
+        function.__name__ = "solve"
+        call = ForeignCall("solve", function, (known,), 1, rules.backward, "", rules.forward)
+        return call(b, *given)
 
     def jacobian(self, given: Sequence[Any], n: int) -> Any:
         """F_x, row by row."""

@@ -76,8 +76,9 @@ class Outside:
         """What the callbacks reach."""
         return [x for c in self.callbacks for x in c.p]
 
-    def rule(self, write: Callable[..., Any], further: int = 0) -> Implicit:
-        """The rule by F(x, further results, given, p) = 0: `write(equations, x, ...)` returns F."""
+    def rule(self, write: Callable[..., Any], further: int = 0, solve: Any = None) -> Implicit:
+        """The rule by F(x, further results, given, p) = 0: `write(equations, x, ...)` returns F.
+        Linear systems are solved by `solve`, if there is one."""
         equations = Equations(self.label, self.callbacks)
         builder = equations.builder
         xs = [builder.input(Aval(np.shape(x), x.dtype)) for x in self.values[: 1 + further]]
@@ -85,7 +86,7 @@ class Outside:
         for c in self.callbacks:
             equations.p.append([builder.input(_strong(x)) for x in c.p])
         tape = builder.finish([write(equations, *xs)])
-        return Implicit(tape, further, len(self.lead))
+        return Implicit(tape, further, len(self.lead), solve)
 
     def record(self, rule: Any = None, why: str = "", visible: int = 1) -> list[Any]:
         """The results, recorded, but for how it has ended."""
