@@ -16,7 +16,7 @@ from typing import Any
 
 from tapegrad.core.request import describe, is_differentiable
 from tapegrad.core.trees import flatten
-from tapegrad.derivatives import hvp, jvp, vjp
+from tapegrad.derivatives import hvp
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.runtime.checks import checked_checkpoint
@@ -182,6 +182,8 @@ class _GaussNewton:
 
     def __call__(self, of: Any, *args: Any, **kwargs: Any) -> Any:
         f = of if self.method is None else MethodType(self.method, of)
+        from tapegrad.runtime.pullback import both_ways
+
         if not args:
             raise ArgumentError("gauss_newton_vp: pass the function's arguments, then the vector")
         *own, v = args
@@ -202,7 +204,7 @@ class _GaussNewton:
             return f(*given, **named)
 
         xs = [_holder(k, own, kwargs)[k] for k in places]
-        value, moved = jvp(of_chosen, xs, vectors)
+        value, moved, pullback = both_ways(of_chosen, xs, vectors)
         if not any(map(is_differentiable, flatten(value)[0])):
             raise GradientError(
                 f"gauss_newton_vp: {describe(f)} returned no floats, and there is no derivative of "
@@ -212,7 +214,7 @@ class _GaussNewton:
             if inspect.ismethod(self.loss) and (observer := following.observer) is not None:
                 observer.reads.lost(self.loss.__qualname__)  # the object isn't passed
             moved = hvp(self.loss)(value, moved)
-        found = vjp(of_chosen, *xs)[1](moved)
+        found = pullback(moved)
         return found if several else found[0]
 
 

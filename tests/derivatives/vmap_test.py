@@ -78,6 +78,23 @@ def test_a_path_is_not_run_on_rows_that_do_not_take_it():
     np.testing.assert_allclose(grad(lambda r: np.sum(vmap(root)(r)))(rows), [0.25, 0, 0])
 
 
+@pytest.mark.parametrize("compile", MODES)
+def test_what_comes_behind_a_guard_is_not_asked_of_rows_that_it_keeps_out(compile):
+    """Of these the index would be out of bounds."""
+
+    def looked_up(x):
+        if x[0] < 3:
+            y = x[x[:1].astype(int)][0]
+            return y if y > 0.5 else -2 * y
+        return x[0]
+
+    found = vmap(looked_up, compile=compile)
+    for shift in (0, 1, -1):
+        rows = np.roll([[1.0, 2, 3], [7, 1, 1], [0, 0, 0], [1, -2, 0], [5, 5, 5]], shift, 0)
+        np.testing.assert_allclose(found(rows), [looked_up(x) for x in rows])
+    assert found.cache_info().traces == 1
+
+
 def test_rows_go_round_a_loop_as_often_as_each_needs():
     xs = np.array([1.0, 5.0, 100.0])
     np.testing.assert_allclose(vmap(iterated)(xs), [iterated(x) for x in xs])

@@ -15,6 +15,7 @@ from tests.fuzz.growing import grow
 from tests.fuzz.plain import grow_plain
 from tests.fuzz.properties import Effort, check
 from tests.fuzz.ranges import check_ranges, grow_ranges
+from tests.fuzz.transformed import FIRST, SECOND, check_transformed
 from tests.fuzzing import EXAMPLES, NEW
 
 from tapegrad.optimize import repetition
@@ -61,6 +62,9 @@ PLAIN_OF_MANY = {
     "complex": 0.3,
     "flips": 0.05,
 }
+# Of those whose every transformation is held: first derivatives, second ones.
+TRANSFORMED = {**dict.fromkeys(["vmap", "jit"], 0.6), **dict.fromkeys(SECOND, 0.2)}
+TRANSFORMED_OF_MANY = {**dict.fromkeys(FIRST, 0.5), **dict.fromkeys(SECOND, 0.3)}
 HALF = Effort(compiled=0.5 if NEW else 0.2)
 # The same of those whose numbers are of any size.
 RANGES = {"any size": 0.9, "any size, gradient": 0.1}
@@ -92,3 +96,11 @@ def test_programs_of_numbers_of_any_size(part, rolled, record_property, capfd, m
     monkeypatch.setattr(debug, "ON", False)  # it doesn't look at small numbers beside large ones
     hold = partial(check_ranges, effort=HALF)
     run(grow_ranges, hold, part, EXAMPLES // 4, (RANGES, RANGES_OF_MANY), record_property, capfd)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_transformation_of_programs(part, rolled, record_property, capfd):
+    """Those of the one kind, and of the other in every other part."""
+    wanted = TRANSFORMED, TRANSFORMED_OF_MANY
+    grown = grow_plain if part % 2 else grow
+    run(grown, check_transformed, part, EXAMPLES // 6, wanted, record_property, capfd)

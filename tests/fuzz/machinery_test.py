@@ -13,9 +13,10 @@ from tests.fuzz.properties import Effort, Wrong, check
 from tests.fuzz.ranges import check_ranges
 from tests.fuzz.shrinking import shrunk
 from tests.fuzz.states import PLACES, held
+from tests.fuzz.transformed import FIRST, SECOND, check_transformed
 from tests.fuzz.variations import CHANGES, calls_of
 
-from tapegrad.core.trees import flatten
+from tapegrad.core.trees import flatten, unflatten
 from tapegrad.runtime import debug
 
 QUICK = Effort(compiled=0.0, second=0.0, passes=0.0)
@@ -145,3 +146,23 @@ def test_a_failing_program_is_made_short():
 
     short, _ = shrunk(program, fails, ValueError("raises no"))
     assert short.lines[0] == "v3 = x1 * 3" and len(short.lines) == 2
+
+
+@pytest.mark.parametrize("name", ["jvp", "vmap", "sparse_hessian", "jet"])
+def test_a_transformation_that_is_wrong_is_noticed(name, monkeypatch):
+    program = Program({"x1": "reals((3,))"}, {}, ("return np.sin(x1) * x1[::-1]",))
+    assert check_transformed(program, 0)[f"{name}: compared"]
+    table = FIRST if name in FIRST else SECOND
+    found, wanted = table[name]
+
+    def wrong(f, x, v, compile):
+        return map_tree(lambda y: y * (1 + 1e-9), found(f, x, v, compile))
+
+    monkeypatch.setitem(table, name, (wrong, wanted))
+    with pytest.raises(AssertionError, match=name):
+        check_transformed(program, 0)
+
+
+def map_tree(f, tree):
+    leaves, structure = flatten(tree)
+    return unflatten(structure, [f(x) for x in leaves])

@@ -37,6 +37,7 @@ PARTS = [
     "methods",
     "side_effects",
     "concurrency",
+    "transformations",
     "gaps",
 ]
 

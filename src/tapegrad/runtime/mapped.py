@@ -18,10 +18,10 @@ import numpy as np
 from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import is_number, is_traced, unflatten
 from tapegrad.errors import ArgumentError
-from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.paths import Mixed, Rows, spread, together
 from tapegrad.runtime.rows import Runs, row_of
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import Traced
 from tapegrad.tracing.tracer import Tracer
 
@@ -179,5 +179,6 @@ class _OfRows:
         self.__name__ = describe(f)
         self.__wrapped__ = f
 
+    @unobserved
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return Derived(self.f, self.transformation, "never")(*args, **kwargs)
+        return self.transformation.inside(Request(self.f, args, kwargs))

@@ -22,6 +22,14 @@ from tapegrad.optimize.dce import remove_dead
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.batches import repeated
 from tapegrad.primitives.elementwise import AsType, logical_and, logical_not, logical_or, where
+from tapegrad.primitives.kinds import (
+    Contraction,
+    Extremal,
+    Library,
+    Reduction,
+    Running,
+    View,
+)
 from tapegrad.primitives.reductions import All, Any_, ArgMax
 from tapegrad.primitives.scatter import gather
 from tapegrad.primitives.views import Reshape, Transpose
@@ -165,7 +173,7 @@ class Mixed:
         masks: list[Any] = []
         taken: Any = None  # by a path before
         for path, captured in zip(self.paths, places, strict=True):
-            mask = self._mask(path.traced, [*nodes, *captured])
+            mask = self._mask(path, nodes, captured)
             if taken is None:
                 masks.append(mask)
                 taken = mask
@@ -181,16 +189,23 @@ class Mixed:
         self._check_alike()
         return [self._chosen([leaves[k] for leaves in each], masks) for k in range(len(each[0]))]
 
-    def _mask(self, traced: Traced, nodes: Sequence[Node]) -> Node:
-        tape = self.inline(replace(traced.tape, outputs=(), output_names=()))
+    def _mask(self, path: Path, nodes: Sequence[Node], captured: Sequence[Node]) -> Node:
+        """Which rows are on a path. What rows that have left it would do next isn't known to be
+        possible, so where that counts one that is on it stands in their places."""
+        tape = self.inline(replace(path.traced.tape, outputs=(), output_names=()))
         if any(call.primitive.checks for call in tape.calls):
             raise TraceError(
-                f"vmap of {traced.name}: rows take different paths, and one of them has a loop "
-                "with conditions of its own. Choose by np.where in the loop"
+                f"vmap of {path.traced.name}: rows take different paths, and one of them has a "
+                "loop with conditions of its own. Choose by np.where in the loop"
             )
-        rows, _ = batch(tape, self.rows, self.size, masks=True)
-        (found,) = self._recorded(remove_dead(rows), nodes)
-        return found
+        mask: Any = None
+        for guards in _stages(tape):
+            given = nodes if mask is None else self._given(path, nodes, mask)
+            rows, _ = batch(replace(tape, guards=guards), self.rows, self.size, masks=True)
+            (found,) = self._recorded(remove_dead(rows), [*given, *captured])
+            mask = found if mask is None else logical_and(mask, found)
+        done: Node = mask
+        return done
 
     def _given(self, path: Path, nodes: Sequence[Node], mask: Any) -> list[Node]:
         """The inputs with a row that takes the path in the place of those that don't: one of these
@@ -281,6 +296,29 @@ class Mixed:
         order = list(range(1, y.ndim))
         order.insert(axis, 0)
         return Transpose(tuple(order))(y)
+
+
+def _stages(tape: Tape) -> list[tuple[Guard, ...]]:
+    """The guards, in turn: those of a later stage need calls that may raise an error, which those
+    before keep from being made."""
+    needs: dict[Any, set[int]] = {}  # the calls that may raise an error, by their numbers
+    for number, call in enumerate(tape.calls):
+        found = set().union(*[needs.get(x, set()) for x in call.operands])
+        if not (call.primitive.pointwise or isinstance(call.primitive, _CALM)):
+            found.add(number)
+        needs.update(dict.fromkeys(call.outs, found))
+    stages: list[list[Guard]] = [[]]
+    known: set[int] = set()
+    for guard in tape.guards:
+        further = needs.get(guard.operand, set()) - known
+        if further and stages[-1]:
+            stages.append([])
+        known |= further
+        stages[-1].append(guard)
+    return [tuple(stage) for stage in stages]
+
+
+_CALM = (Reduction, Running, Extremal, View, Contraction, Library)  # no value makes them raise one
 
 
 def _is_constant(traced: Traced, k: int) -> bool:

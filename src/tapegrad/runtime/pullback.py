@@ -27,9 +27,10 @@ from tapegrad.differentiate.partial_eval import partial_eval
 from tapegrad.differentiate.seeds import full, seeded
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
-from tapegrad.pipeline import derive, finished, playable, pushforward
+from tapegrad.pipeline import derive, finished, playable, pushforward, trace
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.derived import Derived
+from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.transformations import (
     Derivation,
     Jit,
@@ -40,6 +41,7 @@ from tapegrad.runtime.transformations import (
 )
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing.drawn import Taken
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.run import Traced, own_result, replay
 from tapegrad.tracing.state import State
@@ -63,6 +65,22 @@ def linearize(
     """The value of `f(*args)` and its derivative there; see `tapegrad.linearize`."""
     found: tuple[Any, Tangents] = Derived(f, Pushing(compile), compile)(*args)
     return found
+
+
+@unobserved
+def both_ways(
+    f: Callable[..., Any], args: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[Any, Any, Pullback]:
+    """The value of `f(*args)`, its derivative along tangents, and its pullback, of one run of `f`,
+    which is part of a trace: a function may draw random numbers, or leave something outside."""
+    request, forward, back = Request(f, args), Pushforward(len(args)), Pulling("never")
+    along = Request(f, [*args, *tangents])
+    selected, points = forward.select(along), back.select(request.check(back.name))
+    request.passes_on = True
+    traced = trace(request)
+    value, moved = forward.recorded(along, forward.derive(traced, selected, final=False))
+    derivation = back.derive(replace(traced, keeping=None), points, final=False)
+    return value, moved, back.recorded(request, derivation)[1]
 
 
 @dataclass(frozen=True)

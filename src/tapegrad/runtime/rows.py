@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.play import run
+from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request
 from tapegrad.core.trees import is_traced
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import ArgumentError, TapegradError, TraceError
+from tapegrad.ir.tape import Tape
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
@@ -150,7 +152,15 @@ class Runs:
             if k is not None:
                 captured[k] = np.stack(column)
         masks, _ = batch(tape, rows, self.size, masks=True)
-        found, _ = run(remove_dead(masks), [*values, *captured])
+        inputs = [*values, *captured]
+        try:
+            found, _ = run(remove_dead(masks), inputs)
+        except Exception as error:  # of what a row does that has left the path already
+            let_through(error)
+            tape = remove_dead(tape)
+            each = [[x[k] if n in rows else x for n, x in enumerate(inputs)]
+                    for k in range(self.size)]  # fmt: skip
+            return np.array([_holds(tape, given) for given in each])
         return np.broadcast_to(found[0], (self.size,))
 
 
@@ -208,6 +218,15 @@ class _Draws:
             for k, column in zip(self.numbers, columns, strict=True)
             if k is not None
         }
+
+
+def _holds(tape: Tape, inputs: Sequence[Any]) -> bool:
+    """Whether all guards of a tape hold for these inputs."""
+    try:
+        return run(tape, inputs)[1] is None
+    except Exception as error:
+        let_through(error)
+        return False
 
 
 def _holder() -> Trace:

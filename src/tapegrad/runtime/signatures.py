@@ -16,9 +16,9 @@ import numpy as np
 from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import is_traced
 from tapegrad.errors import ArgumentError, TraceError
-from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.mapped import Axes, VMap
-from tapegrad.runtime.transformations import Jit
+from tapegrad.runtime.transformations import Jit, Transformation
+from tapegrad.tracing.observe.observer import unobserved
 
 _PART = r"\((?:\w+(?:,\w+)*)?\)"
 _SIDE = rf"{_PART}(?:,{_PART})*"
@@ -79,6 +79,7 @@ class _Calls:
         self.__name__ = describe(f)
         self.__wrapped__ = f
 
+    @unobserved
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mapped, cores = self._mapped(args), self.signature.arguments
         sizes: Sizes = {}
@@ -101,11 +102,8 @@ class _Calls:
                 core = np.shape(args[k])[len(own) :]
                 full = np.broadcast_to(args[k], (*lead, *core))
                 given[k], axes[k] = np.reshape(full, (count, *core)), 0
-        if lead:
-            mapping = VMap(Axes(tuple(axes)), Axes(0), None)
-            found = Derived(self.f, mapping, "never")(*given, **kwargs)
-        else:
-            found = Derived(self.f, Jit(), "never")(*given, **kwargs)
+        inner: Transformation = VMap(Axes(tuple(axes)), Axes(0), None) if lead else Jit()
+        found = inner.inside(Request(self.f, given, kwargs))
         return self._results(found, lead, sizes)
 
     def _mapped(self, args: Sequence[Any]) -> list[int]:
