@@ -140,10 +140,11 @@ def grad(
         Gradients are the same up to rounding. Loops in the rounds of loops keep as many each.
         What is differentiated again keeps more: a gradient's own loops are differentiated then.
     max_bytes : how much is kept between the passes forwards and back, in bytes, at most. The rest
-        is computed again of it, once, just before it is read; a minimum cut chooses what takes
-        least time. Values and gradients are the same, compiled up to the order of sums.
-        `tapes[0].memory_report()` says what is kept, `saved_for_backward_bytes`, and what is there
-        at most at any time: what is computed again is held until it was read.
+        is computed again of it, once, just before it is read. What takes least time is chosen (by
+        minimum cuts) among the choices where what is computed again fits into as many bytes, too,
+        at any time; if there is none, that where least is held. Values and gradients are the same,
+        compiled up to the order of sums. `tapes[0].memory_report()` says what is kept,
+        `saved_for_backward_bytes`, and what is there at most at any time, with cotangents.
 
     Returns
     -------

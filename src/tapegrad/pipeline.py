@@ -201,9 +201,11 @@ def gradient(
     return finished(settled(derive(tape, wrt, seed, keep, checkpoint)))
 
 
-def within(tape: Tape, most: int) -> Tape:
-    """A finished tape of a gradient that keeps at most so many bytes between its passes."""
-    return remove_dead(keep_within(tape, most))
+def within(tape: Tape, most: int) -> tuple[Tape, int]:
+    """A finished tape of a gradient that keeps at most so many bytes between its passes, and how
+    many of the forward pass it holds at any time."""
+    found, held = keep_within(tape, most)
+    return remove_dead(found), held
 
 
 # ---- Tape -> Plan -> source -> machine code

@@ -7,9 +7,11 @@
                                                %9 = mul(%8, %7)
 
 What the backward half reads of the forward half is kept, or computed again of what is kept: once,
-just before it is read first. With a price on each byte, the cheapest choice is a minimum cut (as in
-`schedule.recompute`, which chooses among what is in registers anyway). The price is raised until
-what is kept fits; what room is left is filled with what takes longest to compute again.
+just before it is read first, and held until it is read last. Two kinds of choices are tried. With a
+price on each byte, the cheapest choice is a minimum cut (as in `schedule.recompute`, which chooses
+among what is in registers anyway), for several prices. Or the forward half is cut into parts, and
+what goes from one to the next is kept. What room is left is filled with what takes longest to
+compute again.
 
 `again` is a value as it is, after another one is there. So equal calls don't become one.
 """
@@ -17,7 +19,7 @@ what is kept fits; what room is left is filled with what takes longest to comput
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,8 @@ from tapegrad.primitives.kinds import Contraction, Repeated
 from tapegrad.primitives.named import again
 from tapegrad.primitives.views import GetItem
 
-STEPS = 24  # prices that are tried
+STEPS = 8  # prices that are tried
+AGAIN = "cotangent: "  # what reasons start with
 
 
 class Least(Exception):
@@ -38,13 +41,14 @@ class Least(Exception):
         self.nbytes = nbytes
 
 
-def within(tape: Tape, most: int) -> Tape:
-    """The tape of a gradient whose backward half reads at most so many bytes of the forward half;
-    `Least` if that can't be."""
+def within(tape: Tape, most: int) -> tuple[Tape, int]:
+    """The tape of a gradient whose backward half reads at most so many bytes of the forward half,
+    and the most that it holds of that at any time; `Least` if that can't be."""
     halves = _Halves(tape)
-    if _nbytes(halves.wanted) <= most:
-        return tape
-    return _Rewrite(halves, halves.chosen(most)).tape()
+    if (nbytes := _nbytes(halves.wanted)) <= most:
+        return tape, nbytes
+    kept = halves.chosen(most)
+    return _Rewrite(halves, kept).tape(), halves.held(kept)
 
 
 def _nbytes(kept: Collection[Var]) -> int:
@@ -86,23 +90,89 @@ class _Halves:
     # ---- the choice
 
     def chosen(self, most: int) -> set[Var]:
-        """What is kept."""
+        """What is kept: what takes least time, if all that is held at any time fits, kept or
+        computed again; if that can't be, where the most that is held is the least."""
+        found = [kept for kept in self._candidates(most) if _nbytes(kept) <= most]
+        held = [(self.held(kept), kept) for kept in found]
+        fitting = [self._filled(kept, most - nbytes) for nbytes, kept in held if nbytes <= most]
+        if fitting:
+            return min(fitting, key=self._time)
+        return min(held, key=lambda pair: pair[0])[1]
+
+    def _candidates(self, most: int) -> Iterator[set[Var]]:
         calls = self._reached(())
         total = sum(map(_work, calls)) + 1.0
-        best = self._cut(calls, total)
-        if (least := _nbytes(best)) > most:
-            raise Least(least)
+        least: set[Var] = set()
+        if any(map(_runs_once, calls)):
+            least = self._cut(calls, total)
+            if _nbytes(least) > most:
+                raise Least(_nbytes(least))
+        yield least
         low, high = 0.0, total  # at the first price too much is kept, at the second it fits
         for _ in range(STEPS):
             price = math.sqrt(low * high) if low else high / 1e3
             kept = self._cut(calls, price)
+            yield kept
             if _nbytes(kept) <= most:
-                high, best = price, kept
+                high = price
             else:
                 low = price
-            if low and high < 1.01 * low:
-                break
-        return self._filled(best, most)
+        count = 2
+        while count < len(calls):
+            yield self._segments(calls, count)
+            count += max(1, count // 3)
+
+    def _segments(self, calls: Sequence[Call], count: int) -> set[Var]:
+        """What goes from one part of the forward half to the next, of so many parts that take as
+        much each: then what is computed again needs nothing from before its part (T. Chen et al.,
+        "Training deep nets with sublinear memory cost", 2016)."""
+        until: dict[Var, int] = {}
+        for k, call in enumerate(calls):
+            until.update(dict.fromkeys(self.needs(call), k))
+        alive: list[set[Var]] = []
+        now: set[Var] = set()
+        sizes = [0]
+        for k, call in enumerate(calls):
+            now = {x for x in now if until[x] > k}
+            now |= {x for x in call.outs if until.get(x, -1) > k}
+            alive.append(now)
+            sizes.append(sizes[-1] + _nbytes([x for x in call.outs if x not in self.shown]))
+        kept: set[Var] = set()
+        step = sizes[-1] / count
+        for part in range(1, count):
+            near = [k for k in range(len(calls)) if abs(sizes[k + 1] - part * step) <= step / 2]
+            if near:  # where least goes on
+                kept |= alive[min(near, key=lambda k: _nbytes(alive[k]))]
+        return kept.union(*[c.outs for c in self._reached(kept) if _runs_once(c)])
+
+    def held(self, kept: Collection[Var]) -> int:
+        """The most that is held of the forward half at any time of the backward half."""
+        tape = _Rewrite(self, kept).tape()
+        bases: dict[Operand, Operand] = {}
+        last: dict[Operand, int] = {}
+        for k, call in enumerate(tape.calls):
+            late = not self.late.isdisjoint(call.outs) or call.reason.startswith(AGAIN)
+            for out in call.outs:
+                shown = call.operands[0] if call.primitive.is_view else out
+                bases[out] = bases.get(shown, shown)
+            if late:
+                last.update({bases.get(x, x): k for x in call.operands})
+        now = most = sum(x.aval.nbytes for x in last if x in self.made)
+        ends: dict[int, int] = {}
+        for x, k in last.items():
+            ends[k] = ends.get(k, 0) + (x.aval.nbytes if x in self.made else 0)
+        for k, call in enumerate(tape.calls):
+            if call.reason.startswith(AGAIN):
+                for out in call.outs:
+                    if bases[out] is out and out in last:
+                        now += out.aval.nbytes
+                        ends[last[out]] = ends.get(last[out], 0) + out.aval.nbytes
+            most = max(most, now)
+            now -= ends.get(k, 0)
+        return most
+
+    def _time(self, kept: Collection[Var]) -> float:
+        return sum(map(_work, self._reached(kept)))
 
     def _cut(self, calls: Collection[Call], price: float) -> set[Var]:
         """What is kept, if each byte has this price."""
@@ -135,18 +205,17 @@ class _Halves:
                 stack += [x for x in self.needs(call) if x not in kept]
         return [call for call in self.tape.calls if call in found]
 
-    def _filled(self, kept: set[Var], most: int) -> set[Var]:
-        """What is kept, and more of it where there is room."""
-        left = most - _nbytes(kept)
+    def _filled(self, kept: Collection[Var], room: int) -> set[Var]:
+        """What is kept, and more of it where there is room: what takes longest first."""
+        more = set(kept)
         again = self._reached(kept)
         each = [(_work(call) / (v.aval.nbytes + 1), v) for call in again for v in call.outs]
         for _, v in sorted(each, key=lambda pair: -pair[0]):
-            if v.aval.nbytes <= left:
-                kept.add(v)
-                left -= v.aval.nbytes
-        calls = self._reached(kept)
-        read = {x for call in calls for x in self.needs(call)}
-        return kept & read.union(self.wanted)
+            if v.aval.nbytes <= room and v not in self.shown:
+                more.add(v)
+                room -= v.aval.nbytes
+        read = {x for call in self._reached(more) for x in self.needs(call)}
+        return more & read.union(self.wanted)
 
 
 def _runs_once(call: Call) -> bool:
@@ -220,7 +289,7 @@ class _Rewrite:
         operands = [self._read(y, after) for y in call.operands]
         if operands == [*call.operands] and not call.primitive.is_view:
             operands = self._barred(operands, after)
-        why = f"cotangent: {x} again"
+        why = f"{AGAIN}{x} again"
         outs = self.builder.call(call.primitive, operands, call.src, why)
         self.there.update(zip(call.outs, outs, strict=True))
         return self.there[x]
@@ -233,7 +302,7 @@ class _Rewrite:
         x = operands[k]
         key = (x, after)
         if key not in self.barred:
-            why = f"cotangent: {x} again"
+            why = f"{AGAIN}{x} again"
             if isinstance(after, Var) and after.shape not in ((), x.aval.shape):
                 (after,) = self.builder.call(GetItem((0,) * len(after.shape)), [after], None, why)
             (self.barred[key],) = self.builder.call(again, [after, x], None, why)

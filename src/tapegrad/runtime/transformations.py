@@ -205,19 +205,31 @@ class Gradient(Transformation):
         kept = self.kept(traced)
         loss, before = with_loss(traced)
         kept_there = [k + before for k in kept]
-        tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=self.checkpoint)
-        tape = playable(tape) if final else finished(tape)
+
+        def derived(checkpoint: str | int) -> Tape:
+            tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=checkpoint)
+            return playable(tape) if final else finished(tape)
+
+        tape = derived(self.checkpoint)
         if self.max_bytes is not None:
-            tape = self._within(finished(tape), self.max_bytes, traced.name)
+            tape = self._within(derived, finished(tape), self.max_bytes, traced.name)
         tape, traced = with_captured(tape, traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
-    def _within(self, tape: Tape, most: int, name: str) -> Tape:
+    def _within(self, derived: Callable[..., Tape], tape: Tape, most: int, name: str) -> Tape:
+        """A finished tape that keeps no more than so many bytes. If that holds more of the forward
+        pass at a time, for rounds of loops are run again all at once, they keep fewer."""
         from tapegrad.differentiate.budget import Least
-        from tapegrad.pipeline import within
+        from tapegrad.pipeline import finished, within
 
+        loops = self.checkpoint == "auto" and any(call.primitive.repeats for call in tape.calls)
         try:
-            return within(tape, most)
+            found, held = within(tape, most)
+            for checkpoint in ("sqrt", 4) if loops else ():
+                if held > most:
+                    other, less = within(finished(derived(checkpoint)), most)
+                    found, held = (other, less) if less < held else (found, held)
+            return found
         except Least as least:
             raise ArgumentError(
                 f"{self.name} of {name}: max_bytes is {most:,}, and {least.nbytes:,} bytes are the "
