@@ -256,6 +256,32 @@ def test_rows_do_in_turn_what_a_loop_does(make, capsys):
     assert printed in (0, len(X) * (3 + 2))  # three plain calls and two traces, if any
 
 
+@pytest.mark.parametrize("compile", MODES)
+def test_counters_and_lists_need_no_trace_at_later_calls(compile):
+    class Model:
+        def __init__(self):
+            self.calls, self.seen, self.last, self.mean = 0, [], None, np.zeros(3)
+
+        def __call__(self, x):
+            self.calls += 1
+            self.seen.append(x[0])
+            self.mean += x / 6
+            self.last = x * self.calls
+            x *= 2
+            return self.last * self.mean + x
+
+    model, plain = Model(), Model()
+    found = vmap(model, compile=compile)
+    for k in range(3):
+        rows = X + k
+        np.testing.assert_allclose(found(rows), [plain(x) for x in rows.copy()])
+        np.testing.assert_array_equal(rows, X + k)
+        assert model.calls == plain.calls
+        for name in ("seen", "last", "mean"):
+            np.testing.assert_allclose(getattr(model, name), getattr(plain, name))
+    assert found.cache_info().traces == 1
+
+
 def test_results_of_rows_in_turn_are_put_together():
     """As those of rows that are computed at once: along other axes, with what is no number."""
     kept = []

@@ -33,6 +33,9 @@ class Function:
         y = self.f(x)
         return np.sum(weights(y) * y)
 
+    def gradient(self, x):
+        return weights(self(x)) @ self.jacobian(x)
+
     def jacobian(self, x):
         return np.stack([self._slope(self, x, e) for e in np.eye(len(x))], -1)
 

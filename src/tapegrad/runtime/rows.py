@@ -7,6 +7,9 @@ A row that only computes does it again whenever its tape runs, so one trace stan
 One that leaves something outside, or meets what can't be compared, is one call: it stands behind
 what the rows before have done, which was nothing, and before the calls for those that follow.
 Random numbers that all rows draw alike are drawn first, row by row.
+
+Where all that a row has done can be undone, the trace is made again, and then the rows are part of
+it: what they find outside, `self.calls`, becomes an input there, and later calls need no trace.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy as np
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request
-from tapegrad.core.trees import is_traced
+from tapegrad.core.trees import flatten, is_number, is_traced, unflatten
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import ArgumentError, TapegradError, TraceError
 from tapegrad.ir.tape import Tape
@@ -30,10 +33,11 @@ from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing import randomness
 from tapegrad.tracing.drawn import Drawn
 from tapegrad.tracing.draws import Calls, as_input, holder_of_draws
-from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.observe.observer import code_of, following, note_root, observed
 from tapegrad.tracing.observe.outside import Done
 from tapegrad.tracing.run import Traced, plain_value
-from tapegrad.tracing.trace import Trace, traces_under_way
+from tapegrad.tracing.trace import Reconsidered, Trace, traces_under_way
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 MAX_PATHS = 16  # of one call
 
@@ -67,6 +71,9 @@ class Runs:
         if not self.size:
             self.paths = [self._of_none()]
             return None
+        key = id(code_of(self.call(0).f))
+        if self._is_alone() and key in self._observer.choices.in_turn:
+            return [self._run(self.call(k)) for k in range(self.size)]
         row = 0
         while True:
             done, before = Done(self._observer), self._count()
@@ -75,6 +82,8 @@ class Runs:
             traced = _traced(request)
             draws = _Draws(self._observer, before, traced)
             if traced.left or not done.is_all() or (draws.entries and self.paths):
+                if self._is_alone() and done.can_be_undone():
+                    raise Reconsidered([(self._observer.choices.in_turn, key)], None)
                 return self._rest(row, traced, draws)
             draws.repeat(self.size - 1)
             holds = self._on(traced, draws)
@@ -97,6 +106,22 @@ class Runs:
             if len(self.paths) == MAX_PATHS:
                 raise self._too_many(traced)
             row = int(np.argmax(pending))
+
+    def _is_alone(self) -> bool:
+        """Whether the rows are called in the outermost trace, which is observed, for later calls
+        that do the same."""
+        o = self._observer
+        return o is not None and o.again and traces_under_way() == [o.trace]
+
+    def _run(self, call: Request) -> Any:
+        """The result of a call that is part of the outermost trace itself, as its own."""
+        trace, f = self._observer.trace, call.f
+        args, kwargs = unflatten(call.structure, [_own(trace, x) for x in call.leaves])
+        note_root(f)
+        with observed():
+            found = f(*args, **kwargs)
+        leaves, structure = flatten(found)
+        return unflatten(structure, [_own(trace, x) for x in leaves])
 
     def _of_none(self) -> Path:
         """The path where there are no rows, which no values may decide."""
@@ -218,6 +243,14 @@ class _Draws:
             for k, column in zip(self.numbers, columns, strict=True)
             if k is not None
         }
+
+
+def _own(trace: Trace, x: Any) -> Any:
+    """An array that nobody else has, as a value of a trace."""
+    if not is_traced(x) or is_number(x) or not (isinstance(x, Tracer) or x.ndim):
+        return x
+    operand, value = to_operand(trace, x)
+    return stand_in(trace, operand, value, isinstance(x, Tracer) and x._weak)
 
 
 def _holds(tape: Tape, inputs: Sequence[Any]) -> bool:

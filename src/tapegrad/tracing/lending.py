@@ -74,6 +74,7 @@ class Choices:
         self.early: set[int] = set()
         self.plain: set[int] = set()
         self.traced: set[int] = set()
+        self.in_turn: set[int] = set()  # functions whose rows do more than to compute: see `vmap`
         self.held: list[Any] = []  # so that no id is given away
 
 

@@ -326,11 +326,11 @@ _NEWLOCALS = 2
 
 def file_of(f: Any) -> str:
     """The file that a function, method or callable object is defined in."""
-    code = _code_of(f)
+    code = code_of(f)
     return "" if code is None else code.co_filename
 
 
-def _code_of(f: Any) -> CodeType | None:
+def code_of(f: Any) -> CodeType | None:
     """The code that a call of a function, method or callable object comes to."""
     while not hasattr(f, "__code__"):
         inner = f.func if isinstance(f, functools.partial) else getattr(f, "__wrapped__", None)
@@ -416,7 +416,7 @@ class observed:
 
 def note_root(f: Any) -> None:
     """tapegrad calls a function within the run: it is followed, as the user's own code is."""
-    here, code = following.observer, _code_of(f)
+    here, code = following.observer, code_of(f)
     if here is not None and code is not None:
         here.roots.add(code)
 

@@ -32,6 +32,10 @@ class Done:
             for now, before in zip(held.values(), self._held.values(), strict=True)
         )
 
+    def can_be_undone(self) -> bool:
+        """Whether it has only written to places since, and nothing else."""
+        return _counts(self._o) == self._counts
+
 
 def _counts(o: Notes | None) -> Any:
     """What was noted that can't be compared, that was printed, and asked of installed packages;
