@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError
+from tapegrad.runtime import relatives
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
 from tapegrad.runtime.derived import BoundDerived, Derived
 
@@ -37,6 +38,10 @@ def clear_cache(f: Any = None) -> None:
     """
     for cache in _caches(f):
         cache.clear()
+    if not isinstance(f, (Derived, BoundDerived)):
+        relatives.forget(None if f is None else owner_of(f)[0])
+    else:
+        relatives.forget(f.owner)
     if f is None:
         from tapegrad.compiler.client import client
 

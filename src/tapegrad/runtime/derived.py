@@ -17,6 +17,7 @@ from tapegrad.core.locks import patiently
 from tapegrad.core.request import Request, describe
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Tape
+from tapegrad.runtime import relatives
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.retracing import (
@@ -128,7 +129,20 @@ class Derived:
                 found = self._answer(known, key, request)
                 if found is not None:
                     return found[0]
-            return self._trace(key, known, request)
+            found = self._taken_over(key, request)
+            return self._trace(key, known, request) if found is None else found[0]
+
+    def _taken_over(self, key: Any, request: Request) -> tuple[Any] | None:
+        """The result of a variant that another function of the same code has left, in a 1-tuple; it
+        is this one's from now on, with its trace."""
+        of = self.owner, self.path
+        for variant in relatives.left_by(*of, self.root, request, self.front, self.__name__):
+            found = variant.answer(self.root, request)
+            if found is not None:
+                self.cache.add(key, variant)
+                self.cache.count("misses", "traces")
+                return found
+        return None
 
     def _trace(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
@@ -152,6 +166,8 @@ class Derived:
         self.cache.count("misses")
         self._tell(known[0] if known else None, variant, request, is_full)
         found = variant.answer(self.root, request, fresh=True)
+        if found is not None:
+            relatives.leave(self.owner, self.path, request, variant)
         if found is None:
             raise GradientError(
                 f"{request.name} took another path when it was run again on the same "
@@ -212,6 +228,7 @@ class Derived:
     def clear_cache(self) -> None:
         """Forget all tapes and compiled code, and set the counts to zero."""
         self.cache.clear()
+        relatives.forget(self.owner)
 
     @property
     def tapes(self) -> list[Tape]:

@@ -8,8 +8,10 @@ together: no tree is walked at a call. Everything else goes through `call_flat`.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import threading
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.play import checked_inputs, run, stale
-from tapegrad.backends.source.arguments import Mark, is_plain_tree, put_together, take_apart
+from tapegrad.backends.source.arguments import Mark, put_together
 from tapegrad.backends.source.driver import (
     INDENT,
     NUMBERS,
@@ -30,12 +32,12 @@ from tapegrad.backends.source.driver import (
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
-from tapegrad.core.statics import is_generator
-from tapegrad.core.trees import array_leaves, is_number, is_traced, takes_functions
+from tapegrad.core.trees import array_leaves, is_number, takes_functions
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
+from tapegrad.runtime.unpacking import NotSimple, Unpacker, is_plain, said_of
 from tapegrad.tracing.drawn import Changed, Taken
 from tapegrad.tracing.state import State
 
@@ -200,12 +202,46 @@ class Entry:
         text = Text(executable)
         self.taken = text.scope.fresh("taken")
         self._draws = derivation.traced.draws
+        self._held: list[str] = []  # what the text calls the arrays from outside
+        self._scratch = text.named("scratch", text.scratch)
         self._prologue = self._captured(text)
-        self._flat = self._generate_flat(text)
+        self._functions = [self._generate_flat(text)]
         self.fast = False
         self.names = text.names
         if not request.kwargs:
             self._generate_fast(text, request.args)
+        self._watch()
+
+    def bound_to(self, derivation: Derivation) -> Entry:
+        """The same way into the same code, with other arrays from outside, or none."""
+        entry = copy.copy(self)
+        entry.derivation = derivation
+        arrays = derivation.traced.captured or (None,) * len(self._held)
+        entry.names = {**self.names, **dict(zip(self._held, arrays, strict=True))}
+        entry.names[self._scratch] = Scratch(self.driver.scratch)
+        entry._functions = [
+            types.FunctionType(f.__code__, entry.names, f.__name__) for f in self._functions
+        ]
+        entry._watch()
+        return entry
+
+    def _watch(self) -> None:
+        """Have the functions that were generated compared with the played tape, if that is asked
+        for."""
+        self._flat, *fast = self._functions
+        if fast:
+            (self.call,) = fast
+        if self._draws is not None:
+            return
+        tape = self.derivation.tape
+        self._flat = debug.watched(self._flat, tape, self._inputs, _by_number)
+        if fast:
+            self.call = debug.watched(
+                self.call,
+                tape,
+                lambda _, args: self._inputs(*array_leaves(args)),
+                partial(debug.outputs_of, self.derivation.assemble, len(tape.outputs)),
+            )
 
     def _captured(self, text: Text) -> list[str]:
         """Lines that make captured arrays what the kernels take; most are so already. What no
@@ -218,13 +254,16 @@ class Entry:
         captured = self.derivation.traced.captured
         for k, (place, array, key) in enumerate(zip(places, captured, keys, strict=True)):
             if k in drawn:
+                self._held.append("")
                 value = f"{self.taken}.values[{k}]"
                 lines.append(f"{place.name} = {value}{'' if place.shape else '.item()'}")
                 continue
-            if place.shape and place.checked and _is_plain(array):
+            if place.shape and place.checked and is_plain(array):
                 text.names[place.name] = array
+                self._held.append(place.name)
                 continue
             given = text.named(f"{place.name}_given", array)
+            self._held.append(given)
             lines += text.of_layout(place.name, given, key, place.dtype)
             if not place.shape:
                 lines.append(f"{place.name} = {place.name}.item()")
@@ -235,8 +274,7 @@ class Entry:
         count = len(places) - len(self.derivation.traced.captured)
         if self._draws is not None:
             return text.flat(places[:count], self._prologue, self.taken)
-        call = text.flat(places[:count], self._prologue)
-        return debug.watched(call, self.derivation.tape, self._inputs, _by_number)
+        return text.flat(places[:count], self._prologue)
 
     def _inputs(self, *leaves: Any) -> list[Any]:
         """The values of the tape's inputs."""
@@ -300,11 +338,11 @@ class Entry:
             return
         self.generators = {name: text.scope.fresh(name) for name in self.state.followed}
         try:
-            writer = _Unpacker(text, given)
+            writer = Unpacker(text, given)
             writer.unpack_arguments(args)
             made = self.derivation.assemble([Mark(x) for x in self.driver.results()])
-            result = put_together(made, _said_of)
-        except _NotSimple:
+            result = put_together(made, said_of)
+        except NotSimple:
             return
         errors = [BufferError, KeyError, OverflowError, Changed]
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
@@ -316,18 +354,8 @@ class Entry:
         lines += [f"{INDENT}try:", *[INDENT * 2 + line for line in body]]
         lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
         self.text = "\n".join(lines)
-        tape = self.derivation.tape
-        function = text.function(lines)
+        self._functions.append(text.function(lines))
         self.fast = True
-        if self._draws is not None:
-            self.call = function
-            return
-        self.call = debug.watched(
-            function,
-            tape,
-            lambda _, args: self._inputs(*array_leaves(args)),
-            partial(debug.outputs_of, self.derivation.assemble, len(tape.outputs)),
-        )
 
 
 def flat_function(tape: Tape) -> Callable[..., list[Any]]:
@@ -358,27 +386,11 @@ def compiled_tape(tape: Tape) -> Callable[..., Any]:
     return checked
 
 
-def _is_plain(x: np.ndarray) -> bool:
-    return x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative and type(x) is np.ndarray
-
-
-def _fits(x: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    """What a kernel asks of an array that it takes."""
-    return (
-        type(x) is np.ndarray
-        and x.shape == shape
-        and x.dtype.num == dtype.num
-        and x.dtype.isnative
-        and x.flags.c_contiguous
-        and x.flags.aligned
-    )
-
-
 def _prepared(leaf: Any, var: Var) -> Any:
     """A leaf as the kernels take it: a plain number, or a row-major array."""
     if var.shape == ():
         return leaf if is_number(leaf) else np.asarray(leaf).item()
-    if type(leaf) is np.ndarray and _is_plain(leaf) and leaf.dtype.num == var.dtype.num:
+    if type(leaf) is np.ndarray and is_plain(leaf) and leaf.dtype.num == var.dtype.num:
         return leaf
     return np.require(np.asarray(leaf), var.dtype, ["C", "A"])
 
@@ -391,100 +403,3 @@ def _played(tape: Tape, values: Sequence[Any]) -> list[Any]:
     """The values of inputs as a tape is played with them: numbers are NumPy's."""
     pairs = zip(values, tape.inputs, strict=False)
     return [x if v.shape else v.dtype.type(x) for x, v in pairs]
-
-
-class _NotSimple(Exception):
-    """The arguments or results have a structure that no entry is generated for."""
-
-
-class _Unpacker:
-    """Writes the lines that take arguments apart and check that they are of the variant's kind."""
-
-    def __init__(self, text: Text, args: str) -> None:
-        self.text = text
-        self.args = args
-        self.lines: list[str] = []
-        self.inputs = iter(text.driver.inputs)
-
-    def _miss_if(self, condition: str) -> None:
-        self.lines += self.text.missed(condition)
-
-    def _said(self, x: Any) -> str:
-        """The name of a type or function."""
-        return self.text.named(x.__name__, x)
-
-    def unpack_arguments(self, args: Sequence[Any]) -> None:
-        self._miss_if(f"{self._said(len)}({self.args}) != {len(args)}")
-        for position, arg in enumerate(args):
-            take_apart(f"{self.args}[{position}]", arg, self._enter)
-
-    def _enter(self, place: str, x: Any) -> str | None:
-        """Check what is there; the name of a container, whose parts come next."""
-        if is_traced(x):
-            self._leaf(place, x)
-            return None
-        if is_plain_tree(x):
-            return self._container(place, x)
-        if x is None:
-            self._miss_if(f"{place} is not None")
-        elif type(x) in (bool, str, bytes):
-            kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
-            self._miss_if(f"{kind} or {place} != {x!r}")
-        elif is_generator(x):
-            self._miss_if(f"{self._said(type)}({place}) is not {self._said(type(x))}")
-        else:
-            raise _NotSimple
-        return None
-
-    def _container(self, given: str, x: Any) -> str:
-        place = self.text.scope.fresh("a")
-        self.lines.append(f"{place} = {given}")
-        kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
-        if isinstance(x, dict):
-            (key_type, *others) = {type(k) for k in x} or {str}
-            if others:
-                raise _NotSimple
-            types = f"{{*{self._said(map)}({self._said(type)}, {place})}}"
-            one = self.text.named("key_types", {key_type})
-            self._miss_if(f"{kind} or [*{place}] != {list(x)!r}")
-            if x:  # equal keys may be of other types: 1, 1.0 and True
-                self._miss_if(f"{types} != {one}")
-        else:
-            self._miss_if(f"{kind} or {self._said(len)}({place}) != {len(x)}")
-        return place
-
-    def _leaf(self, place: str, x: Any) -> None:
-        given = next(self.inputs)
-        name = given.name
-        self.lines.append(f"{name} = {place}")
-        if isinstance(x, np.ndarray) and x.shape and not _is_plain(x):
-            self.lines += self.text.of_layout(name, name, leaf_key(x), given.dtype)
-            return
-        if given.shape:
-            if not given.checked:
-                fits, dtype = self._said(_fits), self.text.named("dtype", given.dtype)
-                self._miss_if(f"not {fits}({name}, {given.shape}, {dtype})")
-            return
-        kind = type(x)
-        other = f"{self._said(type)}({name}) is not {self._said(kind)}"
-        if kind is np.ndarray:
-            dtype = self.text.named("dtype", x.dtype)
-            self._miss_if(f"{other} or {name}.shape or {name}.dtype != {dtype}")
-            self.lines.append(f"{name} = {name}.item()")
-        elif kind is int and not given.checked:  # a kernel would say that it is beyond 64 bits
-            self._miss_if(f"{other} or not {-(2**63)} <= {name} < {2**63}")
-        else:
-            self._miss_if(other)
-            if issubclass(kind, np.complexfloating):
-                self.lines.append(f"{name} = {name}.item()")
-
-
-def _said_of(x: Any) -> str | None:
-    """The expression of a part of the result; None for a container of parts."""
-    if isinstance(x, Mark):
-        return x.text
-    if x is None or type(x) in (bool, str, int, float):  # the driver knows nan and inf
-        return repr(x)
-    if not is_plain_tree(x):
-        raise _NotSimple
-    return None

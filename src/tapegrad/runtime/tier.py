@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable
     from tapegrad.compiler.job import Job
     from tapegrad.ir.tape import Tape
-    from tapegrad.runtime.cache import Front
 
 SLOW = 2.0  # seconds of compiling that are worth a word
 LONG = 0.02  # seconds of playing after which a program needn't be called twice
@@ -38,12 +37,11 @@ LONG = 0.02  # seconds of playing after which a program needn't be called twice
 
 class Tier:
     """The way of one tape to machine code. `mode` is how it is compiled: "auto", "always" or
-    "never"; `front` counts what happens."""
+    "never"."""
 
-    def __init__(self, tape: Tape, mode: str, front: Front, name: str) -> None:
+    def __init__(self, tape: Tape, mode: str, name: str) -> None:
         self.tape = tape
         self.mode = mode
-        self.front = front
         self.name = name  # of the derived function
         self.calls = 0
         self.played = 0.0  # seconds
@@ -52,6 +50,9 @@ class Tier:
         self.anew = False  # what is on disk is useless
         self.event = ""  # how the code was come by, as it is counted
         self.job: Job | None = None
+        self.found: Executable | None = None
+        self.is_shared = False  # by variants with other arrays from outside ...
+        self.entry: Any = None  # ... a way into the code that holds none, for them to bind
 
     @cached_property
     def packed(self) -> Packed:
@@ -85,6 +86,8 @@ class Tier:
 
     def executable(self) -> Executable | None:
         """The machine code, if it is there, or is worth waiting for."""
+        if self.found is not None:
+            return self.found
         if self.mode == "never" or self.failed:
             return None
         load(MACHINE_CODE)
@@ -122,7 +125,7 @@ class Tier:
         """The machine code can't be used. What was on disk is compiled anew."""
         if self.event == "compiles":
             self.fail(error)
-        self.job, self.anew = None, True
+        self.job, self.found, self.entry, self.anew = None, None, None, True
 
     def _tell(self, job: Job) -> None:
         """Say to the program that waits, once, that it takes long."""
@@ -134,9 +137,11 @@ class Tier:
         source = next((call.src for call in self.tape.calls if call.src), None)
         return f"{self.name}, a tape of {len(self.tape.calls)} calls{at_source(source)},"
 
-    def settle(self) -> None:
+    def settle(self, executable: Executable) -> None:
         """The machine code is in use: what led there isn't needed any more."""
-        self.front.count(self.event)
+        if self.found is not None:
+            return
+        self.found = executable
         if log.wanted("compile"):
             times = self.job.times if self.job is not None else {}
             parts = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in times.items())

@@ -7,6 +7,7 @@ The pipeline is loaded with the first call.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -109,6 +110,12 @@ class Derivation:
         first = len(self.traced.tape.outputs) - self.traced.left
         # Where among the values of the tape's outputs those are that a call leaves outside.
         self.left = [k for k, at in enumerate(self.kept) if at >= first]
+
+    def with_arrays(self, captured: tuple[Any, ...]) -> Derivation:
+        """The same with other arrays from outside, of the same kinds, or without any."""
+        found = copy.copy(self)
+        found.traced = replace(self.traced, captured=captured)
+        return found
 
     def assemble(self, values: Sequence[Any]) -> Any:
         """The result in the user's terms, of the values of the tape's outputs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from tapegrad.tracing.drawn import Changed, Taken
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.state import State
 
+if TYPE_CHECKING:
+    from tapegrad.backends.source.driver import Executable
+
 OFTEN = 3  # calls out of range, after which sums keep their order
 PASSES = 5e-4  # seconds for each call of a tape, about what optimising takes
 
@@ -46,13 +49,14 @@ class Variant:
         compile: str,
         front: Front,
         label: str,
+        tier: Tier | None = None,
     ) -> None:
         self.derivation = derivation
         self.tape: Tape = derivation.tape
         self.traced: Traced = derivation.traced
         self.state = state
         self.front = front
-        self.tier = Tier(self.tape, compile, front, label)
+        self.tier = Tier(self.tape, compile, label) if tier is None else tier
         self.entry: Entry | None = None
         self.out_of_range = 0
 
@@ -150,27 +154,43 @@ class Variant:
             if old is not None:
                 self.front.drop(old)
                 tape = replace(self.tape, ordered=True)
-                self.tier = Tier(tape, self.tier.mode, self.front, self.tier.name)
+                self.tier = Tier(tape, self.tier.mode, self.tier.name)
 
     def _enter(self, request: Request) -> None:
         """Use the machine code, if it is there. In the middle of loading its linker it isn't."""
         if is_loading(MACHINE_CODE):
             return
         while self.entry is None and (executable := self.tier.executable()) is not None:
+            known = self.tier.entry
             try:
-                entry = Entry(self.derivation, self.state, executable, request)
+                if known is not None:
+                    entry = known.bound_to(self.derivation)
+                else:
+                    entry = Entry(self.derivation, self.state, executable, request)
             except Exception as error:
                 let_through(error)
                 self.tier.refuse(str(error))
             else:
-                self._use(entry)
+                self._use(entry, executable)
 
-    def _use(self, entry: Entry) -> None:
+    def share(self) -> None:
+        """Let variants with other arrays from outside have the machine code, too."""
+        self.tier.is_shared = True
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        tier, entry = self.tier, self.entry
+        if tier.is_shared and tier.entry is None and entry is not None:
+            tier.entry = entry.bound_to(self.derivation.with_arrays(()))
+
+    def _use(self, entry: Entry, executable: Executable) -> None:
         with self.front.lock:
             if self.entry is not None:  # another thread was faster
                 return
             self.entry = entry
-            self.tier.settle()
+            self.tier.settle(executable)
+            self._hand_on()
+            self.front.count(self.tier.event)
             if entry.fast and not self.traced.written:  # `answer` looks whether arguments overlap
                 self.front.first(entry)
 

@@ -44,6 +44,11 @@ class State:
                     # the run itself has changed what it read
                     self.never = self.broken(f, args, kwargs) or "something"
 
+    @property
+    def values(self) -> Collection[Any]:
+        """What the guards compare with."""
+        return [x for name, x in self._values.items() if name not in HELPERS]
+
     @cached_property
     def _guards(self) -> list[tuple[str, str]]:
         return in_place(self._read, self.followed)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.core.instances import branch_of, rest_of
 from tapegrad.core.trees import flatten
-from tapegrad.tracing.observe.harmless import PLAIN_TYPES, is_inert
+from tapegrad.tracing.observe.harmless import DISPATCHER, HEAP_TYPE, PLAIN_TYPES, is_inert
 from tapegrad.tracing.observe.settings import errors_of, settings
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
@@ -48,6 +48,19 @@ def may_be_another(x: Any) -> bool:
     """Whether an object may stand in for another one: no function, class or array."""
     others = (type, types.FunctionType, types.ModuleType, types.MethodType, np.ndarray, np.ufunc)
     return not isinstance(x, (*others, types.BuiltinFunctionType)) and not is_inert(type(x))
+
+
+def lasts(x: Any) -> bool:
+    """Whether it does no harm to hold an object."""
+    if type(x) is type:
+        return not x.__flags__ & HEAP_TYPE
+    return type(x) in (DISPATCHER, types.BuiltinFunctionType)
+
+
+def is_made_anew(x: Any) -> bool:
+    """Whether a function was made by another one, which makes such a function at each call: what
+    it has in its cells tells them apart."""
+    return type(x) is types.FunctionType and "<locals>" in x.__code__.co_qualname
 
 
 def same_bytes(x: np.ndarray, content: bytes) -> bool:

@@ -12,13 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from types import (
-    BuiltinMethodType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    MethodType,
-)
+from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +29,7 @@ from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
+from tapegrad.tracing.observe.comparing import is_made_anew, may_be_another
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -242,11 +237,11 @@ class Observer(Notes):
     def _reach(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """The function and the objects among its arguments are where reading begins."""
         f, text = self.root, "f"
-        self.reads.root(f, text, name_of(f), like=False)
+        self.reads.root(f, text, name_of(f), like=is_made_anew(f))
         while isinstance(f, MethodType):  # what it is bound to may be one, too
             self.reads.root(f.__func__, f"{text}.__func__", name_of(f), like=False)
             f, text = f.__self__, f"{text}.__self__"
-            self.reads.root(f, text, "self", like=False)
+            self.reads.root(f, text, "self", like=may_be_another(f))
         root_called(self, self.root)
         for k, x in enumerate(args):
             self._argument(f"args[{k}]", x)

@@ -11,7 +11,8 @@ lines of a function that is generated of them: it goes from place to place as th
 
 Objects are compared by identity, and so is what they hold, read by read. Numbers, strings and the
 like are compared by value, and so are containers, item by item. An object that is an argument, or
-is reached from one, may be another one of the same class, unless the run looked at which it was.
+is reached from one, may be another one of the same class, and a function that another one makes
+another one of the same code, unless the run looked at which it was.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import answered_by, row_of, stand_in
 from tapegrad.tracing.observe import frames, plainly
-from tapegrad.tracing.observe.comparing import ClassRecord, is_equal, is_same, may_be_another
-from tapegrad.tracing.observe.harmless import (
-    CONTAINERS,
-    DISPATCHER,
-    HEAP_TYPE,
-    MAPPINGS,
-    PLAIN_TYPES,
+from tapegrad.tracing.observe.comparing import (
+    ClassRecord,
+    is_equal,
+    is_made_anew,
+    is_same,
+    lasts,
+    may_be_another,
 )
+from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
 from tapegrad.tracing.observe.naming import Key, is_name
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Location, Write, begun, owner_of
 from tapegrad.tracing.source import line_in_trace
@@ -221,6 +223,9 @@ class Reads:
             ):
                 self._same_type(name, x, word)
                 self._place(x, name, word, like=True)
+            elif is_made_anew(x):
+                self._fact(f"{name}.__code__ is {self._value(x.__code__)}", word)
+                self._place(x, name, word, like=True)
             else:
                 self._identical(name, x, word)
                 self._place(x, name, word)
@@ -290,9 +295,8 @@ class Reads:
         self._fact(same, place.word)
 
     def _identical(self, name: str, x: Any, word: str) -> None:
-        lasts = type(x) in _LASTING or (type(x) is type and not x.__flags__ & HEAP_TYPE)
         try:
-            same = self._value(x) if lasts else f"{self._value(weakref.ref(x))}()"
+            same = self._value(x) if lasts(x) else f"{self._value(weakref.ref(x))}()"
         except TypeError:
             same = self._value(x)
         self._fact(f"{name} is {same}", word)
@@ -481,14 +485,10 @@ class Reads:
     def _check_written(self, write: Write) -> None:
         holder, at, text, word = write.holder, write.at, write.text, write.word
         if write.at is WHOLE:
-            if not write.is_as_before():
-                self.lost(word)
-            return
+            return None if write.is_as_before() else self.lost(word)
         now = write.now()
         if (id(holder.x), at) in self._first:
-            if not is_same(self._first[id(holder.x), at], now):
-                self.lost(word)
-            return
+            return None if is_same(self._first[id(holder.x), at], now) else self.lost(word)
         if now is ABSENT or type(now) not in PLAIN_TYPES:
             self.lost(word)
             return
@@ -496,5 +496,4 @@ class Reads:
 
 
 _ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
-_LASTING = (DISPATCHER, types.BuiltinFunctionType)  # no harm in holding them
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)

@@ -1,0 +1,159 @@
+"""What a function's variants leave to functions of the same code.
+
+    def fit(w, a):
+        for _ in range(100):
+            w = w - solve(hessian(lambda w: loss(w, a))(w), ...)     each lambda another function
+
+A cache lives as long as its function, and its variants hold the arrays that this reached. So
+nothing would be left of a lambda that is made anew at each call. But its tape, its machine code and
+its guards, which find everything by way of the function that they are asked about, hold no array.
+These are kept here, by code. Another function of the same code for which the guards hold takes them
+over, with the arrays that it reaches itself.
+
+Whatever else would be kept alive by that isn't left: users' functions on the tape or among the
+arguments, objects that can't be referred to weakly, random numbers, values left outside.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.locks import new_lock
+from tapegrad.core.request import Request
+from tapegrad.core.trees import is_traced
+from tapegrad.ir.tape import Tape
+from tapegrad.runtime.variant import Variant
+
+MOST_CODES = 128  # the least recently used goes first
+MOST = 16  # of one kind of call
+SMALL = 1 << 12  # bytes of an array that the function has made, and nobody else has
+
+_LASTING = {"builtins", "numpy", "weakref", "_ctypes", "ctypes", "tapegrad"}  # whose objects do
+
+Key = tuple[tuple[Any, ...], Any]  # a cache's path, and a call's key
+
+
+class Left:
+    """A variant without the arrays that its function reached."""
+
+    def __init__(self, variant: Variant, held: Sequence[Any]) -> None:
+        self.derivation = variant.derivation.with_arrays(())
+        self.held = held  # weak references to the arrays, and arrays that nobody else has
+        self.state = variant.state
+        self.tier = variant.tier
+        self.mode = variant.tier.mode
+
+    def variant(self, root: Any, request: Request, front: Any, label: str) -> Variant | None:
+        """The variant of a function for which the guards hold; None if they don't."""
+        arrays = [x() if isinstance(x, weakref.ref) else x for x in self.held]
+        if any(x is None for x in arrays):
+            return None
+        if not self.state.holds(root, request.args, request.kwargs):
+            return None
+        derivation = self.derivation.with_arrays(tuple(arrays))
+        return Variant(derivation, self.state, self.mode, front, label, self.tier)
+
+
+_left: OrderedDict[Any, dict[Key, list[Left]]] = OrderedDict()
+_lock = new_lock()
+
+
+def leave(owner: Any, path: tuple[Any, ...], request: Request, variant: Variant) -> None:
+    """Keep what functions of the same code can take over."""
+    held = _held(variant) if _is_plain(path, request, variant) else None
+    if held is None:
+        return
+    left = Left(variant, held)
+    variant.share()
+    with _lock:
+        known = _left.setdefault(_code(owner), {})
+        _left.move_to_end(_code(owner))
+        same = known.setdefault((path, request.key), [])
+        same.insert(0, left)
+        del same[MOST:]
+        while len(_left) > MOST_CODES:
+            _left.popitem(last=False)
+
+
+def left_by(
+    owner: Any, path: tuple[Any, ...], root: Any, request: Request, front: Any, label: str
+) -> Iterator[Variant]:
+    """The variants that functions of the same code have left whose guards hold for this one."""
+    with _lock:
+        known = [*_left.get(_code(owner), {}).get((path, request.key), ())]
+    for left in known:
+        variant = left.variant(root, request, front, label)
+        if variant is not None:
+            yield variant
+
+
+def forget(owner: Any = None) -> None:
+    """Drop what functions of this one's code have left, or all."""
+    with _lock:
+        if owner is None:
+            _left.clear()
+        else:
+            _left.pop(_code(owner), None)
+
+
+def _code(owner: Any) -> Any:
+    return owner.__code__ if isinstance(owner, types.FunctionType) else type(owner)
+
+
+def _is_plain(path: Iterable[Any], request: Request, variant: Variant) -> bool:
+    """Whether nothing of a variant, and of what it is found by, is a user's but the code."""
+    traced, tape = variant.traced, variant.tape
+    leaves = [x for at, x in zip(traced.outputs, traced.leaves, strict=True) if at is None]
+    fields = [x for step in path for x in getattr(step, "__dict__", {}).values()]
+    return not (
+        variant.state.never
+        or variant.state.asks
+        or traced.draws is not None
+        or traced.keeping is not None
+        or traced.has_tracers
+        or variant.derivation.left
+        or tape.captured
+        or any(map(callable, fields))
+        or not all(is_traced(x) or _is_constant(x) for x in request.leaves)
+        or not all(map(_is_constant, leaves))
+        or _is_foreign(tape)
+        or not all(map(_lasts, variant.state.values))
+    )
+
+
+def _lasts(x: Any) -> bool:
+    """Whether it does no harm to hold what guards compare with: nothing that a user makes anew."""
+    if isinstance(x, type):
+        return "<locals>" not in x.__qualname__
+    return type(x) is not types.FunctionType and type(x).__module__.partition(".")[0] in _LASTING
+
+
+def _is_constant(x: Any) -> bool:
+    return x is None or type(x) in (bool, int, float, complex, str)
+
+
+def _is_foreign(tape: Tape) -> bool:
+    return any(
+        call.primitive.foreign or any(map(_is_foreign, call.primitive.tapes)) for call in tape.calls
+    )
+
+
+def _held(variant: Variant) -> list[Any] | None:
+    """The arrays from outside, weakly where a guard finds them; None if one can't be kept."""
+    found = [r() for r in variant.state.values if type(r) is weakref.ref]
+    reached = {id(x) for x in found if isinstance(x, np.ndarray)}
+    held: list[Any] = []
+    for x in variant.traced.captured:
+        if id(x) in reached:
+            held.append(weakref.ref(x))
+        elif isinstance(x, np.ndarray) and x.base is None and x.nbytes <= SMALL:
+            held.append(x)
+        else:
+            return None
+    return held

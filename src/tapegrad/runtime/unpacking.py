@@ -1,0 +1,129 @@
+"""The lines of an entry that take the user's arguments apart, and what results are put together of.
+
+Each says what the arguments of this variant are: their containers, types, dtypes and layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.backends.source.arguments import Mark, is_plain_tree, take_apart
+from tapegrad.core.request import leaf_key
+from tapegrad.core.statics import is_generator
+from tapegrad.core.trees import is_traced
+
+
+class NotSimple(Exception):
+    """The arguments or results have a structure that no entry is generated for."""
+
+
+class Unpacker:
+    """Writes the lines that take arguments apart and check that they are of the variant's kind."""
+
+    def __init__(self, text: Any, args: str) -> None:
+        self.text = text
+        self.args = args
+        self.lines: list[str] = []
+        self.inputs = iter(text.driver.inputs)
+
+    def _miss_if(self, condition: str) -> None:
+        self.lines += self.text.missed(condition)
+
+    def _said(self, x: Any) -> str:
+        """The name of a type or function."""
+        return self.text.named(x.__name__, x)
+
+    def unpack_arguments(self, args: Sequence[Any]) -> None:
+        self._miss_if(f"{self._said(len)}({self.args}) != {len(args)}")
+        for position, arg in enumerate(args):
+            take_apart(f"{self.args}[{position}]", arg, self._enter)
+
+    def _enter(self, place: str, x: Any) -> str | None:
+        """Check what is there; the name of a container, whose parts come next."""
+        if is_traced(x):
+            self._leaf(place, x)
+            return None
+        if is_plain_tree(x):
+            return self._container(place, x)
+        if x is None:
+            self._miss_if(f"{place} is not None")
+        elif type(x) in (bool, str, bytes):
+            kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
+            self._miss_if(f"{kind} or {place} != {x!r}")
+        elif is_generator(x):
+            self._miss_if(f"{self._said(type)}({place}) is not {self._said(type(x))}")
+        else:
+            raise NotSimple
+        return None
+
+    def _container(self, given: str, x: Any) -> str:
+        place = self.text.scope.fresh("a")
+        self.lines.append(f"{place} = {given}")
+        kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
+        if isinstance(x, dict):
+            (key_type, *others) = {type(k) for k in x} or {str}
+            if others:
+                raise NotSimple
+            types = f"{{*{self._said(map)}({self._said(type)}, {place})}}"
+            one = self.text.named("key_types", {key_type})
+            self._miss_if(f"{kind} or [*{place}] != {list(x)!r}")
+            if x:  # equal keys may be of other types: 1, 1.0 and True
+                self._miss_if(f"{types} != {one}")
+        else:
+            self._miss_if(f"{kind} or {self._said(len)}({place}) != {len(x)}")
+        return place
+
+    def _leaf(self, place: str, x: Any) -> None:
+        given = next(self.inputs)
+        name = given.name
+        self.lines.append(f"{name} = {place}")
+        if isinstance(x, np.ndarray) and x.shape and not is_plain(x):
+            self.lines += self.text.of_layout(name, name, leaf_key(x), given.dtype)
+            return
+        if given.shape:
+            if not given.checked:
+                fits, dtype = self._said(_fits), self.text.named("dtype", given.dtype)
+                self._miss_if(f"not {fits}({name}, {given.shape}, {dtype})")
+            return
+        kind = type(x)
+        other = f"{self._said(type)}({name}) is not {self._said(kind)}"
+        if kind is np.ndarray:
+            dtype = self.text.named("dtype", x.dtype)
+            self._miss_if(f"{other} or {name}.shape or {name}.dtype != {dtype}")
+            self.lines.append(f"{name} = {name}.item()")
+        elif kind is int and not given.checked:  # a kernel would say that it is beyond 64 bits
+            self._miss_if(f"{other} or not {-(2**63)} <= {name} < {2**63}")
+        else:
+            self._miss_if(other)
+            if issubclass(kind, np.complexfloating):
+                self.lines.append(f"{name} = {name}.item()")
+
+
+def said_of(x: Any) -> str | None:
+    """The expression of a part of the result; None for a container of parts."""
+    if isinstance(x, Mark):
+        return x.text
+    if x is None or type(x) in (bool, str, int, float):  # the driver knows nan and inf
+        return repr(x)
+    if not is_plain_tree(x):
+        raise NotSimple
+    return None
+
+
+def is_plain(x: np.ndarray) -> bool:
+    return x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative and type(x) is np.ndarray
+
+
+def _fits(x: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """What a kernel asks of an array that it takes."""
+    return (
+        type(x) is np.ndarray
+        and x.shape == shape
+        and x.dtype.num == dtype.num
+        and x.dtype.isnative
+        and x.flags.c_contiguous
+        and x.flags.aligned
+    )
