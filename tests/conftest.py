@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 
 import pytest
 
@@ -33,6 +34,14 @@ def pytest_collection():
         gc.enable()
         gc.freeze()
         gc.set_threshold(10_000)
+
+
+@pytest.fixture(autouse=True)
+def no_relatives():
+    """What other tests' functions of the same code have left is gone: each traces its own."""
+    relatives = sys.modules.get("tapegrad.runtime.relatives")
+    if relatives is not None:
+        relatives.forget()
 
 
 @pytest.fixture

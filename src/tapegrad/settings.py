@@ -38,11 +38,12 @@ def clear_cache(f: Any = None) -> None:
     """
     for cache in _caches(f):
         cache.clear()
-    if not isinstance(f, (Derived, BoundDerived)):
-        relatives.forget(None if f is None else owner_of(f)[0])
-    else:
-        relatives.forget(f.owner)
+    if f is not None:
+        relatives.forget(
+            *(f.owner, f.path) if isinstance(f, Derived | BoundDerived) else owner_of(f)
+        )
     if f is None:
+        relatives.forget()
         from tapegrad.compiler.client import client
 
         client.clear()

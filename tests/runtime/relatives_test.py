@@ -14,14 +14,8 @@ import pytest
 import tapegrad
 from tapegrad import grad, hessian
 from tapegrad.core import log
-from tapegrad.runtime import relatives
 
 X = np.array([0.3, 0.7, -1.1])
-
-
-@pytest.fixture(autouse=True)
-def nothing_left() -> None:
-    relatives.forget()
 
 
 @pytest.fixture

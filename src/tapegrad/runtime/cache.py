@@ -24,9 +24,10 @@ class CacheInfo(NamedTuple):
     """Counts since the derived function was made or cleared.
 
     `hits` calls answered by a known variant, `misses` calls that had to trace, `traces` runs of
-    the user's function on tracers, `compiles` variants compiled, `guard_failures` variants passed
-    over because an assumption didn't hold, `variants` held now, `loads` variants whose code an
-    earlier process had compiled and left on disk, `compiling` variants that are being compiled now.
+    the user's function on tracers (or of one of the same code, whose variant it has taken over),
+    `compiles` variants compiled, `guard_failures` variants passed over because an assumption didn't
+    hold, `variants` held now, `loads` variants whose code an earlier process had compiled and left
+    on disk, `compiling` variants that are being compiled now.
     """
 
     hits: int

@@ -129,14 +129,21 @@ class Derived:
                 found = self._answer(known, key, request)
                 if found is not None:
                     return found[0]
-            found = self._taken_over(key, request)
+            found = self._taken_over(key, known, request)
             return self._trace(key, known, request) if found is None else found[0]
 
-    def _taken_over(self, key: Any, request: Request) -> tuple[Any] | None:
+    def _taken_over(
+        self, key: Any, known: Sequence[Variant], request: Request
+    ) -> tuple[Any] | None:
         """The result of a variant that another function of the same code has left, in a 1-tuple; it
         is this one's from now on, with its trace."""
-        of = self.owner, self.path
-        for variant in relatives.left_by(*of, self.root, request, self.front, self.__name__):
+        own = [variant.tier for variant in known]
+        for left in relatives.left_by(self.owner, self.path, request):
+            if left.tier in own:
+                continue
+            variant = left.variant(self.root, request, self.front, self.__name__)
+            if variant is None:
+                continue
             found = variant.answer(self.root, request)
             if found is not None:
                 self.cache.add(key, variant)
@@ -228,7 +235,7 @@ class Derived:
     def clear_cache(self) -> None:
         """Forget all tapes and compiled code, and set the counts to zero."""
         self.cache.clear()
-        relatives.forget(self.owner)
+        relatives.forget(self.owner, self.path)
 
     @property
     def tapes(self) -> list[Tape]:

@@ -19,7 +19,8 @@ from __future__ import annotations
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,15 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import is_traced
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.variant import Variant
+from tapegrad.tracing.observe.harmless import is_users_file
 
-MOST_CODES = 128  # the least recently used goes first
-MOST = 16  # of one kind of call
+MOST_KINDS = 256  # of calls; the least recently used goes first
+MOST = 16  # of one kind
 SMALL = 1 << 12  # bytes of an array that the function has made, and nobody else has
 
 _LASTING = {"builtins", "numpy", "weakref", "_ctypes", "ctypes", "tapegrad"}  # whose objects do
 
-Key = tuple[tuple[Any, ...], Any]  # a cache's path, and a call's key
+Kind = tuple[Any, tuple[Any, ...], Any]  # a function's code, a cache's path, and a call's key
 
 
 class Left:
@@ -60,50 +62,55 @@ class Left:
         return Variant(derivation, self.state, self.mode, front, label, self.tier)
 
 
-_left: OrderedDict[Any, dict[Key, list[Left]]] = OrderedDict()
+_left: OrderedDict[Kind, list[Left]] = OrderedDict()
 _lock = new_lock()
 
 
 def leave(owner: Any, path: tuple[Any, ...], request: Request, variant: Variant) -> None:
     """Keep what functions of the same code can take over."""
-    held = _held(variant) if _is_plain(path, request, variant) else None
+    kind = _code(owner, path), path, request.key
+    held = _held(variant) if kind[0] and _is_plain(path, request, variant) else None
     if held is None:
         return
     left = Left(variant, held)
     variant.share()
     with _lock:
-        known = _left.setdefault(_code(owner), {})
-        _left.move_to_end(_code(owner))
-        same = known.setdefault((path, request.key), [])
+        same = _left.setdefault(kind, [])
         same.insert(0, left)
         del same[MOST:]
-        while len(_left) > MOST_CODES:
+        _left.move_to_end(kind)
+        while len(_left) > MOST_KINDS:
             _left.popitem(last=False)
 
 
-def left_by(
-    owner: Any, path: tuple[Any, ...], root: Any, request: Request, front: Any, label: str
-) -> Iterator[Variant]:
-    """The variants that functions of the same code have left whose guards hold for this one."""
+def left_by(owner: Any, path: tuple[Any, ...], request: Request) -> list[Left]:
+    """What functions of the same code have left for such a call."""
+    kind = _code(owner, path), path, request.key
     with _lock:
-        known = [*_left.get(_code(owner), {}).get((path, request.key), ())]
-    for left in known:
-        variant = left.variant(root, request, front, label)
-        if variant is not None:
-            yield variant
+        known = [*_left.get(kind, ())]
+        if known:
+            _left.move_to_end(kind)
+    return known
 
 
-def forget(owner: Any = None) -> None:
+def forget(owner: Any = None, path: tuple[Any, ...] = ()) -> None:
     """Drop what functions of this one's code have left, or all."""
     with _lock:
-        if owner is None:
-            _left.clear()
-        else:
-            _left.pop(_code(owner), None)
+        for kind in [*_left]:
+            if owner is None or kind[0] == _code(owner, path):
+                del _left[kind]
 
 
-def _code(owner: Any) -> Any:
-    return owner.__code__ if isinstance(owner, types.FunctionType) else type(owner)
+def _code(owner: Any, path: Sequence[Any] = ()) -> Any:
+    """What functions have in common: the code, or the class of the object that a method is of; None
+    of what isn't written in the user's program, where not all that is read is seen."""
+    if type(owner) is partial:
+        owner = owner.func
+    if type(owner) is types.FunctionType:
+        return owner.__code__ if is_users_file(owner.__code__.co_filename) else None
+    method = path[0] if path else None
+    of_users = type(method) is types.FunctionType and is_users_file(method.__code__.co_filename)
+    return type(owner) if of_users and "<locals>" not in type(owner).__qualname__ else None
 
 
 def _is_plain(path: Iterable[Any], request: Request, variant: Variant) -> bool:

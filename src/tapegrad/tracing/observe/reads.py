@@ -105,7 +105,7 @@ class Reads:
             self._fact(f"{text} is {self.named(known)}", word)
             return known
         place = self._place(x, self._assigned(text), word, like)
-        if like:
+        if like and not is_made_anew(x):  # of a function the code is compared
             self._same_type(place.name, x, word)
         return place
 
