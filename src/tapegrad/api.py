@@ -367,6 +367,7 @@ def standalone(f: Callable[[*Ts], R], *args: *Ts) -> StandAlone[R, *Ts]:
         standalone(lambda x, t: jvp(f, (x,), (t,)), x, t)     a value and its tangent
         standalone(lambda x, ct: vjp(f, x)[1](ct), x, ct)     a pullback
         standalone(lambda x: jet(f, x, 3), x)                 Taylor coefficients
+        standalone(sparse_jacobian(f), x)                     a matrix of SciPy's
         standalone(f, x)                                      the function itself, compiled
 
     The function is compiled at once and has no cache. It computes what `f` does, and returns it
@@ -392,7 +393,7 @@ def standalone(f: Callable[[*Ts], R], *args: *Ts) -> StandAlone[R, *Ts]:
     ArgumentError : an argument can't be traced, or can't be written into a file that stands alone.
     GradientError, TraceError : as the transformation does.
     UnsupportedError : the function calls what can't be compiled, such as `np.linalg.svd`; or its
-        result holds what can't be written down, such as a function or a sparse matrix.
+        result holds what can't be written down, such as a function.
     """
     from tapegrad.runtime.standalone import standalone as build
 

@@ -107,7 +107,7 @@ def apart():
             x = np.tanh(h) * np.exp(-h * h)
         return np.mean(x**2)
 
-    return deep, ([normal(5 + k, 6 + k, seed=k) * 0.3 for k in range(20)], normal(100, 5))
+    return deep, ([normal(5 + k, 6 + k, seed=k) * 0.3 for k in range(14)], normal(100, 5))
 
 
 @pytest.mark.parametrize("made", [rolled, short, apart])

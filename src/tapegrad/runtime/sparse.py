@@ -129,6 +129,25 @@ class SparseJacobian(Jacobian):
         matrix = colouring.matrix(entries).asformat(self.format)
         return (matrix, derivation.result(values)[1]) if self.has_aux else matrix
 
+    def written(self, derivation: Any, marks: Sequence[Any]) -> Any:
+        from tapegrad.backends.source.arguments import Made
+
+        colouring = derivation.colouring
+        entries = marks[len(derivation.kept)].text
+        arrays = {"indices": colouring.pattern.indices, "indptr": colouring.pattern.indptr}
+        lines = []
+        for k, (known, owner) in enumerate(colouring.levels):
+            arrays |= {f"known{k}": known, f"owner{k}": owner}
+            lines.append(f"np.subtract.at({entries}, {{owner{k}}}, {entries}[{{known{k}}}])")
+        if colouring.spread is not None:
+            arrays["spread"] = colouring.spread
+            lines.append(f"{entries} = {entries}[{{spread}}]")
+        shape = tuple(map(int, colouring.pattern.shape))
+        made = f"csr_array(({entries}, {{indices}}, {{indptr}}), {shape})"
+        made += "" if self.format == "csr" else f".asformat({self.format!r})"
+        matrix = Made(made, lines, arrays, "from scipy.sparse import csr_array")
+        return (matrix, derivation.result(marks)[1]) if self.has_aux else matrix
+
 
 @dataclass(frozen=True)
 class SparseHessian(SparseJacobian):

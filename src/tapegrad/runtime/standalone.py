@@ -83,15 +83,10 @@ class StandAlone:
 
 def standalone(f: Callable[..., Any], args: Sequence[Any]) -> StandAlone:
     """Trace, derive, schedule and compile; no cache."""
+    if not callable(f):
+        raise ArgumentError(f"standalone needs a function, not {f!r}")
     derived = f if isinstance(f, Derived) else Derived(f, Jit(), "always")
     of, transformation = derived.f, derived.transformation
-    if not transformation.mirrors:
-        raise UnsupportedError(
-            f"{derived.__name__} returns what Python code puts together from the values of its "
-            "tape, such as a sparse matrix or a function, and a function that stands alone returns "
-            "arrays. Use jacobian or hessian, or products: standalone(lambda x, t: "
-            "jvp(f, (x,), (t,)), x, t)"
-        )
     given, named = transformation.completed(of, tuple(args), {})
     if named:
         word = next(iter(named))
@@ -121,7 +116,7 @@ def standalone(f: Callable[..., Any], args: Sequence[Any]) -> StandAlone:
         parameters,
         given,
         derivation.traced,
-        derivation.assemble,
+        lambda marks: transformation.written(derivation, marks),
         f"{doc}, for arguments of these shapes and dtypes.",
     )
 
@@ -159,7 +154,9 @@ def simplegrad(
 def _check_arguments(label: str, parameters: Sequence[str], args: Sequence[Any]) -> None:
     for name, arg in zip(parameters, args, strict=True):
         check_parts(arg, f"{label}: argument {name!r}")
-        if any(getattr(x, "dtype", np.dtype(float)).kind == "c" for x in flatten(arg)[0]):
+        if label == "simplegrad" and any(
+            getattr(x, "dtype", np.dtype(float)).kind == "c" for x in flatten(arg)[0]
+        ):
             raise ArgumentError(
                 f"{label}: argument {name!r} is complex, and only real arguments are supported "
                 "there. Pass real and imaginary parts, or use grad"

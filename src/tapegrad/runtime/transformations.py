@@ -69,6 +69,10 @@ class Transformation:
         """The result, of the values of the tape's outputs."""
         raise NotImplementedError
 
+    def written(self, derivation: Derivation, marks: Sequence[Any]) -> Any:
+        """The same of marks that stand for these, as source says it."""
+        return self.assemble(derivation, marks)
+
     # ---- inside another trace
 
     def inside(self, request: Request) -> Any:

@@ -8,7 +8,7 @@ called there: `args[0]['w'][2]`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tapegrad.core.instances import Functions, notes_of, tree_of
@@ -67,6 +67,17 @@ class Mark:
 
     def __init__(self, text: str) -> None:
         self.text = text
+
+
+class Made(Mark):
+    """Stands for a part of a result that lines of Python make of outputs and of fixed arrays: the
+    lines and the expression say these by their names in braces, after an import."""
+
+    def __init__(
+        self, text: str, lines: Sequence[str], arrays: Mapping[str, Any], imported: str
+    ) -> None:
+        super().__init__(text)
+        self.lines, self.arrays, self.imported = lines, arrays, imported
 
 
 def put_together(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.source.arguments import (
+    Made,
     Mark,
     branches,
     is_plain_tree,
@@ -90,13 +91,16 @@ def standalone(
     returned = writer.made(result(outputs))
     lines = [f"def {name}({', '.join(parameters)}):", f"{INDENT}{_docstring(doc)}"]
     lines += [INDENT + line for line in body]
+    lines += [INDENT + line for line in writer.endings]
     lines.append(f"{INDENT}return {returned}")
     used = sorted({numpy_name(c.dtype) for c in (*program.plan.inputs, *program.plan.outputs)})
     head = ["import numpy as np", f"from numpy import {', '.join(['empty', *used])}"]
     if errors:
         head.append("from numpy.linalg import LinAlgError")
-    if captured:
+    head += dict.fromkeys(writer.imports)
+    if captured or writer.arrays:
         head.append("")
+    head += [f"{name} = {_array_text(array)}" for name, array in writer.arrays.items()]
     for cell, array in zip(_captured_cells(program, captured), captured, strict=True):
         head.append(f"{program.names[cell]} = {_array_text(array)}")
     if program.slots:
@@ -169,6 +173,9 @@ class _Writer:
         self.checks: list[str] = []  # of the arguments' structure, before they are taken apart
         self.places: list[str] = []  # of the inputs
         self.classes: dict[type, str] = {}  # of named tuples and dataclasses
+        self.imports: list[str] = []
+        self.arrays: dict[str, Any] = {}  # of which results are made
+        self.endings: list[str] = []
 
     def apart(self, written: Sequence[int], captured: Sequence[str]) -> list[str]:
         """Lines that check that what is written to shares no memory with another array."""
@@ -197,8 +204,17 @@ class _Writer:
 
     def made(self, x: Any) -> str:
         """What is returned, as an expression."""
-        text = put_together(x, _said, self._class)
+        text = put_together(x, self._said, self._class)
         return text[1:-1] if type(x) is tuple and len(x) > 1 else text
+
+    def _said(self, x: Any) -> str | None:
+        if not isinstance(x, Made):
+            return _said(x)
+        names = {name: self.program.scope.fresh(name) for name in x.arrays}
+        self.imports.append(x.imported)
+        self.arrays |= {names[name]: np.asarray(array) for name, array in x.arrays.items()}
+        self.endings += [line.format(**names) for line in x.lines]
+        return x.text.format(**names)
 
     def _class(self, kind: type) -> str:
         if kind not in self.classes:
