@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.core.request import Request
-from tapegrad.derivatives import linearize, vjp
+from tapegrad.derivatives import vjp
 from tapegrad.elsewhere import explained
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, RandomnessError
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import derived
+from tapegrad.runtime.derived import Derived, derived
 from tapegrad.typing import Checkpoint, Compile
 
 Function = Callable[..., Any]
@@ -231,6 +231,7 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     Raises
     ------
     ArgumentError, GradientError, TraceError : as `jvp` and `vjp` do.
+    RandomnessError : `f` draws random numbers, and it is run once for J and once for J^T.
     """
     import numpy as np
     from scipy.sparse.linalg import LinearOperator
@@ -238,8 +239,17 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     from tapegrad.core.request import describe, is_differentiable
     from tapegrad.core.trees import flatten, unflatten
     from tapegrad.differentiate.seeds import blocks
+    from tapegrad.runtime.pullback import Pushing
 
-    value, push = linearize(f, *args, compile=compile)
+    pushing = Derived(f, Pushing(compile), compile)
+    value, push = pushing(*args)
+    variants = pushing.cache.all_variants()[:1]  # the one that has just answered
+    if any(x.traced.draws is not None and x.traced.draws.random for x in variants):
+        raise RandomnessError(
+            f"as_linear_operator of {describe(f)}: it draws random numbers, and is run once for "
+            "products with J and once for those with J.T, which would be of other numbers. Draw "
+            "them outside, and pass them"
+        )
     _, pull = vjp(f, *args, compile=compile)
     leaves, structure = flatten(args)
     results, of_value = flatten(value)

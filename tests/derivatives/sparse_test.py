@@ -18,7 +18,7 @@ from tapegrad import (
     sparse_hessian,
     sparse_jacobian,
 )
-from tapegrad.errors import ArgumentError, GradientError
+from tapegrad.errors import ArgumentError, GradientError, RandomnessError
 
 MODES = ["never", "always"]
 RNG = np.random.default_rng(0)
@@ -167,3 +167,10 @@ def test_a_linear_operator_multiplies_from_both_sides():
     np.testing.assert_allclose(operator.T @ np.eye(9), wanted.T)
     step = lsqr(operator, np.ones(9))[0]
     np.testing.assert_allclose(step, np.linalg.lstsq(wanted, np.ones(9))[0], atol=1e-5)
+
+
+def test_an_operator_of_a_function_that_draws_is_refused():
+    """Its two products would be with two matrices."""
+    rng = np.random.default_rng(0)
+    with pytest.raises(RandomnessError, match="Draw them outside"):
+        as_linear_operator(lambda x: x * rng.normal(), np.ones(2))

@@ -103,4 +103,4 @@ def test_every_transformation_of_programs(part, rolled, record_property, capfd):
     """Those of the one kind, and of the other in every other part."""
     wanted = TRANSFORMED, TRANSFORMED_OF_MANY
     grown = grow_plain if part % 2 else grow
-    run(grown, check_transformed, part, EXAMPLES // 6, wanted, record_property, capfd)
+    run(grown, check_transformed, part, max(8, EXAMPLES // 12), wanted, record_property, capfd)
