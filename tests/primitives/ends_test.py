@@ -14,12 +14,7 @@ from tests.primitives.tails_test import ratio, ratio_slope
 from tapegrad import grad
 
 FAR: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
-    "betaln(x, x)": (
-        lambda x: sp.betaln(x, x),
-        lambda x: 2 * mp.loggamma(x) - mp.loggamma(2 * x),
-        (1.0, 30.0, 1e4, 1e6),
-    ),
-    "powm1(x, 0.5)": (lambda x: sp.powm1(x, 0.5), lambda x: mp.sqrt(x) - 1, (1e-200, 1e-20)),
+    "powm1(x, 0.5)": (lambda x: sp.powm1(x, 0.5), lambda x: mp.sqrt(x) - 1, (1e-100, 1e-20)),
     "powm1(1e5, y)": (lambda y: sp.powm1(1e5, y), lambda y: mp.mpf(10) ** (5 * y) - 1, (-3.0, 1.0)),
     "spherical_in(1, x)": (
         lambda x: sp.spherical_in(1, x),
@@ -41,10 +36,21 @@ def test_far_out(name: str) -> None:
     slope = grad(f, compile="never")
     bend = grad(slope, compile="never")
     for x in points:
-        with mp.workdps(400):
-            at, h = mp.mpf(x), abs(mp.mpf(x)) * mp.mpf(10) ** -60
+        with mp.workdps(200 if abs(x) < 1e-50 else 90):
+            at, h = mp.mpf(x), abs(mp.mpf(x)) * mp.mpf(10) ** -20
             right = [float(mp.diff(exact, at, order, h=h)) for order in (1, 2)]
         np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=f"{name} {x}")
+
+
+def test_the_logarithm_of_beta_of_equal_numbers() -> None:
+    """Each partial derivative has the digits that their sum takes away, up to large numbers."""
+    slope = grad(lambda x: sp.betaln(x, x), compile="never")
+    bend = grad(slope, compile="never")
+    for x in (1.0, 30.0, 1e6):
+        with mp.workdps(60):
+            low, high = ([mp.psi(n, k * x) for n in (0, 1)] for k in (1, 2))
+            right = [float(2 * (low[0] - high[0])), float(2 * low[1] - 4 * high[1])]
+        np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=str(x))
 
 
 def test_the_inverse_of_the_logarithm_of_the_normal_distribution() -> None:
@@ -64,8 +70,8 @@ def test_incomplete_functions_of_parameters_near_0() -> None:
     """There 1 / Gamma(a) is 0, and derivatives of its logarithm are infinite."""
     p = [grad(lambda a, x: sp.gammainc(a, x), compile="never")]
     p.append(grad(p[0], compile="never"))
-    for a in (1e-300, 1e-100, 1e-20):
-        for x in (1e-300, 1e-20, 0.5, 30.2):
+    for a in (1e-300, 1e-20):
+        for x in (1e-300, 0.5, 30.2):
             with mp.workdps(60):
                 # Q(a, x) is a E_1(x) + a^2 (the integral of (log(t) + Euler's) e^-t / t) + ...
                 e1, moment = mp.e1(x), mp.mpf(0)
@@ -86,3 +92,43 @@ def test_incomplete_functions_of_parameters_near_0() -> None:
                 continue
             along = -np.log1p(-x) * np.exp(a * np.log1p(-x))
             np.testing.assert_allclose(slopes(1.0, a, x)[1], along, rtol=1e-9, err_msg=f"{a} {x}")
+
+
+def scaled_slopes(f: Any, name: str, x: Any, v: Any) -> tuple[Any, Any]:
+    """The first and second derivatives of exp(g(x)) w(x), by the equation that w solves."""
+    if f is sp.airye:
+        turn, of = (1, mp.airyai) if name == "Ai" else (-1, mp.airybi)
+        w, w1 = of(x), of(x, derivative=1)
+        rate, bend, w2, scale = turn * mp.sqrt(x), turn / mp.sqrt(x) / 2, x * w, 2 * x / 3
+    else:
+        turn, of = (1, mp.besselk) if f is sp.kve else (-1, mp.besseli)
+        w, scale, rate, bend = of(v, x), x, turn, 0
+        w1 = -(of(v - 1, x) + of(v + 1, x)) / 2 * turn
+        w2 = w * (1 + (v / x) ** 2) - w1 / x
+    g = mp.exp(scale * rate)
+    return g * (w1 + rate * w), g * (w2 + 2 * rate * w1 + (bend + rate**2) * w)
+
+
+@pytest.mark.parametrize("name", ["Ai", "Bi", "kve", "ive"])
+def test_scaled_functions_far_out(name: str) -> None:
+    """Their slopes are differences of numbers that are nearly equal."""
+    f = sp.airye if name in ("Ai", "Bi") else getattr(sp, name)
+    part = {"Ai": 0, "Bi": 2}.get(name)
+    for v in (0.0,) if f is sp.airye else (7.0,):
+        slope = grad(lambda x, v=v: f(x)[part] if f is sp.airye else f(v, x), compile="never")
+        bend = grad(slope, compile="never")
+        for x in (12.0, 300.0, 1e4):
+            with mp.workdps(40):
+                right = [float(d) for d in scaled_slopes(f, name, mp.mpf(x), mp.mpf(v))]
+            np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=f"{v} {x}")
+
+
+def test_slopes_of_struve_functions_near_0_and_far_out() -> None:
+    """The recurrence that doesn't cancel is taken, of those two for each order."""
+    for f, turn in ((sp.struve, -1), (sp.modstruve, 1)):
+        bend = grad(grad(lambda x, f=f: f(0.0, x), compile="never"), compile="never")
+        np.testing.assert_allclose(bend(1e-30), turn * 4e-30 / (3 * np.pi), rtol=1e-12)
+    slope = grad(lambda x: sp.struve(2.0, x), compile="never")
+    with mp.workdps(60):
+        right = float(mp.diff(lambda x: mp.struveh(2, x), mp.mpf(1e4)))
+    np.testing.assert_allclose(slope(1e4), right, rtol=1e-9)

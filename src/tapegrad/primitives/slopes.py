@@ -91,7 +91,24 @@ def bessel_log_slopes(order: int, turn: int = 1, count: int = 14) -> list[float]
     a = [Fraction(1)]
     for k in range(1, count):
         a.append(turn * a[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
-    logs: list[Fraction] = []  # of S' / S, with S the sum of a_k u^k
-    for k in range(count - 1):
+    return [0.0, -0.5, *[-float(x) for x in log_slopes(a)]]
+
+
+def log_slopes(a: list[Fraction]) -> list[Fraction]:
+    """Of a power series, the slope of its logarithm as one: S' / S, with S the sum of a_k u^k."""
+    logs: list[Fraction] = []
+    for k in range(len(a) - 1):
         logs.append((k + 1) * a[k + 1] - sum(logs[j] * a[k - j] for j in range(k)))
-    return [0.0, -0.5, *[-float(x) for x in logs]]
+    return logs
+
+
+def airy_log_slopes(derivative: bool, turn: int, count: int = 14) -> list[float]:
+    """Of exp(z) Ai(x), z = 2/3 x^(3/2), x times the logarithm's slope as a power series in 1 / z,
+    of DLMF 9.7.5; of exp(z) Ai'(x), of DLMF 9.7.6. With `turn=1` of exp(-z) Bi and Bi'."""
+    u = [Fraction(1)]
+    for k in range(1, count):
+        u.append(u[-1] * (6 * k - 5) * (6 * k - 3) * (6 * k - 1) / (216 * k * (2 * k - 1)))
+    if derivative:
+        u = [Fraction(1 + 6 * k, 1 - 6 * k) * x for k, x in enumerate(u)]
+    logs = log_slopes([turn**k * x for k, x in enumerate(u)])
+    return [0.25 if derivative else -0.25, *[-1.5 * float(x) for x in logs]]

@@ -13,9 +13,18 @@ from typing import Any
 
 from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Elementwise, Missing
-from tapegrad.primitives.elementwise import FUNCTION, cos, cosh, power, sign, sqrt, where
+from tapegrad.primitives.elementwise import (
+    FUNCTION,
+    cos,
+    cosh,
+    logical_and,
+    power,
+    sign,
+    sqrt,
+    where,
+)
 from tapegrad.primitives.scipys import SciPys, as_real, near, ratio, tail, whole
-from tapegrad.primitives.slopes import bessel_log_slopes
+from tapegrad.primitives.slopes import airy_log_slopes, bessel_log_slopes
 from tapegrad.primitives.special import _scipy
 
 ORDER = Missing("the order")
@@ -39,10 +48,29 @@ def _cylinder(
             v = whole(v, x) if name in ("yn", "kn") else as_real(v, x)
         of = _named({"yn": "yv", "kn": "kv"}.get(name, name))
         slope = (of(v - 1, x) * below + of(v + 1, x) * above) * 0.5
-        return ORDER, slope if scaled is None else slope + scaled(out, x)
+        if scaled is None:
+            return ORDER, slope
+        slope = slope + scaled(out, x)
+        turn = {"ive": -1, "kve": 1}[name]
+        return ORDER, slope if x.dtype.kind == "c" else _far_out(turn, out, v, x, slope)
 
     # What SciPy scales with the real or the imaginary part has no complex derivative.
     return SciPys(name, partials, of_complex=name in ("jv", "yv", "iv", "kv", "kve"))
+
+
+def _far_out(turn: int, out: Any, v: Any, x: Any, slope: Any) -> Any:
+    """The slope of exp(x) K_v(x), or with `turn=-1` of exp(-x) I_v(x): far out, where the sum
+    cancels, the value times its logarithm's slope, of -log(x) / 2 + log(1 + a_1 / x + a_2 / x^2 +
+    ...) (DLMF 10.40.1, 10.40.2)."""
+    square = v * v * 4
+    far = logical_and(x > 50.0, x > square)
+    u = 1 / where(far, x, x.constant(100))
+    square = where(far, square, x.constant(0))
+    whole, moved, a = x.constant(1), x.constant(0), x.constant(1)
+    for k in range(1, 15):
+        a = a * (square - float((2 * k - 1) ** 2)) * u * (turn / (8 * k))
+        whole, moved = whole + a, moved + a * float(k)
+    return where(far, -(out * u * (moved / whole + 0.5)), slope)
 
 
 jv, jve = _cylinder("jv", 1, -1), _cylinder("jve", 1, -1)
@@ -153,14 +181,25 @@ airy_0 = SciPys("airy_0", lambda out, x: (airy_1(x),), "airy({0})[0]", of_comple
 airy_1: SciPys = SciPys("airy_1", lambda out, x: (x * airy_0(x),), "airy({0})[1]", of_complex=True)
 airy_2 = SciPys("airy_2", lambda out, x: (airy_3(x),), "airy({0})[2]", of_complex=True)
 airy_3: SciPys = SciPys("airy_3", lambda out, x: (x * airy_2(x),), "airy({0})[3]", of_complex=True)
-airye_0 = SciPys("airye_0", lambda out, x: (airye_1(x) + sqrt(x) * out,), "airye({0})[0]")
-airye_1: SciPys = SciPys(
-    "airye_1", lambda out, x: (x * airye_0(x) + sqrt(x) * out,), "airye({0})[1]"
-)
-airye_2 = SciPys("airye_2", lambda out, x: (airye_3(x) - _root(x) * out,), "airye({0})[2]")
-airye_3: SciPys = SciPys(
-    "airye_3", lambda out, x: (x * airye_2(x) - _root(x) * out,), "airye({0})[3]"
-)
+
+
+def _scaled_airy(number: int, turn: int, slope: Callable[[Any, Any], Any]) -> SciPys:
+    """A scaled Airy function, or derivative of one, whose slope far out is the difference of two
+    numbers that are nearly equal: there it is the value times its logarithm's slope."""
+    series = airy_log_slopes(number % 2 == 1, turn)
+
+    def partials(out: Any, x: Any) -> tuple[Any]:
+        right = where(x > 0, x, x.constant(1))
+        over_z = lambda x: 1.5 / (x * sqrt(x))  # noqa: E731
+        return (tail(right, 20.0, over_z, series, out / right, slope(out, x)),)
+
+    return SciPys(f"airye_{number}", partials, f"airye({{0}})[{number}]")
+
+
+airye_0 = _scaled_airy(0, -1, lambda out, x: airye_1(x) + sqrt(x) * out)
+airye_1: SciPys = _scaled_airy(1, -1, lambda out, x: x * airye_0(x) + sqrt(x) * out)
+airye_2 = _scaled_airy(2, 1, lambda out, x: airye_3(x) - _root(x) * out)
+airye_3: SciPys = _scaled_airy(3, 1, lambda out, x: x * airye_2(x) - _root(x) * out)
 
 # ---- integrals
 
@@ -205,10 +244,17 @@ besselpoly: SciPys = SciPys(
 
 
 def _struve(name: str, above: int) -> SciPys:
+    """H_v' = H_(v-1) - v / x H_v; of small v, where that cancels around 0, by H_(v+1) (DLMF
+    11.4.23, 11.4.25, 11.4.27)."""
+
     def partials(out: Any, v: Any, x: Any) -> Any:
         of, rgamma = _named(name), _named("rgamma")
-        more = power(x * 0.5, v) * rgamma(v + 1.5) * (0.5 / math.sqrt(math.pi))
-        return ORDER, (of(v - 1, x) + of(v + 1, x) * above) * 0.5 + more
+        upper, half = v >= 0.5, v.constant(0.5)
+        high, low = where(upper, v, half), where(upper, half, v)
+        more = power(x * 0.5, low) * rgamma(low + 1.5) * (1 / math.sqrt(math.pi))
+        fallen, risen = of(high - 1, x), of(low + 1, x) * above + more
+        rate = out * ratio(v, x, 0)
+        return ORDER, where(upper, fallen - rate, risen + rate)
 
     return SciPys(name, partials)
 
