@@ -18,7 +18,7 @@ from tapegrad import (
     sparse_hessian,
     sparse_jacobian,
 )
-from tapegrad.errors import ArgumentError, GradientError, RandomnessError
+from tapegrad.errors import ArgumentError, GradientError, RandomnessError, UnsupportedError
 
 MODES = ["never", "always"]
 RNG = np.random.default_rng(0)
@@ -174,3 +174,10 @@ def test_an_operator_of_a_function_that_draws_is_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(RandomnessError, match="Draw them outside"):
         as_linear_operator(lambda x: x * rng.normal(), np.ones(2))
+
+
+@pytest.mark.parametrize("derive, words", [(sparse_jacobian, "jvp"), (sparse_hessian, "hvp")])
+def test_matrices_inside_a_traced_function_are_refused_by_name(derive, words):
+    f = (lambda x: np.sum(x**3)) if derive is sparse_hessian else (lambda x: x**3)
+    with pytest.raises(UnsupportedError, match=f"holds plain numbers. Use .*{words}"):
+        grad(lambda x: derive(f)(x).toarray().sum())(np.ones(2))

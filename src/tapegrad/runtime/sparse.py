@@ -22,7 +22,7 @@ from tapegrad.core.trees import is_traced
 from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.differentiate.seeds import Make, blocks, captured, full, seeded
-from tapegrad.errors import GradientError
+from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.batches import row_numbers
@@ -40,6 +40,8 @@ from tapegrad.runtime.transformations import (
     with_loss,
 )
 from tapegrad.tracing.run import Traced, plain_value
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,13 @@ class SparseJacobian(Jacobian):
 
     def assemble(self, derivation: Any, values: Sequence[Any]) -> Any:
         entries = values[len(derivation.kept)]
+        if isinstance(entries, Tracer):
+            dense, products = ("hessian", "hvp") if self.second else ("jacobian", "jvp and vjp")
+            raise UnsupportedError(
+                f"{self.name} of {derivation.traced.name} is part of a function that is traced"
+                f"{at_line()}, and a scipy.sparse array holds plain numbers. Use {dense}, or "
+                f"products with it: {products}"
+            )
         colouring = derivation.colouring
         for known, owner in colouring.levels:
             np.subtract.at(entries, owner, entries[known])
