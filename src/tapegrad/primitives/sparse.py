@@ -309,9 +309,10 @@ class Iterated(_Solved):
 
 @parametric
 class Unfinished(_Patterned):
-    """What an iteration had when it gave up: it isn't known to be near the solution."""
+    """What an iteration had when it gave up, or tells of itself: it has no derivative."""
 
     method: str
+    why: str = "it hasn't converged, so it isn't known what its result is near to"
 
     name = "unfinished"
 
@@ -328,10 +329,7 @@ class Unfinished(_Patterned):
         raise GradientError(self._why())
 
     def _why(self) -> str:
-        return (
-            f"scipy.sparse.linalg.{self.method} has no derivative rule: it hasn't converged, so it "
-            "isn't known what its result is near to"
-        )
+        return f"scipy.sparse.linalg.{self.method} has no derivative rule: {self.why}"
 
 
 @parametric

@@ -31,22 +31,22 @@ qmr: linalg.qmr(w, x[0], {_SETTINGS})[0]
 tfqmr: linalg.tfqmr(w, x[0], {_SETTINGS})[0]
 gcrotmk: linalg.gcrotmk(w, x[0], {_SETTINGS})[0]
 LaplacianNd: linalg.LaplacianNd((3,)).toarray()
-aslinearoperator: linalg.aslinearoperator(x)
-LinearOperator: linalg.LinearOperator((3, 3), matvec=lambda v: v)
+aslinearoperator: linalg.aslinearoperator(x) @ w[0]
+LinearOperator: linalg.LinearOperator((3, 3), matvec=lambda v: x @ v).matvec(w[0])
 SuperLU: linalg.splu(scipy.sparse.csc_array(w)).L.toarray()
 eigs: linalg.eigs(x, k=1)
-eigsh: linalg.eigsh(x, k=1)
+eigsh: linalg.eigsh(x @ x.T, k=1)[0]
 expm: linalg.expm(scipy.sparse.csc_array(x))
 funm_multiply_krylov: linalg.funm_multiply_krylov(scipy.linalg.expm, w, x[0])
 inv: linalg.inv(scipy.sparse.csc_array(x))
 is_sptriangular: linalg.is_sptriangular(scipy.sparse.csc_array(x))
 lobpcg: linalg.lobpcg(x, w)
-lsmr: linalg.lsmr(x, w[0])
-lsqr: linalg.lsqr(x, w[0])
+lsmr: linalg.lsmr(x, w[0], atol=1e-15, btol=1e-15, conlim=0, maxiter=50)[0]
+lsqr: linalg.lsqr(x, w[0], atol=1e-15, btol=1e-15, conlim=0)[0]
 matrix_power: linalg.matrix_power(scipy.sparse.csc_array(x), 2)
 onenormest: linalg.onenormest(x)
 spbandwidth: linalg.spbandwidth(scipy.sparse.csc_array(x))
 spilu: linalg.spilu(scipy.sparse.csc_array(x))
-svds: linalg.svds(x, k=1)
+svds: linalg.svds(x, k=1)[1]
 use_solver: linalg.use_solver(useUmfpack=False)
 """

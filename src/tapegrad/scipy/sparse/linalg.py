@@ -7,6 +7,7 @@ factor is kept for the pass back.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from typing import Any
@@ -17,22 +18,23 @@ from scipy.sparse import linalg as solvers
 
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve, Unfinished
-from tapegrad.scipy.declaring import any_traced, refusal, stands_for
+from tapegrad.scipy.declaring import answering, any_traced, refusal, stands_for
+from tapegrad.scipy.sparse import iterations
 from tapegrad.scipy.sparse.making import of_dense
 from tapegrad.scipy.sparse.matrices import Held, Sparse, as_sparse
+from tapegrad.scipy.sparse.operators import is_operator
+from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.sparse.linalg"
 
 REFUSED = {
-    "eigs eigsh lobpcg": "scipy.linalg.eigh of S.toarray()",
-    "svds": "scipy.linalg.svd of S.toarray()",
+    "eigs lobpcg": "eigsh, or scipy.linalg.eigh of S.toarray()",
     "expm funm_multiply_krylov": "expm_multiply, as a function of the vector",
     "inv": "spsolve with the vectors that the inverse is multiplied with",
-    "aslinearoperator LinearOperator": "the sparse matrix itself, or a solver of dense systems",
-    "lsqr lsmr": "spsolve(A.T @ A, A.T @ b), or scipy.linalg.lstsq of A.toarray()",
     "spilu": "splu",
 }
 
@@ -194,7 +196,16 @@ def _declare_iteration(name: str) -> None:
     own = [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in ("A", "b")]
     rest = [known[p] for p in known if p not in ("A", "b")]
     iterated.__signature__ = inspect.Signature([*own, *rest])  # type: ignore[attr-defined]
-    stands_for(HOME, name)(iterated)
+    of_matrices = answering(iterated, original, f"{HOME}.{name}")
+
+    @functools.wraps(original)
+    @unobserved
+    def answer(A: Any, b: Any, x0: Any = None, **settings: Any) -> Any:
+        if not isinstance(A, solvers.LinearOperator):
+            return of_matrices(A, b, x0, **settings)
+        return iterations.iterated(name, A, b, x0, settings)
+
+    declare(solvers, name, answer, when=is_operator)
 
 
 for _name in _ITERATIONS.split():

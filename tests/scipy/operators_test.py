@@ -1,0 +1,155 @@
+"""Traced `LinearOperator`s, and matrices, in SciPy's iterations."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, linalg
+
+from tapegrad import grad, hessian, jvp
+from tapegrad.errors import GradientError, UnsupportedError
+
+N = 5
+C = np.cos(np.arange(N * N) ** 1.5).reshape(N, N)
+GENERAL, SYMMETRIC = 3 * np.eye(N) + 0.3 * C, C @ C.T / N + 2 * np.eye(N)
+TALL = np.sin(np.arange(7 * N) ** 1.3).reshape(7, N)
+B, LONG = np.arange(1.0, N + 1), np.cos(np.arange(7.0))
+EXACT = {"rtol": 1e-12}
+
+
+@pytest.fixture(params=["never", "always"])
+def mode(request):
+    """Played with NumPy, and compiled."""
+    return request.param
+
+
+def is_right(f, *args, mode):
+    """Along a direction, at two points of one tape."""
+    df = grad(f, tuple(range(len(args))), compile=mode)
+    for scale in (1.0, 1.05):
+        xs = [scale * x for x in args]
+        steps = [1e-6 * np.cos(np.arange(x.size)).reshape(x.shape) for x in xs]
+        found = sum(np.sum(d * e) for d, e in zip(df(*xs), steps, strict=True))
+        there, back = [f(*[x + s * e for x, e in zip(xs, steps, strict=True)]) for s in (1, -1)]
+        np.testing.assert_allclose(2 * found, there - back, rtol=1e-4)
+    assert df.cache_info().traces == 1
+
+
+def symmetric(A):
+    return (A + A.T) / 2
+
+
+@pytest.mark.parametrize("name", ["cg", "minres", "gmres", "bicgstab"])
+def test_systems_of_operators(name, mode):
+    """x = A^-1 b, of a function, a matrix as an operator, and combinations of them."""
+    of = symmetric if name in ("cg", "minres") else lambda A: A
+    solve, A0 = getattr(linalg, name), SYMMETRIC if of is symmetric else GENERAL
+
+    def loss(A, b):
+        M = of(A)
+        operator = linalg.LinearOperator((N, N), matvec=lambda v: M @ v)
+        x, info = solve(operator, b, **EXACT)
+        y, _ = solve(2.0 * linalg.aslinearoperator(M) + operator, b, x0=b, **EXACT)
+        assert info == 0
+        return np.sum(x**2) + np.sum(y)
+
+    is_right(loss, A0, B, mode=mode)
+
+
+def test_operators_of_other_kinds(mode):
+    """A subclass of the user's, and one that was made outside, beside traced values."""
+
+    class Mine(linalg.LinearOperator):
+        def __init__(self, A):
+            self.A = A
+            super().__init__(np.dtype(float), A.shape)
+
+        def _matvec(self, v):
+            return self.A @ v
+
+    outside = linalg.LinearOperator((N, N), matvec=lambda v: GENERAL @ v)
+    matrix = linalg.aslinearoperator(csr_array(GENERAL))
+
+    def loss(A, b):
+        x, _ = linalg.gmres(Mine(A), b, **EXACT)
+        y, _ = linalg.bicgstab(outside + matrix, b, **EXACT)
+        return np.sum(x**2) + np.sum(y * (outside @ b)) + np.sum(outside.matvec(y))
+
+    is_right(loss, GENERAL, B, mode=mode)
+
+
+def test_bicg_takes_the_transpose(mode):
+    """It needs rmatvec."""
+
+    def loss(A, b):
+        operator = linalg.LinearOperator((N, N), lambda v: A @ v, rmatvec=lambda v: A.T @ v)
+        return np.sum(linalg.bicg(operator, b, **EXACT)[0] ** 2)
+
+    is_right(loss, GENERAL, B, mode=mode)
+
+
+def test_second_derivatives_and_forward_mode():
+    """The systems of the derivative are differentiated in turn."""
+
+    def loss(b):
+        operator = linalg.LinearOperator((N, N), matvec=lambda v: SYMMETRIC @ v)
+        return np.sum(linalg.cg(operator, b**2, **EXACT)[0] ** 2)
+
+    expected = hessian(lambda b: np.sum(np.linalg.solve(SYMMETRIC, b**2) ** 2))(B)
+    np.testing.assert_allclose(hessian(loss)(B), expected, rtol=1e-7)
+    operator = lambda A: linalg.LinearOperator((N, N), matvec=lambda v: A @ v)  # noqa: E731
+    _, t = jvp(lambda A: linalg.gmres(operator(A), B, **EXACT)[0], (GENERAL,), (C,))
+    x = np.linalg.solve(GENERAL, B)
+    np.testing.assert_allclose(t, -np.linalg.solve(GENERAL, C @ x), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["lsqr", "lsmr"])
+def test_least_squares(name, mode):
+    """min |A x - b|^2 + damp^2 |x|^2, of a matrix, a sparse one, and an operator."""
+    solve, exact = getattr(linalg, name), {"atol": 1e-14, "btol": 1e-14}
+
+    def loss(A, b):
+        operator = linalg.LinearOperator(A.shape, lambda v: A @ v, rmatvec=lambda v: A.T @ v)
+        S = csr_array((A[0], (np.arange(N), np.arange(N))), shape=(7, N))
+        x, y = solve(A, b, **exact)[0], solve(operator, b, damp=A[0, 1], **exact)[0]
+        return np.sum(x**2) + np.sum(y) + np.sum(solve(S + csr_array(TALL), b, **exact)[0])
+
+    is_right(loss, TALL, LONG, mode=mode)
+
+
+def test_what_an_iteration_tells_of_itself_has_no_derivative():
+    """It isn't taken for a constant; and fewer equations than unknowns are refused."""
+    with pytest.raises(GradientError, match="compute it from x"):
+        grad(lambda A: linalg.lsqr(A, LONG)[3])(TALL)
+    with pytest.raises(UnsupportedError, match="fewer equations than unknowns"):
+        grad(lambda A: np.sum(linalg.lsmr(A, B)[0]))(TALL.T)
+
+
+def test_eigenvalues_and_vectors(mode):
+    """Of symmetric matrices and operators, in SciPy's order."""
+
+    def loss(A):
+        M, weights = symmetric(A), np.array([1.0, 2.0])
+        operator = linalg.LinearOperator((N, N), matvec=lambda v: M @ v)
+        w, v = linalg.eigsh(operator, 2, which="SA")
+        last = linalg.eigsh(M, 2, return_eigenvectors=False)
+        return weights @ w + weights @ last + np.sum(v**2 * B[:, None])
+
+    is_right(loss, SYMMETRIC + np.diag(B), mode=mode)
+
+
+def test_singular_values_and_vectors(mode):
+    """The product of what is found has no sign to choose."""
+
+    def loss(A):
+        u, s, vh = linalg.svds(A, 2)
+        values = linalg.svds(A, 2, return_singular_vectors=False)
+        return np.sum(((u * s) @ vh) ** 2 * TALL) + np.sum(values * np.array([1.0, 2.0]))
+
+    is_right(loss, TALL, mode=mode)
+
+
+def test_equal_eigenvalues():
+    """Their sum has a derivative, and a vector of one of them has none."""
+    A = np.diag([1.0, 2.0, 3.0, 5.0, 5.0])
+    total = grad(lambda A: np.sum(linalg.eigsh(symmetric(A), 2)[0]))(A)
+    np.testing.assert_allclose(total, np.diag([0, 0, 0, 1.0, 1.0]), atol=1e-8)
+    assert np.isnan(grad(lambda A: linalg.eigsh(symmetric(A), 2)[1][4, 0])(A)).any()
