@@ -18,6 +18,8 @@ compute again.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -117,33 +119,12 @@ class _Halves:
                 high = price
             else:
                 low = price
+        parts = _Parts(self, calls)
         count = 2
         while count < len(calls):
-            yield self._segments(calls, count)
+            kept = parts.between(count)
+            yield kept.union(*[c.outs for c in self._reached(kept) if _runs_once(c)])
             count += max(1, count // 3)
-
-    def _segments(self, calls: Sequence[Call], count: int) -> set[Var]:
-        """What goes from one part of the forward half to the next, of so many parts that take as
-        much each: then what is computed again needs nothing from before its part (T. Chen et al.,
-        "Training deep nets with sublinear memory cost", 2016)."""
-        until: dict[Var, int] = {}
-        for k, call in enumerate(calls):
-            until.update(dict.fromkeys(self.needs(call), k))
-        alive: list[set[Var]] = []
-        now: set[Var] = set()
-        sizes = [0]
-        for k, call in enumerate(calls):
-            now = {x for x in now if until[x] > k}
-            now |= {x for x in call.outs if until.get(x, -1) > k}
-            alive.append(now)
-            sizes.append(sizes[-1] + _nbytes([x for x in call.outs if x not in self.shown]))
-        kept: set[Var] = set()
-        step = sizes[-1] / count
-        for part in range(1, count):
-            near = [k for k in range(len(calls)) if abs(sizes[k + 1] - part * step) <= step / 2]
-            if near:  # where least goes on
-                kept |= alive[min(near, key=lambda k: _nbytes(alive[k]))]
-        return kept.union(*[c.outs for c in self._reached(kept) if _runs_once(c)])
 
     def held(self, kept: Collection[Var]) -> int:
         """The most that is held of the forward half at any time of the backward half."""
@@ -216,6 +197,43 @@ class _Halves:
                 room -= v.aval.nbytes
         read = {x for call in self._reached(more) for x in self.needs(call)}
         return more & read.union(self.wanted)
+
+
+class _Parts:
+    """The forward half in parts that take as much each, and what goes from one to the next: then
+    what is computed again needs nothing from before its part (T. Chen et al., "Training deep nets
+    with sublinear memory cost", 2016)."""
+
+    def __init__(self, halves: _Halves, calls: Sequence[Call]) -> None:
+        self.made: dict[Var, int] = {}
+        self.until: dict[Var, int] = {}
+        self.ends = [0]  # what all before takes, in bytes
+        for k, call in enumerate(calls):
+            self.until.update(dict.fromkeys(halves.needs(call), k))
+            own = [x for x in call.outs if x not in halves.shown]
+            self.made.update(dict.fromkeys(own, k))
+            self.ends.append(self.ends[-1] + _nbytes(own))
+        change = [0] * (len(calls) + 1)
+        for x, k in self.made.items():
+            if self.until.get(x, k) > k:
+                change[k] += x.aval.nbytes
+                change[self.until[x]] -= x.aval.nbytes
+        self.going = list(itertools.accumulate(change))  # what goes on behind each call
+
+    def between(self, count: int) -> set[Var]:
+        """What goes on between so many parts, cut where least does."""
+        step = self.ends[-1] / count
+        cuts = []
+        for part in range(1, count):
+            first = bisect.bisect_left(self.ends, (part - 0.5) * step) - 1
+            last = bisect.bisect_right(self.ends, (part + 0.5) * step) - 1
+            near = range(max(first, 0), min(last, len(self.ends) - 1))
+            if near:
+                cuts.append(min(near, key=self.going.__getitem__))
+        return {
+            x for x, k in self.made.items()
+            if (at := bisect.bisect_left(cuts, k)) < len(cuts) and cuts[at] < self.until.get(x, k)
+        }  # fmt: skip
 
 
 def _runs_once(call: Call) -> bool:
