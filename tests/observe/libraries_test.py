@@ -41,6 +41,13 @@ def long(n):
 def one(k):
     return 1.0
 
+class Chosen:  # a descriptor that gives a method, as scikit-learn's `available_if` does
+    def __init__(self, function):
+        self.function = function
+
+    def __get__(self, instance, owner=None):
+        return self.function.__get__(instance)
+
 class Mean:
     def __init__(self, rate):
         self.name = uuid.uuid4().hex
@@ -55,6 +62,11 @@ class Mean:
     @property
     def total(self):
         return self.mean_.sum()
+
+    @Chosen
+    def predicted(self, data):
+        vars(threading.local())
+        return data @ self.mean_ * settings["factor"]
 
     def again(self, data):
         return self.fit(data).mean_
@@ -131,6 +143,21 @@ def check(f, change, compile, most=None, count=6):
 
 
 MODES = pytest.mark.parametrize("compile", ["always", "never"])
+
+
+def test_a_method_that_a_descriptor_gives(package):
+    """It is of the model that this call has made: one tape, and the settings of each call count."""
+
+    def loss(x):
+        model = package.Mean(2.0).fit(np.ones((2, 2)))
+        return np.sum(model.predicted(np.eye(2)) * x**2)
+
+    dloss = grad(loss, compile="never")
+    for _ in range(4):
+        np.testing.assert_array_equal(dloss(X), 4 * X)
+    assert dloss.cache_info().traces == 2
+    package.settings["factor"] = 3.0
+    np.testing.assert_array_equal(dloss(X), 36 * X)
 
 
 @MODES

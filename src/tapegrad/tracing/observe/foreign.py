@@ -60,6 +60,14 @@ class New(Leaf):
     kind: Any
 
 
+@dataclass(frozen=True)
+class Bound(Leaf):
+    """A method in Python, that belongs to this object."""
+
+    holder: Any
+    function: Any
+
+
 class Same(Leaf):
     """An object that is always the same one."""
 
@@ -118,6 +126,10 @@ class Answer:
         def each(part: Any) -> Any:
             if isinstance(part, np.ndarray):
                 self.arrays.append(part)
+            if type(part) is types.MethodType and type(part.__func__) is types.FunctionType:
+                holder = each(part.__self__)
+                if isinstance(holder, Made):  # what is called is found there
+                    return Bound(holder, part.__func__)
             if not is_object(part):
                 return copied(part, each)
             if _returned.get(id(part)) is part and id(part) not in known:
@@ -352,6 +364,8 @@ def filled(x: Any) -> Any:
         if answer is None:
             raise LookupError("an object that wasn't made")
         return answer.objects[x.part]
+    if isinstance(x, Bound):
+        return types.MethodType(x.function, filled(x.holder))
     return x.x if isinstance(x, Same) else copied(x, filled)
 
 
@@ -359,7 +373,9 @@ def holds_made(x: Any) -> bool:
     """Whether an object that a call has returned is among arguments."""
     if isinstance(x, dict):
         return any(map(holds_made, x.values()))
-    return isinstance(x, Made) or (isinstance(x, (tuple, list)) and any(map(holds_made, x)))
+    return isinstance(x, (Made, Bound)) or (
+        isinstance(x, (tuple, list)) and any(map(holds_made, x))
+    )
 
 
 def _contents(x: Any) -> Any:
