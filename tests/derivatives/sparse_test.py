@@ -181,3 +181,21 @@ def test_matrices_inside_a_traced_function_are_refused_by_name(derive, words):
     f = (lambda x: np.sum(x**3)) if derive is sparse_hessian else (lambda x: x**3)
     with pytest.raises(UnsupportedError, match=f"holds plain numbers. Use .*{words}"):
         grad(lambda x: derive(f)(x).toarray().sum())(np.ones(2))
+
+
+@pytest.mark.parametrize("how", [sparse_jacobian, jacobian_sparsity])
+def test_a_matrix_is_the_callers(how):
+    """What it drops or writes stays in later ones, and in earlier ones."""
+
+    def f(x):
+        return np.array([x[0] * x[1], x[1] ** 2, x[0] + x[2] ** 2])
+
+    make = how(f) if how is sparse_jacobian else lambda x: how(f, x)
+    first = make(np.array([1.0, 3.0, 2.0]))
+    known = first.toarray()
+    second = make(np.array([1.0, 0.0, 2.0]))
+    second.eliminate_zeros()
+    second.indices[:] = 0
+    second.indptr[:] = 0
+    np.testing.assert_array_equal(make(np.array([1.0, 3.0, 2.0])).toarray(), known)
+    np.testing.assert_array_equal(first.toarray(), known)

@@ -447,3 +447,22 @@ def test_captured_values_are_read_at_each_call():
     for factor in (1.0, 5.0):
         scale[:] = [factor, 2.0, 3.0]
         np.testing.assert_allclose(found(X), [x * scale if x[0] > 0 else -x for x in X])
+
+
+LIE = {
+    "ravel": lambda a: a.ravel("K") * np.arange(6),
+    "copy": lambda a: np.copy(a).ravel("K") * np.arange(6),
+    "computed": lambda a: (2 * a).ravel("K") * np.arange(6),
+    "flags": lambda a: np.sum(a) * (2 if a.flags.c_contiguous else 3),
+}
+
+
+@pytest.mark.parametrize("name", LIE)
+def test_rows_lie_in_memory_as_in_a_loop(name):
+    f = LIE[name]
+    rows = RNG.normal(size=(2, 2, 3))
+    for batch in (rows, np.asfortranarray(rows), rows.transpose(0, 2, 1)):
+        np.testing.assert_allclose(vmap(f, compile="never")(batch), [f(row) for row in batch])
+    wanted = [f(row) for row in np.moveaxis(rows, 1, 0)] if name == "flags" else None
+    if wanted is not None:
+        np.testing.assert_allclose(vmap(f, 1, compile="never")(rows), wanted)

@@ -580,3 +580,20 @@ def test_errors():
         cond("yes", one, one, x)
     with pytest.raises(ArgumentError, match=r"the result\['a'\] is a complex"):
         cond(True, one, one, 1j)
+
+
+@pytest.mark.parametrize("name", ["cond", "checkpoint"])
+def test_operands_lie_in_memory_as_they_were(name):
+    def f(a):
+        return np.sum(a.ravel("K") * np.arange(6))
+
+    around = {
+        "cond": lambda a: tapegrad.cond(a[0, 0] < 1, f, lambda b: 0 * f(b), a),
+        "checkpoint": tapegrad.checkpoint(f),
+    }[name]
+    for a in (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3))):
+        value, gradient = tapegrad.value_and_grad(around, compile="never")(a)
+        assert value == f(a)
+        np.testing.assert_array_equal(
+            gradient.ravel("A" if a.flags.c_contiguous else "F"), range(6)
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegrad import trace
+from tapegrad import depends, trace
 from tapegrad.sparsity.degrees import GENERAL, LINEAR, NOT, QUADRATIC, degrees
 
 X, Y = np.linspace(0.5, 1.5, 6), np.linspace(1.5, 0.2, 6)
@@ -93,3 +93,9 @@ def test_a_number_of_rounds_that_depends_on_values():
         return x, y
 
     assert found(f) == [[GENERAL, NOT], [GENERAL, LINEAR]]
+
+
+@pytest.mark.parametrize("f", [np.mod, np.fmod], ids=lambda f: f.__name__)
+def test_lines_between_jumps_are_no_polynomial(f):
+    assert depends(lambda x: f(x, 5.0), 1.0) == ("general",)
+    assert depends(lambda x: f(5.0, x), 1.0) == ("general",)

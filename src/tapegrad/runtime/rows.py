@@ -33,6 +33,7 @@ from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing import randomness
 from tapegrad.tracing.drawn import Drawn
 from tapegrad.tracing.draws import Calls, as_input, holder_of_draws
+from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.observe.observer import code_of, following, note_root, observed
 from tapegrad.tracing.observe.outside import Done
 from tapegrad.tracing.run import Traced, plain_value
@@ -273,10 +274,11 @@ def _traced(request: Request, idle: bool = False) -> Traced:
 
 
 def row_of(x: Any, axis: int | None, row: int) -> Any:
-    """The row of a plain value, as an array or a number of its own; zeros if there are no rows."""
+    """The row of a plain value, as an array or a number of its own, which lies in memory as it does
+    there; zeros if there are no rows."""
     if axis is None:
         return x
     if not x.shape[axis]:
         return np.zeros([n for k, n in enumerate(x.shape) if k != axis], x.dtype)[()]
-    found = np.take(plain_value(x), row, axis)
-    return np.array(found) if found.ndim else found[()]
+    found = np.moveaxis(plain_value(x), axis, 0)[row]
+    return laid_out_like(np.array(found), found) if found.ndim else found[()]

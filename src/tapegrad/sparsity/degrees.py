@@ -84,11 +84,29 @@ def _call(call: Call, of: Sequence[int], depth: int) -> Sequence[int]:
 def _own(p: Any, types: tuple[Aval, ...], active: tuple[int, ...], depth: int) -> tuple[int, ...]:
     """The degrees of a primitive's results in these operands together."""
     tape = tape_of_rule(p, types, active)
-    if tape is None:
+    if tape is None or (p.pointwise and not _is_polynomial(p, len(types), active)):
         return (GENERAL,) * p.results
     given = [NOT] * len(active) + [LINEAR if k in active else NOT for k in range(len(types))]
     of_rule = _tape(tape, [*given, *[GENERAL] * p.results], depth + 1)
     return tuple([min(GENERAL, LINEAR + degree) for degree in of_rule])
+
+
+@lru_cache(maxsize=1024)
+def _is_polynomial(p: Any, count: int, active: tuple[int, ...]) -> bool:
+    """Whether an elementwise function may be a polynomial of degree 2 or less, which its derivative
+    alone doesn't tell: that of a function with jumps, such as x mod y, is that of a line between
+    them. Along lines through the space of these operands the third differences of one are 0."""
+    rng = np.random.default_rng(0)
+    start, way = rng.normal(scale=10, size=(2, count, 64))
+    steps = np.arange(4)[:, None]
+    xs = [start[k] + steps * way[k] if k in active else start[k] for k in range(count)]
+    with np.errstate(all="ignore"):
+        try:
+            found = np.asarray(p.evaluate(*xs), float)
+        except (TypeError, ValueError):
+            return True
+    size = np.abs(found).max(axis=0, initial=1.0)
+    return bool(np.all(np.abs(np.diff(found, 3, axis=0)) <= 1e-9 * size))
 
 
 def _loop(p: Any, of: Sequence[int], depth: int) -> list[int]:

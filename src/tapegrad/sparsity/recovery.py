@@ -76,9 +76,10 @@ class Colouring:
         return found if self.spread is None else found[self.spread]
 
     def matrix(self, entries: Any) -> Any:
-        """The matrix with these entries, which shares the pattern's index arrays."""
+        """The matrix with these entries. It is the caller's, who may drop some: so are its index
+        arrays."""
         p = self.pattern
-        made = sparse.csr_array((entries, p.indices, p.indptr), p.shape)
+        made = sparse.csr_array((entries, p.indices.copy(), p.indptr.copy()), p.shape)
         made.has_canonical_format = True
         return made
 

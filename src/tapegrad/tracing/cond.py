@@ -163,7 +163,10 @@ class Operands:
 def _unwritable(x: Any) -> Any:
     """An operand as a function gets it."""
     if isinstance(x, Tracer):
-        return x._detached()
+        operand, value = x._read()
+        own = stand_in(x._trace, operand, value, x._weak)
+        own._ordered = x._owner._ordered
+        return own
     if is_array(x):
         x = x.view()
         x.flags.writeable = False
