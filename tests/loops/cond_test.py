@@ -597,3 +597,25 @@ def test_operands_lie_in_memory_as_they_were(name):
         np.testing.assert_array_equal(
             gradient.ravel("A" if a.flags.c_contiguous else "F"), range(6)
         )
+
+
+@pytest.mark.parametrize("name", ["itself", "view", "no rounds"])
+def test_results_are_arrays_of_their_own(name):
+    """What is written to a result doesn't reach what was passed, traced or not."""
+    around = {
+        "itself": tapegrad.checkpoint(lambda a: a),
+        "view": tapegrad.checkpoint(lambda a: a.reshape(-1)),
+        "no rounds": lambda a: while_loop(lambda c: c[0] > 5, lambda c: c * 2, a),
+    }[name]
+
+    def f(x):
+        y = x * 1.0
+        z = around(y)
+        z[0] = 9.0
+        return np.sum(y**2) + np.sum(z)
+
+    x = np.array([0.3, -0.8, 1.2])
+    assert f(x) == pytest.approx(np.sum(x**2) + 9 + np.sum(x[1:]))
+    value, gradient = value_and_grad(f, compile="never")(x)
+    assert value == f(x)
+    np.testing.assert_allclose(gradient, 2 * x + [0, 1, 1])

@@ -167,3 +167,51 @@ def test_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def wrapped(f: Any) -> Any:
+    """A function of tapegrad's own, whose cells aren't seen."""
+    return tapegrad.checkpoint(f)
+
+
+def keyed(f: Any) -> Any:
+    return lambda w: np.sum(w * np.array(sorted([3.0, 1.0, 2.0], key=f)))
+
+
+def in_c(f: Any) -> Any:
+    return lambda w: np.sum(w) * np.sum(np.vectorize(f)(np.arange(3.0)))
+
+
+def with_default(f: Any) -> Any:
+    def inner(a: Any, k: Any = f(1.0)) -> Any:  # noqa: B008
+        return a * k
+
+    return lambda w: np.sum(inner(w))
+
+
+def with_attribute(f: Any) -> Any:
+    def inner(a: Any) -> Any:
+        return a * inner.k  # type: ignore[attr-defined]
+
+    inner.k = f(1.0)  # type: ignore[attr-defined]
+    return lambda w: np.sum(inner(w))
+
+
+def in_a_list(f: Any) -> Any:
+    fs = [lambda: f(1.0), lambda: f(2.0)]
+    return lambda w: np.sum(w) * sum(g() for g in fs)
+
+
+@pytest.mark.parametrize("held", [keyed, in_c, with_default, with_attribute, in_a_list])
+def test_functions_in_cells_are_told_apart(held: Any) -> None:
+    for c in (2.0, -3.0, 2.0, 1.5):
+        f = held(lambda t, c=c: t * c) if held is in_c else held(lambda t: t * c)  # noqa: B023
+        found = tapegrad.value_and_grad(f, compile="never")(X)
+        assert found[0] == pytest.approx(f(X))
+        assert found[1] @ X == pytest.approx(f(X))  # they are linear
+
+
+def test_functions_of_tapegrads_own_are_told_apart() -> None:
+    for c in (2.0, -3.0, 2.0):
+        f = wrapped(lambda w: np.sum(w) * c)  # noqa: B023
+        assert np.all(grad(lambda w: f(w), compile="never")(X) == c)  # noqa: B023

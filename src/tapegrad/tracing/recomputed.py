@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.request import describe
-from tapegrad.core.trees import flatten, unflatten
+from tapegrad.core.trees import array_leaves, flatten, is_array, unflatten
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Literal, Tape, Var
 from tapegrad.primitives.elementwise import stop_gradient
@@ -34,10 +34,16 @@ from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 def checkpoint(
     f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], keep: tuple[str, ...] = ()
 ) -> Any:
-    """What the function returns; in a trace it is recorded as one call."""
+    """What the function returns; in a trace it is recorded as one call. Arrays are new ones, traced
+    or not, where the function returns what it was passed, or views of it."""
     if not tracing_depth():
         with observed():
-            return f(*args, **kwargs)
+            found = f(*args, **kwargs)
+        passed = array_leaves((args, kwargs))
+        leaves, structure = flatten(found)
+        if not any(is_array(x) and np.may_share_memory(x, y) for x in leaves for y in passed):
+            return found
+        return unflatten(structure, own_copies(leaves))
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if (trace := current_trace()) is not None:

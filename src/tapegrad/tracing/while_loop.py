@@ -129,7 +129,8 @@ class While(Rounds):
             leaves, (going,) = self.in_front(leaves, round_, done)
             done += 1
         bool(going)
-        return unflatten(self.structure, leaves)
+        new = [x._detached() if isinstance(x, Tracer) else x for x in own_copies(leaves)]
+        return unflatten(self.structure, new)
 
     def _loop(self, leaves: list[Any], round_: Round, going: Any, done: int) -> list[Any]:
         """The rounds that are left, as a loop on the tape."""

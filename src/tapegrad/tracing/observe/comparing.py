@@ -17,7 +17,13 @@ import numpy as np
 
 from tapegrad.core.instances import branch_of, rest_of
 from tapegrad.core.trees import flatten
-from tapegrad.tracing.observe.harmless import DISPATCHER, HEAP_TYPE, PLAIN_TYPES, is_inert
+from tapegrad.tracing.observe.harmless import (
+    DISPATCHER,
+    HEAP_TYPE,
+    PLAIN_TYPES,
+    is_inert,
+    is_users_file,
+)
 from tapegrad.tracing.observe.settings import errors_of, settings
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
@@ -58,9 +64,12 @@ def lasts(x: Any) -> bool:
 
 
 def is_made_anew(x: Any) -> bool:
-    """Whether a function was made by another one, which makes such a function at each call: what
-    it has in its cells tells them apart."""
-    return type(x) is types.FunctionType and "<locals>" in x.__code__.co_qualname
+    """Whether a function was made by another one of the user's program, which makes such a function
+    at each call. What it reads from its cells tells them apart: of other functions that isn't all
+    seen."""
+    if type(x) is not types.FunctionType or "<locals>" not in x.__code__.co_qualname:
+        return False
+    return is_users_file(x.__code__.co_filename)
 
 
 def same_bytes(x: np.ndarray, content: bytes) -> bool:
