@@ -99,6 +99,8 @@ def test_sub_tapes_print_below():
 
 # An example of each kind of parameter, by its name.
 PARAMETERS = {
+    "keep": ("h",),
+    "why": "it is complex",
     "kth": (0, 2),
     "of": "q",
     "subscripts": "ij,->ij",

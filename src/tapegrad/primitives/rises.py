@@ -152,7 +152,7 @@ class Rise(Library):
         return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
 
     def evaluate(self, *xs: Any) -> Any:
-        return _rise(self.order, *xs).astype(xs[-1].dtype)[()]
+        return _rise(self.order, *xs).astype(np.asarray(xs[-1]).dtype)[()]
 
     def _partials(self, x: Any, h: Any) -> tuple[Any, Any]:
         n, end, one = self.order + 1, x + h, x.constant(1)

@@ -29,7 +29,7 @@ from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
-from tapegrad.tracing.observe.comparing import is_made_anew, may_be_another
+from tapegrad.tracing.observe.comparing import is_made_anew
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -241,7 +241,7 @@ class Observer(Notes):
         while isinstance(f, MethodType):  # what it is bound to may be one, too
             self.reads.root(f.__func__, f"{text}.__func__", name_of(f), like=False)
             f, text = f.__self__, f"{text}.__self__"
-            self.reads.root(f, text, "self", like=may_be_another(f))
+            self.reads.root(f, text, "self", like=False)
         root_called(self, self.root)
         for k, x in enumerate(args):
             self._argument(f"args[{k}]", x)

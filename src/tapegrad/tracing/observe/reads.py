@@ -168,7 +168,8 @@ class Reads:
         if len(self.guards) > MOST:
             self.lost(f"one of more than {MOST} things that it reads")
             return
-        self.found(text.replace("{}", self.named(holder)), value, word or holder.word, holder.like)
+        like = holder.like and type(holder.x) is not types.FunctionType
+        self.found(text.replace("{}", self.named(holder)), value, word or holder.word, like)
 
     def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
         """The guard that an expression gives this value, and its place if it is an object."""
