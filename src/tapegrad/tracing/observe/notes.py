@@ -23,12 +23,11 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.asked import OF_TIME
 from tapegrad.tracing.observe.foreign import Questions
-from tapegrad.tracing.observe.harmless import CONTAINERS, is_librarys_code, is_scipys, is_users_file
+from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.uses import Then, Uses
-from tapegrad.tracing.source import is_users_path
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
@@ -239,14 +238,12 @@ class Notes(Uses):
     # ---- which object it is
 
     def stand_in(self, x: Any) -> Then:
-        """The user, or a package, calls `type(x)` of a traced value: it gives what `x` stands for.
-        NumPy, SciPy and Python's library, which may ask for a method, get the tracer's class."""
+        """The user calls `type(x)` of a traced value: it gives what `x` stands for. A library, that
+        may ask for a method, gets the tracer's class."""
 
         def then(result: Any) -> None:
             here = self.running
-            if result is not type(x) or here is None:
-                return
-            if here.users or x._subclass is not None or _is_packages(here.frame.f_code):
+            if result is type(x) and here is not None and (here.users or x._subclass is not None):
                 frames.replace(here.stack, x.__class__)
 
         return then
@@ -278,8 +275,3 @@ class Notes(Uses):
             caller = getattr(back.f_trace, "__self__", None) if back is not None else None
             if caller is None or caller.direct is not frame.f_code:
                 self.read_all(value)
-
-
-def _is_packages(code: CodeType) -> bool:
-    """Whether code is a package's or the user's: not NumPy's, SciPy's or Python's library's."""
-    return is_users_path(code.co_filename) and not is_librarys_code(code)
