@@ -19,10 +19,12 @@ import numpy as np
 from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.control import CallTape, ForeignCall
-from tapegrad.primitives.elementwise import sub
+from tapegrad.primitives.elementwise import AsType, equal, sub
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.scatter import gather
 from tapegrad.primitives.solving import LU, LUSolve
+from tapegrad.primitives.sparse import Solve as SparseSolve
 from tapegrad.primitives.triangles import Triangle
 from tapegrad.primitives.views import BroadcastTo, Reshape, zeros
 from tapegrad.primitives.windows import SetWindow, Window
@@ -49,12 +51,18 @@ def called(tape: Tape, xs: Sequence[Any]) -> tuple[Any, ...]:
 class Implicit:
     """The rules of a call whose first result is x with F(x, further results, p) = 0, of which
     `tape` is F; the first `lead` operands have no part in it, the others are p. Linear systems are
-    solved by `solve`; where there is none, by the LU factor of F_x."""
+    solved by `solve`; where there is none, by the LU factor of F_x.
+
+    Where F_x is sparse, it is found from so many `products` with vectors. The last four of p say
+    how: the product that has each column; where each entry stands among all of them; and the
+    pattern of the entries, as SciPy has it: their columns, and where rows start.
+    """
 
     tape: Tape
     further: int = 0
     lead: int = 0
     solve: Solve | None = None
+    products: int = 0
 
     def __post_init__(self) -> None:
         self.tape = replace(self.tape, guards=())  # they held at x, where the call has seen it
@@ -77,8 +85,10 @@ class Implicit:
 
     def backward(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
         given = self._given(outs, xs)
-        seed = -self.solved(given, cts[0], transposed=True)
         found: list[Any] = [None] * len(xs)
+        if cts[0] is None:
+            return found
+        seed = -self.solved(given, cts[0], transposed=True)
         pulled = called(self.of_p, [*given, seed])
         size = Sum(tuple(range(seed.ndim)))(seed) if seed.ndim else seed
         known = size * size.constant(0)  # NaN where F_x is singular, F_p may be 0 there as well
@@ -110,6 +120,9 @@ class Implicit:
             return Reshape(shape)(b)
         if self.solve is not None:
             return self._solved_by(self.solve, given, b, shape, transposed)
+        if self.products:
+            entries, column = self.entries(given), Reshape((n, 1))(b)
+            return Reshape(shape)(SparseSolve((n, n), transposed)(entries, *given[-2:], column))
         if n == 1:
             one = BroadcastTo(r.shape)(x.constant(1))
             (slope,) = called(self.of_x, [*given, one])
@@ -143,6 +156,26 @@ class Implicit:
         function.__name__ = "solve"
         call = ForeignCall("solve", function, (known,), 1, rules.backward, "", rules.forward)
         return call(b, *given)
+
+    def entries(self, given: Sequence[Any]) -> Any:
+        """The entries of a sparse F_x."""
+        x, index = given[0], given[-3]
+        rows = self.tape.outputs[0].aval.size
+        pushed = METHODS["pushed"](self.tape, (0,))
+        builder = Builder("product")
+        step = builder.input(Aval((), np.dtype(np.int64)))
+        start = zeros(x, (self.products, rows))
+        before, *inside = [builder.input(v.aval) for v in (start, *given)]
+        (own,) = builder.call(equal, [inside[-4], step])
+        (own,) = builder.call(AsType(x.dtype), [own])
+        (seed,) = builder.call(Reshape(x.shape), [own])
+        (row,) = builder.call(CallTape(pushed), [*inside, seed])
+        (row,) = builder.call(Reshape((rows,)), [row])
+        place = ((0, Slice(0, rows)), ((1, 0),))
+        after = builder.call(SetWindow(*place), [before, row, step])
+        loop = Loop(builder.finish(after), 1, self.products)
+        found = loop(Literal(np.int64(self.products)), start, *given)
+        return gather(Reshape((self.products * rows,))(found), index)
 
     def jacobian(self, given: Sequence[Any], n: int) -> Any:
         """F_x, row by row."""

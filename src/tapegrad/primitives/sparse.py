@@ -329,7 +329,7 @@ class Unfinished(_Patterned):
         raise GradientError(self._why())
 
     def _why(self) -> str:
-        return f"scipy.sparse.linalg.{self.method} has no derivative rule: {self.why}"
+        return f"scipy.{self.method} has no derivative rule: {self.why}"
 
 
 @parametric

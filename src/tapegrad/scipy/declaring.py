@@ -183,6 +183,7 @@ _TOLERANCES = frozenset(
         "xatol",
         "fatol",
         "btol",
+        "bc_tol",
         "epsabs",
         "epsrel",
         "maxiter",

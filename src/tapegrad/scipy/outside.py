@@ -45,10 +45,12 @@ class Outside:
         at: Sequence[int] = (),
     ) -> None:
         """The values are those of `lead`, of which the result doesn't depend, and `given`. Where
-        the first result is, the callbacks numbered in `at` are known."""
+        the first result is, the callbacks numbered in `at` are known; those of several arguments
+        take further results."""
         self.label, self.solver, self.callbacks = label, solver, callbacks
         self.lead, self.given = list(map(operand, lead)), list(map(operand, given))
         self.at = at
+        self.structure: list[Any] = []  # operands behind all others
         values = values_of([*self.lead, *self.given])
         try:
             self.values = [np.asarray(x)[()] for x in self._solved(callbacks, values)]
@@ -63,7 +65,7 @@ class Outside:
     def _solved(self, fs: Sequence[Callable[..., Any]], values: Sequence[Any]) -> Sequence[Any]:
         found = self.solver(fs, values)
         for k in self.at:
-            fs[k](found[0])
+            fs[k](*found[: len(self.callbacks[k].xs)])
         return found
 
     @property
@@ -76,9 +78,16 @@ class Outside:
         """What the callbacks reach."""
         return [x for c in self.callbacks for x in c.p]
 
-    def rule(self, write: Callable[..., Any], further: int = 0, solve: Any = None) -> Implicit:
+    def rule(
+        self,
+        write: Callable[..., Any],
+        further: int = 0,
+        solve: Any = None,
+        is_sparse: bool = False,
+    ) -> Implicit:
         """The rule by F(x, further results, given, p) = 0: `write(equations, x, ...)` returns F.
-        Linear systems are solved by `solve`, if there is one."""
+        Linear systems are solved by `solve`, if there is one. `is_sparse`: F_x has few entries, if
+        it is what it is expected to be."""
         equations = Equations(self.label, self.callbacks)
         builder = equations.builder
         xs = [builder.input(Aval(np.shape(x), x.dtype)) for x in self.values[: 1 + further]]
@@ -86,7 +95,15 @@ class Outside:
         for c in self.callbacks:
             equations.p.append([builder.input(_strong(x)) for x in c.p])
         tape = builder.finish([write(equations, *xs)])
-        return Implicit(tape, further, len(self.lead), solve)
+        colouring = _colouring(tape) if is_sparse else None
+        if colouring is None:
+            return Implicit(tape, further, len(self.lead), solve)
+        pattern = colouring.pattern
+        parts = colouring.columns, colouring.index, pattern.indices, pattern.indptr
+        self.structure = [np.asarray(x, np.int64) for x in parts]
+        unread = [builder.input(Aval(x.shape, x.dtype)) for x in self.structure]
+        tape = replace(tape, inputs=(*tape.inputs, *unread), names=())
+        return Implicit(tape, further, len(self.lead), products=colouring.count)
 
     def record(self, rule: Any = None, why: str = "", visible: int = 1) -> list[Any]:
         """The results, recorded, but for how it has ended."""
@@ -116,7 +133,8 @@ class Outside:
         backward = None if rule is None else rule.backward
         forward = None if rule is None else rule.forward
         primitive = ForeignCall(self.label, function, types, visible, backward, why, forward)
-        found = recorded(primitive, [*self.lead, *self.given, *self.p], self.values)
+        operands = [*self.lead, *self.given, *self.p, *self.structure]
+        found = recorded(primitive, operands, self.values)
         found[-1]._trace.guard(found[-1], self.state, f"how {self.label} has ended")
         return found[:-1]
 
@@ -138,10 +156,10 @@ class Equations:
         (out,) = self.builder.call(primitive, xs)
         return out
 
-    def value(self, k: int, x: Any) -> Any:
+    def value(self, k: int, *xs: Any) -> Any:
         """The first result of the callback numbered k."""
         tape = _first(self.callbacks[k].tape)
-        return self.apply(CallTape(tape), x, *self.p[k])
+        return self.apply(CallTape(tape), *xs, *self.p[k])
 
     def gradient(self, k: int, x: Any, seed: Any = None) -> Any:
         """Its cotangent; that of a scalar, where no seed is given."""
@@ -150,6 +168,17 @@ class Equations:
             shape, dtype = tape.outputs[0].shape, tape.outputs[0].dtype
             seed = self.apply(BroadcastTo(shape), Literal(dtype.type(1)))
         return self.apply(CallTape(METHODS["pulled"](tape, (0,))), x, *self.p[k], seed)
+
+
+def _colouring(tape: Tape) -> Any:
+    """How the Jacobian of a tape by its first input is found from few products; None, where they
+    are many, as they are where nothing is known."""
+    from tapegrad.pipeline import inlined
+    from tapegrad.sparsity.pattern import pattern
+    from tapegrad.sparsity.recovery import choose
+
+    found = choose(pattern(inlined(tape), [0]), reverse=False)
+    return found if 2 * found.count < tape.inputs[0].aval.size else None
 
 
 def recorded(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -> list[Any]:

@@ -1,9 +1,9 @@
-"""What answers the functions of scipy.integrate, beside `quadrature.py` and `trajectories.py`."""
+"""What answers the functions of scipy.integrate, beside its files."""
 
 from __future__ import annotations
 
 from tapegrad.scipy.borrowing import borrow, converting
-from tapegrad.scipy.integrate import quadrature, trajectories
+from tapegrad.scipy.integrate import boundaries, quadrature, trajectories
 from tapegrad.scipy.refusing import refuse_with_callbacks
 
 HOME = "scipy.integrate"
@@ -17,6 +17,6 @@ REFUSED = {
 
 converting("scipy.integrate._quadrature", "simpson")
 borrow(HOME, "simpson trapezoid cumulative_trapezoid cumulative_simpson romb")
-refuse_with_callbacks(HOME, "dblquad tplquad nquad cubature qmc_quad tanhsinh nsum solve_bvp")
+refuse_with_callbacks(HOME, "dblquad tplquad nquad cubature qmc_quad tanhsinh nsum")
 
-__all__ = ["quadrature", "trajectories"]
+__all__ = ["boundaries", "quadrature", "trajectories"]

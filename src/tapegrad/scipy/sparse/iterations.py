@@ -170,8 +170,11 @@ def _least_squares(name: str) -> None:
         lead = [b, damp, start]
         got = _found(name, A_, find, equation, n, lead, solving(theirs.cg), both=True)
         assert got is not None
-        why = "its result number {{}} is told of the iteration; compute it from x"
-        told = [Unfinished(name, why.format(k))(x) if k in floats else x for k, x in enumerate(got)]
+        why = "its result number {} is told of the iteration; compute it from x"
+        told = [
+            Unfinished(f"sparse.linalg.{name}", why.format(k))(x) if k in floats else x
+            for k, x in enumerate(got)
+        ]
         return (*told, np.zeros(n)) if is_lsqr else tuple(told)
 
     if is_lsqr:

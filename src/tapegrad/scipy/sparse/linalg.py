@@ -191,7 +191,7 @@ def _declare_iteration(name: str) -> None:
             )
         x, info = Iterated(A.held_shape, A.turned, name, chosen)(*operands, first)
         x, info = x[:, 0], info[0]
-        return (Unfinished(name)(x) if info != 0 else x), info
+        return (Unfinished(f"sparse.linalg.{name}")(x) if info != 0 else x), info
 
     own = [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in ("A", "b")]
     rest = [known[p] for p in known if p not in ("A", "b")]
