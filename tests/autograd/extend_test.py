@@ -21,7 +21,7 @@ from tapegrad.autograd.extend import (
 from tapegrad.autograd.numpy.numpy_boxes import ArrayBox
 from tapegrad.autograd.numpy.numpy_vjps import unbroadcast_f
 from tapegrad.autograd.tracer import Box, getval, isbox
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, UnsupportedError
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -145,3 +145,25 @@ def test_vector_spaces():
     assert vspace(space.randn()) == space
     with pytest.raises(ArgumentError, match="str"):
         vspace("word")
+
+
+def test_graphs_of_nodes_are_refused_by_their_names():
+    """Their names can be imported. An error for whoever uses one says what to use instead."""
+    from tapegrad.autograd import core, extend, tracer, util
+
+    uses = {
+        "core.VJPNode": lambda: extend.VJPNode.new_root(),
+        "tracer.new_box": lambda: tracer.new_box(X, 0, None),
+        "core.backward_pass": lambda: core.backward_pass(X, None),
+        "core.primitive_vjps": lambda: core.primitive_vjps[np.sin],
+        "core.SparseObject": lambda: extend.SparseObject(X, X),
+        "tracer.toposort": lambda: util.toposort(None),
+        "core.JVPNode": lambda: isinstance(X, core.JVPNode),
+    }
+    for name, use in uses.items():
+        with pytest.raises(UnsupportedError, match=f"autograd.{name} is for"):
+            use()
+    with pytest.raises(UnsupportedError, match=r"tapegrad\.trace\(f\)"):
+
+        class Mine(tracer.Node):
+            pass

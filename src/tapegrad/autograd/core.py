@@ -8,6 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd.absent import (
+    JVPNode,
+    SparseBox,
+    SparseObject,
+    VJPNode,
+    backward_pass,
+    primitive_jvps,
+    primitive_vjps,
+)
 from tapegrad.autograd.rules import (
     def_linear,
     defjvp,
@@ -27,7 +36,12 @@ from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Points, Pulling, Pushing
 
 __all__ = [
+    "JVPNode",
+    "SparseBox",
+    "SparseObject",
+    "VJPNode",
     "VSpace",
+    "backward_pass",
     "def_linear",
     "defjvp",
     "defjvp_argnum",
@@ -39,6 +53,8 @@ __all__ = [
     "make_jvp",
     "make_vjp",
     "primitive",
+    "primitive_jvps",
+    "primitive_vjps",
     "vspace",
 ]
 

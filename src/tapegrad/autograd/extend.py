@@ -1,5 +1,6 @@
 """Functions and rules of users'."""
 
+from tapegrad.autograd.absent import JVPNode, SparseObject, VJPNode
 from tapegrad.autograd.rules import (
     def_linear,
     defjvp,
@@ -16,6 +17,9 @@ from tapegrad.autograd.vspace import VSpace, vspace
 
 __all__ = [
     "Box",
+    "JVPNode",
+    "SparseObject",
+    "VJPNode",
     "VSpace",
     "def_linear",
     "defjvp",

@@ -9,11 +9,32 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from tapegrad.api import stop_gradient
+from tapegrad.autograd.absent import (
+    Node,
+    find_top_boxed_args,
+    new_box,
+    toposort,
+    trace,
+    trace_stack,
+)
 from tapegrad.autograd.rules import notrace_primitive, primitive, register_notrace
 from tapegrad.errors import ArgumentError
 from tapegrad.tracing.tracer import Tracer
 
-__all__ = ["Box", "getval", "isbox", "notrace_primitive", "primitive", "register_notrace"]
+__all__ = [
+    "Node",
+    "find_top_boxed_args",
+    "new_box",
+    "toposort",
+    "trace",
+    "trace_stack",
+    "Box",
+    "getval",
+    "isbox",
+    "notrace_primitive",
+    "primitive",
+    "register_notrace",
+]
 
 
 def isbox(x: Any) -> bool:

@@ -3,9 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tapegrad.autograd.absent import toposort
 from tapegrad.autograd.misc.flatten import flatten, flatten_func
 
-__all__ = ["flatten", "flatten_func", "subval", "subvals"]
+__all__ = [
+    "flatten",
+    "flatten_func",
+    "subval",
+    "subvals",
+    "toposort",
+]
 
 
 def subvals(x: Sequence[Any], changes: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:

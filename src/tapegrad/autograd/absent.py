@@ -1,0 +1,69 @@
+"""Names of HIPS autograd's that stand for nothing here: its graphs of nodes, and what reads them.
+
+A program may import them. What it does with one is an error that says what to use instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tapegrad.errors import UnsupportedError
+
+_INSTEAD = {
+    "a box or node made by hand": (
+        "Write what runs between as a function, and use tapegrad.autograd.core.make_vjp(f, x) or "
+        "make_jvp(f, x), which give its value and the function for products"
+    ),
+    "a graph of nodes": (
+        "tapegrad.trace(f)(*args) gives the tape of a function, which prints, and has "
+        "to_networkx and to_dot"
+    ),
+    "a table of the rules of all functions": (
+        "Declare rules with defvjp and defjvp; tapegrad.vjp(f, *args) applies those there are"
+    ),
+    "an object in the place of an array": (
+        "Say what it holds with tapegrad.register_tree, or return an array"
+    ),
+}
+
+
+class Absent:
+    """A name that is there to be imported."""
+
+    def __init__(self, name: str, what: str) -> None:
+        self._name, self._what = name, what
+        self.__doc__ = f"Isn't there: {what}."
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"autograd.{self._name} is for {self._what}, which tapegrad doesn't have: a "
+            f"function is traced as a whole, and compiled. {_INSTEAD[self._what]}"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # who only looks at the module asks for these
+            raise AttributeError(name)
+        self._refuse()
+
+    def __repr__(self) -> str:
+        return f"<autograd.{self._name}, which tapegrad doesn't have>"
+
+    __call__ = __getitem__ = __setitem__ = __contains__ = __iter__ = __len__ = _refuse
+    __mro_entries__ = __instancecheck__ = _refuse
+
+
+_HAND, _GRAPH, _TABLE, _OBJECT = _INSTEAD
+
+Node = Absent("tracer.Node", _GRAPH)
+VJPNode = Absent("core.VJPNode", _HAND)
+JVPNode = Absent("core.JVPNode", _HAND)
+trace = Absent("tracer.trace", _HAND)
+new_box = Absent("tracer.new_box", _HAND)
+trace_stack = Absent("tracer.trace_stack", _HAND)
+find_top_boxed_args = Absent("tracer.find_top_boxed_args", _HAND)
+backward_pass = Absent("core.backward_pass", _HAND)
+toposort = Absent("tracer.toposort", _GRAPH)
+primitive_vjps = Absent("core.primitive_vjps", _TABLE)
+primitive_jvps = Absent("core.primitive_jvps", _TABLE)
+SparseObject = Absent("core.SparseObject", _OBJECT)
+SparseBox = Absent("core.SparseBox", _OBJECT)
