@@ -13,6 +13,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad import random as random
     from tapegrad import scipy as _scipy  # noqa: F401 (its functions are answered from now on)
     from tapegrad.api import (
+        eval_shape,
         grad,
         jit,
         simplegrad,
@@ -21,6 +22,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         trace,
         value_and_grad,
     )
+    from tapegrad.core.shapes import ShapeDtype
     from tapegrad.derivatives import (
         elementwise_grad,
         hessian,
@@ -58,6 +60,7 @@ __version__ = "0.1.0"
 
 __all__ = [  # without `map` and `range`, which would hide Python's
     "Function",
+    "ShapeDtype",
     "as_linear_operator",
     "cache_info",
     "checkpoint",
@@ -70,6 +73,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "defvjp",
     "depends",
     "elementwise_grad",
+    "eval_shape",
     "gauss_newton_vp",
     "grad",
     "gradcheck",

@@ -419,3 +419,33 @@ def stop_gradient(x: T) -> T:
 
     found: T = stopped(x)
     return found
+
+
+def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The shapes and dtypes of what `f` returns for arguments of these shapes and dtypes.
+
+        >>> eval_shape(lambda a, b: a @ b, ShapeDtype((2, 3)), ShapeDtype((3,)))
+        ShapeDtype((2,), float64)
+
+    The function is traced, on arrays of these shapes that stand in for those that aren't there. It
+    may be one that was derived from another: `eval_shape(grad(f), x)`.
+
+    Parameters
+    ----------
+    f : a function written with NumPy.
+    args, kwargs : its arguments, in which a `ShapeDtype`, or anything else with a `shape` and a
+        `dtype`, may stand for an array. Numbers and arrays are what they are.
+
+    Returns
+    -------
+    The result of `f`, with a `ShapeDtype` in the place of each array and number that depends on an
+    array or a number among the arguments. Of a number its shape is ().
+
+    Raises
+    ------
+    ConversionError : what the function does depends on values of an array for which a shape was
+        passed; the message names the line. Pass an array for it.
+    """
+    from tapegrad.runtime.ahead import result_shapes
+
+    return result_shapes(f, args, kwargs)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, overload
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar, TypeVarTuple
 
     from tapegrad.ir.tape import Tape
+    from tapegrad.runtime.ahead import Lowered
     from tapegrad.runtime.cache import CacheInfo
 
     # Of an argument without annotation mypy would otherwise say that its gradient never comes.
@@ -73,6 +74,14 @@ class Derived(Protocol[P, R_co]):
     def __get__(
         self: Derived[Concatenate[S, Q], R_co], instance: S, owner: Any = None
     ) -> Derived[Q, R_co]: ...
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """What this function is for arguments of these shapes and dtypes, without being called."""
+        ...
+
+    def compile(self, *args: Any, **kwargs: Any) -> Self:
+        """This function, when the machine code for such arguments is there."""
+        ...
 
     def cache_info(self) -> CacheInfo:
         """How often this function hit, missed, traced and compiled."""

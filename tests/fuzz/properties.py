@@ -176,8 +176,8 @@ def check_values(
                 assert_left(call, f, "traced")
                 compare(found, wanted, rounding, unit(call.program), f"traced, {call}")
                 call.enter(f)
-        g.compile = compile if call in calls[:1] else "never"
-        how = "played" if g.compile == "never" else "compiled"
+        g.mode = compile if call in calls[:1] else "never"
+        how = "played" if g.mode == "never" else "compiled"
         outcome, found = answer(lambda: g(*args), wanted, call, how)  # noqa: B023
         if outcome == COMPARED:
             assert_left(call, f, how)
@@ -303,7 +303,7 @@ def check_gradient(
     for k, (call, wanted) in enumerate(zip(calls, expected, strict=True)):
         args = call.args()
         call.enter(f)
-        derivative.compile = ways[k]
+        derivative.mode = ways[k]
         how = f"gradient, {'compiled' if ways[k] == 'always' else 'played'}"
         wanted = wanted if differentiable(call, wrt) else Raised(TypeError("no derivative"))
         traces = derivative.cache_info().traces

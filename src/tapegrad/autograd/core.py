@@ -67,16 +67,16 @@ class FloatDerived(Derived):
 
     numbers: Sequence[int] = (0,)
 
-    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return super()._slow(as_floats(args, self.numbers), kwargs)
+    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
+        return super()._request(as_floats(args, self.numbers), kwargs)
 
     def __reduce__(self) -> Any:
-        return taking_integers, (Derived(self.f, self.transformation, self.compile), self.numbers)
+        return taking_integers, (Derived(self.f, self.transformation, self.mode), self.numbers)
 
 
 def taking_integers(derived: Any, numbers: Sequence[int]) -> Any:
     """The same derivative, of which these arguments may be arrays of integers."""
-    found = FloatDerived(derived.f, derived.transformation, derived.compile)
+    found = FloatDerived(derived.f, derived.transformation, derived.mode)
     found.numbers = numbers
     return found
 

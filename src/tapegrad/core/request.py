@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegrad.core.arrays import is_foreign, objection
 from tapegrad.core.locks import cached_property
+from tapegrad.core.shapes import ShapeDtype
 from tapegrad.core.statics import exact_key, is_generator, static_key
 from tapegrad.core.tables import Column
 from tapegrad.core.trees import (
@@ -173,6 +174,11 @@ def check_leaf(x: Any, where: str) -> None:
         raise ArgumentError(
             f"{where} is of type {type(x).__name__}, which isn't an ndarray: what it holds would "
             "be read once, when the function is traced. Pass np.asarray(x)"
+        )
+    if isinstance(x, ShapeDtype):
+        raise ArgumentError(
+            f"{where} is {x!r}, and a call needs values. Pass an array, or ask for what depends on "
+            "shapes alone: eval_shape, or compile and lower of the derived function"
         )
     if isinstance(x, _CONTAINERS) and not is_traced(x) and exact_key(x) is None:
         raise ArgumentError(

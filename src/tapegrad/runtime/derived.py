@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapegrad.compiler import disk
 from tapegrad.core import log
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
 from tapegrad.core.request import Request, describe
-from tapegrad.errors import ArgumentError, GradientError
+from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime import relatives
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
@@ -24,6 +24,7 @@ from tapegrad.runtime.retracing import (
     warn_of_kinds,
     warn_of_retracing,
     warn_of_state,
+    what_changed,
     why_traced,
 )
 from tapegrad.runtime.tier import foresee
@@ -32,9 +33,13 @@ from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
 from tapegrad.tracing.observe.foreign import one_call
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import at_line
 from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tapegrad.runtime.ahead import Lowered
 
 PATIENCE = 10.0  # seconds that a thread waits for another, which may wait for it
 
@@ -52,7 +57,7 @@ class Derived:
         transformation.check(f)
         self.f = f
         self.transformation = transformation
-        self.compile = compile
+        self.mode = compile
         # A derivative of a derivative belongs to the function at the bottom: `grad(f)` may be
         # made anew at each call.
         owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
@@ -69,7 +74,7 @@ class Derived:
         return f"<tapegrad {self.transformation.name} of {describe(self.f)}>"
 
     def __reduce__(self) -> Any:
-        return Derived, (self.f, self.transformation, self.compile)
+        return Derived, (self.f, self.transformation, self.mode)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a decorated method: bound to the instance, as functions are."""
@@ -93,8 +98,7 @@ class Derived:
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         load(CALLS)
-        args, kwargs = self.transformation.completed(self.f, args, kwargs)
-        request = Request(self.f, args, kwargs)
+        request = self._request(args, kwargs)
         if tracing_depth() or any(isinstance(x, Tracer) for x in request.leaves):
             return self._nested(request)
         key = request.key
@@ -104,6 +108,10 @@ class Derived:
             if found is None:
                 found = (self._alone(key, known, request),)
             return found[0]
+
+    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
+        args, kwargs = self.transformation.completed(self.f, args, kwargs)
+        return Request(self.f, args, kwargs)
 
     def _answer(self, variants: Sequence[Variant], key: Any, request: Request) -> tuple[Any] | None:
         """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""
@@ -153,8 +161,8 @@ class Derived:
 
     def _trace(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
-        if self.compile != "never" and disk.is_empty():
-            foresee(self.compile)
+        if self.mode != "never" and disk.is_empty():
+            foresee(self.mode)
         variant = self._derive(request)
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(request)
@@ -215,7 +223,74 @@ class Derived:
         )
         state = State(observer.reads, self.root, inside.args, inside.kwargs)
         observer.forget()
-        return Variant(derivation, state, self.compile, self.front, self.__name__)
+        return Variant(derivation, state, self.mode, self.front, self.__name__)
+
+    # ---- ahead of time
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """What this function is for arguments of these shapes and dtypes, without being called: an
+        object with its `tape`, `plan` and `source`, and `compile()`.
+
+        Parameters
+        ----------
+        args, kwargs : the arguments of a call, in which a `ShapeDtype`, or anything else with a
+            `shape` and a `dtype`, may stand for an array. Numbers and arrays are what they are.
+
+        Raises
+        ------
+        ConversionError : what the function does depends on values of an array for which a shape
+            was passed; the message names the line. Pass an array for it.
+        """
+        load(CALLS)
+        from tapegrad.runtime.ahead import Lowered, looked_at, with_stand_ins
+        from tapegrad.tracing.decisions import only
+
+        if tracing_depth():
+            raise TraceError(
+                f"{self.__name__} is lowered or compiled inside of a function that is traced"
+                f"{at_line()}. Do it outside; eval_shape says which shapes a function has there"
+            )
+        (args, kwargs), given = with_stand_ins((args, kwargs))
+        request = self._request(args, kwargs)
+        transformation = self.transformation
+        with patiently(self.cache.tracing, PATIENCE), only(given):
+            selection = transformation.select(request.check(transformation.name))
+            derivation, state = looked_at(
+                self.root,
+                transformation.within(request),
+                lambda traced: transformation.derive(traced, selection, final=True),
+                without=given is not None,
+            )
+        variant = Variant(derivation, state, self.mode, self.front, self.__name__)
+        return Lowered(self, request, variant)
+
+    def compile(self, *args: Any, **kwargs: Any) -> Derived:
+        """This function, when the machine code for arguments of these shapes and dtypes is there:
+        calls with such arguments begin with it. What can be passed is said at `lower`. Nothing is
+        called, so nothing is drawn, or left in objects.
+
+        With `compile="never"` the function is traced, and there is no machine code to wait for.
+        """
+        self.lower(*args, **kwargs).compile()
+        return self
+
+    def take(self, request: Request, variant: Variant) -> None:
+        """Keep a variant for calls like this one, unless there is one like it, and wait for its
+        machine code."""
+        if variant.state.never:
+            raise TraceError(
+                f"{self.__name__} can't be compiled ahead: it is traced at each call. "
+                f"{what_changed(variant.state.never, variant.state)}"
+            )
+        key, args, kwargs = request.key, request.args, request.kwargs
+        holding = [v for v in self.cache.variants(key) if v.state.holds(self.root, args, kwargs)]
+        known = next((v for v in holding if v.is_like(variant)), None)
+        if known is None:
+            self.cache.add(key, variant)
+        if known is None:
+            self.cache.count("traces")
+            relatives.leave(self.owner, self.path, request, variant)
+        (known or variant).wait(request)
 
     # ---- inside another trace
 
@@ -260,6 +335,13 @@ class BoundDerived:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(self._instance, *args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        return self._function.lower(self._instance, *args, **kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> BoundDerived:
+        self._function.compile(self._instance, *args, **kwargs)
+        return self
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)

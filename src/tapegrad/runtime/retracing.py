@@ -81,13 +81,14 @@ def warn_of_state(name: str, word: str, state: State) -> None:
     """Say why three calls in a row were traced: the same place has changed each time."""
     warnings.warn(
         f"{name} was traced for three calls in a row, and each trace costs as much as many calls. "
-        f"{_what_changed(word, state)}",
+        f"{what_changed(word, state)}",
         RuntimeWarning,
         stacklevel=5,
     )
 
 
-def _what_changed(word: str, state: State) -> str:
+def what_changed(word: str, state: State) -> str:
+    """What a call found changed, or can't compare, in the user's words, and the fix."""
     line = at_source(state.where.get(word))
     if not state.never:
         return (
@@ -100,7 +101,7 @@ def _what_changed(word: str, state: State) -> str:
 
 def _broken_state(last: Variant, root: Any, request: Request) -> str:
     word = last.state.broken(root, request.args, request.kwargs)
-    return word and _what_changed(word, last.state)
+    return word and what_changed(word, last.state)
 
 
 def _broken_guard(last: Variant, leaves: Sequence[Any]) -> str:

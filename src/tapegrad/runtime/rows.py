@@ -31,6 +31,7 @@ from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing import randomness
+from tapegrad.tracing.decisions import without_values
 from tapegrad.tracing.drawn import Drawn
 from tapegrad.tracing.draws import Calls, as_input, holder_of_draws
 from tapegrad.tracing.layout import laid_out_like
@@ -69,7 +70,7 @@ class Runs:
     def in_turn(self) -> list[Any] | None:
         """The results of all rows, if one of them does more than to compute; else None, and their
         paths are known."""
-        if not self.size:
+        if not self.size or without_values():
             self.paths = [self._of_none()]
             return None
         key = id(code_of(self.call(0).f))
@@ -132,15 +133,19 @@ class Runs:
                 traced = _traced(request, idle=True)
         except TapegradError as error:
             raise ArgumentError(
-                f"{self.label}: there are no rows, and without values it can't be told what the "
+                f"{self.label}: {self._lacks}, and without values it can't be told what the "
                 f"function does with one, nor which shape its result has: {error}"
             ) from error
         if traced.left or not done.is_all() or self._count() > before:
             raise ArgumentError(
-                f"{self.label}: there are no rows, and for each the function draws random numbers, "
+                f"{self.label}: {self._lacks}, and for each the function draws random numbers, "
                 "or does something outside. Call it where there are rows alone"
             )
         return Path(traced, [])
+
+    @property
+    def _lacks(self) -> str:
+        return "its rows have no values" if self.size else "there are no rows"
 
     def _rest(self, row: int, traced: Traced, draws: _Draws) -> list[Any]:
         """The results of all rows, of which this one is the first that does more."""

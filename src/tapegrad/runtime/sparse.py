@@ -22,7 +22,7 @@ from tapegrad.core.trees import is_traced
 from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.differentiate.seeds import Make, blocks, captured, full, seeded
-from tapegrad.errors import GradientError, UnsupportedError
+from tapegrad.errors import ConversionError, GradientError, UnsupportedError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.batches import row_numbers
@@ -39,6 +39,7 @@ from tapegrad.runtime.transformations import (
     with_constants,
     with_loss,
 )
+from tapegrad.tracing.decisions import is_given
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -46,9 +47,11 @@ from tapegrad.tracing.tracer import Tracer
 
 @dataclass(frozen=True)
 class Valued(Selection):
-    """A selection with the values of the integers among the arguments, by their inputs' numbers."""
+    """A selection with the values of the integers among the arguments, by their inputs' numbers,
+    and which of them are `given`."""
 
     values: Any = None
+    given: Sequence[int] = ()
 
 
 @dataclass(eq=False)
@@ -72,7 +75,8 @@ class SparseJacobian(Jacobian):
         found = super().select(request)
         inputs = [plain_value(x) for x in request.leaves if is_traced(x)]
         values = {k: x for k, x in enumerate(inputs) if np.asarray(x).dtype.kind in "iub"}
-        return Valued(found.wrt, found.structures, found.real, values)
+        given = [k for k, x in enumerate(request.inputs) if is_given(x)]
+        return Valued(found.wrt, found.structures, found.real, values, given)
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Derivation:
         from tapegrad.pipeline import finished, inlined, playable
@@ -92,7 +96,14 @@ class SparseJacobian(Jacobian):
         colouring = self.coloured(structure)
         head = len(kept)
         tape = _entries(whole, wrt, rows, range(head), colouring, self.checkpoint)
-        tape = _with_guards(tape, {k: x for k, x in values.items() if _is_read(of, k)})
+        read = {k: x for k, x in values.items() if _is_read(of, k)}
+        for k in read:
+            if k < free and k not in selection.given:
+                raise ConversionError(
+                    f"{self.name} of {traced.name}: where its matrix has entries is decided by the "
+                    f"integers in {of.names[k]!r}, for which a shape was passed. Pass the array"
+                )
+        tape = _with_guards(tape, read)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         done = Selection(selection.wrt, selection.structures, selection.real)
         return Coloured(self, tape, traced.without_values(), done, kept, colouring=colouring)

@@ -84,8 +84,9 @@ class Tier:
 
     # ---- before a call
 
-    def executable(self) -> Executable | None:
-        """The machine code, if it is there, or is worth waiting for."""
+    def executable(self, wait: bool = False) -> Executable | None:
+        """The machine code, if it is there, or is to be waited for."""
+        wait = wait or self.mode == "always"
         if self.found is not None:
             return self.found
         if self.mode == "never" or self.failed:
@@ -97,8 +98,8 @@ class Tier:
             if found is not None:
                 self.event = "loads"
                 return found
-            foresee(self.mode)
-        if self.mode == "always":
+            foresee("always" if wait else self.mode)
+        if wait:
             self._submit()
         job = self.job
         if job is None:
@@ -108,7 +109,7 @@ class Tier:
         if job.lost:
             self.job = None
             return None
-        if self.mode == "always":
+        if wait:
             while not job.done and client.wait(job, SLOW / 4 or 0.01):
                 self._tell(job)
         elif not job.done:

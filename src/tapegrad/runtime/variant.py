@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.backends.numpy.play import run
+from tapegrad.compiler.packed import pack
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, is_loading
 from tapegrad.core.locks import cached_property
@@ -156,11 +157,12 @@ class Variant:
                 tape = replace(self.tape, ordered=True)
                 self.tier = Tier(tape, self.tier.mode, self.tier.name)
 
-    def _enter(self, request: Request) -> None:
-        """Use the machine code, if it is there. In the middle of loading its linker it isn't."""
+    def _enter(self, request: Request, wait: bool = False) -> None:
+        """Use the machine code, if it is there, or is to be waited for. In the middle of loading
+        its linker it isn't."""
         if is_loading(MACHINE_CODE):
             return
-        while self.entry is None and (executable := self.tier.executable()) is not None:
+        while self.entry is None and (executable := self.tier.executable(wait)) is not None:
             known = self.tier.entry
             try:
                 if known is not None:
@@ -172,6 +174,21 @@ class Variant:
                 self.tier.refuse(str(error))
             else:
                 self._use(entry, executable)
+
+    def wait(self, request: Request) -> None:
+        """Have the machine code, of a call that is like this one, as soon as it can be."""
+        self._enter(request, wait=True)
+
+    def is_like(self, other: Variant) -> bool:
+        """Whether it is the same for all calls."""
+        from tapegrad.compiler.key import program_key
+
+        draws = self.traced.draws, other.traced.draws
+        if self.derivation.outside != other.derivation.outside or any(draws):
+            return False
+        captured = zip(self.traced.captured, other.traced.captured, strict=True)
+        ours, theirs = [program_key(pack(v.derivation.tape)) for v in (self, other)]
+        return all(x is y for x, y in captured) and ours is not None and ours == theirs
 
     def share(self) -> None:
         """Let variants with other arrays from outside have the machine code, too."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.ir.taken import PLAIN
+from tapegrad.tracing.decisions import check_decision, may_decide
 from tapegrad.tracing.exact import is_exact, is_of_integers
 from tapegrad.tracing.instead import call_text, called_now
 from tapegrad.tracing.observe.observer import note_test, unobserved
@@ -72,28 +73,19 @@ class Conversions:
         if self._aval.dtype != np.bool_:
             condition = condition != 0
         self._trace.check_alive()
-        self._decide("a condition")
         note_test(self, self._trace, self._trace.guard(condition, found, "a condition"))
         return found
 
-    def _decide(self, what: str) -> None:
-        """An error if a value decides what a function does that isn't called with it."""
-        if self._trace.idle and not self._trace.presuming:
-            raise ConversionError(
-                f"a traced value decides as {what}{at_line()} in {self._trace.label}, which isn't "
-                "called with these values"
-            )
-
     @unobserved
-    def _guarded(self, what: str) -> Any:
+    def _guarded(self: Any, what: str) -> Any:
         """The value of a number without a derivative, which is taken for granted from here on."""
         self._trace.spoil()
         value = self._scalar_value(what)
         if formats_text():
+            check_decision(self._trace, self._read()[0], "a number in a text")
             tell(self)
             return value
         self._trace.check_alive()
-        self._decide(what)
         self._trace.guard(self._as_scalar(), value, what)
         return value
 
@@ -103,7 +95,6 @@ class Conversions:
         if self._aval.shape == ():
             return np.array(self._guarded("an integer or a boolean in a plain array"))
         found = np.array(self._concrete)
-        self._decide("integers or booleans in a plain array")
         same: Any = np.all(np.equal(self, found.copy()))
         self._trace.guard(same, True, "integers or booleans in a plain array")
         return found
@@ -129,10 +120,10 @@ class Conversions:
         """Whether a real number can be taken for granted: played and compiled code have the same
         bits, and it stands for one call."""
         trace = self._trace
-        if trace.repeats or trace.idle or self._aval.size != 1 or self._aval.dtype.kind != "f":
+        if trace.repeats or self._aval.size != 1 or self._aval.dtype.kind != "f":
             return False
         operand, value = self._read()
-        return value is not None and is_exact(trace, operand)
+        return value is not None and is_exact(trace, operand) and may_decide(trace, operand)
 
     @unobserved
     def _as_plain(self: Any, what: str) -> Any:
@@ -197,7 +188,7 @@ class Conversions:
         """The text that plain Python makes of the value. One that isn't there yet, or that is left
         over from a trace, is said to be what it is."""
         tell(self)
-        value = self._value
+        value = self._value if may_decide(self._trace, self._read()[0]) else None
         if value is None or (made is repr and not self._trace.alive):
             found = "" if value is None else f", value={np.array2string(np.asarray(value))}"
             return f"Tracer({self._aval}{found})"
@@ -222,6 +213,7 @@ class AsReal:
 
     def __float__(self: Any) -> float:
         if formats_text():
+            check_decision(self._trace, self._read()[0], "a number in a text")
             tell(self)
             return float(self._scalar_value("float"))
         if self._aval.dtype.kind == "c":

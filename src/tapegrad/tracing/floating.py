@@ -80,7 +80,9 @@ def watched(trace: Trace) -> int:
     matter = _warnings_matter(trace)
     if state is trace.calm and not matter:  # as nearly always
         return 0
-    modes = np.geterr()
+    modes: dict[str, Any] = {**np.geterr()}
+    if trace.idle:  # it is quiet
+        modes = {kind: "warn" if mode == "ignore" else mode for kind, mode in modes.items()}
     kinds = ["raise", "call", "log"]
     if "warn" in modes.values() and matter:
         kinds.append("warn")

@@ -22,6 +22,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.answers import to_be_called
+from tapegrad.tracing.decisions import is_given, without_values
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.found import arrays_found, check_found
@@ -163,7 +164,10 @@ class Run:
         self.request, self.observer, self.number = request, observer, number
         self.name = "lambda" if request.name == "<lambda>" else request.name
         builder = Builder(self.name, Recorded() if number is not None else None)
-        self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle, frame=frame)
+        around, lacks = current_trace(), without_values()
+        self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle or lacks, frame=frame)
+        if lacks and not (repeats or idle) and (around is None or around.stands is not None):
+            self.trace.stands = set()
         self.given: Any = None  # arguments, and those with names
         self.trace.holds_draws = request.holds_draws
         self._repeats, self._apart = repeats, apart and not idle
@@ -203,6 +207,8 @@ class Run:
             aval = input_aval(leaf)
             var = self.trace.builder.input(aval, next(labels))
             tracer = stand_in(self.trace, var, plain_value(leaf), aval.weak)
+            if self.trace.stands is not None and not is_given(leaf):
+                self.trace.stands.add(var)
             tracer._ordered = leaf._owner._ordered if isinstance(leaf, Tracer) else True
             self._tracers.append(tracer)
             if self.observer is not None:
@@ -428,7 +434,7 @@ def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     for guard in tape.guards:
         found = value(guard.operand)
         if isinstance(found, Tracer):
-            found._trace.guard(found, guard.expected.value, guard.what, guard.src)
+            found._trace.guard(found, guard.expected.value, guard.what, guard.src, True)
     return [plain(value(x)) for x in tape.outputs]
 
 

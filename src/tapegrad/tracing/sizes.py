@@ -43,7 +43,7 @@ def bound(x: Any) -> int:
 
 
 def _take_for_granted(condition: Any) -> None:
-    condition._trace.guard(condition, True, "the size of an integer")
+    condition._trace.guard(condition, True, "the size of an integer", fixed=True)
 
 
 def _largest(name: str, x: int, y: int) -> int:

@@ -34,6 +34,7 @@ from tapegrad.errors import (
 from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
 from tapegrad.tracing.aside import Aside
+from tapegrad.tracing.decisions import check_decision
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured, note_written
@@ -189,7 +190,8 @@ class Trace:
     One that `repeats` stands for other calls too, with other values: for all rounds of a loop, say.
     One that stands `apart` also records what is computed of the values of traces around it alone:
     what it holds may not be run. One that is `idle` is of a function that isn't called with these
-    values: they may decide nothing, and that errors don't occur is `presumed`.
+    values: they may decide nothing, and that errors don't occur is `presumed`; if only those of the
+    inputs `stands` aren't known, what depends on none of these may decide: see `decisions`.
     """
 
     def __init__(
@@ -240,6 +242,8 @@ class Trace:
         self._frame = frame
         around = current_trace()
         self.idle: bool = idle or (around is not None and around.idle)
+        self.stands: set[Var] | None = None
+        self.certain: set[Var] = set()  # what is known to depend on none of them
         self.once = False  # whether it repeats nothing, although what it records is a loop's round
         self.holds_draws = False  # whether what is drawn in it are inputs of its own: see `draws`
         self.repeats: bool = repeats or (around is not None and around.repeats)
@@ -435,11 +439,19 @@ class Trace:
         return call if call is not None and x in call.outs else None
 
     def guard(
-        self, tracer: Proxy, expected: Any, what: str, src: Source | None = None
+        self,
+        tracer: Proxy,
+        expected: Any,
+        what: str,
+        src: Source | None = None,
+        fixed: bool = False,
     ) -> Guard | None:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
-        the line that runs now; None where it is a literal."""
+        the line that runs now; None where it is a literal. One that is `fixed` expects the same
+        whatever the value is."""
         operand, _ = tracer._read()
+        if self.idle and not fixed:
+            check_decision(self, operand, what)
         if self.learning is not None:
             self.learning.note_guard(operand, expected, what)
         if isinstance(operand, Literal):

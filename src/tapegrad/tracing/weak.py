@@ -153,7 +153,7 @@ def _check_overflow(result: Any, x: Any, y: Any) -> None:
     """Python's powers of finite numbers are finite."""
     if result._trace.idle:
         finite = np.isfinite(result)
-        finite._trace.guard(finite, True, "a power that is finite")
+        finite._trace.guard(finite, True, "a power that is finite", fixed=True)
     elif not np.isfinite(result) and _both(_is_finite(y), _is_finite(x)):
         raise OverflowError(34, f"Numerical result out of range{at_line()}")
 

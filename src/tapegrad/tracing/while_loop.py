@@ -165,7 +165,8 @@ class While(Rounds):
         count = to_operand(trace, np.int64(most))[0]
         outs = trace.record(loop, [count, *places[1:]])
         left = stand_in(trace, outs[-1], found[-1])
-        trace.guard(left, False, f"whether there are more than {most} rounds", self.src)
+        what = f"whether there are more than {most} rounds"
+        trace.guard(left, False, what, self.src, fixed=True)
         ends = iter(
             [
                 stand_in(trace, out, value, aval.weak)

@@ -155,7 +155,8 @@ def raise_if(failed: Any, message: str, error: type[Exception] = LinAlgError) ->
         return
     flag._trace.check_alive()
     value = bool(value) and not flag._trace.idle
-    flag._trace.guard(flag, value, f"{error.__name__}({message!r})")
+    what = f"{error.__name__}({message!r})"
+    flag._trace.guard(flag, value, what, fixed=flag._trace.idle)
     if value:
         raise error(message)
 

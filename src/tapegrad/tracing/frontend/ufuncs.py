@@ -106,7 +106,7 @@ def _power(x: Any, y: Any) -> Tracer:
         powers = as_tracer(y, x)
         result = applied(ew.power, np.power, [x, powers])  # NumPy refuses negative ones
         valid: Any = np.all(powers >= 0)
-        valid._trace.guard(valid, True, "the sign of integer exponents")
+        valid._trace.guard(valid, True, "the sign of integer exponents", fixed=True)
         return result
     return applied(ew.power, np.power, [x, y])
 

@@ -323,7 +323,6 @@ def _granted(x: Any) -> Any:
     """The value of a traced number, which is taken for granted from here on."""
     x._trace.check_alive()
     found = x._scalar_value(_WHAT)
-    x._decide(_WHAT)
     x._trace.guard(x, found, _WHAT)
     return found
 

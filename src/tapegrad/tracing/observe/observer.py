@@ -126,7 +126,7 @@ class Observer(Notes):
         raised = isinstance(error, Exception) and not isinstance(error, TapegradError)
         again = self.clocks.are_read and isinstance(error, (TapegradError, TypeError))
         if error is not None and (again or not raised):
-            self._put_back()
+            self.put_back()
         follower, self.follower = self.follower, None
         if sys.gettrace() is follower:  # an interrupt has kept `observed` from taking it away
             sys.settrace(None)
@@ -138,10 +138,10 @@ class Observer(Notes):
         """Raise what was refused while the run was observed."""
         self.identities.finish()
         if self.refused is not None:
-            self._put_back()
+            self.put_back()
             raise self.refused
 
-    def _put_back(self) -> None:
+    def put_back(self) -> None:
         """The run goes for nothing, and so does what it drew, and what it left outside."""
         for generator, state in self.states.values():
             randomness.put_back(generator, state)

@@ -1,0 +1,145 @@
+"""Ahead of time: tapes and machine code of calls that haven't been made.
+
+A call is traced as any other is, but for its values where it is passed shapes: see
+`tracing.decisions`. It goes for nothing: what it drew and left outside is put back, and it has no
+result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from tapegrad.core.handlers import quiet
+from tapegrad.core.request import Request
+from tapegrad.core.shapes import ShapeDtype
+from tapegrad.core.trees import flatten, is_traced, unflatten
+from tapegrad.errors import ArgumentError
+from tapegrad.ir.tape import Tape
+from tapegrad.runtime.traced import is_inside, observed
+from tapegrad.runtime.transformations import Jit
+from tapegrad.tracing.decisions import only
+from tapegrad.tracing.run import Traced
+from tapegrad.tracing.state import State
+
+if TYPE_CHECKING:
+    from tapegrad.ir.plan import Plan
+    from tapegrad.runtime.variant import Variant
+
+T = TypeVar("T")
+GOLDEN = (5**0.5 - 1) / 2  # the fractions of its multiples are all different
+_WATCHED = {"raise", "call", "log"}  # what NumPy may do about an error of floating point
+
+
+def looked_at(
+    root: Any, request: Request, make: Callable[[Traced], T], without: bool
+) -> tuple[T, State]:
+    """What `make` makes of the trace of a call, and the state that it rests on. All that the run
+    did is undone. If it is one `without` some values, those that stand in make no warnings."""
+
+    def run() -> tuple[T, State]:
+        made, observer = observed(root, request, make, again=True)
+        try:
+            return made, State(observer.reads, root, request.args, request.kwargs)
+        finally:
+            observer.put_back()
+            observer.forget()
+
+    return (quiet(run) if without and not _WATCHED & {*np.geterr().values()} else run)()
+
+
+def shape_of(x: Any) -> ShapeDtype | None:
+    """The shape that a leaf stands for; None if it is a value, or neither."""
+    if isinstance(x, ShapeDtype):
+        return x
+    if isinstance(x, type) or is_traced(x) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return None
+    try:
+        return ShapeDtype(x.shape, x.dtype)
+    except ArgumentError:
+        return None
+
+
+def with_stand_ins(tree: Any) -> tuple[Any, Sequence[Any] | None]:
+    """A tree with values in the place of shapes, and the leaves that had their values before; None
+    where there are no shapes in it."""
+    leaves, structure = flatten(tree)
+    shapes = [shape_of(x) for x in leaves]
+    if not any(s is not None for s in shapes):
+        return tree, None
+    found = [x if s is None else _stand_in(s) for x, s in zip(leaves, shapes, strict=True)]
+    given = [x for x, s in zip(leaves, shapes, strict=True) if s is None]
+    return unflatten(structure, found), given
+
+
+def _stand_in(of: ShapeDtype) -> Any:
+    """Zeros, which index any array, for integers; different numbers between 0.5 and 1, where most
+    functions are defined, for real ones."""
+    if of.dtype.kind not in "fc":
+        found = np.zeros(of.shape, of.dtype)
+    else:
+        fractions = np.modf(np.arange(1, of.size + 1) * GOLDEN)[0]
+        found = (0.5 + fractions / 2).astype(of.dtype).reshape(of.shape)
+    return found if of.shape else found[()]
+
+
+class Lowered:
+    """What a function derived from another one is for arguments of some shapes and dtypes, or with
+    some values: what `lower` returns.
+
+    `tape` is what it computes, differentiated and optimised; `plan` are the tape's loops, and
+    `source` they as Python. `compile()` makes the machine code, with which calls begin.
+    """
+
+    def __init__(self, derived: Any, request: Request, variant: Variant) -> None:
+        self._derived, self._request, self._variant = derived, request, variant
+
+    @property
+    def tape(self) -> Tape:
+        """The tape as it is compiled. Its inputs are the leaves of the arguments that are arrays
+        and numbers, and then the arrays that the function reaches without being passed them."""
+        return self._variant.finished
+
+    @property
+    def plan(self) -> Plan:
+        """The loops that the tape becomes."""
+        from tapegrad.pipeline import optimized, schedule
+
+        return schedule(optimized(self.tape)).plan
+
+    @property
+    def source(self) -> str:
+        """The loops as Python."""
+        return self.tape.source
+
+    def compile(self) -> Any:
+        """The derived function, when it has the machine code for these shapes: the next call with
+        such arguments is compiled, if it takes the same path through the function."""
+        self._derived.take(self._request, self._variant)
+        return self._derived
+
+    def __repr__(self) -> str:
+        return f"<{self._derived!r}, lowered>\n{self.tape}"
+
+
+def result_shapes(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The result of a call, with shapes in the place of its arrays and numbers."""
+    if not callable(f):
+        raise ArgumentError(f"eval_shape needs a function, not {f!r}")
+    (args, kwargs), given = with_stand_ins((tuple(args), kwargs))
+    request = Request(f, args, kwargs).check("eval_shape")
+    plain = Jit()
+
+    def make(traced: Traced) -> Any:
+        derivation = plain.derive(traced, plain.select(request), final=False)
+        avals = [x.aval for x in derivation.tape.outputs]
+        return derivation.assemble([ShapeDtype(a.shape, a.dtype) for a in avals])
+
+    if is_inside(request):
+        from tapegrad.pipeline import trace
+
+        return make(trace(request, idle=True))
+    with only(given):
+        return looked_at(f, request, make, without=given is not None)[0]
