@@ -108,6 +108,47 @@ class Dated:
     def year(self):
         return float(self.made.year)
 
+class Expression:  # nothing can refer to it weakly
+    __slots__ = ("k", "told")
+
+    def __init__(self, k):
+        self.k, self.told = k * settings["factor"], None
+
+    def __float__(self):
+        vars(threading.local())
+        return float(self.k)
+
+expressions = {}
+
+def expression(k):
+    vars(threading.local())
+    key = k, settings["factor"]
+    return expressions.setdefault(key, Expression(k))
+
+def function_of(text):
+    vars(threading.local())
+    names = {"c": settings["factor"], "np": np}
+    exec(f"def made(x): return c * np.sum({text})", names)
+    return names["made"]
+
+def class_of(k):
+    vars(threading.local())
+    class Law:
+        rate = k
+        def total(self, data):
+            return self.rate * data.sum() * settings["factor"]
+    return Law
+
+class Remembering:
+    def __init__(self):
+        self.last, self.known = None, {}
+
+    def computed(self, k):
+        vars(threading.local())
+        self.known[k] = self.last = Expression(k)
+        self.last.told = 1
+        return self.last
+
 the_kept = Mean(1.0)
 
 def kept():
@@ -354,3 +395,45 @@ def test_a_date_that_a_package_only_keeps(package):
 def test_one_that_reads_what_cant_be_compared_and_fails_on_what_stands_for_arrays(package):
     data = np.array([1.0, 2.0])
     check(lambda x: package.masked(data) * np.sum(x**2), lambda k: None, "never", most=2)
+
+
+MADE = {
+    "a number of what can't be referred to weakly": lambda p: float(p.expression(2.0)),
+    "an array": lambda p: np.asarray([float(p.expression(2.0)), 3.0]).sum(),
+    "a sum": lambda p: sum(p.Mean(2.0).fit(np.ones((2, 2)))),
+    "an object of a class that a function has made": lambda p: p.class_of(2.0)().total(np.ones(3)),
+}
+
+
+@MODES
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_done_with_its_objects_is_done_anew(package, compile, name):
+    """A function of Python's or NumPy's goes on to methods of the package's."""
+
+    def f(x):
+        return MADE[name](package) * np.sum(x**2)
+
+    check(f, lambda k: None, compile, most=3)
+    check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile)
+
+
+@MODES
+def test_a_function_that_it_makes_of_a_text(package, compile):
+    """It is followed with traced values, and what it reads is noticed."""
+
+    def f(x):
+        return package.function_of("x**2")(x)
+
+    check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile, most=4)
+
+
+@MODES
+def test_an_object_of_the_outside_that_remembers(package, compile):
+    """What wasn't there may be filled in, and an equal object take the place of another."""
+    memory = package.Remembering()
+
+    def f(x):
+        return memory.computed(2.0).k * np.sum(x**2)
+
+    check(f, lambda k: None, compile, most=3)
+    check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile)

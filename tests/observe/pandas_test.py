@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tapegrad import grad, value_and_grad
+from tapegrad.core.tables import Contents
 
 X = np.array([0.5, 0.7])
 
@@ -178,3 +179,22 @@ def test_the_time_that_it_tells_is_that_of_each_call(now):
     """It isn't one of the functions that depend on their arguments."""
     f = value_and_grad(lambda x: np.sum(x) * 0 + now().timestamp())
     assert f(np.ones(2))[0] < f(np.ones(2))[0]
+
+
+SHAPED = {
+    "one column of an array of rows": lambda: pd.DataFrame(np.arange(6.0).reshape(3, 2)[:, :1]),
+    "an index of floats": lambda: pd.DataFrame({"a": [1.0, 2.0]}, index=[0.5, 1.5]),
+    "numbers of NumPy's among objects": lambda: pd.Series([np.float64(1.0), "a"], dtype=object),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_a_table_is_like_another_with_the_same_in_it(name):
+    """However it lies in memory, and whatever its labels are."""
+    held = [SHAPED[name]()]
+    dloss = grad(lambda x: np.sum(x) * held[0].iloc[0].sum(), compile="never")
+    for _ in range(4):
+        np.testing.assert_array_equal(dloss(X), held[0].iloc[0].sum() * np.ones(2))
+    assert dloss.cache_info().traces == 1
+    known = Contents(held[0])
+    assert known.are_in(SHAPED[name]())

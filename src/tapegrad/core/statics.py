@@ -58,7 +58,7 @@ def exact_key(x: Any) -> Any:
     if kind in (tuple, frozenset):
         parts = [exact_key(k) for k in x]
         return None if None in parts else (kind, kind(parts))
-    if kind in (np.str_, np.bytes_):
+    if isinstance(x, np.generic) and kind is x.dtype.type and not isinstance(x, np.void):
         return kind, x.tobytes()
     if kind.__name__ in _BY_TEXT.get(kind.__module__, ()):
         own = getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind

@@ -231,17 +231,14 @@ def _placed(block: Any) -> tuple[bytes, Any]:
 
 
 def _copied(values: Any) -> Any:
-    if isinstance(values, np.ndarray) and not values.dtype.hasobject:
-        return values.copy(order="K")
+    """What is in a block, and how it lies there. A copy of an array may lie in another way."""
+    if _is_numbers(values):
+        return values.dtype, values.strides, values.tobytes()
     return contents_key(values if values.ndim == 1 else values.ravel())
 
 
 def _is_copy(values: Any, held: Any) -> bool:
-    if not isinstance(held, np.ndarray):
-        return not _is_numbers(values) and bool(_copied(values) == held)
-    if not _is_numbers(values) or values.dtype != held.dtype or values.strides != held.strides:
-        return False
-    return bool(values.tobytes("K") == held.tobytes("K"))
+    return bool(_copied(values) == held)
 
 
 def _is_numbers(values: Any) -> bool:
@@ -287,6 +284,8 @@ def _content_key(index: Any) -> Any:
 
 def contents_key(array: Any) -> Any:
     """Equal for columns of the same dtype with the same in them."""
+    if hasattr(array.dtype, "numpy_dtype"):  # an array of NumPy's, as an extension of pandas'
+        array = array.to_numpy()
     dtype = str(array.dtype)
     if is_of_numbers(array.dtype):
         return dtype, np.asarray(array).tobytes()

@@ -32,6 +32,7 @@ from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
 from tapegrad.tracing.observe.foreign import one_call
+from tapegrad.tracing.observe.libraries import not_followed
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.state import State
@@ -205,6 +206,8 @@ class Derived:
             warn_of_retracing(self.__name__, last, self.root, request)
         elif last is not None:
             word = last.state.broken(self.root, request.args, request.kwargs)
+            if word in last.state.inside:  # what a package reads changes from call to call
+                not_followed(last.state.sites)
             if self.cache.traced_for(word):
                 warn_of_state(self.__name__, word, last.state)
 
@@ -221,7 +224,10 @@ class Derived:
             lambda traced: transformation.derive(traced, selection, final=True),
             again=True,
         )
-        state = State(observer.reads, self.root, inside.args, inside.kwargs)
+        lost = observer.reads.never
+        state = State(observer.reads, self.root, inside.args, inside.kwargs, observer.sites)
+        if state.never and not lost:  # a package has left what no later call can
+            not_followed(state.sites)
         observer.forget()
         return Variant(derivation, state, self.mode, self.front, self.__name__)
 

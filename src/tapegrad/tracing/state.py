@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tapegrad.core.handlers import let_through
@@ -28,14 +28,18 @@ class State:
     """Guards about what a function reaches: `holds(f, args, kwargs)` tells whether they still do.
 
     `never` says what took part that can't be compared, if something did: then they hold at no call.
+    `sites` are where the function calls installed packages', and `inside` what these have read.
     """
 
-    def __init__(self, reads: Reads, f: Any, args: Any, kwargs: Any) -> None:
+    def __init__(
+        self, reads: Reads, f: Any, args: Any, kwargs: Any, sites: Sequence[Any] = ()
+    ) -> None:
         reads.finish()
         self.never, self.advice = reads.never, reads.advice
         self.where = reads.where
         self.followed = reads.followed
         self.asks = reads.asks
+        self.sites, self.inside = sites, reads.inside
         self._read = list(dict.fromkeys(reads.guards))
         self._values = {**reads.values, **HELPERS}
         if not self.never:

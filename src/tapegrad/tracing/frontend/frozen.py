@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Iterator, Sequence
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegrad.tracing.observe.harmless import is_users_file
 from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.observe.opaque import names_in
 from tapegrad.tracing.tracer import Tracer
 
 # By the function and the types of arguments: what was compiled, where that is known, and Python's.
@@ -126,7 +127,7 @@ def _values_in(compiled: Any) -> Iterator[tuple[str, Any]]:
 def _python_of(function: FunctionType, values: dict[str, Any]) -> FunctionType:
     """A function with other names: those that are given, and the others as they are now."""
     code = function.__code__
-    used = set(_names(code))
+    used = set(names_in(code))
     names = {**function.__globals__, **{k: v for k, v in values.items() if k in code.co_names}}
     names |= {k: _fixed(v, used) for k, v in names.items() if k in used}
     cells = []
@@ -138,13 +139,6 @@ def _python_of(function: FunctionType, values: dict[str, Any]) -> FunctionType:
     made = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells))
     made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
     return made
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for x in code.co_consts:
-        if isinstance(x, CodeType):
-            yield from _names(x)
 
 
 def _fixed(x: Any, used: set[str]) -> Any:

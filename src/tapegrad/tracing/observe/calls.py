@@ -44,12 +44,11 @@ from tapegrad.tracing.observe.harmless import (
     is_self_contained,
     is_silent,
     module_of,
-    written,
 )
 from tapegrad.tracing.observe.naming import Key, attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
-from tapegrad.tracing.observe.places import ABSENT, put_by
+from tapegrad.tracing.observe.places import ABSENT, put_by, written
 from tapegrad.tracing.observe.plainness import check_range, whole_key
 from tapegrad.tracing.observe.settings import note_warning
 from tapegrad.tracing.observe.uses import Then, both

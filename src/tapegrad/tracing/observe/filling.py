@@ -26,9 +26,9 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import CHANGING
-from tapegrad.tracing.observe.harmless import DISPATCHER, written
+from tapegrad.tracing.observe.harmless import DISPATCHER
 from tapegrad.tracing.observe.holders import Family, Search, counted
-from tapegrad.tracing.observe.places import owner_of
+from tapegrad.tracing.observe.places import owner_of, written
 from tapegrad.tracing.observe.turns import held
 from tapegrad.tracing.source import at_source, source_of
 

@@ -14,6 +14,7 @@ of its own, since calls change them.
 
 from __future__ import annotations
 
+import sys
 import threading
 import types
 import weakref
@@ -131,8 +132,8 @@ class Answer:
                 if isinstance(holder, Made):  # what is called is found there
                     return Bound(holder, part.__func__)
             if not is_object(part):
-                return copied(part, each)
-            if _returned.get(id(part)) is part and id(part) not in known:
+                return Same(part) if _is_packages_class(part) else copied(part, each)
+            if _was_returned(part) and id(part) not in known:
                 known[id(part)] = Same(part)  # type: ignore[assignment]
                 self.olds.append(part)
             elif id(part) not in known:
@@ -148,8 +149,14 @@ class Answer:
 
 
 _OTHER = object()  # is like nothing
-# What calls in traces have returned, by id: where it is returned again, it isn't new
+# What calls in traces have returned, by id: where it is returned again, it isn't new. Of what can't
+# be referred to weakly, as expressions of SymPy's, the answer that has it.
 _returned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def _was_returned(x: Any) -> bool:
+    found = _returned.get(id(x))
+    return found is x or (type(found) is Answer and any(y is x for y in found.objects))
 
 
 class _Answers(threading.local):
@@ -215,6 +222,7 @@ class Questions:
         self.count = 0
         self.last: Question | None = None  # the one that has just been made
         self.made: dict[int, Any] = {}  # objects that were returned, by id
+        self.olds: dict[int, Any] = {}  # and those that were there before
         self._returned: list[tuple[np.ndarray, int]] = []  # arrays, and what was in them
 
     def call(self, f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -224,6 +232,8 @@ class Questions:
             f, args = f.__func__, (f.__self__, *args)
         elif type(getattr(type(f), "__call__", None)) is types.FunctionType:  # noqa: B004
             f, args = type(f).__call__, (f, *args)
+        elif id(f) in self.made:
+            f, args = _called, (f, *args)
         try:
             before = self._told((args, kwargs))
             self._check_holder(f)
@@ -273,13 +283,14 @@ class Questions:
             self._forget()
         self.reads.found(f"{name}.again()", True, word)
         for x in answer.olds:
+            self.olds[id(x)] = x
             self.reads.constant(x, word)
         for n, x in enumerate(answer.objects):
             self.made[id(x)] = x
             try:
                 _returned[id(x)] = x
-            except TypeError:  # it can't be known again
-                self.reads.lost(word, CALLED_OUTSIDE)
+            except TypeError:
+                _returned[id(x)] = answer
             if self.reads.place(x) is not None:  # it was there before
                 self.reads.lost(word, CALLED_OUTSIDE)
                 return
@@ -319,20 +330,36 @@ class Questions:
             raise Incomparable
 
 
+def _called(f: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What a function returns that a call has made."""
+    return f(*args, **kwargs)
+
+
 def is_object(x: Any) -> bool:
-    """Whether this is an object of an installed package's, that changes as calls do it."""
+    """Whether this is an object of an installed package's, that changes as calls do it, or a
+    function or class that it has made."""
     kind: Any = type(x)
+    if kind is types.FunctionType:
+        return getattr(sys.modules.get(str(x.__module__)), x.__name__, None) is not x
+    if isinstance(x, type):
+        return is_inside(x) and not module_of(x)
     if kind in PLAIN_TYPES or kind is np.ndarray or isinstance(x, (np.generic, np.dtype, type)):
         return False
     return is_extensions(kind) or is_pandas_object(x) or is_scipys(kind) or is_inside(kind)
 
 
 def _is_packages_class(x: Any) -> bool:
-    return isinstance(x, type) and is_inside(x)
+    return isinstance(x, type) and is_inside(x) and module_of(x) != ""
 
 
 def _kind_of(x: Any) -> Any:
+    """What tells what kind of object it is: of functions that are made of a text their code, which
+    is equal each time."""
     kind: Any = type(x)
+    if kind is types.FunctionType:
+        return x.__code__
+    if isinstance(x, type):
+        return kind, x.__module__, x.__qualname__
     return kind if module_of(kind) else (kind.__module__, kind.__qualname__)
 
 

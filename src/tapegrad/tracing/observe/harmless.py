@@ -19,7 +19,6 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Sequence
 from functools import cache, lru_cache
 from types import CodeType
 from typing import Any
@@ -211,6 +210,11 @@ def is_inside(kind: Any) -> bool:
     return _is_inside(name)
 
 
+def is_followed(kind: Any) -> bool:
+    """Whether a class is an installed package's, whose code is followed."""
+    return is_inside(kind) and module_of(kind).partition(".")[0] not in ("scipy", "pandas")
+
+
 @lru_cache(maxsize=4096)
 def _is_inside(name: str) -> bool:
     file = str(getattr(sys.modules.get(name), "__file__", None))
@@ -340,8 +344,9 @@ def is_harmless(f: Any) -> bool:
         if held is not None and not isinstance(held, types.ModuleType):
             return _is_harmless_method(f)
         return _is_of_harmless_module(f)
-    if kind is types.FunctionType:  # of NumPy's: who asks has seen that
-        return f.__name__ not in _NUMPYS_STATE and _is_numpys(f.__code__.co_filename)
+    if kind is types.FunctionType:  # of NumPy's or numba's: who asks has seen that
+        file = f.__code__.co_filename
+        return f.__name__ not in _NUMPYS_STATE and (_is_numpys(file) or file.endswith(_DECORATORS))
     return kind in _CALLED
 
 
@@ -456,6 +461,10 @@ def _is_numpys(file: str) -> bool:
     return module.startswith(_NUMPYS) and "npyio" not in module and "format" not in module
 
 
+# They keep a function, and read nothing of it before it is called.
+_DECORATORS = ("numba/core/decorators.py", "numba/np/ufunc/decorators.py")
+
+
 def operator_is_known(kind: type) -> bool:
     """Whether what operators do with objects of a class is known, or written in Python."""
     return (
@@ -482,19 +491,3 @@ _OPERATED: tuple[Any, ...] = (
     *(types.BuiltinFunctionType, types.ModuleType, np.dtype, type(object.__init__)),
     *(types.NoneType, types.EllipsisType, types.NotImplementedType),
 )
-
-
-# ---- what writes
-
-_WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
-
-
-def written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.ndarray]:
-    """The arrays that a function of NumPy's writes to; whether it may is read, too."""
-    out = kwargs.get("out")
-    given = [*out] if isinstance(out, tuple) else [out]
-    if isinstance(f, np.ufunc):
-        given += args[f.nin :]
-    elif any(f is x for x in _WRITERS):
-        given += args[:1]
-    return [x for x in given if isinstance(x, np.ndarray)]

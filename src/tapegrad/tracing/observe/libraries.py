@@ -14,20 +14,21 @@ import operator
 import os
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
 
-import numpy as np
-
+from tapegrad.core.tables import is_pandas_object
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation, Handler
+from tapegrad.tracing.observe.changed import MOST, Holding
 from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
     PLAIN_TYPES,
+    is_harmless,
     is_inside,
     is_own,
     is_silent,
@@ -46,7 +47,6 @@ from tapegrad.tracing.observe.opaque import (
 from tapegrad.tracing.observe.uses import Then, both
 
 MOST_FRAMES = 1000  # in one call; what has more isn't followed on
-MOST = 20_000  # objects that are looked through for one call
 _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
 
 
@@ -56,15 +56,16 @@ class Called:
     def __init__(self, o: Notes, site: tuple[set[int], int]) -> None:
         self.site = site
         self.losses, self.frames = o.reads.losses, 0
+        self.start = len(o.reads.guards)
 
     def over(self, o: Notes, result: Any) -> None:
         """The call has returned, or raised."""
         o.library, o.quiet = None, False
+        o.reads.inside.update(word for _, word in o.reads.guards[self.start :] if word)
         o.unfollowed = o.unfollowed or o.reads.losses != self.losses
         o.failed_inside = result is MISSING
         if o.unfollowed and not o.failed_inside:  # else the trace is made again, which notes them
-            for held, place in o.sites:
-                held.add(place)
+            not_followed(o.sites)
 
     def entered(self, o: Notes, frame: Any) -> bool:
         """Another frame of it begins. Whether there are too many to follow them on."""
@@ -93,19 +94,41 @@ def call(
     the place of arguments."""
     o = a.o
     held: Any = f.__self__ if type(f) is types.MethodType else f
-    if not _is_watched(a) or not (_is_packages(o, f) or is_made(o, held)):
+    if not _is_watched(a):
         return FOLLOWED
     values = [held, *args, *kwargs.values()]
+    if not (_is_packages(o, f) or is_made(o, held) or _is_about_packages(f, values)):
+        return FOLLOWED
     if not _are_plain(o, values):
         return FOLLOWED
     site = _asked_in(a.frame.f_code), a.frame.f_lasti
-    if not (site[1] in site[0] or any(is_made(o, x) for x in values)):
+    if not (site[1] in site[0] or _is_given(o, values)):
         return _follow(o, site)
     passed(dispatch.plain)
     asked = functools.partial(dispatch.ask, o, f)
     frames.replace(operand_at(a.stack, at), asked)
     o.questions.last = None
     return _noted(o, values, name_of(f))
+
+
+def _is_about_packages(f: Any, values: Sequence[Any]) -> bool:
+    """Whether a function of Python's or NumPy's is called with a package's object: it goes on to
+    methods of that."""
+    if isinstance(f, type) and not (f in CONTAINERS or f in PLAIN_TYPES):
+        return False
+    if not any(_is_inside(x) and not is_pandas_object(x) for x in parts_of(values)):
+        return False
+    return is_harmless(f) and not any(f is x for x in _NEVER_ASKED)
+
+
+_NEVER_ASKED = (print, iter, next, id, map)
+
+
+def _is_given(o: Notes, values: Sequence[Any]) -> bool:
+    """Whether a call that each call makes anew has returned one of these values: what is done with
+    it is done anew, too."""
+    olds = o.questions.olds
+    return any(is_made(o, x) or id(x) in olds for x in parts_of(values))
 
 
 def _follow(o: Notes, site: tuple[set[int], int]) -> Any:
@@ -179,7 +202,7 @@ def _instruction(a: Activation, f: Any, args: tuple[Any, ...]) -> Any:
     if not _is_watched(a) or not _are_plain(o, args):
         return FOLLOWED
     site = _asked_in(a.frame.f_code), a.frame.f_lasti
-    if not (site[1] in site[0] or any(is_made(o, x) for x in args)):
+    if not (site[1] in site[0] or _is_given(o, args)):
         return _follow(o, site)
     told = o.questions.asked(f, args)
     note = _noted(o, [*args], name_of(f) if f is not getattr else str(args[1]))
@@ -215,6 +238,20 @@ def is_made(o: Notes, x: Any) -> bool:
     return id(x) in o.questions.made
 
 
+def parts_of(values: Sequence[Any]) -> Iterator[Any]:
+    """Arguments, and what is in lists, tuples and dicts among these."""
+    for x in values:
+        yield x
+        if type(x) in (list, tuple, dict):
+            yield from x.values() if type(x) is dict else x
+
+
+def not_followed(sites: Sequence[tuple[set[int], int]]) -> None:
+    """The packages' functions that a run has called in these places are called anew from now on."""
+    for held, place in sites:
+        held.add(place)
+
+
 def failed_in(o: Notes) -> list[tuple[set[int], int]]:
     """A trace has failed. Where that was in a package's function, it is made again without
     following those that this code calls: the places of these."""
@@ -233,7 +270,7 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
     # What was passed before may be held by an object that this call changes; what the program has
     # made and passes now may be changed: that is compared.
     local = {id(x) for x in values} - {id(x) for x in outside}
-    before = _State([x for x in (*o.passed, *outside) if id(x) not in local])
+    before = Holding([x for x in (*o.passed, *outside) if id(x) not in local])
     given = [x if (plain := dispatch.plain(x)) is None else plain for x in values]
     o.passed += [x for x in given if not (CALM[type(x)] or is_made(o, x))]
     note = o.taken([x for x in values if not _is_inside(x)], whole=True)
@@ -244,6 +281,8 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
         note_draws()
         if not before.is_now():
             o.reads.lost(word, CHANGES)
+        if o.questions.last is None:  # it was passed what a call has returned that was followed
+            not_followed(o.sites)
         o.questions.note(word)
 
     return both(note, then) or then
@@ -252,48 +291,6 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
 CHANGES = (
     "It changes an object that was made outside: make that in the function, or call it outside"
 )
-
-
-class _State:
-    """What objects hold: all that can be reached."""
-
-    def __init__(self, objects: Sequence[Any]) -> None:
-        self.objects, self.held = objects, list[Any]()
-        self.text = self._now(self.held)
-
-    def is_now(self) -> bool:
-        return self.text == self._now([])
-
-    def _now(self, held: list[Any]) -> list[Any]:
-        found: list[Any] = []
-        for x in _reached_by(self.objects):
-            held.append(x)
-            kind = type(x)
-            if kind in PLAIN_TYPES:
-                found.append((kind, repr(x)))
-            elif isinstance(x, np.ndarray):
-                found.append((id(x), x.shape, plainly.checksum(x)))
-            else:
-                found.append(id(x))
-        return found
-
-
-def _reached_by(values: Sequence[Any]) -> list[Any]:
-    """All that can be reached by attributes and items, in order."""
-    todo, seen, found = [*values], set[int](), list[Any]()
-    while todo and len(seen) <= MOST:
-        x = todo.pop()
-        found.append(x)
-        kind = type(x)
-        if kind in PLAIN_TYPES or id(x) in seen or isinstance(x, (type, types.ModuleType)):
-            continue
-        seen.add(id(x))
-        if kind in CONTAINERS or plainly.base_of(kind) is not None:
-            todo += plainly.values(x)
-        held = getattr(x, "__dict__", None)
-        if type(held) is dict and kind is not types.FunctionType:
-            todo += held.values()
-    return found
 
 
 # ---- which calls
@@ -341,8 +338,7 @@ def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
     reached from these values, nor what the run has written to."""
     if all(CALM[type(x)] for x in values):
         return True
-    given = [x for x in values if not (isinstance(x, type) and is_inside(x))]
-    given = [x for x in given if not _is_packages_function(o, x)]
+    given = [x for x in values if not _is_packages_function(o, x)]
     # An object that a call has made holds what that was passed.
     others = [x for x in given if not is_made(o, x)]
     if generators_in(others, MOST, packages=True) != []:
@@ -363,4 +359,4 @@ def _is_packages_function(o: Notes, x: Any) -> bool:
 def _is_written(o: Notes, values: Sequence[Any]) -> bool:
     """Whether the run has written to something that can be reached."""
     written = {id(write.x) for write in o.reads.written.values()}
-    return bool(written) and any(id(x) in written for x in _reached_by(values))
+    return bool(written) and any(number in written for number in Holding(values).held)

@@ -22,6 +22,7 @@ from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     PLAIN_TYPES,
     is_changeable,
+    is_inside,
     is_pythons_class,
     is_users_file,
     module_of,
@@ -273,7 +274,7 @@ class Lookups:
             name = module_of(kind)
             file = getattr(sys.modules.get(name), "__file__", None)
             if not name or name == "__main__":  # what is typed at a prompt has no file
-                known = is_changeable(kind)
+                known = is_changeable(kind) and not is_inside(kind)
             elif file is None:
                 known = is_changeable(kind) and name not in sys.builtin_module_names
             else:
@@ -417,7 +418,7 @@ class Lookups:
                 text = f"vars({{}})[{self.reads.key(name)}]"
                 self.reads.read(place, ("attr", name), text, value, name)
                 found.append(value)
-        for name in _slots(type(x)):
+        for name in slots_of(type(x)):
             if place is not None and hasattr(x, name):
                 self._evaluated(place, name)
                 found.append(getattr(x, name))
@@ -450,7 +451,8 @@ def _calls(x: Any) -> tuple[Any, ...]:
     return ()
 
 
-def _slots(kind: type) -> list[str]:
+def slots_of(kind: type) -> list[str]:
+    """The names of the slots that objects of a class have."""
     found = []
     for cls in kind.__mro__:
         slots = cls.__dict__.get("__slots__", ())

@@ -96,6 +96,7 @@ class Notes(Uses):
         self.unseeded.clear()
         self.passed.clear()
         self.questions.made.clear()
+        self.questions.olds.clear()
         self.dates.clear()
         if self.lent is not None:
             self.lent.forget()

@@ -14,7 +14,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -81,6 +81,8 @@ def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
     """A function in C of an installed package is called, and later calls call it anew."""
     if o.effects is not None:
         o.effects.count += 1
+    if is_compiled(f) and o.reads.place(f) is None:  # its names are the ones of this trace
+        _note_names(o, f, set())
     objects = [x for x in values if is_extensions(type(x))]
     for x in objects:
         o.reads.pin(x)
@@ -88,6 +90,44 @@ def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
     note, word = o.taken(given, whole=True), name_of(f)
     o.questions.last = None
     return both(note, lambda result: o.questions.note(word))
+
+
+def is_compiled(f: Any) -> bool:
+    """Whether numba has made this of a function."""
+    return str(type(f).__module__).startswith("numba.") and _python_of(f) is not None
+
+
+def _python_of(f: Any) -> Any:
+    return getattr(getattr(f, "_dispatcher", f), "py_func", None)
+
+
+def _note_names(o: Notes, f: Any, seen: set[int]) -> None:
+    """Machine code holds what names meant when it was made: all of that is read."""
+    function = _python_of(f) if is_compiled(f) else f
+    if type(function) is not types.FunctionType or id(function) in seen:
+        return
+    seen.add(id(function))
+    code, held = function.__code__, []
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        o.cell(cell, name, function)
+        held += [x.cell_contents for x in (cell,) if x != types.CellType()]
+    for name in names_in(code):
+        if name in function.__globals__:
+            o.name(function.__globals__, name)
+            held.append(function.__globals__[name])
+    for x in held:
+        if is_compiled(x) or type(x) is types.FunctionType:
+            _note_names(o, x, seen)
+        elif not isinstance(x, types.ModuleType):
+            o.read_all(x)
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The global names and attributes that code looks up, and functions in it."""
+    yield from code.co_names
+    for x in code.co_consts:
+        if isinstance(x, CodeType):
+            yield from names_in(x)
 
 
 def entered(o: Notes, frame: FrameType, above: Any) -> bool:
@@ -126,6 +166,8 @@ def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
     """The generators that such a call may draw from; None for all other calls. An installed
     package's functions in C come to the numbers of a traced value by a conversion, which is guarded
     or refused."""
+    if is_compiled(f):
+        return generators_in(values)
     if not is_scipys_own(f):
         owner = _in_c(f)
         if owner is None or is_date(f):
@@ -173,7 +215,10 @@ def is_scipys_object(x: Any) -> bool:
 
 
 def is_asked_anew(f: Any) -> bool:
-    """Whether this is a function in C of an installed package of which nothing is known."""
+    """Whether this is a function in C of an installed package of which nothing is known, or one
+    that numba has compiled, which may do anything, too."""
+    if is_compiled(f):
+        return True
     owner = None if is_scipys_own(f) else _in_c(f)
     return owner is not None and not (is_pandas_class(owner) or is_date(f))
 
@@ -261,10 +306,7 @@ def generators_in(
         elif isinstance(x, (np.dtype, range, slice)):
             continue
         elif isinstance(x, type):
-            made: Any = x
-            if not (
-                x.__module__.partition(".")[0] in _OTHERS or is_librarys(made) or is_extensions(x)
-            ):
+            if not (_is_of_others(x) or (packages and is_inside(x))):
                 return None
         elif kind is types.FunctionType:
             if not (
@@ -318,7 +360,11 @@ def _is_made_of_text(f: Any) -> bool:
     return made and "__name__" not in f.__globals__
 
 
-_OTHERS = ("builtins", "numpy", "pandas")
+def _is_of_others(kind: Any) -> bool:
+    """Whether a class is Python's, NumPy's, SciPy's or pandas', or an installed package's in C."""
+    root = str(kind.__module__).partition(".")[0]
+    known = root in ("numpy", "pandas") or (root in sys.stdlib_module_names and module_of(kind))
+    return bool(known) or is_librarys(kind) or is_extensions(kind)
 
 
 def _are_arrays(values: Iterable[Any]) -> bool:

@@ -261,3 +261,19 @@ def owner_of(x: np.ndarray) -> Any:
     while isinstance(x, np.ndarray) and x.base is not None:
         x = x.base
     return x
+
+
+# ---- arrays that functions write to
+
+_WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
+
+
+def written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.ndarray]:
+    """The arrays that a function of NumPy's writes to; whether it may be read, too."""
+    out = kwargs.get("out")
+    given = [*out] if isinstance(out, tuple) else [out]
+    if isinstance(f, np.ufunc):
+        given += args[f.nin :]
+    elif any(f is x for x in _WRITERS):
+        given += args[:1]
+    return [x for x in given if isinstance(x, np.ndarray)]

@@ -75,6 +75,7 @@ class Reads:
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
+        self.inside: set[str] = set()  # words for what installed packages' functions have read
         self.asks = False  # whether the guards call functions in C of installed packages
         self.followed: list[str] = []  # what later calls ask for: see `follow`
         self.looked_at: Callable[[Any], None] = lambda x: None  # an array of the outside was read
@@ -183,9 +184,8 @@ class Reads:
             return
         kind: Any = type(x)
         if isinstance(x, Value) and hasattr(x, "_trace"):  # of another trace, which watches too
-            if not x._trace.alive:  # an array that it has made, and that may be written to since
-                self.lost(word)
-            return
+            # An array that it has made may be written to since
+            return None if x._trace.alive else self.lost(word)
         self._held.append(x)
         if kind in PLAIN_TYPES:
             self._plain(text, x, word)
@@ -193,7 +193,8 @@ class Reads:
             same = f"type({{0}}) is type({{1}}) and {{0}}.tobytes() == {self._value(x.tobytes())}"
             self._fact(same.format(self._assigned(text), self._value(x)), word)
         elif kind in _ALWAYS_SAME or (kind is tuple and word and text.endswith("__mro__")):
-            self._fact(f"{text} is {self._value(x)}", word)
+            same = "==" if kind is types.CodeType else "is"  # a text may be run again
+            self._fact(f"{text} {same} {self._value(x)}", word)
             self._place(x, self._value(x), word)
         elif kind is types.MethodType and id(x) not in self.places:  # made anew at each look-up
             name = self._assigned(text)
@@ -484,16 +485,15 @@ class Reads:
             noted.clear()
 
     def _check_written(self, write: Write) -> None:
-        holder, at, text, word = write.holder, write.at, write.text, write.word
-        if write.at is WHOLE:
+        holder, at, word = write.holder, write.at, write.word
+        if at is WHOLE:
             return None if write.is_as_before() else self.lost(word)
         now = write.now()
         if (id(holder.x), at) in self._first:
             return None if is_same(self._first[id(holder.x), at], now) else self.lost(word)
         if now is ABSENT or type(now) not in PLAIN_TYPES:
-            self.lost(word)
-            return
-        self._plain(self._assigned(text.replace("{}", self.named(holder))), now, word)
+            return self.lost(word)
+        self._plain(self._assigned(write.text.replace("{}", self.named(holder))), now, word)
 
 
 _ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)

@@ -32,6 +32,7 @@ from tapegrad.tracing.observe.harmless import (
     READERS,
     is_changeable,
     is_extensions,
+    is_followed,
     is_harmless,
     is_inert,
     is_pythons_class,
@@ -196,8 +197,8 @@ class Uses:
                 self.kind(x)
             elif is_pythons_class(kind):
                 self._instance(x)
-                # Methods of the user's are followed; those of a library's may read all it has.
-                if whole or not self.lookups.is_users_class(kind):
+                # Methods of the user's and packages' are followed; others may read all it has.
+                if whole or not (self.lookups.is_users_class(kind) or is_followed(kind)):
                     self._take(self._all_of(x), arrays, whole, seen)
             elif is_inert(kind) or is_equal(x):
                 self.kind(x)
@@ -241,8 +242,8 @@ class Uses:
 
     def _all_of(self, x: Any) -> list[Any]:
         """The values of all attributes of an object, which are read."""
-        own = self.lookups.whole_object(x) if self.reads.place(x) is not None else []
-        return own or list(getattr(x, "__dict__", {}).values())
+        own = self.lookups.whole_object(x) if self.reads.place(x) is not None else None
+        return own or [*getattr(x, "__dict__", {}).values()]
 
     def callable(self, f: Any) -> list[Any]:
         """C code may call this function, unseen if it is in C too; returns what it has at hand."""
@@ -285,8 +286,7 @@ class Uses:
 
     def read_all(self, x: Any) -> None:
         """All of a value is read."""
-        note = self.taken([x])
-        if note is not None:
+        if (note := self.taken([x])) is not None:
             note(None)
 
     def operands(self, values: Iterable[Any]) -> Then | None:

@@ -1,0 +1,101 @@
+"""What objects hold, at one moment: whether a call has changed any of it.
+
+A call may fill in what wasn't there: an attribute that was None, a key that a dict didn't have. So
+do those that remember what they have computed, and once more makes no difference to them. They may
+also put an equal object in the place of another.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.observe import plainly
+from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES, is_inside
+from tapegrad.tracing.observe.lookups import slots_of
+
+MOST = 20_000  # objects that are looked through
+
+Parts = dict[Hashable, Any]
+
+
+class Holding:
+    """All that can be reached from some objects by attributes and items, as it is now."""
+
+    def __init__(self, objects: Sequence[Any]) -> None:
+        self.objects = objects
+        self.held: dict[int, Any] = {}  # so that no id is given away
+        self.told: dict[int, Any] = {}  # of each that holds others its parts, of others their value
+        todo = [*objects]
+        while todo and len(self.held) <= MOST:
+            x = todo.pop()
+            if id(x) not in self.held:
+                self.held[id(x)] = x
+                parts = _parts_of(x)
+                self.told[id(x)] = _value_of(x) if parts is None else parts
+                todo += reversed([*(parts or {}).values()])
+
+    def is_now(self) -> bool:
+        """Whether all of it is there, and what is there besides was only filled in."""
+        now = Holding(self.objects)
+        place: dict[int, int] = {}  # which object is in the place of which
+        todo = [(x, x) for x in self.objects]
+        while todo:
+            x, y = todo.pop()
+            if x is None:
+                continue
+            before, after = self.told.get(id(x)), now.told.get(id(y))
+            if not isinstance(before, dict) or not isinstance(after, dict):
+                if before != after:
+                    return False
+            elif id(x) not in place:
+                place[id(x)] = id(y)
+                grows = type(x) in MAPPINGS or type(x) not in CONTAINERS
+                if type(x) is not type(y) or not before.keys() <= after.keys():
+                    return False
+                if not grows and len(before) != len(after):
+                    return False
+                todo += [(before[key], after[key]) for key in before]
+            elif place[id(x)] != id(y):
+                return False
+        return True
+
+
+def _value_of(x: Any) -> Any:
+    if type(x) in PLAIN_TYPES:
+        return type(x), repr(x)
+    if isinstance(x, np.ndarray):
+        return id(x), x.shape, plainly.checksum(x)
+    return id(x)
+
+
+def _parts_of(x: Any) -> Parts | None:
+    """What an object holds, as items, by its attributes and in its slots, by where; None where it
+    is known by its value or as that very object."""
+    kind: Any = type(x)
+    if kind in PLAIN_TYPES or isinstance(x, (type, types.ModuleType, types.FunctionType)):
+        return None
+    found: Parts = {}
+    own = is_inside(kind) and not isinstance(x, np.ndarray)
+    base = plainly.base_of(kind)
+    if base is not None:
+        keys = list(plainly.elements(x))
+        if base in MAPPINGS:
+            found = {_key(key): plainly.item(x, key) for key in keys}
+        elif issubclass(base, (set, frozenset)):
+            found = {_key(key): key for key in keys}
+        else:
+            found = dict(enumerate(keys))
+    held = getattr(x, "__dict__", None)
+    if type(held) is dict:
+        found |= {("attr", name): value for name, value in held.items()}
+    if own:
+        found |= {("slot", name): getattr(x, name, None) for name in slots_of(kind)}
+    return found if own or base is not None or type(held) is dict else None
+
+
+def _key(key: Any) -> Hashable:
+    return (type(key), repr(key)) if type(key) in PLAIN_TYPES else id(key)
