@@ -15,6 +15,7 @@ X = np.array([1.0, 2.0])
 pytestmark = pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
 PACKAGE = """
 import datetime
+import sys
 import threading
 import uuid
 
@@ -148,6 +149,18 @@ class Remembering:
         self.known[k] = self.last = Expression(k)
         self.last.told = 1
         return self.last
+
+def in_callers(name):
+    vars(threading.local())
+    return sys._getframe(1).f_locals[name]
+
+class Drawing:
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def drawn(self, data):
+        vars(threading.local())
+        return self.rng.random() * data.sum()
 
 the_kept = Mean(1.0)
 
@@ -437,3 +450,31 @@ def test_an_object_of_the_outside_that_remembers(package, compile):
 
     check(f, lambda k: None, compile, most=3)
     check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile)
+
+
+def test_a_variable_of_the_programs_that_it_looks_for(package):
+    """It isn't there when a later call calls the function, so each call is traced."""
+    rates = [2.0]
+
+    def f(x):
+        rate = rates[0]
+        return package.in_callers("rate") * rate * np.sum(x**2)
+
+    check(f, lambda k: rates.__setitem__(0, 1.0 + k // 3), "never")
+
+
+@MODES
+def test_a_model_with_a_generator_of_its_own(package, compile):
+    """It is made anew at each call, and so draws the same numbers."""
+
+    def f(x):
+        return package.Drawing().drawn(np.ones(2)) * np.sum(x**2)
+
+    check(f, lambda k: None, compile, most=3)
+
+
+def test_a_generator_of_an_object_of_the_outside_goes_on(package):
+    drawing, other = package.Drawing(), package.Drawing()
+    dloss = grad(lambda x: drawing.drawn(np.ones(2)) * np.sum(x**2), compile="never")
+    for _ in range(4):
+        np.testing.assert_allclose(dloss(X), 2 * X * other.drawn(np.ones(2)))

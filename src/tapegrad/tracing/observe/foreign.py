@@ -97,7 +97,8 @@ class Answer:
     def ask(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function. It may return what isn't compared."""
         try:
-            found = self.f(*args, **kwargs)
+            names = {"f": self.f, "args": args, "kwargs": kwargs}
+            found = eval(_CALL, {"_": names})  # in a frame without other names
         except Exception as error:
             let_through(error)
             self.error = error
@@ -148,6 +149,7 @@ class Answer:
             return _OTHER
 
 
+_CALL = compile("_['f'](*_['args'], **_['kwargs'])", "<asked anew>", "eval")
 _OTHER = object()  # is like nothing
 # What calls in traces have returned, by id: where it is returned again, it isn't new. Of what can't
 # be referred to weakly, as expressions of SymPy's, the answer that has it.

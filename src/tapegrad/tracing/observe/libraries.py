@@ -57,10 +57,13 @@ class Called:
         self.site = site
         self.losses, self.frames = o.reads.losses, 0
         self.start = len(o.reads.guards)
+        self.looks_back = False  # whether it reads the variables of who calls it
 
     def over(self, o: Notes, result: Any) -> None:
         """The call has returned, or raised."""
         o.library, o.quiet = None, False
+        if self.looks_back:
+            _looks_back.add((id(self.site[0]), self.site[1]))
         o.reads.inside.update(word for _, word in o.reads.guards[self.start :] if word)
         o.unfollowed = o.unfollowed or o.reads.losses != self.losses
         o.failed_inside = result is MISSING
@@ -86,6 +89,15 @@ def _asked_in(code: CodeType) -> set[int]:
     return set()
 
 
+@functools.lru_cache(maxsize=1024)
+def _followed_in(code: CodeType) -> set[int]:
+    """The places in a code where what is called is never called anew."""
+    return set()
+
+
+_looks_back: set[tuple[int, int]] = set()  # sites of calls that read their callers' variables
+
+
 def call(
     a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int, passed: Any
 ) -> Any:
@@ -102,13 +114,24 @@ def call(
     if not _are_plain(o, values):
         return FOLLOWED
     site = _asked_in(a.frame.f_code), a.frame.f_lasti
+    if site[1] in _followed_in(a.frame.f_code):
+        return FOLLOWED
     if not (site[1] in site[0] or _is_given(o, values)):
         return _follow(o, site)
     passed(dispatch.plain)
     asked = functools.partial(dispatch.ask, o, f)
     frames.replace(operand_at(a.stack, at), asked)
     o.questions.last = None
-    return _noted(o, values, name_of(f))
+    note = _noted(o, values, name_of(f))
+    if (id(site[0]), site[1]) not in _looks_back:
+        return note
+
+    def then(result: Any) -> None:
+        note(result)
+        if result is MISSING:  # it has looked for a variable of the program's, which isn't there
+            o.back = [(_followed_in(a.frame.f_code), site[1])]
+
+    return then
 
 
 def _is_about_packages(f: Any, values: Sequence[Any]) -> bool:
@@ -255,7 +278,7 @@ def not_followed(sites: Sequence[tuple[set[int], int]]) -> None:
 def failed_in(o: Notes) -> list[tuple[set[int], int]]:
     """A trace has failed. Where that was in a package's function, it is made again without
     following those that this code calls: the places of these."""
-    return o.sites if o.library is not None or o.failed_inside else []
+    return o.back or (o.sites if o.library is not None or o.failed_inside else [])
 
 
 def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
@@ -266,7 +289,8 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
     for x in outside:
         if _is_inside(x):
             o.reads.pin(x)
-    note_draws = draws_of(o, global_generators())
+    reached = generators_in(outside, MOST, packages=True) or []
+    note_draws = draws_of(o, (*global_generators(), *reached))
     # What was passed before may be held by an object that this call changes; what the program has
     # made and passes now may be changed: that is compared.
     local = {id(x) for x in values} - {id(x) for x in outside}
@@ -334,14 +358,14 @@ def _is_method(x: Any, name: str) -> bool:
 
 
 def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
-    """Whether no traced value, no code of the user's and no generator of random numbers can be
-    reached from these values, nor what the run has written to."""
+    """Whether no traced value and no code of the user's can be reached from these values, nor what
+    the run has written to."""
     if all(CALM[type(x)] for x in values):
         return True
     given = [x for x in values if not _is_packages_function(o, x)]
     # An object that a call has made holds what that was passed.
     others = [x for x in given if not is_made(o, x)]
-    if generators_in(others, MOST, packages=True) != []:
+    if generators_in(others, MOST, packages=True) is None:
         return False
     return not _is_written(o, given)
 

@@ -80,6 +80,7 @@ class Notes(Uses):
         self.roots: set[CodeType] = set()  # of functions that are traced in this run
         self.library: Any = None  # the one that is followed
         self.sites: list[tuple[set[int], int]] = []  # where they are
+        self.back: list[tuple[set[int], int]] = []  # a place where that can't be done
         self.passed: list[Any] = []  # what those that each call makes anew were passed
         self.unfollowed = False  # whether one couldn't be followed
         self.failed_inside = False  # whether the last one has raised
