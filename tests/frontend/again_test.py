@@ -76,13 +76,14 @@ def test_programs_with_loops(program: Any) -> None:
 
 def test_most_operators_of_a_loop_go_the_quick_way() -> None:
     def f(x: Any, rate: Any) -> Any:
-        a, b = x[0], x[1]
+        a, b, seen = x[0], x[1], []
         for t in range(20):
+            seen.append(t)  # so each round is made
             a = a * 0.5 + b * rate
             b = (b - a / 3.0) * t
         return a + b
 
-    assert same(f, np.array([1.0, 2.0]), 0.3) >= 100  # of 121
+    assert same(f, np.array([1.0, 2.0]), 0.3) >= 99  # of 121
 
 
 A64, A32 = np.float64(1.5), np.float32(1.5)

@@ -160,8 +160,9 @@ def test_an_axis_isnt_a_flag_and_zeros_have_signs() -> None:
 
 def test_which_operands_are_the_same_counts() -> None:
     def f(v: Any, w: Any) -> Any:
-        total = 0.0
-        for _ in range(4):
+        total, seen = 0.0, []
+        for k in range(4):
+            seen.append(k)  # so each round is made
             for x, y in ((v, w), (v, v), (w, v), (v[1:], v[:-1]), (v, v * 1.0)):
                 total = total + np.dot(x, y) + np.outer(x, y)[0, 1]
         return total

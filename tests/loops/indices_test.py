@@ -226,12 +226,17 @@ def test_parts_of_what_is_around_can_not_be_written_to():
         jit(f)(X)
 
 
-def test_elsewhere_an_integer_is_guarded():
-    """A call stands for itself."""
+def test_elsewhere_an_integer_is_an_index_too():
+    """Another one is no new trace, until something else takes it for granted."""
     derived = jit(lambda x, k: x[k] * 2, compile="never")
     assert derived(X[0], np.int64(1)) == 2 * X[0, 1]
     assert derived(X[0], np.int64(2)) == 2 * X[0, 2]
-    assert derived.cache_info().traces == 2
+    assert derived(X[0], -1) == 2 * X[0, -1]
+    assert derived.cache_info().traces == 2  # of NumPy's integers, and of Python's
+    with pytest.raises(IndexError):
+        derived(X[0], np.int64(len(X[0])))
+    derived = jit(lambda x, k: x[k] * sum(range(k)), compile="never")
+    assert [derived(X[0], k) for k in (2, 1)] == [X[0, 2], 0.0]
 
 
 def test_in_the_code_an_index_is_read():

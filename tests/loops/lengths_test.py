@@ -29,13 +29,12 @@ SHORT, LONG = 53, 77
 UNROLLED = "rounds that differ, or all of them, are unrolled: the tape is as long as there are some"
 FEW = "it is left after too few rounds for a loop"
 GROWS = "its state grows with the rounds, so each round goes along it"
+TWICE = "its arrays are twice as long as its loop: other numbers are taken for lengths"
 NEST = "its inner loops grow with the rounds: the rows of its tables lie as far apart"
 OWN = {
-    "looked_up": UNROLLED,
     "neville": UNROLLED,
-    "every_tenth": UNROLLED,
     "stopped_early": FEW,
-    "knapsack": GROWS,
+    "written_where_it_is_read": TWICE,
     "triangular_solve": NEST,
     "cholesky": NEST,
     "gram_schmidt": NEST,

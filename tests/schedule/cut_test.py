@@ -179,7 +179,9 @@ def test_repeats_of_a_loop_are_compiled_once(monkeypatch, nothing_known):
     monkeypatch.setattr(pipeline, "reroll", lambda tape, _: Rerolled(renumbered(tape)))
 
     def steps(x):
-        for _ in range(40):
+        seen = []
+        for k in range(40):
+            seen.append(k)  # so each round is made
             x = x + 0.01 * np.sin(x)
         return x
 

@@ -41,7 +41,10 @@ def _ignoring(function: Callable[..., _T], args: Any, kwargs: Any) -> _T:
 
 
 def let_through(error: BaseException) -> None:
-    """Raise an error again, if a signal's handler has raised it."""
+    """Raise an error again, if a signal's handler has raised it. One that it has raised within a
+    function written in C, Python tells as a SystemError with that as its context."""
+    if isinstance(error, SystemError) and error.__context__ is not None:
+        let_through(error.__context__)
     trace = error.__traceback__
     codes = _codes()
     while codes and trace is not None:

@@ -27,6 +27,7 @@ CALLS = (  # what a first call takes
     "tapegrad.tracing.leaks",
     "tapegrad.tracing.frontend",
     "tapegrad.tracing.merging",
+    "tapegrad.tracing.counted",
 )
 MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what links it
     "select",

@@ -21,14 +21,14 @@ import numpy as np
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 from tapegrad.primitives.kinds import Library, Repeated, Routine, StaticIndex
+from tapegrad.primitives.loops import CALLS as CALLS
+from tapegrad.primitives.loops import NUMPYS as NUMPYS
+from tapegrad.primitives.loops import ROUNDS as ROUNDS
 from tapegrad.primitives.parts import AddPart, Part, SetPart, places_of
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import AddWindow, SetWindow, Window
 
-ROUNDS = 4  # that a loop has at the least,
-CALLS = 64  # and so many calls in all of them: LLVM is better at less than that
-NUMPYS = 256  # calls, where NumPy has to make some of them: in a loop it makes all
 BACK = 4  # rounds: what is older isn't carried
 TRIED = 64  # periods, from the shortest on,
 OUTER = 8  # and behind a run, whose loop may be an inner one

@@ -23,6 +23,11 @@ from tapegrad.ir.updates import kept_in_place, makes_new_memory
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
 
+# Where loops are found, not written as such:
+ROUNDS = 4  # that a loop has at the least,
+CALLS = 64  # and so many calls in all of them: LLVM is better at less than that
+NUMPYS = 256  # calls, where NumPy has to make some of them: in a loop it makes all
+
 
 @parametric
 class Loop(Repeated):

@@ -18,25 +18,40 @@ Elsewhere the round that was traced stands by itself, and the statement gets Pyt
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import flatten
-from tapegrad.errors import TraceError
+from tapegrad.errors import InternalError, TraceError
 from tapegrad.ir.inputs import renumbered, unused
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.loops import Loop
+from tapegrad.ir.tape import Aval, Literal, Source, Tape
+from tapegrad.primitives.kinds import Library, Routine
+from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.items import Items, Numbers, found_among, items_of
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.observer import changes, unobserved
 from tapegrad.tracing.rounds import FIRST, Given, Round, Rounds, Steps, as_weak
+from tapegrad.tracing.sizes import bound
 from tapegrad.tracing.source import at_source, user_source
-from tapegrad.tracing.trace import Trace, current_trace
-from tapegrad.tracing.tracer import Tracer, record, stand_in
+from tapegrad.tracing.trace import (
+    Reconsidered,
+    Trace,
+    current_trace,
+    innermost,
+    traces_under_way,
+)
+from tapegrad.tracing.tracer import Tracer, record
 from tapegrad.tracing.variables import (
     Lent,
     Variables,
@@ -48,10 +63,12 @@ from tapegrad.tracing.variables import (
     state_of,
     survivors,
     trace_numbers,
+    trace_stored,
     variables,
 )
 
 T = TypeVar("T")
+MOST = 100_000  # rounds of an inner loop whose number is traced
 
 
 class Counted(Sequence[Any]):
@@ -61,7 +78,7 @@ class Counted(Sequence[Any]):
         self._numbers = numbers
 
     def __iter__(self) -> Iterator[Any]:
-        return _Numbers(self._numbers)
+        return _Numbers(Numbers(self._numbers), iter(self._numbers))
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -71,23 +88,24 @@ class Counted(Sequence[Any]):
         return Counted(found) if isinstance(found, range) else found
 
     def __reversed__(self) -> Iterator[Any]:
-        return _Numbers(self._numbers[::-1])
+        return reversed(range(0)) if not self._numbers else iter(Counted(self._numbers[::-1]))
 
     def __repr__(self) -> str:
         return f"tapegrad.{self._numbers!r}"
 
 
 class _Numbers:
-    """What a `for` statement asks for its numbers. To whoever else asks they are Python's."""
+    """What a `for` statement asks for its entries. To whoever else asks they are Python's."""
 
-    def __init__(self, numbers: range) -> None:
-        self._numbers = numbers
+    def __init__(self, items: Items, pythons: Iterator[Any] | None, count: Any = None) -> None:
+        self._items, self._pythons, self._count = items, pythons, count
         self._rounds: Iterator[Any] | None = None
         self.is_shared = False  # whether anybody but a statement may have it
 
     def __iter__(self) -> Iterator[Any]:
         self.is_shared = True
-        self._rounds = self._rounds or iter(self._numbers)
+        if self._rounds is None and self._pythons is not None:
+            self._rounds = self._pythons
         return self
 
     def __next__(self) -> Any:
@@ -97,20 +115,32 @@ class _Numbers:
     def _next(self, frame: FrameType) -> Any:
         if self._rounds is None:
             trace, place = current_trace(), place_of(frame, self)
-            if trace is None or place is None:
-                self._rounds = iter(self._numbers)
+            if trace is not None and place is not None:
+                is_plain = self._pythons is None
+                self._rounds = _loop(frame, place, self._items, trace, is_plain, self._count)
+            elif self._pythons is not None:
+                self._rounds = self._pythons
             else:
-                self._rounds = _loop(frame, place, self._numbers, trace)
+                raise InternalError("a loop's entries were asked for by something else")
         return next(self._rounds)
 
 
-def _loop(frame: FrameType, place: int, numbers: range, trace: Trace) -> Generator[Any, None, None]:
+def _loop(
+    frame: FrameType,
+    place: int,
+    items: Items,
+    trace: Trace,
+    is_plain: bool,
+    count: Count | None,
+) -> Generator[Any, None, None]:
     """Yields a number for each round that the frame is to make; the loop stands for the rest. Where
     one can't, the frame makes all the rounds, as in Python's loop."""
     name, src = frame.f_code.co_name, user_source()
-    lent, done = Lent(frame, place, trace), -1
+    lent, done, sides = Lent(frame, place, trace), -1, sides_of(frame.f_code)
     try:
-        for done in range(len(numbers)):
+        if is_plain:
+            trace_stored(frame, place, trace)
+        for done in range(len(items)):
             before = variables(frame, place)
             leaves = copied(before)
             rounds = InFrame(
@@ -120,21 +150,38 @@ def _loop(frame: FrameType, place: int, numbers: range, trace: Trace) -> Generat
                 src,
                 frame,
                 place,
-                numbers,
+                items,
+                lent,
                 done,
                 changes(frame),
                 [before],
                 [],
+                {},
+                is_plain,
+                count,
             )
             round_ = yield from rounds.made(rounds.round(leaves, done))
             certain, ends = done < FIRST and rounds.changes_nothing(), None
             raised = trace.raised
-            if certain and before.shape == rounds.found[-1].shape and done + 1 < len(numbers):
+            long = count is not None or _is_long(round_.tape, len(items) - done)
+            if is_plain and not (certain and long):
+                raise _again_with(_each_round(sides, place))
+            more = done + 1 < len(items) or count is not None
+            if certain and before.shape == rounds.found[-1].shape and more:
                 try:
                     ends = yield from rounds.rest(leaves, round_)
                 except Exception as error:
                     let_through(error)
-                    certain, trace.raised = False, raised  # they don't do the same
+                    trace.raised = raised
+                    certain = False  # they don't do the same
+                    if is_plain:
+                        notes = rounds.branches(error, done)
+                        certain = notes == []
+                        if not certain:
+                            notes = notes or _each_round(sides, place)
+                            raise _again_with(notes) from error
+                if is_plain and not rounds.changes_nothing():
+                    raise _again_with(_each_round(sides, place))
                 if not rounds.changes_nothing():
                     raise TraceError(
                         f"{rounds.label}: the round did more when it was made again{rounds.at()}, "
@@ -145,6 +192,8 @@ def _loop(frame: FrameType, place: int, numbers: range, trace: Trace) -> Generat
                 rounds.found[-1].leave(ends, trace)
                 lent.give_back()
                 return
+            if count is not None:  # there may be no first round, at other calls
+                raise _again_with(_each_round(sides, place))
             rounds.alone(leaves, round_, trace)
             if not certain:
                 break
@@ -157,7 +206,31 @@ def _loop(frame: FrameType, place: int, numbers: range, trace: Trace) -> Generat
             "condition says so, or Python's range"
         )
         raise
-    yield from numbers[done + 1 :]
+    if isinstance(items, Numbers):
+        yield from items.numbers[done + 1 :]
+
+
+def _is_long(body: Tape, rounds: int) -> bool:
+    """Whether a loop of so many rounds is one, rather than so many calls in a row."""
+    fewest = (
+        NUMPYS if any(isinstance(c.primitive, (Library, Routine)) for c in body.calls) else CALLS
+    )
+    return rounds >= ROUNDS and rounds * len(body.calls) >= fewest
+
+
+def _again_with(notes: Sequence[tuple[set[int], int]]) -> Reconsidered:
+    """Give the traces under way up: they are made again with these notes."""
+    found = Reconsidered(notes, None)
+    for trace in traces_under_way():
+        trace.renounced = found
+    return found
+
+
+def _each_round(sides: Sides, place: int) -> list[tuple[set[int], int]]:
+    """That each round is made, also of the loops within: together they may be found again."""
+    flow = sides.flow
+    inner = [o for o in flow.body(place) if flow.at[o].opname == "FOR_ITER"]
+    return [(sides.unrolled, each) for each in (place, *inner)]
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -170,19 +243,31 @@ def _named(name: str) -> Callable[..., Any]:
     return round_of
 
 
+class Count(NamedTuple):
+    """A traced number of rounds, and the most that there may be."""
+
+    rounds: Tracer
+    most: int
+
+
 @dataclass(frozen=True, eq=False)
 class InFrame(Rounds):
     """Rounds that a frame makes, behind those that are `done`. `seen` tells whether they change
     anything but variables; `found` are the variables before and after each of them, `others` the
-    tracers that the first one has left elsewhere, if it does."""
+    tracers that the first one has left elsewhere, if it does; `tests` are the branches that they
+    came to, with their lines."""
 
     frame: FrameType
     place: int
-    numbers: range
+    items: Items
+    lent: Lent
     done: int
     seen: Any
     found: list[Variables]
     others: list[Tracer]
+    tests: dict[Any, tuple[Source | None, bool]]
+    is_plain: bool
+    inner: Count | None
 
     @property
     def made_in(self) -> FrameType:
@@ -214,12 +299,13 @@ class InFrame(Rounds):
                 try:
                     for x, start in zip(before.tracers, given.leaves, strict=True):
                         become(x, start)
-                    yield self._number(given)
+                    yield self._entry(given)
                     trace = given.step._trace
                     after = variables(self.frame, self.place, trace)
                     new = copied(after)
                     after.note_kept(before, given.leaves, kept)
-                    if not self.changes_nothing():
+                    self.tests.update(trace.sources)
+                    if not self.changes_nothing() and not self.is_plain:
                         self.others[:] = survivors(trace, after)
                     others = [alone(x) for x in self.others]
                 finally:
@@ -233,17 +319,27 @@ class InFrame(Rounds):
         finally:
             steps.close()
 
-    def _number(self, given: Given) -> Any:
-        """The loop's number, in a round that is passed this: an integer of Python's."""
-        trace, number = given.step._trace, given.step
-        first, by = self.numbers[self.done], self.numbers.step
-        if by != 1:
-            number = number * np.int64(by)
-        if first:
-            number = number + np.int64(first)
-        operand, value = number._read()
-        trace.bounds[operand] = max(abs(self.numbers[0]), abs(self.numbers[-1]))
-        return stand_in(trace, operand, value, weak=True)
+    def branches(self, error: Exception, done: int) -> list[tuple[set[int], int]] | None:
+        """The branches by which rounds have failed, since one of them goes another way, and that
+        may become one value from now on; None if it isn't by branches. There are none if a first
+        round is another one than the others, by a condition of integers: it stands in front."""
+        guard = getattr(error, "guard", None)
+        if done == 0 and guard is not None and guard.what.startswith("an integer used as"):
+            return []
+        found = [
+            ((sides.both, jump), counts)
+            for (sides, jump), (src, counts) in self.tests.items()
+            if guard is not None and src == guard.src and jump not in sides.both | sides.apart
+        ]
+        if not found:
+            return None
+        is_first = done == 0 and len(self.items) > ROUNDS and all(counts for _, counts in found)
+        return [] if is_first else [note for note, _ in found]
+
+    def _entry(self, given: Given) -> Any:
+        """The loop's number, or what else it goes through, in a round that is passed this."""
+        step = given.step
+        return self.items.item(step._trace, step, self.done, found_among(self.lent))
 
     def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> None:
         """The round stands by itself, and what was traced in it stands for what it gives."""
@@ -251,6 +347,19 @@ class InFrame(Rounds):
         self.found[-1].leave(ends, trace)
         for x, end in zip(self.others, others, strict=True):
             revive(x, end)
+
+    def once(self, trace: Trace, tape: Tape, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The round's calls, as the frame would have recorded them."""
+        known: dict[Any, Any] = dict(zip(tape.inputs, inputs, strict=True))
+        for call in tape.calls:
+            operands = [known.get(x, x) for x in call.operands]
+            outs = trace.builder.call(call.primitive, operands, call.src, call.reason)
+            known.update(zip(call.outs, outs, strict=True))
+        for guard in tape.guards:
+            operand = known[guard.operand]
+            if not isinstance(operand, Literal):
+                trace.builder.guards.append(replace(guard, operand=operand))
+        return [known.get(x, x) for x in tape.outputs]
 
     def rest(self, leaves: list[Any], round_: Round) -> Generator[Any, None, list[Any] | None]:
         """What the variables hold behind the loop; None if a round must stand in front of it. An
@@ -277,11 +386,92 @@ class InFrame(Rounds):
         )
         _, *operands = self.operands(leaves, round_, self.done)
         trace = self.trace(operands)
-        rounds = np.int64(len(self.numbers) - self.done)
+        rounds: Any = np.int64(len(self.items) - self.done)
+        most = int(rounds)
+        if self.inner is not None:
+            rounds, most = self.inner
+            trace = innermost([rounds, *[x for x in operands if isinstance(x, Tracer)]])
         given = [rounds, *[np.int64(0)] * len(idle), *[operands[k] for k in order]]
-        loop = Loop(renumbered(body), len(body.outputs), int(rounds))
+        loop = Loop(renumbered(body), len(body.outputs), most)
         found = record(trace, loop, given)
         outs = found if isinstance(found, tuple) else (found,)
         for k, out in zip(changed, outs, strict=not idle):
             ends[k] = as_weak(out, round_.leaves[k])
         return ends
+
+
+# ---- plain loops
+
+
+class _Plain:
+    """What stands for the entries of a plain loop whose rounds may be traced once."""
+
+    def __init__(self, items: Items, count: Count | None = None) -> None:
+        self._items, self._count = items, count
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Numbers(self._items, None, self._count)
+
+
+def _plain(a: Activation) -> _Plain | None:
+    """What stands for what a `for` statement is about to go through, if its rounds may be traced
+    once."""
+    trace = current_trace()
+    if trace is None or a.sides is not None or a.o.apart is not None:
+        return None
+    sides = sides_of(a.frame.f_code)
+    place = sides.flow.loop_at(a.frame.f_lasti)
+    if place is None or place in sides.unrolled:
+        return None
+    holders = frames.references(operand_at(a.stack, 0))
+    items = items_of(a.top(), holders)
+    if items is None or len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS:
+        return None
+    for each in traces_under_way():
+        each.counted.append((sides, place))
+    return _Plain(items)
+
+
+def _ranged(a: Activation, args: Sequence[Any]) -> Any:
+    """What is called in the place of `range`, of traced integers, for a `for` statement in a loop:
+    there are as many rounds as that says, in each round of the loop around it."""
+    trace, code = current_trace(), a.frame.f_code
+    if trace is None or not trace.in_frame or a.sides is not None or a.o.apart is not None:
+        return None
+    sides = sides_of(code)
+    after = sides.flow.next.get(a.frame.f_lasti)
+    while after is not None and sides.flow.at[after].opname == "CACHE":
+        after = sides.flow.next.get(after)
+    if after is None or sides.flow.at[after].opname != "GET_ITER" or not 0 < len(args) < 4:
+        return None
+    place = sides.flow.loop_at(after)
+    if place is None or place in sides.unrolled or not all(_is_number(x) for x in args):
+        return None
+    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if step not in (1, -1) or isinstance(step, Tracer):
+        return None
+    numbers = range(
+        *[int(x._read()[1]) if isinstance(x, Tracer) else x for x in (start, stop, step)]
+    )
+    count = stop - start if step == 1 else start - stop
+    if not len(numbers) or not isinstance(count, Tracer):
+        return None
+    most = bound(count)
+    if most > MOST:
+        return None
+    for each in traces_under_way():
+        each.counted.append((sides, place))
+    items = Numbers(numbers, start, max(bound(start), bound(stop)))
+    return functools.partial(_given, _Plain(items, Count(count, most)))
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is int or (isinstance(x, Tracer) and x._weak and x.dtype.kind == "i")
+
+
+def _given(found: _Plain, *args: Any) -> _Plain:
+    return found
+
+
+dispatch.counted = _plain
+dispatch.ranged = _ranged

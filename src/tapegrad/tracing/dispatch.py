@@ -65,6 +65,8 @@ class Dispatch:
     gathered: Handler  # a plain array as a traced one, if what it is indexed with asks for that
     as_operand: Handler  # an operand that may be a list
     stack: Handler
+    counted: Handler  # what stands for a range whose rounds may be traced once; else None
+    ranged: Handler  # the same of a range whose bounds are traced
     # of branches that go both ways: see `tracing.merging`
     arrays: Handler
     nothing: Any

@@ -277,8 +277,7 @@ class Rounds:
         tape = replace(round_.tape, outputs=tuple(leaf.operand for leaf in on_tape))
         inputs = self.operands(leaves, round_, done)
         trace = self.trace(inputs)
-        outs = trace.record(CallTape(tape), [to_operand(trace, x)[0] for x in inputs])
-        given = iter(outs)
+        given = iter(self.once(trace, tape, [to_operand(trace, x)[0] for x in inputs]))
         found = [
             leaf.value
             if leaf.aval is None
@@ -287,6 +286,10 @@ class Rounds:
         ]
         count = len(round_.leaves)
         return found[:count], found[count:]
+
+    def once(self, trace: Trace, tape: Tape, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The results of a round's tape, recorded by itself."""
+        return trace.record(CallTape(tape), inputs)
 
     def operands(self, leaves: Sequence[Any], round_: Round, done: int) -> list[Any]:
         """The operands of a round's tape."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.arrays import is_known, native, plain
-from tapegrad.core.handlers import quiet
+from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatten
@@ -221,9 +221,12 @@ class Run:
 
     def returned(self, result: Any) -> None:
         """The function has returned this."""
+        if self.trace.renounced is not None:  # which it has caught
+            raise self.trace.renounced
         for refusal in (self.trace.refusal, self.trace.unfinished):
             if refusal is not None:
-                raise self.trace.without_merging(refusal) if self.trace.merged else refusal
+                made_one = self.trace.merged or self.trace.counted
+                raise self.trace.without_merging(refusal) if made_one else refusal
         from tapegrad.tracing.leaks import check_returned
 
         if self.trace.raised:
@@ -279,7 +282,8 @@ class Run:
             following.observer.identities.go_out(self._tracers)
             if lent := inner(following.observer, self.trace):  # it has raised an error
                 following.observer.refuse(written_inside(self.name, lent[0][0]))
-        if isinstance(error, Exception) and self.trace.merged:
+        if isinstance(error, Exception) and (self.trace.merged or self.trace.counted):
+            let_through(error)
             raise self.trace.without_merging(error) from None
         if error is not None and self._apart and not isinstance(error, GeneratorExit):
             self.failed()

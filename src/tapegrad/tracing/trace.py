@@ -222,12 +222,16 @@ class Trace:
         self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
         self._guarded: set[tuple[Guard, str]] = set()
+        self._granted: set[Operand] = set()  # what guards hold
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
+        self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers
         self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
         self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
         self.reconsidered = False
+        self.renounced: Reconsidered | None = None  # what it was given up by
+        self.counted: list[Any] = []  # plain loops of which one round was traced for all
         self.failed: dict[Any, int] = {}  # how often a side couldn't be made one with the other
         # What may be written to, if not all: see `tracing.merging`.
         self.writable: Callable[[Proxy], bool] | None = None
@@ -427,9 +431,9 @@ class Trace:
 
     def without_merging(self, error: Exception | None) -> Reconsidered:
         """Give this trace up for an error, which it may be that branches have brought about."""
-        return Reconsidered(
-            [(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]], error
-        )
+        notes = [(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]]
+        notes += [(sides.unrolled, place) for sides, place in self.counted]
+        return Reconsidered(notes, error)
 
     def made_by(self, x: Var) -> Call | None:
         """The call that makes a variable. Later ones make variables of higher numbers."""
@@ -461,7 +465,13 @@ class Trace:
         if (entry, lost_by(entry)) not in self._guarded:
             self._guarded.add((entry, lost_by(entry)))
             self.builder.guards.append(entry)
+            self._granted.add(operand)
         return entry
+
+    def is_guarded(self, tracer: Proxy) -> bool:
+        """Whether a value is taken for granted."""
+        operand, _ = tracer._read()
+        return isinstance(operand, Literal) or operand in self._granted
 
 
 def _memory_of(array: np.ndarray) -> Any:

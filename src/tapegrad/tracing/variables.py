@@ -25,7 +25,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
-from tapegrad.tracing.observe.liveness import flow_of
+from tapegrad.tracing.observe.liveness import flow_of, reads_and_writes
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace
@@ -163,11 +163,26 @@ def trace_numbers(frame: FrameType, place: int, found: Variables, trace: Trace) 
     round carries them."""
     for variable in _own(frame, place):
         x, was = variable.value, found.shape.get(variable.name, ("nothing",))
-        if type(x) not in _NUMBERS or was[0] != "plain" or was[1] == repr(x) or abs(x) >= 2**63:
-            continue
-        kind: Any = np.float64 if type(x) is float else np.int64 if type(x) is int else type(x)
-        weak = type(x) in (int, float)
-        _set(frame, variable, stand_in(trace, Literal(kind(x)), kind(x), weak))
+        if type(x) in _NUMBERS and was[0] == "plain" and was[1] != repr(x):
+            _trace_number(frame, variable, trace)
+
+
+def trace_stored(frame: FrameType, place: int, trace: Trace) -> None:
+    """Let the plain numbers be traced ones that a round of a `for` statement may set."""
+    flow = flow_of(frame.f_code)
+    stored = {k for o in flow.body(place) for k in reads_and_writes(flow.at[o])[1]}
+    for variable in _own(frame, place):
+        if variable.number in stored:
+            _trace_number(frame, variable, trace)
+
+
+def _trace_number(frame: FrameType, variable: _Variable, trace: Trace) -> None:
+    x = variable.value
+    if type(x) not in _NUMBERS or abs(x) >= 2**63:
+        return
+    kind: Any = np.float64 if type(x) is float else np.int64 if type(x) is int else type(x)
+    weak = type(x) in (int, float)
+    _set(frame, variable, stand_in(trace, Literal(kind(x)), kind(x), weak))
 
 
 class Lent:
@@ -187,6 +202,10 @@ class Lent:
             tracer._ordered = x.flags.c_contiguous
             self._lent[id(tracer)] = tracer, x, operand, alone
             _set(frame, variable, tracer)
+
+    def tracer_of(self, x: np.ndarray) -> Tracer | None:
+        """What stands for an array, if it is one of these."""
+        return next((t for t, plain, _, _ in self._lent.values() if plain is x), None)
 
     def give_back(self) -> None:
         """Let those be plain again that nothing was written to."""

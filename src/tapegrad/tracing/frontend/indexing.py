@@ -31,6 +31,7 @@ from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.bounds import choice, integer, note_beyond
 from tapegrad.tracing.frontend.memory import in_rows
+from tapegrad.tracing.frontend.moving import moving
 from tapegrad.tracing.frontend.operands import (
     as_operand,
     as_tracer,
@@ -94,10 +95,10 @@ def _entries(index: Any, ndim: int) -> list[Any]:
 
 
 def _is_chosen(k: Any, x: Tracer) -> bool:
-    """Whether an entry is an integer that calls and rounds which the trace stands for choose: it
-    stays a value, where it would be guarded otherwise."""
+    """Whether an entry is an integer that other calls, and other rounds, may choose otherwise: it
+    stays a value, unless it is known to be the same in all of them."""
     whole = isinstance(k, Tracer) and k.ndim == 0 and k.dtype.kind in "iu"
-    return whole and innermost([k, x]).repeats
+    return whole and not innermost([k, x]).is_guarded(k)
 
 
 def _explicit(k: slice, extent: int) -> Slice:
@@ -184,7 +185,10 @@ class IndexParts:
                 self.new_axes.append(axis)
                 axis += 1
             elif isinstance(k, slice):
-                self.explicit += (_explicit(k, extent),)
+                position = len(self.explicit)
+                moves = None if self.advanced else moving(k, x, extent, position)
+                self.steps += [] if moves is None else [(position, moves[0])]
+                self.explicit += (_explicit(k, extent) if moves is None else Slice(0, moves[1]),)
                 axis += 1
             elif not _is_array(k) and not self.advanced and _is_chosen(k, x):
                 position = len(self.explicit)

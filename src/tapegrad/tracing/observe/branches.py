@@ -227,6 +227,8 @@ def goes_both_ways(x: Any, trace: Any, sides: Sides, jump: int, guard: Guard) ->
     if jump in sides.both:
         return True
     asked = trace.asked.setdefault((sides, jump), [0, 0])
+    if trace.in_frame:
+        trace.sources[sides, jump] = guard.src, _is_of_integers(x, trace, guard)
     asked[bool(guard.expected.value)] += 1
     if all(asked) and sum(asked) >= FEWEST and not _is_of_integers(x, trace, guard):
         sides.both.add(jump)

@@ -134,6 +134,11 @@ def upper(top: int, count: int, above: int = 0) -> list[Any]:
         return [operand(top, k) for k in places]
 
 
+def references(at: int) -> int:
+    """How many references there are to the object in this place."""
+    return ctypes.c_ssize_t.from_address(_word_at(at).value).value
+
+
 def replace(at: int, x: Any) -> None:
     """Put another object where one is: on top of the stack, say."""
     place = _word_at(at)

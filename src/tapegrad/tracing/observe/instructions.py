@@ -305,6 +305,17 @@ def iterate(a: Activation, _: Any) -> Then | None:
     return a.o.operands([x])
 
 
+def begin_loop(a: Activation, _: Any) -> Then | None:
+    """A `for` statement, or a comprehension, is about to go through what is on the stack."""
+    counted = dispatch.counted(a)
+    note = (
+        None if counted is not None and isinstance(a.top(), (np.ndarray, range)) else iterate(a, _)
+    )
+    if counted is not None:
+        replace(operand_at(a.stack, 0), counted)
+    return note
+
+
 def step_iterator(a: Activation, depth: int) -> None:
     place = a.o.reads.places.get(id(operand(a.stack, depth)))
     if place is not None:

@@ -53,6 +53,7 @@ class Sides:
     both: set[int] = field(default_factory=set)  # those that have gone both ways in one run
     apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
     unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
+    unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are each made
     # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
     _joins: dict[int, Join | None] = field(default_factory=dict)

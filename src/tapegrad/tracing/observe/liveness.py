@@ -15,6 +15,9 @@ from typing import Any
 from tapegrad.tracing.observe.heights import heights_of
 
 _ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT"])
+_RETURNS = ("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE", "SEND")
+_OPERATIONS = ("BINARY_", "CALL", "COMPARE_OP", "STORE_SUBSCR", "UNARY_")
+INNER = 8  # rounds that an inner loop makes, as long as nothing is known
 _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"])
 _JUMPING = frozenset([*dis.hasjrel, *dis.hasjabs])
 _PASSED = frozenset(["NOP", "EXTENDED_ARG", "CACHE", "RESUME"])
@@ -48,6 +51,7 @@ class Flow:
         self._live = self._lives()
         self._same: dict[tuple[int, int], bool] = {}
         self._regions: dict[tuple[int, bool], frozenset[int]] = {}
+        self._bodies: dict[int, frozenset[int]] = {}
 
     def height(self, offset: int) -> int:
         """How many variables, and entries of the stack, there are before an instruction."""
@@ -92,6 +96,48 @@ class Flow:
     def _leads_to(self, offset: int) -> list[int]:
         handler = self.handlers.get(offset)
         return [*self.after(offset), *([handler[0]] if handler is not None else [])]
+
+    # ---- loops
+
+    def loop_at(self, offset: int) -> int | None:
+        """The `for` statement that begins with the instruction at `offset`, which makes its
+        iterator, if it is left where that has come to its end alone."""
+        place = self.next.get(offset)
+        while place is not None and self.at[place].opname in _PASSED:
+            place = self.next.get(place)
+        if place is None or self.at[place].opname != "FOR_ITER" or self.heights is None:
+            return None
+        if self.handlers.get(place) is not None:
+            return None
+        return place if self.body(place) else None
+
+    def body(self, place: int) -> frozenset[int]:
+        """The instructions of a round of a `for` statement; none if a round may leave it."""
+        known = self._bodies.get(place)
+        if known is None:
+            known = self._bodies[place] = self._body(place)
+        return known
+
+    def _body(self, place: int) -> frozenset[int]:
+        reached, todo, end = set(), [self.next[place]], self.at[place].argval
+        while todo:
+            offset = todo.pop()
+            if offset == end or self.at[offset].opname in _RETURNS:
+                return frozenset()
+            if offset != place and offset not in reached:
+                reached.add(offset)
+                todo += self.after(offset)
+        return frozenset(reached)
+
+    def weight(self, place: int) -> int:
+        """About how many operations a round of a `for` statement makes, by its text."""
+        body = self.body(place)
+        inner = [self.body(o) for o in body if self.at[o].opname == "FOR_ITER"]
+        return sum(
+            INNER ** sum(o in rounds for rounds in inner)
+            for o in body
+            if self.at[o].opname.startswith(_OPERATIONS)
+        )
 
     # ---- tests
 

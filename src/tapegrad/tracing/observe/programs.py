@@ -79,7 +79,7 @@ HANDLERS: dict[str, Handler] = {
     "CHECK_EG_MATCH": lambda a, _: a.o.taken([a.top()]),
     "CONTAINS_OP": do.contains,
     "IS_OP": do.identity,
-    "GET_ITER": do.iterate,
+    "GET_ITER": do.begin_loop,
     "GET_YIELD_FROM_ITER": do.iterate,
     "UNPACK_SEQUENCE": do.iterate,
     "UNPACK_EX": do.iterate,

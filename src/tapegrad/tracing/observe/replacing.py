@@ -62,6 +62,11 @@ def put(
     if f is super:
         _put_super(a, at, args, places)
         return f
+    if f is range and any(isinstance(x, Value) for x in args):
+        counted = dispatch.ranged(a, args)
+        if counted is not None:
+            frames.replace(operand_at(a.stack, at), counted)
+            return f
     answer = answer_of(f)
     if answer is not None and _put_answer(a, at, answer, args):
         # without what it is a method of

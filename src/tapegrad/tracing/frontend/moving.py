@@ -1,0 +1,71 @@
+"""Slices that traced integers move: `x[k:k + 3]`, `x[i * m:(i + 1) * m]`.
+
+How many elements such a slice has is what its bounds differ by. Where that is the same number for
+all values of the integers, it is a window that moves with them. NumPy cuts off a slice that reaches
+beyond the array, or counts it from the end; so that it lies inside is guarded.
+
+    start = i * m            4 i            stop - start = 4, so x[start:stop] is
+    stop = (i + 1) * m       4 i + 4        window(x, start, index=(Slice(0, 4),))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.ir.tape import Literal, Operand
+from tapegrad.tracing.frontend.bounds import choice
+from tapegrad.tracing.trace import Trace, innermost
+from tapegrad.tracing.tracer import Tracer
+
+_DEEP = 8  # sums within sums that are looked through
+
+# A sum of multiples of variables, and of None for the number 1
+Sum = dict[Any, int]
+
+
+def moving(k: slice, x: Tracer, extent: int, axis: int) -> tuple[Any, int] | None:
+    """Where a slice of `x` starts, and how many elements it has; None if that isn't a fixed number,
+    or if the slice reaches beyond the array."""
+    if not _is_whole(k.start) or not _is_whole(k.stop) or k.step not in (None, 1):
+        return None
+    trace = innermost([y for y in (x, k.start, k.stop) if isinstance(y, Tracer)])
+    if any(trace.is_guarded(y) for y in (k.start, k.stop)):
+        return None
+    start, stop = (_sum_of(trace, y._read()[0], 0) for y in (k.start, k.stop))
+    apart = _added(stop, start, -1)
+    count = apart.pop(None, 0)
+    if apart or not 0 < count <= extent:
+        return None
+    inside = (k.start >= 0) & (k.start <= extent - count)
+    if inside._read()[1] is None or not inside._read()[1]:
+        return None
+    inside._trace.guard(inside, True, "whether a slice lies inside the array")
+    return choice(k.start, extent, axis), count
+
+
+def _is_whole(k: Any) -> bool:
+    return isinstance(k, Tracer) and k.ndim == 0 and k.dtype.kind in "iu"
+
+
+def _sum_of(trace: Trace, x: Operand, depth: int) -> Sum:
+    if isinstance(x, Literal):
+        return {None: int(x.value)}
+    call = trace.made_by(x) if depth < _DEEP else None
+    name = "" if call is None else call.primitive.name
+    if call is None or x.dtype.kind != "i":
+        return {x: 1}
+    if name in ("add", "sub"):
+        one, other = (_sum_of(trace, y, depth + 1) for y in call.operands)
+        return _added(one, other, 1 if name == "add" else -1)
+    if name == "mul":
+        for y, times in (call.operands, call.operands[::-1]):
+            if isinstance(times, Literal):
+                return _added({}, _sum_of(trace, y, depth + 1), int(times.value))
+    return {x: 1}
+
+
+def _added(one: Sum, other: Sum, times: int) -> Sum:
+    found = dict(one)
+    for x, n in other.items():
+        found[x] = found.get(x, 0) + times * n
+    return {x: n for x, n in found.items() if n}

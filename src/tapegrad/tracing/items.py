@@ -1,0 +1,207 @@
+"""What a plain `for` statement goes through, as entries that a traced number says.
+
+    for t in range(2, n):              t = step + 2
+    for row in x:                      row = x[step]
+    for k, (a, b) in enumerate(zip(x, y), 1):
+                                       k, (a, b) = step + 1, (x[step], y[step])
+
+Iterators are taken apart by `__reduce__`, which is what pickling them asks. One that has gone on
+already, or that anything else than the statement holds, is left to Python.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.arrays import objection
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
+
+# The tracer that stands for a plain array which an integer indexes
+Found = Callable[[np.ndarray, Tracer], Any]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Those of a range, that starts at a traced number if there is one."""
+
+    numbers: range
+    start: Any = None
+    most: int = 0  # the size that none exceeds, if it starts so
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
+        """The number of a step, if so many rounds stand in front of the loop: one of Python's."""
+        first, by = self.numbers[done], self.numbers.step
+        number: Any = step
+        if by != 1:
+            number = number * np.int64(by)
+        most = max(abs(self.numbers[0]), abs(self.numbers[-1]))
+        if self.start is not None:
+            number, most = number + self.start, self.most
+        elif first:
+            number = number + np.int64(first)
+        operand, value = number._read()
+        trace.bounds[operand] = most
+        return stand_in(trace, operand, value, weak=True)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Those of an array along its first axis, or of a list of Python's numbers."""
+
+    array: Any
+    is_weak: bool = False
+    backwards: bool = False
+
+    def __len__(self) -> int:
+        return int(self.array.shape[0])
+
+    def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
+        count = len(self)
+        numbers = range(count - 1, -1, -1) if self.backwards else range(count)
+        k = Numbers(numbers).item(trace, step, done, found)
+        x = (found(self.array, k) if type(self.array) is np.ndarray else self.array)[k]
+        if not self.is_weak:
+            return x
+        operand, value = x._read()
+        if self.array.dtype.kind == "i":
+            trace.bounds[operand] = int(np.max(np.abs(self.array)))
+        return stand_in(trace, operand, value, weak=True)
+
+
+@dataclass(frozen=True)
+class Zipped:
+    """Tuples of the entries of several."""
+
+    parts: Sequence[Any]
+
+    def __len__(self) -> int:
+        return min(map(len, self.parts))
+
+    def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
+        return tuple([part.item(trace, step, done, found) for part in self.parts])
+
+
+Items = Numbers | Entries | Zipped
+
+
+def items_of(x: Any, holders: int) -> Items | None:
+    """The entries of what a statement is about to go through; None if that isn't known to be all
+    that it gives, and the same whenever it is asked. Besides the statement there are so many
+    references to it, with those that counting takes."""
+    kind: Any = type(x)
+    if kind is range:
+        return Numbers(x)
+    if kind is ArrayTracer or kind is np.ndarray:
+        return _of_array(x)
+    if kind in (list, tuple):
+        return _of_list(x)
+    if kind in _ITERATORS and holders <= 1:
+        return _of_iterator(x)
+    return None
+
+
+def _of_array(x: Any, backwards: bool = False) -> Items | None:
+    if isinstance(x, Tracer):
+        fits = x.ndim > 0 and x._trace.alive and x._root is None
+        fits = fits and not x._doubt and not x._may_alias
+    else:
+        fits = x.ndim > 0 and x.dtype.kind in "fib" and not objection(x)
+    return Entries(x, backwards=backwards) if fits else None
+
+
+def _of_list(x: Any, backwards: bool = False) -> Items | None:
+    kinds = set(map(type, x))
+    if kinds == {float} or (kinds == {int} and all(abs(v) < 2**31 for v in x)):
+        return Entries(np.array(x), is_weak=True, backwards=backwards)
+    return None
+
+
+def _of_iterator(x: Any) -> Items | None:
+    kind: Any = type(x)
+    if kind is _GENERATOR:
+        return _of_generator(x)
+    if kind in (zip, enumerate):
+        return _of_iterators(x)
+    made, (whole,), *state = x.__reduce__()
+    if made is reversed:
+        if state != [len(whole) - 1]:
+            return None
+        return _of_list(whole, True) if type(whole) in (list, tuple) else _of_whole(whole, True)
+    if made is not iter or state not in ([0], [None]):
+        return None
+    return _of_whole(whole)
+
+
+def _of_iterators(x: Any) -> Items | None:
+    """Of what goes through iterators, which nobody else holds."""
+    if any(count > _ALONE[type(x)] for count in _holders(x)):
+        return None
+    made, given, *state = x.__reduce__()
+    inner = given[:1] if made is enumerate else given
+    parts = [_of_iterator(part) if type(part) in _ITERATORS else None for part in inner]
+    found = [part for part in parts if part is not None]
+    if not found or len(found) < len(parts) or (state and len({*map(len, found)}) > 1):  # `strict`
+        return None
+    if made is enumerate:
+        if abs(given[1]) >= 2**31:
+            return None
+        return Zipped([Numbers(range(given[1], given[1] + len(found[0]))), found[0]])
+    return Zipped(found)
+
+
+def _holders(x: Any) -> list[int]:
+    """How many references there are to each of the iterators, with those that counting takes."""
+    made, given, *_ = x.__reduce__()
+    return [sys.getrefcount(part) for part in (given[:1] if made is enumerate else given)]
+
+
+# The same where nobody else holds them
+_PROBES: list[Any] = [zip(iter(())), enumerate(iter(()))]
+_ALONE = {type(x): _holders(x)[0] for x in _PROBES}
+
+
+def _of_whole(x: Any, backwards: bool = False) -> Items | None:
+    kind: Any = type(x)
+    if kind is range and not backwards:
+        return Numbers(x)
+    if kind is ArrayTracer or kind is np.ndarray:
+        return _of_array(x, backwards)
+    return _of_list(x) if kind in (list, tuple) else None
+
+
+def _of_generator(x: Any) -> Items | None:
+    """Of one that goes through a traced array."""
+    if x.gi_code not in ArrayTracer.__iter__.__code__.co_consts:
+        return None
+    if inspect.getgeneratorstate(x) != inspect.GEN_CREATED:
+        return None
+    array = x.gi_frame.f_locals.get("self")
+    return _of_array(array) if type(array) is ArrayTracer else None
+
+
+def found_among(lent: Any) -> Found:
+    """What stands for plain arrays: those that are `lent`, or inputs of the tape."""
+
+    def found(x: np.ndarray, k: Tracer) -> Any:
+        known = lent.tracer_of(x)
+        return dispatch.gathered(x, k) if known is None else known
+
+    return found
+
+
+_GENERATOR: Any = type(x for x in "")
+_ITERATORS = {
+    *(zip, enumerate, reversed, _GENERATOR),
+    *map(type, (iter([]), iter(()), iter(range(0)), iter(np.empty(0)), reversed([]))),
+}
