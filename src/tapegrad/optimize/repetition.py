@@ -137,7 +137,11 @@ class Repetition:
             if isinstance(guard.operand, Var):
                 self.guards.setdefault(guard.operand.id, []).append(guard)
         self._numbers = _Numbers(), _Numbers(), _Numbers(), _Numbers()
-        self._unusable: dict[int, tuple[int, int]] = {}  # operands in the way of runs, by periods
+        # By periods: the operand that was in the way of a run, a call whose index is in that of all
+        # runs around it, and a stretch of equal marks
+        self._in_the_way: dict[int, tuple[int, int]] = {}
+        self._stuck: dict[int, int] = {}
+        self._stretches: dict[int, tuple[int, int]] = {}
         self._look()
 
     def _look(self) -> None:
@@ -269,10 +273,12 @@ class Repetition:
         """The periods after which the call at `at` comes again at one of these places, of those in
         which a few calls of the least number of rounds are alike. Most aren't, and are many."""
         marks, mark, end = self.marks, self.marks[at], len(self.marks)
+        stuck = self._stuck
         return [
             period
             for place in places
-            if (last := at + (ROUNDS - 1) * (period := place - at)) + period <= end
+            if (place - at not in stuck or not at <= stuck[place - at] < place)
+            and (last := at + (ROUNDS - 1) * (period := place - at)) + period <= end
             and marks[last] == mark
             and marks[last + period - 1] == marks[place - 1]
             and marks[last + 1 - period] == marks[at + 1]
@@ -294,10 +300,16 @@ class Repetition:
 
     def repeated(self, at: int, period: int) -> int:
         """How many rounds of equal marks there are."""
-        most = len(self.calls) - at - period  # calls that the ones a period later may equal
-        if most < period or not self._equal(at, period, period):
-            return 1
-        equal = step = period
+        first, end = self._stretches.get(period, (0, -1))
+        if not first <= at <= end:  # else the same stretch, from here on
+            end = at + self._stretch(at, period)
+            self._stretches[period] = at, end
+        return (end - at) // period + 1
+
+    def _stretch(self, at: int, period: int) -> int:
+        """How many calls from here on have the marks of those a period later."""
+        most = len(self.calls) - at - period
+        equal, step = 0, 1
         while equal + step <= most and self._equal(at, period, equal + step):
             equal += step
             step *= 2
@@ -305,7 +317,7 @@ class Repetition:
             step = (step + 1) // 2
             if equal + step <= most and self._equal(at, period, equal + step):
                 equal += step
-        return equal // period + 1
+        return equal
 
     def _equal(self, at: int, period: int, count: int) -> bool:
         """Whether so many calls from here on have the marks of those a period later."""
@@ -334,12 +346,14 @@ class Repetition:
         return None
 
     def _checked(self, start: int, period: int, rounds: int, usable: Usable = None) -> Run | None:
-        """The run as far as operands stand in one way to each other. The operand for which one that
-        began before isn't usable mostly is in the way of this one, too: it is looked at first."""
-        at, m = self._unusable.get(period, (-1, 0))
-        if usable is not None and start <= at < start + period:
+        """The run as far as operands stand in one way to each other. The one for which a run that
+        began before is none mostly is in the way of this one, too: it is looked at first."""
+        if start <= self._stuck.get(period, -1) < start + period:
+            return None
+        at, m = self._in_the_way.get(period, (-1, 0))
+        if start <= at < start + period:
             way, count = self._way_of(at, m, start, period, rounds)
-            if count < ROUNDS or not usable(way):
+            if count < ROUNDS or (usable is not None and not usable(way)):
                 return None
         moves: list[tuple[int, ...] | None] = []
         for k in range(period):
@@ -347,6 +361,7 @@ class Repetition:
             if isinstance(self.calls[start + k].primitive, INDEXED):
                 move, rounds = self._move(start + k, period, rounds)
             if rounds < ROUNDS:
+                self._stuck[period] = start + k
                 return None
             moves.append(move)
         ways: list[list[Way]] = []
@@ -354,10 +369,8 @@ class Repetition:
             here = []
             for m in range(len(self.calls[start + k].operands)):
                 way, rounds = self._way_of(start + k, m, start, period, rounds)
-                if rounds < ROUNDS:
-                    return None
-                if usable is not None and not usable(way):
-                    self._unusable[period] = start + k, m
+                if rounds < ROUNDS or (usable is not None and not usable(way)):
+                    self._in_the_way[period] = start + k, m
                     return None
                 here.append(way)
             ways.append(here)
