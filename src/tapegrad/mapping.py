@@ -56,7 +56,9 @@ def vmap(
     f : a function of one row, written with NumPy. Works as a decorator too.
     in_axes : the axis along which an argument has its rows, or None if it is the same for all of
         them: one for all positional arguments, or a tuple with one for each, which may be a tree
-        that is a prefix of the argument. Arguments that are passed by name have rows along axis 0.
+        that is a prefix of the argument: of dicts, tuples, dataclasses. Arguments that are passed
+        by name have rows along axis 0. What is neither an array, nor a number, nor made of these,
+        such as a string or a function, is the same for all rows, if no entry says a number for it.
     out_axes : the axis along which results have theirs: a number, or a tree that is a prefix of the
         result. None for a result that is the same for all rows.
     signature : the axes of one row's arguments and results, by names that stand for sizes, or as

@@ -32,6 +32,7 @@ def sparse_jacobian(
     has_aux: bool = False,
     *,
     mode: str = "auto",
+    holomorphic: bool = False,
     format: str = "csr",
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
@@ -49,11 +50,13 @@ def sparse_jacobian(
 
     Parameters
     ----------
-    f : a function written with NumPy, of real numbers. It may return arrays nested as you like.
-        Works as a decorator too.
+    f : a function written with NumPy. It may return arrays nested as you like. Works as a decorator
+        too.
     argnums : the argument, by its number or its name, or a tuple of them, as in `grad`.
     has_aux : `f` returns `(value, aux)`; the result is then `(jacobian, aux)`.
     mode : "forward", by colours of columns; "reverse", by colours of rows; "auto", either or both.
+    holomorphic : as in `jacobian`: `f` is holomorphic, and this is its complex Jacobian. Without it
+        either arguments or values are real, and the entries what `jacobian` has.
     format : of the result: "csr", or another of `scipy.sparse`.
     compile, checkpoint : as in `grad`.
 
@@ -73,7 +76,9 @@ def sparse_jacobian(
     if mode not in ("auto", "forward", "reverse"):
         raise ArgumentError(f'mode is "auto", "forward" or "reverse", not {mode!r}')
     kept = checked_checkpoint(checkpoint)
-    found = SparseJacobian(checked_argnums(argnums), has_aux, kept, mode, format=_checked(format))
+    found = SparseJacobian(
+        checked_argnums(argnums), has_aux, kept, mode, holomorphic, _checked(format)
+    )
     return derived(f, found, compile)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegrad import cond, grad, hvp, jit, jvp, linearize, scan, vjp, while_loop
+from tapegrad import cond, gauss_newton_vp, grad, hvp, jit, jvp, linearize, scan, vjp, while_loop
 from tapegrad.errors import ArgumentError
 
 X, T = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3])
@@ -211,3 +211,27 @@ def test_they_may_be_made_anew_where_they_are_called():
     for _ in range(5):
         np.testing.assert_allclose(hvp(g)(X, T), 2 * T)
     assert hvp(g).cache_info().traces == 1
+
+
+def test_directions_as_lists():
+    """A list where an array moves is an array; what an argument that is a list has is a list."""
+
+    def f(x):
+        return np.sum(np.sin(x) ** 2)
+
+    x, t = np.array([0.3, 0.7]), [1.0, 2]
+    v = np.array(t)
+    assert jvp(f, (x,), (t,)) == jvp(f, (x,), (v,))
+    np.testing.assert_array_equal(hvp(f)(x, t), hvp(f)(x, v))
+    np.testing.assert_array_equal(hvp(f, (0,))(x, (t,))[0], hvp(f)(x, v))
+    np.testing.assert_array_equal(gauss_newton_vp(np.sin)(x, t), gauss_newton_vp(np.sin)(x, v))
+    assert jvp(lambda p: p["a"][0] * p["a"][1], ({"a": [2.0, 3.0]},), ({"a": [1.0, 0.0]},)) == (
+        6,
+        3,
+    )
+    inner = grad(lambda s: jvp(f, (x * s,), ([s, 2.0],))[1])(1.0)
+    assert inner == grad(lambda s: jvp(f, (x * s,), (np.stack([s, 2.0]),))[1])(1.0)
+    with pytest.raises(ArgumentError, match="shape"):
+        jvp(f, (x,), ([1.0, 2.0, 3.0],))
+    with pytest.raises(ArgumentError, match="Directions are arrays and numbers"):
+        jvp(f, (x,), ([[1.0], 2.0],))

@@ -119,8 +119,31 @@ def test_a_matrix_without_entries():
 def test_what_is_not_there_is_an_error():
     with pytest.raises(ArgumentError, match="format is one of"):
         sparse_jacobian(bratu, format="dense")
-    with pytest.raises(GradientError, match="complex numbers"):
-        sparse_jacobian(lambda x: x * 1j)(np.ones(2))
+    with pytest.raises(GradientError, match="aren't one complex matrix"):
+        sparse_hessian(lambda z: np.sum(np.abs(z) ** 2))(np.ones(2) + 1j)
+
+
+def test_complex_numbers():
+    """By the rules of `jacobian`: of real arguments or values; else of holomorphic functions."""
+
+    def products(x):
+        return x[1:] * x[:-1]
+
+    x = np.array([0.3, 0.7, 1.1])
+    z = x * np.exp(1j * x)
+    for f, at, is_holomorphic in (
+        (lambda x: np.exp(1j * products(x)), x, False),
+        (lambda z: np.abs(products(z)) ** 2, z, False),
+        (lambda z: np.exp(products(z)), z, True),
+    ):
+        dense = jacobian(f, holomorphic=is_holomorphic)(at)
+        found = sparse_jacobian(f, holomorphic=is_holomorphic)(at)
+        assert found.nnz == 4
+        np.testing.assert_allclose(found.toarray(), dense, rtol=1e-14)
+    with pytest.raises(GradientError, match="Say holomorphic=True"):
+        sparse_jacobian(products)(z)
+    with pytest.raises(GradientError, match="mode='forward'"):
+        sparse_jacobian(lambda x: 1j * x, mode="reverse")(x)
 
 
 def test_solvers_take_them():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -466,3 +469,32 @@ def test_rows_lie_in_memory_as_in_a_loop(name):
     wanted = [f(row) for row in np.moveaxis(rows, 1, 0)] if name == "flags" else None
     if wanted is not None:
         np.testing.assert_allclose(vmap(f, 1, compile="never")(rows), wanted)
+
+
+@dataclass
+class Line:
+    slope: Any
+    start: Any
+
+
+def test_what_can_have_no_rows_is_the_same_for_all():
+    """Strings, functions, dtypes; a number may be meant otherwise, and None has to be said."""
+
+    def f(x, of=None, how="twice", dtype=float):
+        return of((2 if how == "twice" else 3) * x).astype(dtype)
+
+    x = np.arange(3.0)
+    np.testing.assert_array_equal(vmap(f)(x, of=np.sin, how="so"), np.sin(3 * x))
+    assert vmap(f)(x, np.sin, dtype=np.float32).dtype == np.float32
+    with pytest.raises(ArgumentError, match="'how' is the number 2"):
+        vmap(f)(x, of=np.sin, how=2.0)
+
+
+def test_axes_as_a_dataclass():
+    """Of arguments and of results, as with dicts and tuples."""
+    line = Line(np.arange(6.0).reshape(2, 3), 1.0)
+    g = vmap(lambda p, x: p.slope @ x + p.start, in_axes=(Line(1, None), None))
+    np.testing.assert_array_equal(g(line, np.ones(2)), line.slope.sum(0) + 1)
+    found = vmap(lambda x: Line(2 * x, x.sum()), out_axes=Line(1, 0))(line.slope)
+    np.testing.assert_array_equal(found.slope, 2 * line.slope.T)
+    np.testing.assert_array_equal(found.start, line.slope.sum(1))

@@ -249,3 +249,33 @@ def test_what_it_cannot_take_is_an_error():
 
     with pytest.raises(UnsupportedError, match=r"checkpoint of writes: .* writes to an operand"):
         grad(lambda x: np.sum(writes(x)))(X)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_what_a_part_leaves_outside_is_its_values(mode):
+    """In a list of the module's, or in one that the function around it has made: the same values,
+    and derivatives that go through them."""
+
+    def loss(x, around):
+        sums = []
+
+        def layer(h, k):
+            sums.append(np.sum(h * k))
+            left.append(sums[-1])
+            return np.tanh(h * k)
+
+        for k in (1.0, 2.0):
+            x = around(layer)(x, k)
+        return np.sum(x) + sums[0] * sums[1]
+
+    left = []
+    g = grad(lambda x: loss(x, checkpoint), compile=mode)
+    for x in (np.array([0.3, 0.7]), np.array([0.1, 0.4])):
+        found, there = g(x), [*left]
+        left.clear()
+        np.testing.assert_allclose(found, grad(lambda x: loss(x, lambda f: f))(x), rtol=1e-13)
+        np.testing.assert_allclose(there, left, rtol=1e-13)
+        assert [type(value) for value in there] == [np.float64, np.float64]
+        left.clear()
+    by_jit = grad(lambda x: loss(x, jit))(x)
+    np.testing.assert_allclose(by_jit, found, rtol=1e-13)

@@ -189,3 +189,10 @@ def test_what_cant_be_written_down_is_refused():
 
     with pytest.raises(ArgumentError, match="'scale' by name alone"):
         standalone(tg.grad(by_name, argnums="scale"), X)
+
+
+def test_traced_values_are_refused_with_what_to_call_instead():
+    """It is machine code; the derivative that it was made of may be part of a trace."""
+    alone = standalone(tg.grad(lambda x: np.sum(x**2)), np.ones(2))
+    with pytest.raises(UnsupportedError, match="is called with traced values"):
+        tg.jit(lambda x: alone(2 * x))(np.ones(2))

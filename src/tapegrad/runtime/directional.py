@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.request import Request, is_differentiable
-from tapegrad.core.trees import flatten, flatten_up_to, is_traced, unflatten
+from tapegrad.core.trees import (
+    children,
+    flatten,
+    flatten_up_to,
+    is_traced,
+    unflatten,
+)
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Tape
@@ -28,6 +34,7 @@ from tapegrad.runtime.transformations import (
     with_constants,
     with_loss,
 )
+from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.run import Traced, input_aval
 
 
@@ -60,6 +67,35 @@ def directions(
         found += [_checked(label, word, x, t) for x, t in zip(leaves, ts, strict=True)
                   if t is not None]  # fmt: skip
     return moves, found
+
+
+def as_vectors(trees: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
+    """Directions with arrays in the place of lists, where what they belong to is an array."""
+    return [
+        vector if vector is None else _as_vector(tree, vector)
+        for tree, vector in zip(trees, vectors, strict=True)
+    ]
+
+
+def _as_vector(tree: Any, vector: Any) -> Any:
+    leaves, structure = flatten(tree)
+    try:
+        ts = flatten_up_to(structure, vector)
+    except ValueError:  # see `directions`
+        return vector
+    if not any(isinstance(t, (list, tuple)) for t in ts):
+        return vector
+    return unflatten(structure, [_as_array(x, t) for x, t in zip(leaves, ts, strict=True)])
+
+
+def _as_array(x: Any, t: Any) -> Any:
+    if not (is_traced(x) and np.ndim(x) and isinstance(t, (list, tuple))):
+        return t
+    try:
+        found = stacked(t)
+        return np.asarray(found) if isinstance(found, (list, tuple)) else found
+    except ValueError:  # its rows have several lengths
+        return t
 
 
 def _checked(label: str, word: str, x: Any, t: Any) -> Any:
@@ -136,6 +172,12 @@ class Pushforward(Transformation):
 
     name = "jvp"
 
+    def completed(
+        self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        own, tangents = args[: self.count], args[self.count :]
+        return (*own, *(as_vectors(own, tangents) if tangents else ())), kwargs
+
     def within(self, request: Request) -> Request:
         return Request(request.f, request.args[: self.count], request.kwargs)
 
@@ -200,7 +242,18 @@ class HessianProduct(Gradient):
         if not args:
             raise ArgumentError("hvp: pass the function's arguments, and then the vector")
         own, kwargs = super().completed(f, args[:-1], kwargs)
-        return (*own, args[-1]), kwargs
+        return (*own, self._vector(Request(f, own, kwargs), args[-1])), kwargs
+
+    def _vector(self, own: Request, vector: Any) -> Any:
+        """The vector, with arrays in the place of lists."""
+        if children(vector) is None:
+            return vector
+        chosen = self.arguments(own)
+        if not isinstance(self.argnums, tuple):
+            return as_vectors(chosen, [vector])[0]
+        if not isinstance(vector, (tuple, list)) or len(vector) != len(chosen):
+            return vector  # see `select`
+        return tuple(as_vectors(chosen, vector))
 
     def within(self, request: Request) -> Request:
         return Request(request.f, request.args[:-1], request.kwargs)

@@ -92,7 +92,7 @@ class Jacobian(Gradient):
             return self.mode
         if of_complex and to_complex and not self.holomorphic:
             raise GradientError(
-                f"jacobian: {name} takes complex numbers to complex ones, which has a Jacobian "
+                f"{self.name}: {name} takes complex numbers to complex ones, which has a Jacobian "
                 "only if it is holomorphic. Say holomorphic=True if it is, or take the real and "
                 "imaginary parts"
             )
@@ -102,7 +102,7 @@ class Jacobian(Gradient):
         if self.mode not in ("auto", wanted):
             kind = "values" if to_complex else "arguments"
             raise GradientError(
-                f"jacobian: {name} has complex {kind} and real "
+                f"{self.name}: {name} has complex {kind} and real "
                 f"{'arguments' if to_complex else 'values'}, so its Jacobian is computed by "
                 f"mode={wanted!r}, not {self.mode!r}"
             )
@@ -178,6 +178,16 @@ class ElementwiseGradient(Gradient):
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
 
+def without_hessian(label: str, name: str) -> GradientError:
+    """The error for a function from complex numbers to a real one."""
+    return GradientError(
+        f"{label}: {name} takes complex numbers to a real one, and the second derivatives with "
+        "respect to real and imaginary parts aren't one complex matrix. Pass these parts as "
+        f"arguments, {label}(lambda x, y: f(x + 1j * y), (0, 1)), or use hvp, which has the change "
+        "of the gradient along a direction"
+    )
+
+
 @dataclass(frozen=True)
 class Hessian(Gradient):
     """The second derivatives of a scalar function, forward over reverse: of leaves x and y of the
@@ -223,12 +233,7 @@ class Hessian(Gradient):
         of_complex = any(loss.inputs[k].dtype.kind == "c" for k in wrt)
         to_complex = loss.outputs[0].dtype.kind == "c"
         if of_complex and not to_complex:
-            raise GradientError(
-                f"hessian: {name} takes complex numbers to a real one, and the second derivatives "
-                "with respect to real and imaginary parts aren't one complex matrix. Pass these "
-                "parts as arguments, hessian(lambda x, y: f(x + 1j * y), (0, 1)), or use hvp, "
-                "which has the change of the gradient along a direction"
-            )
+            raise without_hessian(self.name, name)
         if of_complex and not self.holomorphic:
             raise GradientError(
                 f"hessian: {name} takes complex numbers to a complex one, which has a Hessian only "

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.request import Request, describe
-from tapegrad.core.trees import is_number, is_traced, unflatten
+from tapegrad.core.trees import children, flatten, is_number, is_traced, unflatten
 from tapegrad.errors import ArgumentError
-from tapegrad.runtime.paths import Mixed, Rows, spread, together
+from tapegrad.runtime.paths import Mixed, Rows, is_axis, spread, together
 from tapegrad.runtime.rows import Runs, row_of
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
 from tapegrad.tracing.observe.observer import unobserved
@@ -44,13 +44,13 @@ class Axes:
 
 
 def _hashable(spec: Any) -> Any:
-    if isinstance(spec, dict):
-        return "dict", tuple([(key, _hashable(x)) for key, x in spec.items()])
-    if isinstance(spec, (tuple, list)):
-        return type(spec).__name__, tuple(map(_hashable, spec))
-    if spec is None or (isinstance(spec, (int, np.integer)) and not isinstance(spec, bool)):
-        return spec
-    raise ArgumentError(f"vmap: an axis is a number, or None where there are no rows, not {spec!r}")
+    axes, structure = flatten(spec)
+    for axis in axes:
+        if not is_axis(axis):
+            raise ArgumentError(
+                f"vmap: an axis is a number, or None where there are no rows, not {axis!r}"
+            )
+    return structure, tuple(axes)
 
 
 @dataclass(frozen=True)
@@ -85,20 +85,24 @@ class VMap(Transformation):
                 )
             each = list(in_axes)
         else:
-            each = [in_axes] * len(request.args)
+            each = [None if _has_no_axes(arg) else in_axes for arg in request.args]
         axes: list[int | None] = []
         for k, (arg, spec) in enumerate(zip(request.args, each, strict=True)):
             axes += spread(spec, arg, f"{label}: in_axes of argument {k}")
+        positional = len(axes)
         for name in sorted(request.kwargs):
-            axes += spread(self.named, request.kwargs[name], f"{label}: argument {name!r}")
+            arg = request.kwargs[name]
+            named = None if _has_no_axes(arg) else self.named
+            axes += spread(named, arg, f"{label}: argument {name!r}")
         sizes = {}
         for n, (x, axis) in enumerate(zip(request.leaves, axes, strict=True)):
             if axis is None:
                 continue
             word = request.words[n]
             if not is_traced(x) or is_number(x) or np.ndim(x) == 0:
+                how = "Say" if n < positional else "Pass it by position, and say"
                 raise ArgumentError(
-                    f"{label}: {word} is {_shown(x)}, which has no rows. Say None for it in "
+                    f"{label}: {word} is {_shown(x)}, which has no rows. {how} None for it in "
                     "in_axes: then it is the same for all rows"
                 )
             if not -x.ndim <= axis < x.ndim:
@@ -158,6 +162,11 @@ class VMap(Transformation):
             written=(),
         )
         return Derivation(self, finished(tape), done.without_values(), Selection(), range(count))
+
+
+def _has_no_axes(arg: Any) -> bool:
+    """Whether an argument is neither an array, nor a number, nor made of such: a string, say."""
+    return children(arg) is None and not is_traced(arg)
 
 
 def _part(x: Any, axis: int | None, row: int) -> Any:

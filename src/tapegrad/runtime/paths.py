@@ -55,9 +55,14 @@ class Path(NamedTuple):
     example: list[Any]
 
 
+def is_axis(spec: Any) -> bool:
+    """Whether this says where rows are: a number, or None."""
+    return spec is None or (isinstance(spec, (int, np.integer)) and not isinstance(spec, bool))
+
+
 def spread(spec: Any, tree: Any, label: str) -> list[Any]:
     """For each leaf of a tree what a prefix of it says: a number, or None."""
-    if spec is None or (isinstance(spec, (int, np.integer)) and not isinstance(spec, bool)):
+    if is_axis(spec):
         axis = None if spec is None else int(spec)
         return [axis] * len(flatten(tree)[0])
     parts, specs = children(tree), children(spec)

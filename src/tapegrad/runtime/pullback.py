@@ -30,7 +30,7 @@ from tapegrad.ir.tape import Aval, Tape
 from tapegrad.pipeline import derive, finished, playable, pushforward, trace
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.derived import Derived
-from tapegrad.runtime.directional import Pushforward
+from tapegrad.runtime.directional import Pushforward, as_vectors
 from tapegrad.runtime.transformations import (
     Derivation,
     Jit,
@@ -73,6 +73,7 @@ def both_ways(
 ) -> tuple[Any, Any, Pullback]:
     """The value of `f(*args)`, its derivative along tangents, and its pullback, of one run of `f`,
     which is part of a trace: a function may draw random numbers, or leave something outside."""
+    tangents = as_vectors(args, tangents)
     request, forward, back = Request(f, args), Pushforward(len(args)), Pulling("never")
     along = Request(f, [*args, *tangents])
     selected, points = forward.select(along), back.select(request.check(back.name))

@@ -22,7 +22,7 @@ from tapegrad.core.trees import is_traced
 from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.differentiate.seeds import Make, blocks, captured, full, seeded
-from tapegrad.errors import ConversionError, GradientError, UnsupportedError
+from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.batches import row_numbers
@@ -31,7 +31,7 @@ from tapegrad.primitives.reductions import All
 from tapegrad.primitives.scatter import Concatenate, gather
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
-from tapegrad.runtime.jacobians import Jacobian
+from tapegrad.runtime.jacobians import Jacobian, without_hessian
 from tapegrad.runtime.transformations import (
     Derivation,
     Selection,
@@ -91,9 +91,11 @@ class SparseJacobian(Jacobian):
             if np.asarray(x).dtype.kind in "iub":
                 values[k] = x
         whole, rows, wrt = self.differentiated_tape(traced, selection, kept)
+        ins, outs = [whole.inputs[k] for k in wrt], [whole.outputs[k] for k in rows]
+        mode = self._mode(traced.name, ins, outs)
         of = inlined(whole)
         structure = pattern(of, wrt, rows, values)
-        colouring = self.coloured(structure)
+        colouring = self.coloured(structure, mode)
         head = len(kept)
         tape = _entries(whole, wrt, rows, range(head), colouring, self.checkpoint)
         read = {k: x for k, x in values.items() if _is_read(of, k)}
@@ -115,21 +117,15 @@ class SparseJacobian(Jacobian):
         rows, and the inputs that are its columns."""
         found = self.differentiated(traced)
         tape = traced.tape
-        for x in (*[tape.outputs[k] for k in found], *[tape.inputs[k] for k in selection.wrt]):
-            if x.dtype.kind == "c":
-                raise GradientError(
-                    f"{self.name} of {traced.name}: it is of complex numbers. Take their real and "
-                    "imaginary parts, or use jacobian"
-                )
         outputs = [*[tape.outputs[k] for k in kept], *[tape.outputs[k] for k in found]]
         tape = replace(tape, outputs=tuple(outputs), output_names=())
         return tape, [*range(len(kept), len(outputs))], [*selection.wrt]
 
-    def coloured(self, structure: Any) -> Any:
+    def coloured(self, structure: Any, mode: str) -> Any:
         """The colouring of this structure that takes the fewest products."""
         from tapegrad.sparsity.recovery import choose
 
-        forward, reverse = self.mode != "reverse", self.mode != "forward"
+        forward, reverse = mode != "reverse", mode != "forward"
         return choose(structure, forward=forward, reverse=reverse, price=1.5)
 
     def assemble(self, derivation: Any, values: Sequence[Any]) -> Any:
@@ -184,11 +180,13 @@ class SparseHessian(SparseJacobian):
 
         check_scalar_result(traced, self.has_aux, self.name)
         loss, before = with_loss(traced)
+        if any(loss.inputs[k].dtype.kind == "c" for k in selection.wrt):
+            raise without_hessian(self.name, traced.name)
         keep = [k + before for k in kept]
         tape = derive(loss, selection.wrt, keep=keep, checkpoint=self.checkpoint)
         return tape, [*range(len(kept), len(tape.outputs))], [*selection.wrt]
 
-    def coloured(self, structure: Any) -> Any:
+    def coloured(self, structure: Any, mode: str) -> Any:
         from tapegrad.sparsity.recovery import choose
 
         return choose(structure, is_symmetric=True)

@@ -30,8 +30,10 @@ from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.directional import leaves_of
 from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.transformations import Derivation, Jit, with_captured, with_loss
+from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.source import at_source
+from tapegrad.tracing.source import at_line, at_source
+from tapegrad.tracing.trace import refusing
 
 _numbers = count()
 
@@ -62,6 +64,14 @@ class StandAlone:
         return names[self._text.name]
 
     def __call__(self, *args: Any) -> Any:
+        if has_traced(args):
+            raise refusing(
+                UnsupportedError(
+                    f"{self.__name__}, a function that stands alone, is called with traced values"
+                    f"{at_line()}: it is machine code for plain arrays. Call what it was made of "
+                    "instead, such as grad(f) or f, which may be part of a trace"
+                )
+            )
         return self._function(*args)
 
     @property

@@ -212,8 +212,8 @@ class Flags:
             return self._x.base is None
         if name not in _OF_LAYOUT and is_passed(self._x):
             raise UnsupportedError(
-                f"whether an argument may be written to isn't followed{at_line()}. Use np.copy(x), "
-                "which may be"
+                f"whether an argument may be written to isn't followed{at_line()}: a call "
+                "may be passed one that is read-only. Start with np.copy(x), which may be"
             )
         return getattr(self._flags, name)
 

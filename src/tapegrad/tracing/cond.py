@@ -92,6 +92,7 @@ class Side:
     traced: Traced
     structure: Any
     leaves: list[Leaf]
+    left: Sequence[Leaf] = ()  # what it leaves outside, where that is passed on
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +129,7 @@ class Operands:
         mine = [x._detached() if isinstance(x, Tracer) else x for x in own_copies(leaves)]
         return unflatten(structure, mine)
 
-    def side(self, f: Callable[..., Any], idle: bool) -> Side:
+    def side(self, f: Callable[..., Any], idle: bool, passes_on: bool = False) -> Side:
         """A function, traced. One that isn't called is traced without a word."""
         structures: list[Any] = []
         leaves, structure = flatten(self.values)
@@ -144,10 +145,11 @@ class Operands:
         body.__name__ = describe(f)
         names, _ = leaf_names(f, self.values, {})
         request = Request(body, self.traced, names=names)
+        request.passes_on = passes_on
         run = quiet(trace_function) if idle else trace_function
         traced = run(request, repeats=True, apart=True, idle=idle)
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
-        return Side(traced, structures[0], found)
+        return Side(traced, structures[0], found, _left(traced))
 
     @property
     def traced(self) -> list[Any]:
@@ -183,6 +185,15 @@ def _leaf(traced: Traced, k: int) -> Leaf:
     if not is_traced(value):
         return Leaf(None, None, value)
     return Leaf(Literal(plain_value(value)), input_aval(value), value)
+
+
+def _left(traced: Traced) -> list[Leaf]:
+    """What is passed on, as further leaves of the result."""
+    if traced.keeping is None:
+        return []
+    outputs = traced.tape.outputs[len(traced.tape.outputs) - traced.left :]
+    pairs = zip(outputs, traced.keeping.values, strict=True)
+    return [Leaf(x, Aval(x.shape, x.dtype), value) for x, value in pairs]
 
 
 # ---- on the tape

@@ -11,7 +11,7 @@ that can't be said, of what a container holds between other values, say, the tap
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,8 @@ class Kept:
 class Keeping:
     """What a run has left outside: `kept` in `objects`, and the operands that it is made of. Later
     calls leave theirs if they do it `again`. What a run that is `inside` of another one has left is
-    passed on to that."""
+    passed on to that; so is what it has left in what the run around has made, where `f` has that
+    in its cells."""
 
     def __init__(
         self,
@@ -63,21 +64,24 @@ class Keeping:
         again: bool,
         inside: bool = False,
         lent: Sequence[tuple[Any, Any]] = (),
+        f: Any = None,
         found: Mapping[int, tuple[Any, int]] | None = None,
     ) -> None:
         self.trace, self.reads, self.again, self.inside = trace, reads, again, inside
+        self.f = f
         self.lines: list[tuple[str, Source | None]] = []
         self.kept: list[Kept] = []
         self.outside: list[Outside] = []
         self.operands: list[Operand] = []
+        self.values: list[Any] = []  # of these
         self._outputs: dict[int, tuple[Tracer, Part]] = {}
         self._found = found or {}
         self._lent: list[tuple[Any, int]] = []  # arrays that an inner run has written to
         if inside:
             for loan, x in lent:
                 self._lent.append((loan, len(self.operands)))
-                self.operands.append(to_operand(trace, x)[0])
-            Replacing(reads, self._noted).everywhere()
+                self._append(x)
+            self._replace(self._noted)
             return
         described = Described(reads, self._output)
         self.outside = described.objects
@@ -108,9 +112,15 @@ class Keeping:
                 return array
             return values[numbers[id(x)]] if id(x) in numbers else x
 
-        Replacing(self.reads, new).everywhere()
+        self._replace(new)
         for loan, number in self._lent:
             dispatch.setitem(loan.root(), ..., values[number])
+
+    def _replace(self, new: Callable[[Tracer], Any]) -> None:
+        replacing = Replacing(self.reads, new)
+        replacing.everywhere()
+        if self.f is not None:
+            replacing.of(self.f)
 
     def _keeps(self, write: Write, described: Described) -> bool:
         """Whether a later call can do what was done here."""
@@ -141,10 +151,14 @@ class Keeping:
             return Plain(np.array(x._value))
         return self._noted_part(x)
 
+    def _append(self, x: Tracer) -> None:
+        operand, value = to_operand(self.trace, x)
+        self.operands.append(operand)
+        self.values.append(value)
+
     def _noted_part(self, x: Tracer) -> Part:
         if id(x) not in self._outputs:
-            operand, _ = to_operand(self.trace, x)
-            self.operands.append(operand)
+            self._append(x)
             number = len(self.operands) - 1
             self._outputs[id(x)] = x, Output(number, x._aval.shape, x._aval.dtype, x._weak)
         return self._outputs[id(x)][1]

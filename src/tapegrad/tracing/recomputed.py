@@ -10,6 +10,7 @@ what it keeps by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tapegrad.ir.tape import Literal, Tape, Var
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.named import Named
-from tapegrad.tracing.cond import Operands, as_result, body_of
+from tapegrad.tracing.cond import Operands, Side, as_result, body_of
 from tapegrad.tracing.conditional import empty
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.rounds import own_copies
@@ -52,15 +53,16 @@ def checkpoint(
 
     call.__name__ = describe(f)
     given = Operands(f"checkpoint of {describe(f)}", (args, kwargs), user_source())
-    side = given.side(call, idle=False)
+    side = given.side(call, idle=False, passes_on=True)
+    leaves = [*side.leaves, *side.left]
     inputs = given.inputs(side)
     tracers = [x for x in inputs if isinstance(x, Tracer)]
-    avals = [leaf.aval if isinstance(leaf.operand, Var) else None for leaf in side.leaves]
+    avals = [leaf.aval if isinstance(leaf.operand, Var) else None for leaf in leaves]
     slots = [aval for aval in avals if aval is not None]
     if not tracers or not slots:
-        return unflatten(side.structure, [leaf.value for leaf in side.leaves])
+        return _returned(side, [leaf.value for leaf in leaves])
     trace = innermost(tracers)
-    body = body_of(side, avals)
+    body = body_of(replace(side, leaves=leaves), avals)
     _check_names(describe(f), body, keep)
     loop = Loop(body, len(slots), 1, recomputed=True, instead=True, keep=keep)
     start = [empty(trace.record, aval) for aval in slots]
@@ -70,9 +72,17 @@ def checkpoint(
         leaf.value
         if aval is None
         else stand_in(trace, next(ends), as_result(leaf.value, aval), aval.weak)
-        for leaf, aval in zip(side.leaves, avals, strict=True)
+        for leaf, aval in zip(leaves, avals, strict=True)
     ]
-    return unflatten(side.structure, found)
+    return _returned(side, found)
+
+
+def _returned(side: Side, found: Sequence[Any]) -> Any:
+    """The function's own result, of the values of all leaves; others are what it left outside."""
+    count = len(side.leaves)
+    if side.traced.keeping is not None:
+        side.traced.keeping.pass_on(found[count:])
+    return unflatten(side.structure, found[:count])
 
 
 def _check_names(name: str, body: Tape, keep: Sequence[str]) -> None:

@@ -260,7 +260,8 @@ class Run:
             lent, passes_on = inner(following.observer, self.trace), self.request.passes_on
             if passes_on:
                 reads = following.observer.reads
-                self._keeping = Keeping(self.trace, reads, True, inside=True, lent=lent)
+                f = None if self.request.holds_draws else self.request.f
+                self._keeping = Keeping(self.trace, reads, True, inside=True, lent=lent, f=f)
             elif lent:
                 raise written_inside(self.name, lent[0][0])
 
