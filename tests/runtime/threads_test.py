@@ -462,6 +462,7 @@ def test_helpers_that_never_come(monkeypatch, kernel):
     class Mute:
         qsize = rung.__len__
         put = rung.append
+        get = threads.pool.crew.bell.get  # a helper may be late to fall asleep
 
     with monkeypatch.context() as patch:
         patch.setattr(threads.pool.crew, "bell", Mute())
