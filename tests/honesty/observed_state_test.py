@@ -391,6 +391,21 @@ def test_reflection(read, derivative, monkeypatch):
     df.at(X)
 
 
+class Renamed:
+    def __getattribute__(self, name):
+        return object.__getattribute__(self, "scale_" if name == "scale" else name)
+
+
+def test_lookups_of_a_classes_own(derivative):
+    """an attribute that a `__getattribute__` of the class's own finds changes -> traced anew"""
+    renamed = Renamed()
+    renamed.scale_ = 2.0
+    df = derivative(lambda x: np.sum(x**3) * renamed.scale)
+    df.at(X)
+    renamed.scale_ = 5.0
+    df.at(X)
+
+
 def exec_(s):
     found = {"s": s}
     exec("scale = s.scale", found)

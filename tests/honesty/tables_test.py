@@ -89,3 +89,25 @@ def test_other_labels_meet():
     ):
         with pytest.raises(UnsupportedError, match="with different labels isn't followed"):
             grad(lambda s, t, f=f: np.sum(f(s, t)), compile="never")(pd.Series(X), pd.Series(X, X))
+
+
+LIMIT = 1.5
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_texts_that_pandas_evaluates(compile, monkeypatch):
+    """`table.query("a > @limit")` and `eval`, where the limit changes -> traced anew"""
+    table = pd.DataFrame({"a": X, "b": X + 3})
+    df = grad(lambda w: w * table.query("a > @LIMIT")["b"].sum(), compile=compile)
+    for limit in (1.5, 1.5, 2.5):
+        monkeypatch.setitem(globals(), "LIMIT", limit)
+        assert df(2.0) == table["b"][table["a"] > limit].sum()
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_functions_that_pandas_calls(compile):
+    """`table.apply(f)` of a function that returns traced values, or reads what changes -> right"""
+    table, rate = pd.DataFrame({"a": X, "b": X + 3}), [1.0]
+    df = grad(lambda w: table.apply(lambda c: c.sum() * w * rate[0]).sum(), compile=compile)
+    for rate[0] in (1.0, 1.0, 2.0):
+        assert df(2.0) == 21.0 * rate[0]

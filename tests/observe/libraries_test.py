@@ -150,6 +150,21 @@ class Remembering:
         self.last.told = 1
         return self.last
 
+def found_by(way, name):
+    vars(threading.local())
+    frame = sys._getframe(1)
+    if way == "get":
+        return frame.f_locals.get(name)
+    if way == "copy":
+        return frame.f_locals.copy()[name]
+    if way == "in":
+        return frame.f_locals[name] if name in frame.f_locals else 1.0
+    if way == "dict":
+        return dict(frame.f_locals)[name]
+    if way == "items":
+        return next(x for key, x in frame.f_locals.items() if key == name)
+    return frame.f_globals[name]
+
 def in_callers(name):
     vars(threading.local())
     return sys._getframe(1).f_locals[name]
@@ -453,14 +468,54 @@ def test_an_object_of_the_outside_that_remembers(package, compile):
 
 
 def test_a_variable_of_the_programs_that_it_looks_for(package):
-    """It isn't there when a later call calls the function, so each call is traced."""
+    """It is there when a later call calls the function; a global one is that of the call."""
     rates = [2.0]
 
     def f(x):
         rate = rates[0]
         return package.in_callers("rate") * rate * np.sum(x**2)
 
-    check(f, lambda k: rates.__setitem__(0, 1.0 + k // 3), "never")
+    check(f, lambda k: None, "never", most=2)
+    check(f, lambda k: rates.__setitem__(0, 1.0 + k // 3), "never", most=3)
+
+
+@pytest.mark.parametrize("way", ["get", "in", "global"])
+def test_ways_to_look_for_a_variable_of_the_programs(package, way, monkeypatch):
+    """What is looked at is compared, and other variables don't matter."""
+    rates = [2.0]
+
+    def f(x):
+        rate, unused = rates[0], [np.sum(x)]
+        found = package.found_by(way, "RATE" if way == "global" else "rate")
+        return found * len(unused) * rate * np.sum(x**2)
+
+    def change(k):
+        rates[0] = 1.0 + k // 3
+        monkeypatch.setitem(globals(), "RATE", 1.0 + k // 3)
+
+    check(f, lambda k: monkeypatch.setitem(globals(), "RATE", 2.0), "never", most=2)
+    check(f, change, "never", most=3)
+
+
+@pytest.mark.parametrize("way", ["copy", "dict", "items"])
+def test_all_variables_of_the_programs(package, way):
+    """Where traced ones are among them the call is followed."""
+
+    def f(x):
+        rate = 2.0
+        return package.found_by(way, "rate") * rate * np.sum(x**2)
+
+    check(f, lambda k: None, "never")
+
+
+def test_a_traced_variable_that_it_looks_for(package):
+    """It isn't there when a later call calls the function, so that is followed."""
+
+    def f(x):
+        rate = np.sum(x**2)  # noqa: F841
+        return package.found_by("get", "rate") * 3.0
+
+    check(f, lambda k: None, "never")
 
 
 @MODES

@@ -99,6 +99,39 @@ def test_a_table_of_an_object(compile):
     assert passed.cache_info().traces == before
 
 
+LIMIT = 1.5
+LOOKED_FOR = {
+    "query": lambda df, x: df.query("a > @LIMIT")["b"].sum() * x[0],
+    "eval": lambda df, x: df.eval("a * @LIMIT").sum() * x[0],
+    "pd.eval": lambda df, x: pd.eval("LIMIT * 2") * x[0],
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_FOR)
+def test_variables_that_pandas_looks_for(name, monkeypatch):
+    """`query` and `eval` find variables of who calls them by names in a text: these are read."""
+    monkeypatch.setitem(globals(), "LIMIT", 1.5)
+    df = table()
+
+    def f(x):
+        return LOOKED_FOR[name](df, x)
+
+    g = grad(f, compile="never")
+    for _ in range(3):
+        assert g(X)[0] * X[0] == pytest.approx(f(X))
+    assert g.cache_info().traces == 1
+    monkeypatch.setitem(globals(), "LIMIT", 3.5)
+    assert g(X)[0] * X[0] == pytest.approx(f(X))
+    limit = [1.5]
+
+    def local(x):
+        least = limit[0] + 0.0  # noqa: F841
+        return df.query("a > @least")["b"].sum() * x[0]
+
+    g = grad(local, compile="never")
+    assert [g(X)[0], limit.__setitem__(0, 3.5), g(X)[0]] == [4.5, None, 3.0]
+
+
 def test_a_table_that_has_again_what_was_in_it_once():
     """Arrays that pandas had made of it before share memory that has changed since."""
     df = table()

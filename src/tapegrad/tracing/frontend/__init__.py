@@ -17,6 +17,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
+    applying,
     arranging,
     casting,
     compiled,
@@ -214,3 +215,4 @@ compiled.declare_all()
 identity.declare_all()
 subclasses.declare_all()
 arranging.declare_all()
+applying.declare_all()

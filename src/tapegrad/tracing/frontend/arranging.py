@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.core.tables import Column, Labels, built, is_frame, is_of_numbers, is_series, pandas
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import declare, declare_late
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.frames import TracedFrame, made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, made, refused, stood_in
 from tapegrad.tracing.frontend.making import strong
@@ -189,15 +190,17 @@ def concat(objs: Any, **kwargs: Any) -> Any:
 
 
 def _is_traced(args: Sequence[Any]) -> bool:
-    return any(map(_has_traced, args))
+    return any(map(has_traced, args))
 
 
-def _has_traced(x: Any) -> bool:
+def has_traced(x: Any) -> bool:
     if isinstance(x, dict):
-        return any(map(_has_traced, x.values()))
+        return any(map(has_traced, x.values()))
     if isinstance(x, (list, tuple)):
-        return any(map(_has_traced, x))
-    return isinstance(x, (Value, TracedSeries, TracedFrame))
+        return any(map(has_traced, x))
+    return isinstance(x, (TracedSeries, TracedFrame)) or (
+        isinstance(x, Value) and not dispatch.is_made(x)
+    )
 
 
 def _declare() -> None:

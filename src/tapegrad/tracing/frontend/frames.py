@@ -397,7 +397,7 @@ for _kind in (TracedSeries, TracedFrame):
 
 
 def _is_array(args: Sequence[Any]) -> bool:
-    return any(isinstance(x, ArrayTracer) for x in args)
+    return any(isinstance(x, ArrayTracer) and not dispatch.is_made(x) for x in args)
 
 
 def _method(name: str) -> Any:

@@ -204,11 +204,21 @@ class Labelled:
 
     def __repr__(self) -> str:
         """pandas' text, of the values that the trace sees."""
-        plain = [x._concrete if isinstance(x, Tracer) else x for x in self._branches]
         for x in self._branches:
             if isinstance(x, Tracer):
                 tell(x)
-        return repr(built(self._labels, turned(self._labels, plain)))
+        return repr(plain_of(self))
+
+
+def plain_of(x: Any) -> Any:
+    """The values that a trace sees, of numbers and tables in lists and dicts, too."""
+    if isinstance(x, Labelled):
+        return built(x._labels, turned(x._labels, [*map(plain_of, x._branches)]))
+    if isinstance(x, dict):
+        return {key: plain_of(value) for key, value in x.items()}
+    if type(x) in (list, tuple):
+        return type(x)(map(plain_of, x))
+    return x._concrete if isinstance(x, Tracer) else x
 
 
 def _as_array(x: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.core.tables import Labels, built, is_series, turned
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.applying import APPLYING, applied
 from tapegrad.tracing.frontend.arranging import arranged
 from tapegrad.tracing.frontend.frames import made_of_columns
 from tapegrad.tracing.frontend.groups import groupby
@@ -34,6 +35,8 @@ _ARRANGING = """
 
 def method_of(x: Any, name: str) -> Any:
     """The method of this name of what stands for a Series or DataFrame; None if there is none."""
+    if name in APPLYING:
+        return functools.partial(applied, x, name)
     if name in _METHODS:
         of_several = x._labels.columns is not None and not x._labels.whole
         if of_several and name in _BY_COLUMN:
@@ -251,20 +254,6 @@ def pipe(x: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
     return f(x, *args, **kwargs)
 
 
-def apply(x: Any, f: Any) -> Any:
-    if isinstance(f, np.ufunc):
-        return f(x)
-    if not isinstance(x, TracedSeries):
-        raise refused("DataFrame.apply")
-    return _like(x, np.stack([f(v) for v in x]))
-
-
-def agg(x: Any, f: Any) -> Any:
-    if not isinstance(f, str):
-        raise refused(f"{x._kind}.agg by a {type(f).__name__}")
-    return getattr(x, f)()
-
-
 @unobserved
 def tolist(x: Any) -> Any:
     return list(x)
@@ -387,10 +376,10 @@ def ewm(
 
 _METHODS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in (diff, pct_change, isna, notna, count, fillna, where, mask, clip)},
-    **{f.__name__: f for f in (round, median, quantile, cov, corr, dropna, pipe, apply, agg)},
+    **{f.__name__: f for f in (round, median, quantile, cov, corr, dropna, pipe)},
     **{f.__name__: f for f in (tolist, item, rolling, expanding, ewm, groupby)},
     **{name: _cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin")},
-    **{"isnull": isna, "notnull": notna, "to_list": tolist, "aggregate": agg, "map": apply},
+    **{"isnull": isna, "notnull": notna, "to_list": tolist},
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     is_changeable,
@@ -17,6 +18,7 @@ from tapegrad.tracing.observe.harmless import (
     is_self_contained,
 )
 from tapegrad.tracing.observe.lookups import asked_kind
+from tapegrad.tracing.observe.naming import names_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then
 
@@ -34,8 +36,16 @@ def of_attribute(name: str) -> Callable[..., Then | None]:
     return noted
 
 
+def _found_plainly(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+    """`object.__getattribute__(x, name)`, by which a class's own method goes on."""
+    if len(args) > 1 and isinstance(args[1], str):
+        o.kind(args[0])
+        o.lookups.attribute(args[0], args[1], plainly=True)
+    return None
+
+
 ATTRIBUTE_METHODS = {
-    "__getattribute__": of_attribute("looked_up"),
+    "__getattribute__": _found_plainly,
     "__setattr__": of_attribute("stored"),
     "__delattr__": of_attribute("deleted"),
 }
@@ -50,8 +60,9 @@ def read_vars(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     place = o.reads.place(x)
     if place is None and isinstance(x, (type, types.ModuleType)):
         place = o.reads.constant(x, getattr(x, "__name__", ""))
-    if place is not None and isinstance(getattr(x, "__dict__", None), dict):
-        o.reads.read(place, ("attr", "__dict__"), "vars({})", x.__dict__, place.word)
+    own = vars(x) if isinstance(x, type) else plainly.own_names(x)
+    if place is not None and isinstance(own, dict):
+        o.reads.read(place, ("attr", "__dict__"), names_of(x), own, place.word)
     elif isinstance(x, type):
         o.reads.lost(f"vars({x.__name__})")
     return None
@@ -156,8 +167,8 @@ def _nothing(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
     id(f): (f, note)
     for f, note in [
-        (getattr, ATTRIBUTE_METHODS["__getattribute__"]),
-        (hasattr, ATTRIBUTE_METHODS["__getattribute__"]),
+        (getattr, of_attribute("looked_up")),
+        (hasattr, of_attribute("looked_up")),
         (setattr, ATTRIBUTE_METHODS["__setattr__"]),
         (delattr, ATTRIBUTE_METHODS["__delattr__"]),
         (vars, read_vars),

@@ -89,7 +89,7 @@ def _parts_of(x: Any) -> Parts | None:
             found = {_key(key): key for key in keys}
         else:
             found = dict(enumerate(keys))
-    held = getattr(x, "__dict__", None)
+    held = plainly.own_names(x)
     if type(held) is dict:
         found |= {("attr", name): value for name, value in held.items()}
     if own:

@@ -24,6 +24,7 @@ from tapegrad.tracing.observe.harmless import (
     is_inert,
     is_users_file,
 )
+from tapegrad.tracing.observe.plainly import own_names
 from tapegrad.tracing.observe.settings import errors_of, settings
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
@@ -47,7 +48,7 @@ def is_equal(x: Any) -> bool:
 def has_attributes(x: np.ndarray) -> bool:
     """Whether an array is more than its numbers: a masked one has a mask. Those of a file say
     where these are."""
-    return bool(getattr(x, "__dict__", None)) and not isinstance(x, np.memmap)
+    return bool(own_names(x)) and not isinstance(x, np.memmap)
 
 
 def may_be_another(x: Any) -> bool:
@@ -145,6 +146,7 @@ def is_decimal(kind: type) -> bool:
 _LARGE = 1 << 16  # bytes
 
 HELPERS = {
+    "plain_attribute": object.__getattribute__,
     "branch_of": branch_of,
     "rest_of": rest_of,
     "same_bytes": same_bytes,

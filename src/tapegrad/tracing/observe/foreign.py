@@ -133,7 +133,7 @@ class Answer:
                 if isinstance(holder, Made):  # what is called is found there
                     return Bound(holder, part.__func__)
             if not is_object(part):
-                return Same(part) if _is_packages_class(part) else copied(part, each)
+                return Same(part) if _stays(part) else copied(part, each)
             if _was_returned(part) and id(part) not in known:
                 known[id(part)] = Same(part)  # type: ignore[assignment]
                 self.olds.append(part)
@@ -309,6 +309,14 @@ class Questions:
         for noted in (self.reads._first, self.reads._whole, self.reads._plain_content):
             noted.clear()
 
+    def can_be_told(self, x: Any) -> bool:
+        """Whether a value can be passed to such a function again."""
+        try:
+            self._told(x)
+        except Incomparable:
+            return False
+        return True
+
     def _told(self, x: Any) -> Any:
         """A copy of what is passed, of which all is known."""
         if id(x) in self.made:
@@ -321,7 +329,7 @@ class Questions:
             if self.reads.place(x) is None and not (is_pandas_object(x) or is_scipys(kind)):
                 raise Incomparable
             return Same(x)
-        if _is_packages_class(x):
+        if _stays(x):
             return Same(x)
         return copied(x, self._told)
 
@@ -350,7 +358,10 @@ def is_object(x: Any) -> bool:
     return is_extensions(kind) or is_pandas_object(x) or is_scipys(kind) or is_inside(kind)
 
 
-def _is_packages_class(x: Any) -> bool:
+def _stays(x: Any) -> bool:
+    """Whether this is a package's class, or a module."""
+    if isinstance(x, types.ModuleType):
+        return True
     return isinstance(x, type) and is_inside(x) and module_of(x) != ""
 
 
@@ -409,7 +420,7 @@ def holds_made(x: Any) -> bool:
 
 def _contents(x: Any) -> Any:
     """The arrays among arguments, and what is in them. Objects are what they are."""
-    if is_object(x) or _is_packages_class(x):
+    if is_object(x) or _stays(x):
         return None
     return copied(x, _contents)
 

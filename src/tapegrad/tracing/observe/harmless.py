@@ -344,6 +344,8 @@ def is_harmless(f: Any) -> bool:
         if held is not None and not isinstance(held, types.ModuleType):
             return _is_harmless_method(f)
         return _is_of_harmless_module(f)
+    if kind.__name__ == "cython_function_or_method":
+        return str(f.__module__).startswith("pandas._libs.") and f.__name__ not in _NOT_METHODS
     if kind is types.FunctionType:  # of NumPy's or numba's: who asks has seen that
         file = f.__code__.co_filename
         return f.__name__ not in _NUMPYS_STATE and (_is_numpys(file) or file.endswith(_DECORATORS))

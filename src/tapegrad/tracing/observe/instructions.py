@@ -60,7 +60,7 @@ from tapegrad.tracing.source import at_line
 def load_attribute(a: Activation, name: str) -> Then | None:
     x = a.top()
     kind = type(x)
-    if name == "f_locals" and a.o.library is not None:
+    if name in ("f_locals", "f_globals") and a.o.library is not None:
         a.o.library.looks_back = True
     if CALM[kind] or kind in FIXED:
         if isinstance(x, Value):

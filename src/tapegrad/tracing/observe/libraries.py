@@ -19,9 +19,12 @@ from types import CodeType
 from typing import Any
 
 from tapegrad.core.tables import is_pandas_object
+from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation, Handler
+from tapegrad.tracing.observe.callers import Among
 from tapegrad.tracing.observe.changed import MOST, Holding
 from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import (
@@ -119,17 +122,36 @@ def call(
     if not (site[1] in site[0] or _is_given(o, values)):
         return _follow(o, site)
     passed(dispatch.plain)
-    asked = functools.partial(dispatch.ask, o, f)
-    frames.replace(operand_at(a.stack, at), asked)
     o.questions.last = None
+    if (id(site[0]), site[1]) in _looks_back:
+        return _among_variables(a, f, values, at)
+    frames.replace(operand_at(a.stack, at), functools.partial(dispatch.ask, o, f))
+    return _noted(o, values, name_of(f))
+
+
+def _among_variables(a: Activation, f: Any, values: Sequence[Any], at: int) -> Then:
+    """What is noted of a call that each call makes anew, of what looks for variables of its
+    callers': those that are plain are there."""
+    o, variables, here = a.o, {}, a.frame.f_lasti
+    others = {*a.frame.f_locals}
+    for name, x in a.frame.f_locals.items():
+        given = x if (plain := dispatch.plain(x)) is None else plain
+        if _are_plain(o, [given]) and o.questions.can_be_told(given):
+            variables[name] = given
+    among = Among(f, a.frame.f_globals, others - {*variables})
+
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        return dispatch.ask(o, among, variables, args, kwargs)
+
+    frames.replace(operand_at(a.stack, at), asked)
     note = _noted(o, values, name_of(f))
-    if (id(site[0]), site[1]) not in _looks_back:
-        return note
 
     def then(result: Any) -> None:
         note(result)
-        if result is MISSING:  # it has looked for a variable of the program's, which isn't there
-            o.back = [(_followed_in(a.frame.f_code), site[1])]
+        o.read_all([variables[name] for name in among.asked if name in variables])
+        if among.asked & among.others:  # which aren't there
+            o.back = [(_followed_in(a.frame.f_code), here)]
+            o.refuse(UnsupportedError("a variable of the program's that isn't plain"))
 
     return then
 
@@ -181,7 +203,7 @@ def attribute(a: Activation, x: Any, name: str) -> Any:
     """An attribute of a package's object is looked up."""
     if not a.users or not _is_inside(x) or _is_method(x, name):
         return FOLLOWED
-    is_held = name in getattr(x, "__dict__", ())
+    is_held = name in (plainly.own_names(x) or ())
     return FOLLOWED if is_held and not is_made(a.o, x) else _instruction(a, getattr, (x, name))
 
 
@@ -354,13 +376,13 @@ def _is_method(x: Any, name: str) -> bool:
     """Whether an attribute is a method that the class has, in Python."""
     found = plainly.found_in_class(type(x), name)
     kinds = (types.FunctionType, staticmethod, classmethod)
-    return isinstance(found, kinds) and name not in getattr(x, "__dict__", {})
+    return isinstance(found, kinds) and name not in (plainly.own_names(x) or {})
 
 
 def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
     """Whether no traced value and no code of the user's can be reached from these values, nor what
     the run has written to."""
-    if all(CALM[type(x)] for x in values):
+    if all(CALM[type(x)] and not isinstance(x, Value) for x in values):
         return True
     given = [x for x in values if not _is_packages_function(o, x)]
     # An object that a call has made holds what that was passed.

@@ -17,7 +17,6 @@ from tapegrad.core.tables import is_pandas_object
 from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.bars import is_bar, tells_time
-from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     PLAIN_TYPES,
@@ -27,8 +26,9 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
     module_of,
 )
-from tapegrad.tracing.observe.naming import Key, attribute
+from tapegrad.tracing.observe.naming import Key, attribute, names_of
 from tapegrad.tracing.observe.places import ABSENT, Location
+from tapegrad.tracing.observe.plainly import found_in_class, looks_up_itself, own_names
 from tapegrad.tracing.observe.reads import Reads
 
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
@@ -71,8 +71,9 @@ class Lookups:
         self._making: tuple[tuple[Any, ...], set[int]] = (), set()
         reads.placed = self.placed
 
-    def attribute(self, x: Any, name: str) -> None:
-        """`x.name` is about to be looked up."""
+    def attribute(self, x: Any, name: str, plainly: bool = False) -> None:
+        """`x.name` is about to be looked up; `plainly` as `object` does it, whatever method of its
+        own the class has."""
         kind = type(x)
         if isinstance(x, Value):
             if name == "__class__" or not hasattr(float, name):
@@ -89,6 +90,10 @@ class Lookups:
             self._of_array(x, name)
         elif kind is super:
             self._of_super(x, name)
+        elif not plainly and looks_up_itself(kind):  # that is followed
+            for method in ("__getattribute__", "__getattr__"):
+                if self.is_users_class(kind):
+                    self.in_class(kind, method, _of_type(kind, method))
         else:
             self._of_object(x, name)
 
@@ -187,15 +192,15 @@ class Lookups:
 
     def _of_object(self, x: Any, name: str) -> None:
         reads, kind = self.reads, type(x)
-        if is_pandas_object(x) and name not in x.__dict__:
+        if looks_up_itself(kind) and not _goes_on_plainly(kind):
+            if place := reads.place(x):
+                reads.lost(place.word)
+            return
+        if is_pandas_object(x) and not (self.by_user and name in x.__dict__):
             self.table(x)
             return
         if is_bar(kind) and tells_time(x, name):
             self.reads.lost(name)
-        if plainly.looks_up_itself(kind) and not self.is_users_class(kind):
-            if place := reads.place(x):
-                self._evaluated(place, name)
-            return
         place = reads.place(x)
         found = _of_type(kind, name)
         users = self.is_users_class(kind)
@@ -205,10 +210,10 @@ class Lookups:
                 self.in_class(kind, "__getattr__", getter)
             if getter in (dict.__getitem__, dict.get) and place is not None:
                 self._key(place, name)
-        own = getattr(x, "__dict__", None) if kind.__dictoffset__ != 0 else None
+        own = own_names(x) if kind.__dictoffset__ != 0 else None
         if name == "__dict__":
             if place is not None and own is not None:
-                reads.read(place, ("attr", name), "vars({})", own, place.word)
+                reads.read(place, ("attr", name), names_of(x), own, place.word)
             return
         is_data = found is not ABSENT and hasattr(type(found), "__set__")
         if is_data and not (isinstance(found, property) or is_pythons_class(type(found))):
@@ -216,12 +221,12 @@ class Lookups:
                 self._evaluated(place, name)
         elif not is_data and own is not None and name in own:
             if place is not None:
-                reads.read(place, ("attr", name), attribute(name), own[name], name)
+                reads.read(place, ("attr", name), attribute(name, x), own[name], name)
         elif found is not ABSENT:
             if users:
                 self.in_class(kind, name, found)
             if place is not None and own is not None and not is_data:
-                reads.absent(place, name)
+                reads.absent(place, name, names_of(x))
             followed = hasattr(type(found), "__get__") and is_pythons_class(type(found))
             # A library's methods don't change, whatever kind they are of.
             followed = followed or callable(found) or isinstance(found, _METHODS)
@@ -230,10 +235,10 @@ class Lookups:
                 self._evaluated(place, name)
         elif place is not None:
             if own is not None:
-                reads.absent(place, name)
+                reads.absent(place, name, names_of(x))
             if users:
                 self.in_class(kind, name, ABSENT)
-            elif not _looks_up_as(kind, object):
+            elif not (looks_up_itself(kind) or _looks_up_as(kind, object)):
                 self._evaluated(place, name)  # of a threading.local, for instance
 
     def _key(self, place: Location, name: str) -> None:
@@ -246,10 +251,7 @@ class Lookups:
 
     def _evaluated(self, place: Location, name: str) -> None:
         """An attribute that C code looks up: it is looked up once more, to see what is found."""
-        try:
-            value = getattr(place.x, name)
-        except AttributeError:
-            value = ABSENT
+        value = _plainly(place.x, name)
         if value is ABSENT:
             self.reads.read(
                 place, ("attr", name), f"not hasattr({{}}, {self.reads.key(name)})", True, name
@@ -257,8 +259,8 @@ class Lookups:
             return
         if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
             return  # made anew each time
-        self.reads.read(place, ("attr", name), attribute(name), value, name)
-        if type(value) not in PLAIN_TYPES and getattr(place.x, name) is not value:
+        self.reads.read(place, ("attr", name), attribute(name, place.x), value, name)
+        if type(value) not in PLAIN_TYPES and _plainly(place.x, name) is not value:
             # Made anew each time, so what is read of it would be read of another one.
             if type(value) in CONTAINERS:
                 self.made(value)
@@ -343,10 +345,7 @@ class Lookups:
     def placed(self, place: Location) -> None:
         """An object of the outside takes part: it stays of its class, and that as it is."""
         x, kind = place.x, type(place.x)
-        if plainly.looks_up_itself(kind):
-            if self.is_users_class(kind):
-                self.reads.lost(place.word)
-        elif self.equipped(kind):
+        if self.equipped(kind):
             self.reads.type_of(place)
         if isinstance(x, type):
             self.equipped(x)
@@ -356,7 +355,7 @@ class Lookups:
         those that it inherits from. Whether it is a user's."""
         if id(kind) not in self._equipped:
             self._equipped[id(kind)] = kind
-            if plainly.looks_up_itself(type(kind)):
+            if looks_up_itself(type(kind)):
                 self.reads.lost("a class")
                 return False
             bases = kind.__mro__
@@ -364,7 +363,7 @@ class Lookups:
             if names:
                 record = [weakref.ref(cls) for cls in bases], names
                 self.reads.unchanged(self._class_place(kind), record)
-        return not plainly.looks_up_itself(type(kind)) and self.is_users_class(kind)
+        return not looks_up_itself(type(kind)) and self.is_users_class(kind)
 
     def making_class(self, args: Sequence[Any]) -> Callable[[Any], None]:
         """`type.__new__(*args)` may be about to make a class, of which methods of its bases and of
@@ -409,33 +408,53 @@ class Lookups:
     def whole_object(self, x: Any) -> list[Any]:
         """All attributes that an object has of its own are read; returns their values."""
         place = self.reads.place(x)
-        own = getattr(x, "__dict__", None)
+        own = vars(x) if isinstance(x, type) else own_names(x)
         found = []
         if own is not None and place is not None:
-            keys = self.reads._value(list(own))
-            self.reads.read(place, "names", f"list(vars({{}})) == {keys}", True, place.word)
+            keys, held = self.reads._value(list(own)), names_of(x)
+            self.reads.read(place, "names", f"list({held}) == {keys}", True, place.word)
             for name, value in list(own.items()):
-                text = f"vars({{}})[{self.reads.key(name)}]"
+                text = f"{held}[{self.reads.key(name)}]"
                 self.reads.read(place, ("attr", name), text, value, name)
                 found.append(value)
         for name in slots_of(type(x)):
-            if place is not None and hasattr(x, name):
+            if place is not None and (value := _plainly(x, name)) is not ABSENT:
                 self._evaluated(place, name)
-                found.append(getattr(x, name))
+                found.append(value)
         return found
 
 
 def _looks_up_as(kind: Any, other: Any) -> bool:
     """Whether attributes of a class's objects are found as those of another's."""
     found = kind.__getattribute__
-    if found is other.__getattribute__:
-        return True
-    generic = isinstance(found, types.WrapperDescriptorType) and other is object
-    return generic and (found.__objclass__ in CONTAINERS or found.__objclass__ in PLAIN_TYPES)
+    return found is other.__getattribute__ or (other is object and _is_of_values(found))
+
+
+def _is_of_values(found: Any) -> bool:
+    """Whether this way to look up attributes is that of containers and plain values, which is
+    `object`'s."""
+    c = isinstance(found, types.WrapperDescriptorType)
+    return c and (found.__objclass__ in CONTAINERS or found.__objclass__ in PLAIN_TYPES)
+
+
+def _goes_on_plainly(kind: type) -> bool:
+    """Whether what a class's own method to look up attributes goes on to is `object`'s."""
+    ways = [vars(cls).get("__getattribute__") for cls in kind.__mro__]
+    first = next(x for x in ways if not isinstance(x, (types.FunctionType, types.NoneType)))
+    return first is object.__getattribute__ or _is_of_values(first)
+
+
+def _plainly(x: Any, name: str) -> Any:
+    """An attribute, whatever method of its own a class in Python has to look it up."""
+    try:
+        itself = looks_up_itself(type(x))
+        return object.__getattribute__(x, name) if itself else getattr(x, name)
+    except AttributeError:
+        return ABSENT
 
 
 def _of_type(kind: type, name: str) -> Any:
-    return plainly.found_in_class(kind, name, ABSENT)
+    return found_in_class(kind, name, ABSENT)
 
 
 def _calls(x: Any) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.plainly import looks_up_itself
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,20 @@ def is_name(text: str) -> bool:
     return text.isidentifier() and text.isascii() and not keyword.iskeyword(text)
 
 
-def attribute(name: str) -> str:
-    """`{}.name`, as Python looks it up."""
-    if is_name(name):
+def attribute(name: str, x: Any = None) -> str:
+    """`{}.name`, as Python looks it up; as `object` does it, where the class of `x` has a way of
+    its own, which is followed when the program does it."""
+    itself = looks_up_itself(type(x))
+    if is_name(name) and not itself:
         return f"{{}}.{name}"
     codes = ", ".join(str(ord(letter)) for letter in name)
-    return f"getattr({{}}, ''.join(map(chr, [{codes}])))"
+    text = repr(name) if is_name(name) else f"''.join(map(chr, [{codes}]))"
+    return f"{'plain_attribute' if itself else 'getattr'}({{}}, {text})"
+
+
+def names_of(x: Any) -> str:
+    """The dict of the attributes that an object has of its own."""
+    return attribute("__dict__", x) if looks_up_itself(type(x)) else "vars({})"
 
 
 def name_of(f: Any) -> str:

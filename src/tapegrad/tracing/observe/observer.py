@@ -27,6 +27,7 @@ from tapegrad.tracing.bars import is_bars
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.callers import looks_back, note_callers
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.comparing import is_made_anew
@@ -181,6 +182,8 @@ class Observer(Notes):
             and frame.f_code not in self.roots  # what tapegrad was given, of an installed package
         ):
             mark = _passing
+            if looks_back(frame.f_code):
+                note_callers(self, frame)
         else:
             return self._followed(frame)
         if _asks_system(frame.f_code):

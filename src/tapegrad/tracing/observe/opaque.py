@@ -65,6 +65,8 @@ def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     values = [*args, *kwargs.values()]
     reached = _reached(f, values)
     if reached is None:
+        if kind is types.FunctionType and is_pandas(f.__code__):
+            note_settings(o.reads, "pandas")  # as they are before it sets some for a while
         return FOLLOWED
     if is_asked_anew(f):
         return _asked(o, f, values)
@@ -330,8 +332,7 @@ def generators_in(
         elif is_pandas_object(x) or type(x).__module__.startswith("pandas._libs."):
             continue
         elif is_librarys(kind) or module_of(kind).startswith("numpy.") or _is_inside(kind):
-            held = getattr(x, "__dict__", {})
-            todo += held.values()
+            todo += (plainly.own_names(x) or {}).values()
             todo += plainly.values(x) if plainly.base_of(kind) is not None else []
         elif not _is_known(x, kind):
             return None

@@ -19,7 +19,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Source
 from tapegrad.tracing.observe.harmless import MAPPINGS, PLAIN_TYPES
-from tapegrad.tracing.observe.plainly import base_of, values
+from tapegrad.tracing.observe.plainly import base_of, own_names, values
 from tapegrad.tracing.source import user_source
 
 
@@ -203,9 +203,8 @@ def value_at(x: Any, at: Any) -> Any:
             return x.__closure__[key].cell_contents
         except ValueError:
             return ABSENT
-    held = inspect.getattr_static(x, "__dict__", None)
-    own = getattr(x, "__dict__", {}) if held is not None else {}
-    if key in own:
+    own = x.__dict__ if isinstance(x, type) else own_names(x)
+    if own is not None and key in own:
         return own[key]
     slot = inspect.getattr_static(type(x), key, ABSENT)
     if isinstance(slot, (types.MemberDescriptorType, types.GetSetDescriptorType)):

@@ -74,6 +74,14 @@ def found_in_class(kind: type, name: str, default: Any = None) -> Any:
     return default
 
 
+def own_names(x: Any) -> Any:
+    """The dict of the attributes that an object has of its own; None if it has none."""
+    try:
+        return object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return None
+
+
 def looks_up_itself(kind: type) -> bool:
     """Whether a method of a class's own, written in Python, finds its objects' attributes."""
     return type(found_in_class(kind, "__getattribute__")) is types.FunctionType

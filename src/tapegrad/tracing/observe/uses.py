@@ -234,7 +234,7 @@ class Uses:
         self.enters = True
         self.kind(x)
         self.reads.pin(x)
-        own = getattr(x, "__dict__", {})
+        own = plainly.own_names(x) or {}
         for name in _INTERFACES:  # by which NumPy reads memory that is another object's
             self.lookups.attribute(x, name)
             if name in own or hasattr(type(x), name):
@@ -243,7 +243,7 @@ class Uses:
     def _all_of(self, x: Any) -> list[Any]:
         """The values of all attributes of an object, which are read."""
         own = self.lookups.whole_object(x) if self.reads.place(x) is not None else None
-        return own or [*getattr(x, "__dict__", {}).values()]
+        return own or [*(plainly.own_names(x) or {}).values()]
 
     def callable(self, f: Any) -> list[Any]:
         """C code may call this function, unseen if it is in C too; returns what it has at hand."""
@@ -475,7 +475,7 @@ class Uses:
             if not isinstance(x, type):
                 return
             place = self.reads.constant(x, name)
-        self.reads.write(place, ("attr", name), attribute(name), name)
+        self.reads.write(place, ("attr", name), attribute(name, x), name)
 
 
 _METHODS = (MethodType, type(len))

@@ -1,0 +1,134 @@
+"""Library code that looks for variables of who calls it, as `pandas.eval` does.
+
+Where it isn't followed, which variables it looks for stands in a text that it is passed: all names
+in such texts count as read in the program's frames above it. What each call calls anew is called in
+a frame that has the variables of the program's, and tells which of them were looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from tapegrad.tracing.observe.asked import Leaf
+from tapegrad.tracing.observe.harmless import CALM, is_own
+from tapegrad.tracing.observe.notes import Notes
+
+_FRAMES = {"_getframe", "currentframe"}
+_VARIABLES = {"f_locals", "f_globals"}
+_NAME = re.compile(r"[^\W\d]\w*")
+_known: dict[int, tuple[bool, CodeType]] = {}  # by the ids of codes, which are held
+MOST = 100_000
+
+
+def looks_back(code: CodeType) -> bool:
+    """Whether code looks for variables in frames above its own."""
+    found = _known.get(id(code))
+    if found is None:
+        names = set(code.co_names)
+        if len(_known) >= MOST:
+            _known.clear()
+        found = _known[id(code)] = bool(names & _FRAMES and names & _VARIABLES), code
+    return found[0]
+
+
+def note_callers(o: Notes, frame: FrameType) -> None:
+    """What such code, which runs in this frame, may find there."""
+    names: set[str] = set()
+    here: FrameType | None = frame
+    while here is not None and not o.is_users(here):
+        if is_own(here.f_code):
+            return
+        names.update(*map(_names_in, here.f_locals.values()))
+        here = here.f_back
+    while here is not None and not is_own(here.f_code):
+        if o.is_users(here):
+            for name in sorted(names):
+                _variable(o, here, name)
+        here = here.f_back
+
+
+def _names_in(x: Any) -> Iterator[str]:
+    for text in x if isinstance(x, (list, tuple, set, dict)) else (x,):
+        if type(text) is str:
+            yield from _NAME.findall(text)
+
+
+def _variable(o: Notes, frame: FrameType, name: str) -> None:
+    """A variable of a frame is read, with all that is in it."""
+    code, found = frame.f_code, frame.f_locals
+    if name in code.co_freevars:
+        function = getattr(getattr(frame.f_trace, "__self__", None), "function", None)
+        if function is None:
+            o.reads.lost(name)
+            return
+        cell = function.__closure__[code.co_freevars.index(name)]
+        o.cell(cell, name, function)
+    elif name not in found:
+        o.name(frame.f_globals, name)
+        found = frame.f_globals
+    if name in found and not CALM[type(found[name])]:
+        o.read_all(found[name])
+
+
+class Among(Leaf):
+    """`f`, called in a frame with these global names, and with variables that are passed: all that
+    are plain. `others` are the names of the rest."""
+
+    def __init__(self, f: Any, names: dict[str, Any], others: set[str]) -> None:
+        self.f, self.names, self.others = f, names, others
+        self.asked: set[str] = set()  # for which variables
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Among) and self.f is other.f and self.names is other.names
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, variables: dict[str, Any], args: Sequence[Any], kwargs: Any) -> Any:
+        held = _Variables({**variables, _CALLED: (self.f, args, kwargs)})
+        held.asked, held.others = self.asked, self.others
+        return eval(_CALL, self.names, held)
+
+
+_CALLED = "the call"
+_CALL = compile("CALLED[0](*CALLED[1], **CALLED[2])", "<asked anew>", "eval")
+_CALL = _CALL.replace(co_names=(_CALLED,))  # which no variable of the program's is called
+
+
+class _Variables(dict[str, Any]):
+    """Variables that know for which was asked."""
+
+    asked: set[str]
+    others: set[str]
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def keys(self) -> Any:
+        """The names of all, of which none is asked for yet."""
+        return {name: None for name in (*super().keys(), *self.others) if name != _CALLED}.keys()
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def copy(self) -> Any:
+        return dict(self.items())
