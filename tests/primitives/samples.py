@@ -42,7 +42,7 @@ from tapegrad.primitives.filters import LinearFilter
 from tapegrad.primitives.kinks import Leaning, Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.named import Named
-from tapegrad.primitives.norms import Norm, NormPullback, Path
+from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
 from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
 from tapegrad.primitives.reductions import (
     All,
@@ -76,9 +76,8 @@ from tapegrad.primitives.solving import (
     SLogDet,
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
-from tapegrad.primitives.special_gamma import BetaDensity, GammaDensity, ParameterSlope
+from tapegrad.primitives.special_gamma import ParameterSlope
 from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
-from tapegrad.primitives.stated import Known, Stated
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -1910,22 +1909,6 @@ def _other() -> dict[Any, list[Sample]]:
                 ("zeta", (1,), (1.5, 3), 0, positive(2, 3)),
             )
         ],
-        GammaDensity: [
-            Sample(
-                GammaDensity(fall),
-                (positive(3), positive(2, 3, seed=1)),
-                lambda a, x, fall=fall: x ** (a - 1 - fall) * np.exp(-x) / sp.gamma(a),
-            )
-            for fall in (-1, 0, 1)
-        ],
-        BetaDensity: [
-            Sample(
-                BetaDensity(i, j),
-                (positive(3), positive(2, 3, seed=1), within(0.1, 0.9)(2, 3)),
-                lambda a, b, x, i=i, j=j: x ** (a - 1 - i) * (1 - x) ** (b - 1 - j) / sp.beta(a, b),
-            )
-            for i, j in ((-1, -1), (0, 0), (1, 2))
-        ],
         Rise: [
             Sample(
                 Rise(n),
@@ -2058,7 +2041,6 @@ def _norms() -> dict[type, list[Sample]]:
             ),
         ],
         Known: [Sample(Known(), (x, y), lambda x, y: x, smooth=False)],
-        Stated: [Sample(Stated(1), (x, y, x), lambda x, y, z: x, smooth=False)],
         Leaning: [Sample(Leaning(), (x, y), lambda x, y: x)],
     }
 

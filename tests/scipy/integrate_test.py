@@ -14,6 +14,7 @@ from tapegrad.core.request import Request
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
 from tapegrad.pipeline import trace
+from tapegrad.scipy.integrate import trajectories
 
 TIMES = np.linspace(0.0, 2.0, 7)
 P = np.array([1.0, 0.45, 1.1, 0.33])
@@ -49,10 +50,53 @@ def test_an_equation_is_solved_with_scipys_own_steps(mode):
     assert g.cache_info().traces <= 2
 
 
-def test_more_steps_than_there_is_room_for():
-    g = value_and_grad(lambda w: hunted(P * w).y[0, -1])
-    for w in (1.0, 30.0, 1.5):
+@pytest.mark.parametrize("method", ["RK23", "DOP853"])
+@pytest.mark.parametrize(
+    ("times", "checkpoint"), [(np.array([1.99, 1.2, 1.19, 0.0]), "auto"), (TIMES[-1:], 4)]
+)
+def test_one_tape_serves_any_number_of_steps(method, times, checkpoint):
+    """also backwards, with steps in which there is no time, and where only some states are kept"""
+
+    def f(w):
+        span = (2.0, 0.0) if len(times) > 1 else (0.0, 2.0)
+        slope = lambda t, y: [y[0] * (1 - w * y[1]), -w * y[1] * (1.1 - y[0])]  # noqa: E731
+        how = {"t_eval": times, "rtol": 1e-7, "atol": 1e-9}
+        r = integrate.solve_ivp(slope, span, [1.0, 0.5], method, **how)
+        return np.sum(r.y * [[1.0], [-2.0]]), r.nfev
+
+    g = value_and_grad(f, has_aux=True, compile="never", checkpoint=checkpoint)
+    for w in (0.5, 9.0, 0.1):
+        (value, count), gradient = g(w)
+        assert count == f(w)[1]
+        np.testing.assert_allclose(value, f(w)[0], rtol=1e-9)
+        np.testing.assert_allclose(gradient, slope(lambda w: f(w)[0], w), rtol=1e-5)
+    assert g.cache_info().traces == 1
+
+
+def test_more_steps_than_there_is_room_for(monkeypatch):
+    """A call that needs more room is traced anew."""
+    monkeypatch.setattr(trajectories, "FEWEST", 16)
+    monkeypatch.setattr(trajectories, "MOST", 16)
+    g = value_and_grad(lambda w: hunted(P * w).y[0, -1], compile="never")
+    for w in (1.0, 9.0):
         np.testing.assert_allclose(g(w)[0], hunted(P * w).y[0, -1], rtol=1e-9)
+    assert g.cache_info().traces == 2
+
+
+def test_times_out_of_order():
+    """They are SciPy's error, at later calls too."""
+
+    def f(times):
+        return np.sum(hunted(P, t_eval=times).y)
+
+    g = value_and_grad(f, compile="never")
+    np.testing.assert_allclose(g(TIMES)[0], f(TIMES), rtol=1e-11)
+    with pytest.raises(ValueError, match="sorted"):
+        g(TIMES[[0, 2, 1, 3, 4, 5, 6]])
+    with pytest.raises(ValueError, match="t_span"):
+        g(TIMES + 0.5)
+    with pytest.raises(UnsupportedError, match="don't rise"):
+        grad(lambda a: integrate.odeint(lambda y, t: a * y, [1.0], [0.0, 2.0, 1.0])[-1, 0])(1.0)
 
 
 def test_all_steps_where_no_times_are_given():

@@ -18,8 +18,6 @@ from tapegrad.primitives.elementwise import exp, log1p, sign, where
 from tapegrad.primitives.scipys import SciPys, as_real, whole
 from tapegrad.primitives.special import SQRT_2PI, _log_ndtr_partials, gammaln, ndtri
 from tapegrad.primitives.special_gamma import (
-    BetaDensity,
-    GammaDensity,
     ParameterSlope,
     beta_density,
     betainc_slopes,
@@ -79,10 +77,9 @@ def _inverse(
 
 
 def gdtr_slopes(a: Any, b: Any, x: Any) -> tuple[Any, Any, Any]:
-    """P(b, u), u = a x."""
-    along_b, _ = gammainc_slopes(b, a * x)
-    rate = GammaDensity(-1)(b, a * x)  # u times the density
-    return rate / a, along_b, rate / x
+    """P(b, a x)."""
+    along_b, density = gammainc_slopes(b, a * x)
+    return density * x, along_b, density * a
 
 
 def chdtr_slopes(v: Any, x: Any) -> tuple[Any, Any]:
@@ -122,14 +119,14 @@ pdtrik = _inverse("pdtrik", pdtr_slopes, "k m", "p m")
 
 
 def bdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
-    """1 - I_p(k + 1, n - k), for any k and n."""
-    along_a, along_b, density = betainc_slopes(k + 1, n - k, p)
-    return along_b - along_a, -along_b, -density
+    """I_(1-p)(n - k, k + 1), for any k and n."""
+    along_a, along_b, density = betainc_slopes(n - k, k + 1, 1 - p)
+    return along_b - along_a, along_a, -density
 
 
 def bdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
     k, n = _floor(k), whole(n, p)
-    return None, WHOLE, -beta_density(k + 1, n - k, p)
+    return None, WHOLE, -beta_density(n - k, k + 1, 1 - p)
 
 
 def nbdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
@@ -144,10 +141,10 @@ def nbdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
 
 def fdtr_slopes(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:
     """I_u(n / 2, d / 2), u = n x / (d + n x)."""
-    share = n * x / (d + n * x)
-    along_n, along_d, _ = betainc_slopes(n * 0.5, d * 0.5, share)
-    rate = BetaDensity(-1, -1)(n * 0.5, d * 0.5, share)  # u (1 - u) times the density
-    return along_n * 0.5 + rate / n, along_d * 0.5 - rate / d, rate / x
+    whole = d + n * x
+    along_n, along_d, density = betainc_slopes(n * 0.5, d * 0.5, n * x / whole)
+    across = density * x / (whole * whole)
+    return along_n * 0.5 + across * d, along_d * 0.5 - across * n, across * n * d / x
 
 
 def stdtr_slopes(v: Any, t: Any) -> tuple[Any, Any]:

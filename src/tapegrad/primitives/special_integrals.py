@@ -16,7 +16,6 @@ from tapegrad.primitives.elementwise import (
     exp,
     log,
     log1p,
-    logical_or,
     sin,
     sinh,
     sqrt,
@@ -52,20 +51,11 @@ def _expn_partials(out: Any, n: Any, x: Any) -> tuple[Any, Any]:
 
 
 expn: SciPys = SciPys("expn", _expn_partials)
-
-
-def _over_x(function: Any, x: Any, sign: int) -> tuple[Any]:
-    """sin(x) / x or sinh(x) / x, around 0 by its series, of whose slope something is left."""
-    if x.dtype.kind == "c":
-        return (ratio(function(x), x, 1),)
-    terms = [sign**k / math.factorial(2 * k + 1) for k in range(10)]
-    series = [c for term in terms for c in (term, 0.0)]
-    return (near(x, 1.0, series, lambda x: function(x) / x),)
-
-
-sici_0 = SciPys("sici_0", lambda out, x: _over_x(sin, x, -1), "sici({0})[0]", of_complex=True)
+sici_0 = SciPys("sici_0", lambda out, x: (ratio(sin(x), x, 1),), "sici({0})[0]", of_complex=True)
 sici_1 = SciPys("sici_1", lambda out, x: (cos(x) / x,), "sici({0})[1]", of_complex=True)
-shichi_0 = SciPys("shichi_0", lambda out, x: _over_x(sinh, x, 1), "shichi({0})[0]", of_complex=True)
+shichi_0 = SciPys(
+    "shichi_0", lambda out, x: (ratio(sinh(x), x, 1),), "shichi({0})[0]", of_complex=True
+)
 shichi_1 = SciPys("shichi_1", lambda out, x: (cosh(x) / x,), "shichi({0})[1]", of_complex=True)
 fresnel_0 = SciPys(
     "fresnel_0", lambda out, x: (sin(x * x * (math.pi / 2)),), "fresnel({0})[0]", of_complex=True
@@ -150,8 +140,8 @@ def _ellipk_slope(m: Any) -> Any:
 
 
 def _ellipe_slope(m: Any) -> Any:
-    """(E - K) / (2 m), but for what is near 0."""
-    far = logical_or(m < -2, m > 0.5)
+    """Far below 0 (E - K) / (2 m)."""
+    far = m < -2
     near, there = where(far, m.constant(0), m), where(far, m, m.constant(-2))
     slope = (ellipe(there) - ellipk(there)) / (there * 2)
     return where(far, slope, _hypergeometric(0.5, 1.5, 2, near) * (-math.pi / 8))
@@ -168,17 +158,11 @@ def _ellipkm1_partials(out: Any, p: Any) -> tuple[Any]:
 ellipk: SciPys = SciPys("ellipk", lambda out, m: (_ellipk_slope(m),))
 ellipe: SciPys = SciPys("ellipe", lambda out, m: (_ellipe_slope(m),))
 ellipkm1: SciPys = SciPys("ellipkm1", _ellipkm1_partials)
-
-
-def _rest_partials(out: Any, p: Any) -> tuple[Any]:
-    """(K - E) / (2 (1 - p)), where p is small."""
-    small = p < 0.5
-    near_0, near_1 = where(small, p, p.constant(0.25)), where(small, p.constant(1), p)
-    slope = (ellipkm1(near_0) - where(small, out, p.constant(1))) / ((1 - near_0) * 2)
-    return (where(small, slope, -_ellipe_slope(1 - near_1)),)
-
-
-ellipe_of_rest = SciPys("ellipe_of_rest", _rest_partials, "ellipe(1 - {0})")
+ellipe_of_rest = SciPys(
+    "ellipe_of_rest",
+    lambda out, p: ((ellipkm1(p) - out) / ((1 - p) * 2),),
+    "ellipe(1 - {0})",
+)
 
 # ---- incomplete ones (DLMF 19.4.6, 19.4.7), by D = (F - E) / m and B = F - D
 

@@ -171,11 +171,12 @@ class Callback:
         (seed,) = builder.call(BroadcastTo(out.shape), [Literal(np.float64(1))])
         return builder.finish(builder.call(CallTape(tape), [*xs, seed]))
 
-    def applied(self, *xs: Any) -> Any:
+    def applied(self, *xs: Any, p: Sequence[Any] | None = None) -> Any:
         """What the function returns for tracers, on their tape. It isn't called: all ways that it
-        takes are known."""
+        takes are known. What it reaches besides is passed as `p`, if that is given."""
         xs = tuple([x if isinstance(x, Tracer) else np.asarray(x, float)[()] for x in xs])
-        operands = [*xs, *self.p]
+        reached = self.p if p is None else p
+        operands = [*xs, *reached]
         tracers = [x for x in operands if isinstance(x, Tracer)]
         if not tracers:
             return _result(METHODS["run"](self.tape, operands))
@@ -183,6 +184,8 @@ class Callback:
         try:
             return record(trace, CallTape(self.tape), operands)
         except TapeError:  # a way that no solver has taken
+            if p is not None:
+                raise
             self(*values_of(xs))
             return record(trace, CallTape(self.tape), [*xs, *self.p])
 

@@ -82,7 +82,7 @@ class Events:
         times = stopped(np.concatenate([before[:1], after]))
         rows = stopped(np.concatenate([values, np.reshape(last, (1, -1))]))
         _, found = scan(lambda _, x: (None, self.values(*x)), None, (times, rows), None, False)
-        inside = np.reshape(np.arange(method.room) < count, (-1, 1))
+        inside = np.reshape(np.arange(len(values)) < count, (-1, 1))
         times_of: list[list[Any]] = []
         in_last: list[bool] = []  # whether the last time of each is in the last step
         crossed = np.logical_and(self._between(found[:-1], found[1:]), inside)

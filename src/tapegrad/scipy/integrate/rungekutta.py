@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 import scipy.integrate as theirs
 
+from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.integrate.entries import unset, with_entry
 from tapegrad.scipy.integrate.events import Events
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.scan import scan
 from tapegrad.tracing.while_loop import while_loop
 
 METHODS = {"RK45": theirs.RK45, "RK23": theirs.RK23, "DOP853": theirs.DOP853}
+MANY = 1 << 40  # more than anybody waits for
 LEAST, MOST, SAFETY = 0.2, 10.0, 0.9  # factors between steps, as SciPy has them
 
 
@@ -31,7 +34,7 @@ LEAST, MOST, SAFETY = 0.2, 10.0, 0.9  # factors between steps, as SciPy has them
 class Method:
     """A method, and how it chooses steps."""
 
-    fun: Callable[[Any, Any], Any]
+    callback: Callback
     kind: Any
     rtol: Any
     atol: Any
@@ -40,15 +43,21 @@ class Method:
     room: int  # steps that may be taken
     first_step: float | None = None
 
+    def fun(self, t: Any, y: Any) -> Any:
+        return self.callback.applied(t, y)
+
     # ---- a step
 
-    def stages(self, t: Any, y: Any, f: Any, h: Any) -> tuple[Any, list[Any]]:
+    def stages(
+        self, t: Any, y: Any, f: Any, h: Any, fun: Callable[[Any, Any], Any] | None = None
+    ) -> tuple[Any, list[Any]]:
         """The value after a step, and the slopes that it comes of."""
+        fun = self.fun if fun is None else fun
         k = [f]
         for a, c in zip(self.kind.A[1:], self.kind.C[1:], strict=True):
-            k.append(self.fun(t + c * h, y + _combined(a, k) * h))
+            k.append(fun(t + c * h, y + _combined(a, k) * h))
         y_new = y + h * _combined(self.kind.B, k)
-        return y_new, [*k, self.fun(t + h, y_new)]
+        return y_new, [*k, fun(t + h, y_new)]
 
     def error(self, k: list[Any], h: Any, scale: Any) -> Any:
         """The size of the error, of which 1 is allowed."""
@@ -63,7 +72,7 @@ class Method:
 
     # ---- the choice of steps
 
-    def first(self, t: Any, y: Any, f: Any, end: Any) -> Any:
+    def first(self, fun: Callable[[Any, Any], Any], t: Any, y: Any, f: Any, end: Any) -> Any:
         """The first step: Hairer, Norsett and Wanner, II.4."""
         if self.first_step is not None:
             return self.first_step + 0.0 * t
@@ -73,7 +82,7 @@ class Method:
         small = np.logical_or(d0 < 1e-5, d1 < 1e-5)
         h = np.where(small, 1e-6, 0.01 * d0 / np.where(small, 1.0, d1))
         h = np.minimum(h, length)
-        other = self.fun(t + h * self.direction, y + h * self.direction * f)
+        other = fun(t + h * self.direction, y + h * self.direction * f)
         d2 = _norm((other - f) / scale) / h
         flat = np.logical_and(d1 <= 1e-15, d2 <= 1e-15)
         exponent = 1 / (self.kind.error_estimator_order + 1)
@@ -87,13 +96,17 @@ class Method:
         """Where the accepted steps end, in an array with room; how many there are, how often one
         was tried, whether it has come to the end, and whether an event has ended it before."""
         t, y, end = stopped(t) + 0.0, stopped(y), stopped(end)
-        f = self.fun(t, y)
+        p = [stopped(x) for x in self.callback.p]  # so nothing in the loop has a derivative
+
+        def fun(t: Any, y: Any) -> Any:
+            return self.callback.applied(t, y, p=p)
+
+        f = fun(t, y)
         exponent = -1 / (self.kind.error_estimator_order + 1)
         zero = 0 * np.size(y) + 0.0 * t
-        ends = np.zeros(self.room) + (end + zero)
+        ends = unset((self.room,), [t, y, f])
         count, tried = np.int64(0), np.int64(0)
-        state: Any = (t + zero, y, f, self.first(t, y, f, end), zero > 1.0, ends, count, tried)
-        numbers = np.arange(self.room)
+        state: Any = (t + zero, y, f, self.first(fun, t, y, f, end), zero > 1.0, ends, count, tried)
         if events is not None:
             state = (*state, *events.begun(t + zero, y))
 
@@ -110,7 +123,7 @@ class Method:
             after = t + size * self.direction
             after = np.where(self.direction * (after - end) > 0, end, after)
             h = after - t
-            y_new, k = self.stages(t, y, f, h)
+            y_new, k = self.stages(t, y, f, h, fun)
             scale = self.atol + np.maximum(np.abs(y), np.abs(y_new)) * self.rtol
             error = self.error(k, h, scale)
             good = error < 1
@@ -119,25 +132,23 @@ class Method:
             larger = np.where(error == 0, MOST, np.minimum(MOST, factor))
             larger = np.where(rejected, np.minimum(1.0, larger), larger)
             size = np.abs(h) * np.where(good, larger, np.maximum(LEAST, factor))
-            here = np.logical_and(good, numbers == count)
             return (
                 np.where(good, after, t),
                 np.where(good, y_new, y),
                 np.where(good, k[-1], f),
                 size,
                 np.logical_not(good),
-                np.where(here, after, ends),
+                with_entry(ends, count, after),  # the next one writes over what isn't good
                 count + np.where(good, 1, 0),
                 tried + 1,
                 *([] if events is None else events.after(good, after, y_new, *seen)),
             )
 
-        last = while_loop(goes_on, attempt, state, None)
-        ends, done = stopped(last[5]), self.direction * (end - last[0]) <= 0
+        last = while_loop(goes_on, attempt, state, MANY)
+        done = self.direction * (end - last[0]) <= 0
         if events is None:
-            return ends, last[6], last[7], done, False
-        ends = np.where(numbers < last[6], ends, stopped(last[0]))
-        return ends, last[6], last[7], np.logical_or(done, last[-1]), last[-1]
+            return last[5], last[6], last[7], done, False
+        return last[5], last[6], last[7], np.logical_or(done, last[-1]), last[-1]
 
     def _smallest(self, t: Any) -> Any:
         """Ten times how far the next number is. The power of 2 in a number is a difference of two
@@ -176,8 +187,8 @@ class Method:
 
     def places(self, steps: Any, times: Any) -> Any:
         """Of each time, which step it is in."""
-        index = self.held(steps, times, self.room - 1)
-        return np.reshape(index, (-1, 1)) == np.arange(self.room)
+        room = len(steps[0])
+        return np.reshape(self.held(steps, times, room - 1), (-1, 1)) == np.arange(room)
 
     def between(self, steps: Any, times: Any, last: int) -> Any:
         """Values at times: the rows of an array."""
@@ -207,14 +218,33 @@ class Method:
             power = power * x
         return h[:, None] * total + y
 
+    @property
+    def alternates(self) -> bool:
+        """Whether polynomials in a step have every other factor 1 - x."""
+        return self.kind is theirs.DOP853
+
+    def terms(self, t: Any, y: Any, after: Any, h: Any, k: list[Any]) -> list[Any]:
+        """The terms of the polynomial in one step, as `readings` has them."""
+        if not self.alternates:
+            return [h * _combined(column, k) for column in self.kind.P.T]
+        k = self._with_more(t, h, y, k)
+        change = after - y
+        terms = [change, h * k[0] - change, 2 * change - h * (k[self.kind.n_stages] + k[0])]
+        return [*terms, *[h * _combined(row, k) for row in self.kind.D]]
+
+    def _with_more(self, t: Any, h: Any, y: Any, k: list[Any]) -> list[Any]:
+        """The slopes of a step with three more."""
+        k = list(k)
+        for a, c in zip(self.kind.A_EXTRA, self.kind.C_EXTRA, strict=True):
+            k.append(self.fun(t + c * h, y + _combined(a, k) * h))
+        return k
+
     def _further(self, t: Any, h: Any, y: Any, k: list[Any]) -> list[Any]:
         """The slopes with three more, of the steps that are asked for."""
 
         def further(_: Any, entry: Any) -> Any:
             t, h, y, *k = entry
-            for a, c in zip(self.kind.A_EXTRA, self.kind.C_EXTRA, strict=True):
-                k.append(self.fun(t + c * h, y + _combined(a, k) * h))
-            return None, np.stack(k)
+            return None, np.stack(self._with_more(t, h, y, k))
 
         _, slopes = scan(further, None, (t, h, y, *k), None, False)
         return [slopes[:, s] for s in range(slopes.shape[1])]

@@ -19,6 +19,7 @@ from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate import jumps
 from tapegrad.scipy.integrate.events import Events, Happened, events_of
+from tapegrad.scipy.integrate.readings import values_at
 from tapegrad.scipy.integrate.rungekutta import METHODS, Method
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
@@ -28,7 +29,8 @@ from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.integrate"
-ROOM = 1.5  # times as many steps as the first call takes have room
+ROOM = 1 << 26  # bytes that what is kept of all steps may take,
+FEWEST, MOST = 1 << 11, 1 << 16  # where so many steps have room
 FINE = {"rtol": 1e-10, "atol": 1e-12}
 
 
@@ -141,26 +143,24 @@ def _explicit(
     options: Any,
 ) -> Any:
     start, end = span
-    plain = _settled(callback, kind, start, end, y0, None, options, events)
-    if t_eval is not None:
-        _settled(callback, kind, start, end, y0, t_eval, options, events)
-    given = kind(callback, plain.t[0], example(y0), float(example(end)), **options)
-    made = _method(callback, given, len(plain.t) - 1, options)
+    plain = _settled(callback, kind, start, end, y0, t_eval, options, events)
+    given = kind(callback, float(example(start)), example(y0), float(example(end)), **options)
+    told = {k: plain[k] for k in ("status", "message", "success", "njev", "nlu")}
+    told |= {"sol": None, "t_events": None, "y_events": None}
+    made = _method(callback, given, plain.nfev // kind.n_stages, options)
+    if t_eval is not None and events is None and not dense:
+        y, tried, asked = _at_times(made, start, y0, end, t_eval)
+        evaluations = _evaluations(made, tried, asked, options)
+        return Trajectory(t=t_eval, y=np.transpose(y), nfev=evaluations, **told)
     ends, count, tried, done, ended = made.chosen(start, y0, end, events)
     _hold(done, True, "whether there are more steps than there is room for")
     _hold(ended, plain.status == 1, "whether an event ends the solution")
-    steps = _taken(made, callback, start, y0, end, ends)
-    told = {k: plain[k] for k in ("status", "message", "success", "njev", "nlu")}
-    told |= {"sol": None, "t_events": None, "y_events": None}
-    if t_eval is not None and events is None and not dense:
-        evaluations = _evaluations(made, tried, np.any(made.places(steps, t_eval), axis=0), options)
-        y = made.between(steps, t_eval, made.room - 1)
-        return Trajectory(t=t_eval, y=np.transpose(y), nfev=evaluations, **told)
     held = int(count)  # guarded
+    steps = _taken(made, start, y0, end, ends[:held])
     t, last = np.concatenate([steps[0][:1], steps[1][:held]]), steps[5]
-    asked = np.arange(made.room) < (count if dense else 0)  # in which steps SciPy wants values
+    asked = np.full(held, bool(dense))  # in which steps SciPy wants values
     if events is not None:
-        happened = events.happened(made, steps, count, plain.status == 1)
+        happened = events.happened(made, steps, held, plain.status == 1)
         told |= _of_events(made, steps, held, happened)
         asked = np.logical_or(asked, happened.steps)
         if happened.end is not None:
@@ -175,7 +175,7 @@ def _explicit(
             t_eval = t_eval[: int(np.sum(inside))]
         t, y = t_eval, made.between(steps, t_eval, held - 1)
         asked = np.logical_or(asked, np.any(made.places(steps, t_eval), axis=0))
-    evaluations = _evaluations(made, tried, asked, options)
+    evaluations = _evaluations(made, tried, np.sum(asked), options)
     return Trajectory(t=t, y=np.transpose(y), nfev=evaluations, **told)
 
 
@@ -184,7 +184,7 @@ def _evaluations(method: Method, tried: Any, asked: Any, options: Any) -> Any:
     found = 2 + (options.get("first_step") is None) - 1 + method.kind.n_stages * tried
     if method.kind is not theirs.DOP853:
         return found
-    return found + len(method.kind.A_EXTRA) * np.sum(asked)
+    return found + len(method.kind.A_EXTRA) * asked
 
 
 def _of_events(method: Method, steps: Any, count: int, happened: Happened) -> dict[str, Any]:
@@ -193,24 +193,54 @@ def _of_events(method: Method, steps: Any, count: int, happened: Happened) -> di
     return {"t_events": times, "y_events": values}
 
 
-def _taken(method: Method, callback: Callback, start: Any, y0: Any, end: Any, ends: Any) -> Any:
+def _taken(method: Method, start: Any, y0: Any, end: Any, ends: Any) -> Any:
     """Steps, which have no derivatives where the right-hand side jumps."""
     steps = method.taken(start, y0, end, ends)
-    if not jumps.along(callback, stopped(steps[0]), stopped(steps[3])):
+    if not jumps.along(method.callback, stopped(steps[0]), stopped(steps[3])):
         return steps
     return tuple(jumps.barred(x) if isinstance(x, Tracer) else x for x in steps)
 
 
-def _method(callback: Callback, given: Any, count: int, options: Any) -> Method:
-    room = 1 << max(int(ROOM * count), 8).bit_length()
+def _at_times(method: Method, start: Any, y0: Any, end: Any, times: Any) -> tuple[Any, Any, Any]:
+    """Values at times in order, the rows of an array; how often a step was tried, and in how many
+    of those that were taken there are times."""
+    ordered = _ordered(method.direction, *map(stopped, (start, end, times)))
+    _hold(ordered, True, "whether times are in order, between the ends")
+    ends, count, tried, done, _ = method.chosen(start, y0, end)
+    _hold(done, True, "whether there are more steps than there is room for")
+    if not method.callback.may_jump and np.size(times) and np.size(y0) and start != end:
+        y, asked = values_at(method, (start, end), y0, ends, count, times)
+        return y, tried, asked
+    # All steps are there to be looked at.
+    ends = np.where(np.arange(method.room) < count, ends, stopped(end))
+    steps = _taken(method, start, y0, end, ends)
+    asked = np.sum(np.any(method.places(steps, times), axis=0))
+    return method.between(steps, times, method.room - 1), tried, asked
+
+
+def _ordered(direction: float, start: Any, end: Any, times: Any) -> Any:
+    """Whether times follow one another on the way from start to end."""
+    if not np.size(times):
+        return True
+    along = direction * np.stack([start, times[0], times[-1], end])
+    apart = direction * np.diff(times)
+    return np.logical_and(np.all(np.diff(along) >= 0), np.all(apart > 0))
+
+
+def _method(callback: Callback, given: Any, tried: int, options: Any) -> Method:
+    """The method, with room for more steps than were tried when it was traced."""
+    room = max(tried + tried // 2, 8)
+    if not callback.may_jump:  # no array is looked at whole
+        size = 8 * given.n * (given.n_stages + 4)  # what is kept of a step, at the most
+        room = max(room, FEWEST, min(ROOM // max(size, 1), MOST))
     return Method(
-        callback.applied,
+        callback,
         type(given),
         given.rtol,
         given.atol,
         given.max_step,
         float(given.direction) or 1.0,
-        room,
+        1 << room.bit_length(),
         options.get("first_step"),
     )
 
@@ -257,12 +287,9 @@ def _with_end(t: Any, start: Any, end: Any) -> Any:
 def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any) -> Any:
     """Values at these times, by DOP853 with small tolerances: the rows of an array."""
     plain = _settled(callback, theirs.DOP853, start, end, y0, None, FINE)
-    given = theirs.DOP853(callback, plain.t[0], example(y0), float(example(end)), **FINE)
-    made = _method(callback, given, len(plain.t) - 1, {})
-    ends, _, _, done, _ = made.chosen(start, y0, end)
-    _hold(done, True, "whether there are more steps than there is room for")
-    steps = _taken(made, callback, start, y0, end, ends)
-    return made.between(steps, times, made.room - 1)
+    given = theirs.DOP853(callback, float(example(start)), example(y0), float(example(end)), **FINE)
+    made = _method(callback, given, plain.nfev // given.n_stages, {})
+    return _at_times(made, start, y0, end, times)[0]
 
 
 @stands_for(HOME, callbacks=True, lists="args")
@@ -293,8 +320,12 @@ def odeint(
     callback = Callback(slope, [float(example(times)[0]), first])
     if not needs([callback], y0, t):
         return plainly(theirs.odeint, func, y0, t, args, tfirst=tfirst, **how)
-    if np.size(times) < 2 or np.any(np.diff(example(times)) * np.sign(np.ptp(times)) == 0):
-        raise refusal(f"scipy.integrate.odeint can't be traced{at_line()} at equal times")
+    apart = np.diff(example(times))
+    if not apart.size or not (np.all(apart > 0) or np.all(apart < 0)):
+        raise refusal(
+            f"scipy.integrate.odeint can't be traced{at_line()} at times that don't rise, or don't "
+            "fall, all the way"
+        )
     y0 = as_operand(y0) if is_traced(y0) else np.array(y0, float)
     y0 = np.reshape(y0, (-1,)) * 1.0
 
