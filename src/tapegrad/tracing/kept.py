@@ -31,6 +31,7 @@ from tapegrad.tracing.anew import (
 )
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.lent import given_back
+from tapegrad.tracing.observe.changed import is_equal_object
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.trace import Trace
@@ -83,6 +84,10 @@ class Keeping:
                 self._append(x)
             self._replace(self._noted)
             return
+        for key, write in [*reads.written.items()]:
+            if not write.has_many and is_equal_object(write.before, write.now()):
+                write.undo()  # a package's object, that a call may find as it was
+                del reads.written[key]
         described = Described(reads, self._output)
         self.outside = described.objects
         for key, write in reads.written.items():

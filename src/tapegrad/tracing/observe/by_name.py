@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import contextvars
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,6 +67,19 @@ def read_vars(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     elif isinstance(x, type):
         o.reads.lost(f"vars({x.__name__})")
     return None
+
+
+def in_context(o: Notes, variable: contextvars.ContextVar[Any], method: str) -> Then:
+    """A variable of the context is looked up, or set, or what was there before is put back."""
+
+    def then(result: Any) -> None:
+        if method in ("set", "reset"):
+            o.in_context[variable] += 1 if method == "set" else -1
+        elif not o.in_context[variable]:  # else it is what the run has set
+            place = o.reads.place(variable) or o.reads.constant(variable, variable.name)
+            o.reads.read(place, "called", "{}.get()", result, variable.name)
+
+    return then
 
 
 def _globals(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:

@@ -28,7 +28,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.asked import advice_about, asked, is_date, reads_own
-from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, read_vars
+from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -161,13 +161,13 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         held = f.__self__
         if held is not None and not isinstance(held, types.ModuleType):
             args = [held, *args]
-            if isinstance(held, contextvars.ContextVar) and f.__name__ == "get":
-                return _context(o, held)
+            if isinstance(held, contextvars.ContextVar):
+                return in_context(o, held, f.__name__)
             if isinstance(held, randomness.kinds()):
                 return of_generator(o, f, args, kwargs)
     elif kind in _UNBOUND and args:
-        if isinstance(args[0], contextvars.ContextVar) and f.__name__ == "get":
-            return _context(o, args[0])
+        if isinstance(args[0], contextvars.ContextVar):
+            return in_context(o, args[0], f.__name__)
     elif (
         type(kind.__call__) is types.FunctionType
         and is_own(kind.__call__.__code__)
@@ -362,14 +362,6 @@ def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
     def then(result: Any) -> None:
         place = o.reads.place(f) or o.reads.constant(f, word)
         o.reads.read(place, "called", text, result, place.word)
-
-    return then
-
-
-def _context(o: Notes, variable: contextvars.ContextVar[Any]) -> Then:
-    def then(result: Any) -> None:
-        place = o.reads.place(variable) or o.reads.constant(variable, variable.name)
-        o.reads.read(place, "called", "{}.get()", result, variable.name)
 
     return then
 

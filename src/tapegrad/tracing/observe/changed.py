@@ -40,9 +40,12 @@ class Holding:
 
     def is_now(self) -> bool:
         """Whether all of it is there, and what is there besides was only filled in."""
-        now = Holding(self.objects)
+        return self.is_in(Holding(self.objects))
+
+    def is_in(self, now: Holding) -> bool:
+        """Whether all of it is there in others, in the same places."""
         place: dict[int, int] = {}  # which object is in the place of which
-        todo = [(x, x) for x in self.objects]
+        todo = [*zip(self.objects, now.objects, strict=True)]
         while todo:
             x, y = todo.pop()
             if x is None:
@@ -62,6 +65,14 @@ class Holding:
             elif place[id(x)] != id(y):
                 return False
         return True
+
+
+def is_equal_object(x: Any, y: Any) -> bool:
+    """Whether an object of a package's holds what another one does, all of it and no more."""
+    if type(x) is not type(y) or not is_inside(type(x)):
+        return False
+    first, second = Holding([x]), Holding([y])
+    return first.is_in(second) and second.is_in(first)
 
 
 def _value_of(x: Any) -> Any:

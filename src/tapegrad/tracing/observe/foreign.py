@@ -329,7 +329,7 @@ class Questions:
             if self.reads.place(x) is None and not (is_pandas_object(x) or is_scipys(kind)):
                 raise Incomparable
             return Same(x)
-        if _stays(x):
+        if _stays(x) or (type(x) is types.FunctionType and self.reads.place(x) is not None):
             return Same(x)
         return copied(x, self._told)
 

@@ -148,19 +148,8 @@ _DICTS_OWN: tuple[Any, ...] = (type(dict.get), type(dict.__getitem__))  # `__get
 _ASKED = frozenset(
     f"__{name}__"
     for name in (
-        *(
-            "call",
-            "iter",
-            "next",
-            "len",
-            "bool",
-            "getitem",
-            "contains",
-            "enter",
-            "exit",
-            "eq",
-            "ne",
-        ),
+        *("call", "iter", "next", "len", "bool", "getitem", "contains", "enter", "exit", "eq"),
+        "ne",
         *("lt", "le", "gt", "ge", "hash", "index", "int", "float", "missing", "getattr", "add"),
         *("radd", "mul", "rmul", "sub", "rsub", "truediv", "rtruediv", "pow", "matmul", "neg"),
     )
@@ -211,8 +200,18 @@ def is_inside(kind: Any) -> bool:
 
 
 def is_followed(kind: Any) -> bool:
-    """Whether a class is an installed package's, whose code is followed."""
-    return is_inside(kind) and module_of(kind).partition(".")[0] not in ("scipy", "pandas")
+    """Whether a class is an installed package's or of Python's library, whose code is followed."""
+    name = module_of(kind)
+    others = is_inside(kind) and name.partition(".")[0] not in ("scipy", "pandas")
+    return others or _is_of_library(name)
+
+
+@lru_cache(maxsize=1024)
+def _is_of_library(module: str) -> bool:
+    """Whether a module of Python's library is written in Python, and followed."""
+    file = str(getattr(sys.modules.get(module), "__file__", None))
+    is_own = file.startswith(_STDLIB) and "-packages" + os.sep not in file
+    return is_own and file.endswith(".py") and not file.startswith(_SILENT_FILES)
 
 
 @lru_cache(maxsize=4096)
@@ -399,6 +398,7 @@ def is_inert(kind: Any) -> bool:
         or (module == "datetime" and name in ("date", "datetime", "time", "timedelta", "timezone"))
         or (module, name) in (("fractions", "Fraction"), ("decimal", "Decimal"))
         or (module == "_struct" and name == "Struct")
+        or (name == "Token" and module.endswith("contextvars"))
         or kind in (types.GetSetDescriptorType, types.MemberDescriptorType)
         or kind in _C_METHODS
         # SciPy's in C are computed once; but those that draw random numbers
@@ -463,7 +463,7 @@ def _is_numpys(file: str) -> bool:
     return module.startswith(_NUMPYS) and "npyio" not in module and "format" not in module
 
 
-# They keep a function, and read nothing of it before it is called.
+# They keep a function, and read nothing of it before it is called
 _DECORATORS = ("numba/core/decorators.py", "numba/np/ufunc/decorators.py")
 
 

@@ -24,6 +24,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation, Handler
+from tapegrad.tracing.observe.called_back import users_parts
 from tapegrad.tracing.observe.callers import Among
 from tapegrad.tracing.observe.changed import MOST, Holding
 from tapegrad.tracing.observe.frames import MISSING, operand_at
@@ -309,14 +310,16 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
         o.effects.count += 1
     outside = [x for x in values if o.reads.place(x) is not None and not is_made(o, x)]
     for x in outside:
-        if _is_inside(x):
+        if _is_inside(x) or type(x) is types.FunctionType:
             o.reads.pin(x)
-    reached = generators_in(outside, MOST, packages=True) or []
+    of_users: list[Any] = []  # what code of the program's can reach
+    users = functools.partial(users_parts, o, of_users)
+    reached = generators_in(outside, MOST, packages=True, users=users) or []
     note_draws = draws_of(o, (*global_generators(), *reached))
     # What was passed before may be held by an object that this call changes; what the program has
     # made and passes now may be changed: that is compared.
     local = {id(x) for x in values} - {id(x) for x in outside}
-    before = Holding([x for x in (*o.passed, *outside) if id(x) not in local])
+    before = Holding([x for x in (*o.passed, *outside, *of_users) if id(x) not in local])
     given = [x if (plain := dispatch.plain(x)) is None else plain for x in values]
     o.passed += [x for x in given if not (CALM[type(x)] or is_made(o, x))]
     note = o.taken([x for x in values if not _is_inside(x)], whole=True)
@@ -387,9 +390,11 @@ def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
     given = [x for x in values if not _is_packages_function(o, x)]
     # An object that a call has made holds what that was passed.
     others = [x for x in given if not is_made(o, x)]
-    if generators_in(others, MOST, packages=True) is None:
+    reached: list[Any] = []
+    users = functools.partial(users_parts, o, reached)
+    if generators_in(others, MOST, packages=True, users=users) is None:
         return False
-    return not _is_written(o, given)
+    return not (o.reads.written if reached else _is_written(o, given))
 
 
 def _is_inside(x: Any) -> bool:

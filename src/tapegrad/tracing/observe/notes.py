@@ -67,6 +67,7 @@ class Notes(Uses):
         self.drawn: list[Any] = []
         self.unseeded: dict[int, Any] = {}  # made without a seed, by id
         # What became inputs of what was found outside, by its place: see `tracing.found`
+        self.in_context: collections.Counter[Any] = collections.Counter()  # variables that it set
         self.found: dict[Any, tuple[Any, Any, list[Any]]] = {}
         self.again = False  # whether later calls do again what the run does outside
         self.trace: Any = None  # that of the run
@@ -95,6 +96,7 @@ class Notes(Uses):
         self.asked.clear()
         self.cells.clear()
         self.unseeded.clear()
+        self.in_context.clear()
         self.passed.clear()
         self.questions.made.clear()
         self.questions.olds.clear()

@@ -138,6 +138,8 @@ class Observer(Notes):
     def check(self) -> None:
         """Raise what was refused while the run was observed."""
         self.identities.finish()
+        for variable in +self.in_context:  # which stays set
+            self.reads.lost(variable.name)
         if self.refused is not None:
             self.put_back()
             raise self.refused

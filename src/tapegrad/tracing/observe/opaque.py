@@ -278,11 +278,14 @@ def _noted(
 
 
 def generators_in(
-    values: Iterable[Any], most: int = MOST, packages: bool = False
+    values: Iterable[Any],
+    most: int = MOST,
+    packages: bool = False,
+    users: Callable[[Any], list[Any] | None] | None = None,
 ) -> list[Any] | None:
     """The generators of random numbers that can be reached from these values, which are at `most`
     so many; None if a traced value or code of the user's can be. Whether functions of installed
-    `packages` may be."""
+    `packages` may be. `users` tells what code of the user's leads to, if that may be reached."""
     todo: list[Any] = list(values)
     seen: set[int] = set()
     found: list[Any] = []
@@ -298,7 +301,9 @@ def generators_in(
         seen.add(id(x))
         if len(seen) > most:
             return None
-        if isinstance(x, np.ndarray):
+        if users is not None and (parts := users(x)) is not None:
+            todo += parts
+        elif isinstance(x, np.ndarray):
             if x.dtype.hasobject:
                 todo += x.ravel().tolist()
         elif kind in CONTAINERS:
@@ -332,7 +337,7 @@ def generators_in(
         elif is_pandas_object(x) or type(x).__module__.startswith("pandas._libs."):
             continue
         elif is_librarys(kind) or module_of(kind).startswith("numpy.") or _is_inside(kind):
-            todo += (plainly.own_names(x) or {}).values()
+            todo += [*(plainly.own_names(x) or {}).values(), *plainly.in_slots(x)]
             todo += plainly.values(x) if plainly.base_of(kind) is not None else []
         elif not _is_known(x, kind):
             return None

@@ -7,6 +7,7 @@ from, and classes as `type` does it.
 
 from __future__ import annotations
 
+import contextlib
 import types
 import zlib
 from collections.abc import Iterator
@@ -80,6 +81,17 @@ def own_names(x: Any) -> Any:
         return object.__getattribute__(x, "__dict__")
     except AttributeError:
         return None
+
+
+def in_slots(x: Any) -> list[Any]:
+    """What the slots of an object hold that a class in Python gives it."""
+    found = []
+    for kind in _mro(type(x)):
+        for slot in list(_names(kind).values()) if "__slots__" in _names(kind) else ():
+            if type(slot) is types.MemberDescriptorType:
+                with contextlib.suppress(AttributeError):  # of an empty one
+                    found.append(slot.__get__(x))
+    return found
 
 
 def looks_up_itself(kind: type) -> bool:

@@ -9,7 +9,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -483,7 +483,7 @@ _INTERFACES = ("__array_interface__", "__array_struct__")
 
 
 _NOTHING = (
-    *(FunctionType, MethodType, type(len), ModuleType, range),
+    *(FunctionType, MethodType, type(len), ModuleType, CodeType, range),
     *(type(list.append), type(object.__init__), np.dtype, np.ufunc),
 )
 

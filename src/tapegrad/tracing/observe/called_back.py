@@ -1,0 +1,59 @@
+"""Code of the program's that a package calls, in a call that each call makes anew.
+
+What such a call returns is compared, so it doesn't matter what the program's code reads in there.
+It may not come to traced values, nor leave anything in variables.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from types import CodeType
+from typing import Any
+
+from tapegrad.tracing.observe import plainly
+from tapegrad.tracing.observe.harmless import is_changeable, is_pythons_class, is_users_file
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.opaque import names_in
+
+
+def users_parts(o: Notes, reached: list[Any], x: Any) -> list[Any] | None:
+    """What a function, class or object of the program's leads to; None for anything else, and for
+    what may hold traced values, or sets variables. What it may change is added to `reached`."""
+    kind: Any = type(x)
+    if kind is types.FunctionType:
+        if not is_users_file(x.__code__.co_filename, o.home):
+            return None
+        if x.__code__ in o.made or sets_variables(x.__code__):
+            return None
+        held = [x.__globals__[name] for name in names_in(x.__code__) if name in x.__globals__]
+        cells = [cell.cell_contents for cell in x.__closure__ or () if cell != types.CellType()]
+        parts = [*held, *cells, *(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values()]
+    elif isinstance(x, type):
+        if not (is_changeable(x) and o.lookups.is_users_class(x)):
+            return None
+        parts = [*x.__mro__[1:], *(_called_by(v) for v in vars(x).values())]
+    elif is_pythons_class(kind) and o.lookups.is_users_class(kind):
+        parts = [kind, *(plainly.own_names(x) or {}).values(), *plainly.in_slots(x)]
+        parts += plainly.values(x) if plainly.base_of(kind) is not None else []
+    else:
+        return None
+    reached += [x, *parts]
+    return parts
+
+
+def _called_by(x: Any) -> Any:
+    """What an entry of a class goes on to."""
+    return getattr(x, "fget", getattr(x, "__func__", x))
+
+
+@functools.lru_cache(maxsize=1024)
+def sets_variables(code: CodeType) -> bool:
+    """Whether code, or a function in it, sets variables that aren't its own."""
+    for x in dis.get_instructions(code):
+        if x.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_STAR"):
+            return True
+        if x.opname in ("STORE_DEREF", "DELETE_DEREF") and x.argval in code.co_freevars:
+            return True
+    return any(isinstance(x, CodeType) and sets_variables(x) for x in code.co_consts)
