@@ -234,7 +234,7 @@ class Entry:
         if self._draws is not None:
             return
         tape = self.derivation.tape
-        self._flat = debug.watched(self._flat, tape, self._inputs, _by_number)
+        self._flat = debug.watched(self._flat, tape, self._inputs, by_number)
         if fast:
             self.call = debug.watched(
                 self.call,
@@ -278,13 +278,13 @@ class Entry:
 
     def _inputs(self, *leaves: Any) -> list[Any]:
         """The values of the tape's inputs."""
-        return [*_played(self.derivation.tape, leaves), *self.derivation.traced.captured]
+        return [*played(leaves, self.derivation.tape.inputs), *self.derivation.traced.captured]
 
     def call_flat(self, leaves: Sequence[Any], taken: Taken) -> Any:
         """The result for traced leaves of this variant's kind, and random numbers; `Miss` if a
         guard doesn't hold."""
         values = [
-            _prepared(leaf, var)
+            prepared(leaf, var)
             for leaf, var in zip(leaves, self.derivation.tape.inputs, strict=False)
         ]
         try:
@@ -364,7 +364,7 @@ def flat_function(tape: Tape) -> Callable[..., list[Any]]:
 
     text = Text(compiled(replace(tape, ordered=True)))
     call = text.flat(text.driver.inputs)
-    return debug.watched(call, tape, lambda *values: _played(tape, values), _by_number)
+    return debug.watched(call, tape, lambda *values: played(values, tape.inputs), by_number)
 
 
 def compiled_tape(tape: Tape) -> Callable[..., Any]:
@@ -375,7 +375,7 @@ def compiled_tape(tape: Tape) -> Callable[..., Any]:
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         values = checked_inputs(tape, args, kwargs)
-        prepared = [_prepared(x, v) for x, v in zip(values, tape.inputs, strict=True)]
+        prepared = [prepared(x, v) for x, v in zip(values, tape.inputs, strict=True)]
         try:
             found = call(*prepared)
         except Miss:
@@ -386,7 +386,7 @@ def compiled_tape(tape: Tape) -> Callable[..., Any]:
     return checked
 
 
-def _prepared(leaf: Any, var: Var) -> Any:
+def prepared(leaf: Any, var: Var) -> Any:
     """A leaf as the kernels take it: a plain number, or a row-major array."""
     if var.shape == ():
         return leaf if is_number(leaf) else np.asarray(leaf).item()
@@ -395,11 +395,10 @@ def _prepared(leaf: Any, var: Var) -> Any:
     return np.require(np.asarray(leaf), var.dtype, ["C", "A"])
 
 
-def _by_number(values: Sequence[Any]) -> dict[int, Any]:
+def by_number(values: Sequence[Any]) -> dict[int, Any]:
     return dict(enumerate(values))
 
 
-def _played(tape: Tape, values: Sequence[Any]) -> list[Any]:
+def played(values: Sequence[Any], inputs: Sequence[Var]) -> list[Any]:
     """The values of inputs as a tape is played with them: numbers are NumPy's."""
-    pairs = zip(values, tape.inputs, strict=False)
-    return [x if v.shape else v.dtype.type(x) for x, v in pairs]
+    return [x if v.shape else v.dtype.type(x) for x, v in zip(values, inputs, strict=False)]

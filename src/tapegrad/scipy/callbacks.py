@@ -26,16 +26,15 @@ from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.runtime.derived import Derived
-from tapegrad.runtime.transformations import Jit
+from tapegrad.runtime.often import Often, guarded
 from tapegrad.scipy.declaring import refusal
 from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay, trace_function
+from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import current_trace, innermost, traces_under_way
+from tapegrad.tracing.trace import innermost, traces_under_way
 from tapegrad.tracing.tracer import Tracer, record
 
 MOST = 16  # ways that a function may take
@@ -66,6 +65,7 @@ class Callback:
         self.xs = [x if type(x) is float else plain_floats(x)[()] for x in xs]
         self.ways: list[Traced] = []
         self.p: list[Any] = []  # tracers, and arrays
+        self._played: list[Callable[..., Any]] = []  # what each gives, or None
         self._places: list[list[int]] = []  # which of these each of the ways reads
         self._trace(self.xs)
 
@@ -123,6 +123,7 @@ class Callback:
                 self.p.append(x)
             places.append(at)
         self.ways.append(traced.without_values())
+        self._played.append(guarded(traced.tape))
         self._places.append(places)
         for known in ("values", "tape", "pulled", "may_jump"):
             self.__dict__.pop(known, None)
@@ -135,15 +136,10 @@ class Callback:
     def __call__(self, *xs: Any) -> Any:
         """What the function returns: an array or number, or a tuple of these."""
         xs = tuple(self.fitting(xs))
-        for way, places in zip(self.ways, self._places, strict=True):
-            try:
-                given = [*map(plain_value, xs), *[self.values[k] for k in places]]
-                found = METHODS["run"](way.tape, given)
-            except TapeError as error:
-                if error.guard is None:
-                    raise
-                continue
-            return _result(found)
+        for way, places in zip(self._played, self._places, strict=True):
+            found = way(*xs, *[self.values[k] for k in places])
+            if found is not None:
+                return _result(found)
         like = zip(xs, self.xs, strict=True)
         self._trace([x if type(x) is type(y) else np.float64(x) for x, y in like])
         return self(*xs)
@@ -358,13 +354,7 @@ class Runner:
         operands = tuple([guard.operand for guard in tape.guards])
         whole = replace(tape, outputs=(*tape.outputs, *operands), guards=(), output_names=())
         self.avals = [v.aval for v in tape.inputs]
-
-        def flat(*xs: Any) -> Any:
-            return tuple([own_result(x) for x in replay(whole, xs)])
-
-        flat.__name__ = self.name
-        self.whole = whole
-        self.run = Derived(flat, Jit(), "auto")
+        self.run = Often(whole, self.name)
 
     @cached_property
     def slopes(self) -> Runner:
@@ -372,16 +362,11 @@ class Runner:
 
     def on(self, p: Sequence[Any]) -> Callable[..., Any]:
         """The function of what SciPy passes; `Other` where none of its ways is right."""
-        first = len(self.avals) - len(p)
-        avals, of_p = self.avals[:first], self.avals[first:]
-        p = [np.asarray(x, v.dtype)[()] for x, v in zip(p, of_p, strict=True)]
-        nested = current_trace() is not None
+        avals = self.avals[: len(self.avals) - len(p)]
+        run = self.run.on([plain_value(x) for x in p])
 
         def f(*xs: Any) -> Any:
-            xs = tuple(fitting(xs, avals, self.name))
-            run = METHODS["run"]
-            given = [*map(plain_value, xs), *p]
-            found = run(self.whole, given) if nested else self.run(*xs, *p)
+            found = run(*fitting(xs, avals, self.name))
             for x, expected in zip(found[self.count :], self.expected, strict=True):
                 if not same_bits(np.asarray(x)[()], expected):
                     raise Other

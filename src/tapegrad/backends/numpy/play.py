@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.lives import SMALL, last_uses, written_over
-from tapegrad.backends.numpy.rounds import Broken, copied, repeat
+from tapegrad.backends.numpy.rounds import Broken, copied, repeat, whole
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import quiet
 from tapegrad.core.request import check_leaf, static_leaves
@@ -186,6 +186,11 @@ def run_whole(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> lis
     if broken is not None:
         raise stale(tape, broken)
     return results
+
+
+def straight(tape: Tape) -> Callable[..., tuple[Any, ...]]:
+    """A tape without guards as one Python function of the values of its inputs."""
+    return quiet(whole(tape, _run_inner))
 
 
 def repeat_whole(loop: Repeated, xs: Sequence[Any]) -> Any:

@@ -55,6 +55,11 @@ def repeat(loop: Repeated, own: Collection[int], run: Callable[..., list[Any]]) 
     return function
 
 
+def whole(tape: Tape, run: Callable[..., list[Any]]) -> Callable[..., tuple[Any, ...]]:
+    """A tape as such a function: of its inputs, which it doesn't write to."""
+    return _Text(run).straight(tape)
+
+
 class _Text:
     """The text of a function, and the values of its global names."""
 
@@ -70,12 +75,21 @@ class _Text:
         given = [self._fresh("c") for _ in loop.body.inputs[1:]]
         outs = [self._fresh("v") for _ in range(int(loop.results))]
         self._loop(loop, heads, given, outs, own, 1)
-        self.lines.append(f"{INDENT}return {', '.join(outs)}")
-        text = "\n".join([f"def loop({', '.join([*heads, *given])}):", *self.lines])
+        return self._made([*heads, *given], ", ".join(outs), loop.body.name)
+
+    def straight(self, tape: Tape) -> Any:
+        given = [self._fresh("c") for _ in tape.inputs]
+        outs = self._body(tape, "", dict(zip(tape.inputs, given, strict=True)), (), 1)
+        return self._made(given, "".join(f"{x}, " for x in outs) or "()", tape.name)
+
+    def _made(self, given: Sequence[str], results: str, name: str) -> Any:
+        """The function whose lines are there, of these names."""
+        text = "\n".join(
+            [f"def made({', '.join(given)}):", *self.lines, f"{INDENT}return {results}"]
+        )
         # A file of tapegrad's, to whoever follows the user's own.
-        file = f"{__file__}: {loop.body.name}"
-        exec(compile(text, file, "exec"), self.known)
-        return self.known.pop("loop")  # which would hold itself by its globals
+        exec(compile(text, f"{__file__}: {name}", "exec"), self.known)
+        return self.known.pop("made")  # which would hold itself by its globals
 
     def _fresh(self, letter: str) -> str:
         self.count += 1
@@ -139,19 +153,20 @@ class _Text:
     def _body(
         self, tape: Tape, step: str, names: dict[Operand, str], own: Sequence[int], depth: int
     ) -> list[str]:
-        """The calls of a round; returns the names of what it leaves."""
+        """The calls of a round, or of a tape that has no step; the names of what it leaves."""
         dead = last_uses(tape)
         over = written_over(tape, dead)
         writes = in_place(tape, own)
         taken = set(over.values())
         variables = {out.id: out for call in tape.calls for out in call.outs}
-        counter = tape.inputs[0]
-        as_value = {x for c in tape.calls for x in _values(c)} | {*tape.outputs}
-        as_value |= {guard.operand for guard in tape.guards}
-        names[counter] = step
-        if counter in as_value:
-            names[counter] = self._fresh("v")
-            self._line(depth, f"{names[counter]} = int64({step})")
+        if step:
+            counter = tape.inputs[0]
+            as_value = {x for c in tape.calls for x in _values(c)} | {*tape.outputs}
+            as_value |= {guard.operand for guard in tape.guards}
+            names[counter] = step
+            if counter in as_value:
+                names[counter] = self._fresh("v")
+                self._line(depth, f"{names[counter]} = int64({step})")
         guards: dict[Operand, list[Guard]] = {}
         for guard in tape.guards:
             guards.setdefault(guard.operand, []).append(guard)

@@ -1,0 +1,38 @@
+"""Tapes that are called often, as solvers do: played as one function, then compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.core.request import Request
+from tapegrad.pipeline import trace
+from tapegrad.runtime.often import SOME, Often, guarded
+
+
+def test_what_is_called_often_is_compiled():
+    """Results are new arrays, the same before and after."""
+
+    def f(x, a):
+        return np.sin(x) * a + x[0], x, a * a
+
+    often = Often(trace(Request(f, (np.ones(3), 2.0))).bound_tape(), "f")
+    often.tier.mode = "always"  # so it is waited for
+    call = often.on([0.5])
+    for k in range(SOME + 3):
+        x = np.array([k, 1.0, -2.0])
+        found = call(x)
+        for a, b in zip(found, f(x, 0.5), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-14)
+        assert found[1] is not x
+        assert (often.compiled is None) == (k + 1 < SOME)
+
+
+def test_a_tape_whose_guard_fails_gives_nothing():
+    """Later calls of NumPy's aren't made."""
+
+    def f(x):
+        return np.log(x) if x > 0 else x
+
+    call = guarded(trace(Request(f, (2.0,))).bound_tape())
+    assert call(3.0) == [np.log(3.0)]
+    assert call(-1.0) is None
