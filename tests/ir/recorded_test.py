@@ -23,14 +23,14 @@ from tapegrad.optimize import held
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import DECLARED
 from tapegrad.primitives.views import GetItem
-from tapegrad.tracing import counted
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.trace import Trace
 
 
 @pytest.fixture(autouse=True)
 def each_round_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain loops aren't traced by one round: what is recorded of their rounds is looked at."""
-    monkeypatch.setattr(counted.dispatch, "counted", lambda a: None)
+    monkeypatch.setattr(dispatch, "counted", lambda a: None)
 
 
 FLOAT = one_type(Aval((), np.dtype(float)))

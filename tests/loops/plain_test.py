@@ -109,15 +109,6 @@ def triangle(p: Any) -> Any:
 
 
 @each
-def grown(p: Any) -> Any:
-    found, h = [], p[0]
-    for v in X:
-        h = np.tanh(h + v * p[1])
-        found.append(h)
-    return np.sum(np.array(found) ** 2)
-
-
-@each
 def twice_from_one_iterator(p: Any) -> Any:
     pairs, h = zip(X, X, strict=True), p[0]
     for a, b in pairs:

@@ -28,6 +28,7 @@ CALLS = (  # what a first call takes
     "tapegrad.tracing.frontend",
     "tapegrad.tracing.merging",
     "tapegrad.tracing.counted",
+    "tapegrad.tracing.statements",
 )
 MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what links it
     "select",

@@ -18,7 +18,6 @@ Elsewhere the round that was traced stands by itself, and the statement gets Pyt
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,20 +29,17 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import flatten
 from tapegrad.errors import InternalError, TraceError
-from tapegrad.ir.inputs import renumbered, unused
+from tapegrad.ir.inputs import unused
 from tapegrad.ir.tape import Aval, Literal, Source, Tape
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
-from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.items import Items, Numbers, found_among, items_of
-from tapegrad.tracing.observe import frames
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.growing import Growing, Grown
+from tapegrad.tracing.items import Items, Numbers, found_among
 from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.observer import changes, unobserved
-from tapegrad.tracing.rounds import FIRST, Given, Round, Rounds, Steps, as_weak
-from tapegrad.tracing.sizes import bound
+from tapegrad.tracing.rounds import FIRST, Given, Leaf, Round, Rounds, Steps, as_weak, typed
 from tapegrad.tracing.source import at_source, user_source
+from tapegrad.tracing.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.trace import (
     Reconsidered,
     Trace,
@@ -68,7 +64,6 @@ from tapegrad.tracing.variables import (
 )
 
 T = TypeVar("T")
-MOST = 100_000  # rounds of an inner loop whose number is traced
 
 
 class Counted(Sequence[Any]):
@@ -137,11 +132,14 @@ def _loop(
     one can't, the frame makes all the rounds, as in Python's loop."""
     name, src = frame.f_code.co_name, user_source()
     lent, done, sides = Lent(frame, place, trace), -1, sides_of(frame.f_code)
+    growing = Growing(frame, place)
     try:
+        if count is not None and growing.lists:  # they would have as many entries
+            raise _again_with(_each_round(sides, place))
         if is_plain:
             trace_stored(frame, place, trace)
         for done in range(len(items)):
-            before = variables(frame, place)
+            before = variables(frame, place, growing.all)
             leaves = copied(before)
             rounds = InFrame(
                 _named(f"{name}_round"),
@@ -157,19 +155,23 @@ def _loop(
                 [before],
                 [],
                 {},
+                growing,
+                growing.lengths(),
+                [],
                 is_plain,
                 count,
             )
             round_ = yield from rounds.made(rounds.round(leaves, done))
-            certain, ends = done < FIRST and rounds.changes_nothing(), None
+            certain, loop = done < FIRST and rounds.changes_nothing(), None
             raised = trace.raised
             long = count is not None or _is_long(round_.tape, len(items) - done)
             if is_plain and not (certain and long):
                 raise _again_with(_each_round(sides, place))
             more = done + 1 < len(items) or count is not None
-            if certain and before.shape == rounds.found[-1].shape and more:
+            stays = before.shape == rounds.found[-1].shape and rounds.grown[-1].fits
+            if certain and stays and more:
                 try:
-                    ends = yield from rounds.rest(leaves, round_)
+                    loop = yield from rounds.rest(leaves, round_)
                 except Exception as error:
                     let_through(error)
                     trace.raised = raised
@@ -188,8 +190,8 @@ def _loop(
                         "which can't be taken back: it depends on something else than its "
                         "variables. Use Python's range"
                     )
-            if ends is not None:
-                rounds.found[-1].leave(ends, trace)
+            if loop is not None:
+                rounds.leave(loop, trace)
                 lent.give_back()
                 return
             if count is not None:  # there may be no first round, at other calls
@@ -206,6 +208,8 @@ def _loop(
             "condition says so, or Python's range"
         )
         raise
+    finally:
+        growing.end()
     if isinstance(items, Numbers):
         yield from items.numbers[done + 1 :]
 
@@ -215,7 +219,13 @@ def _is_long(body: Tape, rounds: int) -> bool:
     fewest = (
         NUMPYS if any(isinstance(c.primitive, (Library, Routine)) for c in body.calls) else CALLS
     )
-    return rounds >= ROUNDS and rounds * len(body.calls) >= fewest
+    return rounds >= ROUNDS and rounds * _calls_of(body) >= fewest
+
+
+def _calls_of(body: Tape) -> int:
+    """How many calls a tape makes, with those of the loops in it."""
+    inner = [c.primitive for c in body.calls if isinstance(c.primitive, Loop)]
+    return len(body.calls) + sum(loop.most * _calls_of(loop.body) for loop in inner)
 
 
 def _again_with(notes: Sequence[tuple[set[int], int]]) -> Reconsidered:
@@ -250,12 +260,21 @@ class Count(NamedTuple):
     most: int
 
 
+class Looped(NamedTuple):
+    """A loop that was recorded: what the variables hold behind it; and the results of a round, with
+    the arrays in which those of all are stacked."""
+
+    ends: list[Any]
+    stacks: list[tuple[Leaf, Any]]
+
+
 @dataclass(frozen=True, eq=False)
 class InFrame(Rounds):
     """Rounds that a frame makes, behind those that are `done`. `seen` tells whether they change
     anything but variables; `found` are the variables before and after each of them, `others` the
     tracers that the first one has left elsewhere, if it does; `tests` are the branches that they
-    came to, with their lines."""
+    came to, with their lines; `grown` is what each of them has appended to lists that are
+    `growing`, whose `lengths` were these before."""
 
     frame: FrameType
     place: int
@@ -266,6 +285,9 @@ class InFrame(Rounds):
     found: list[Variables]
     others: list[Tracer]
     tests: dict[Any, tuple[Source | None, bool]]
+    growing: Growing
+    lengths: list[int]
+    grown: list[Grown]
     is_plain: bool
     inner: Count | None
 
@@ -287,32 +309,37 @@ class InFrame(Rounds):
     def changes_nothing(self) -> bool:
         """Whether rounds are known to have changed nothing but the frame's variables, and traced
         arrays."""
-        return self.seen is not None and changes(self.frame) == self.seen
+        known = self.seen is not None and not self.growing.refused
+        return known and changes(self.frame) == self.seen
 
     def made(self, steps: Steps[T]) -> Generator[Any, None, T]:
         """What steps come to, whose rounds the frame makes: yields the number of each."""
         try:
             given = next(steps)
             while True:
-                before = self.found[-1]
+                before, lengths = self.found[-1], self.growing.lengths()
                 kept = [state_of(x) for x in before.tracers]
                 try:
                     for x, start in zip(before.tracers, given.leaves, strict=True):
                         become(x, start)
                     yield self._entry(given)
                     trace = given.step._trace
-                    after = variables(self.frame, self.place, trace)
+                    after = variables(self.frame, self.place, self.growing.all, trace)
                     new = copied(after)
                     after.note_kept(before, given.leaves, kept)
                     self.tests.update(trace.sources)
+                    grown = self.growing.grown(lengths, trace, before, after, self.lent)
+                    rows = [state_of(x) for x in grown.rows]
                     if not self.changes_nothing() and not self.is_plain:
                         self.others[:] = survivors(trace, after)
+                        grown, rows = Grown(), []  # what was appended is among them
                     others = [alone(x) for x in self.others]
                 finally:
                     for x, state in zip(before.tracers, kept, strict=True):
                         become(x, state)
                 self.found.append(after)
-                given = steps.send((new, others, None))
+                self.grown.append(grown)
+                given = steps.send((new, [*others, *rows], None))
         except StopIteration as end:
             found: T = end.value
             return found
@@ -344,8 +371,11 @@ class InFrame(Rounds):
     def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> None:
         """The round stands by itself, and what was traced in it stands for what it gives."""
         ends, others = self.in_front(leaves, round_, self.done)
-        self.found[-1].leave(ends, trace)
-        for x, end in zip(self.others, others, strict=True):
+        before, after = self.found[-2:]
+        after.leave(ends, trace)
+        rows = others[len(self.others) :]
+        self.growing.leave(self.lengths, self.grown[-1], rows, [*before.tracers, *after.tracers])
+        for x, end in zip(self.others, others, strict=False):
             revive(x, end)
 
     def once(self, trace: Trace, tape: Tape, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -361,23 +391,23 @@ class InFrame(Rounds):
                 trace.builder.guards.append(replace(guard, operand=operand))
         return [known.get(x, x) for x in tape.outputs]
 
-    def rest(self, leaves: list[Any], round_: Round) -> Generator[Any, None, list[Any] | None]:
-        """What the variables hold behind the loop; None if a round must stand in front of it. An
-        error if the rounds don't do the same."""
-        after = self.found[-1]
+    def rest(self, leaves: list[Any], round_: Round) -> Generator[Any, None, Looped | None]:
+        """The loop; None if a round must stand in front of it. An error if the rounds don't do the
+        same."""
+        after, grown = self.found[-1], self.grown[-1]
         settled = yield from self.made(self.settled(leaves, round_, self.done))
-        if self.found[-1].shape != after.shape:
+        if (self.found[-1].shape, self.grown[-1].shape) != (after.shape, grown.shape):
             raise TraceError("the round did something else when it was made again")
         return None if settled is None else self.looped(*settled)
 
-    def looped(self, leaves: Sequence[Any], round_: Round) -> list[Any]:
-        """What the variables hold behind the loop, which is recorded. It carries those that the
-        round changes; where it changes none, a number for whose sake it is held to its guards."""
-        tape, ends = round_.tape, list(leaves)
+    def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
+        """The loop, which is recorded. It carries those variables that the round changes; where it
+        changes none, a number for whose sake it is held to its guards."""
+        tape, ends, ys = round_.tape, list(leaves), [typed(y) for y in round_.ys]
         step, *inputs = tape.inputs
         changed = [k for k in range(len(leaves)) if round_.leaves[k].operand is not inputs[k]]
         order = [*changed, *[k for k in range(len(inputs)) if k not in changed]]
-        idle = [] if changed else unused(tape, [Aval((), np.dtype(np.int64))])
+        idle = [] if changed or ys else unused(tape, [Aval((), np.dtype(np.int64))])
         body = replace(
             tape,
             inputs=(step, *idle, *[inputs[k] for k in order]),
@@ -386,24 +416,36 @@ class InFrame(Rounds):
         )
         _, *operands = self.operands(leaves, round_, self.done)
         trace = self.trace(operands)
-        rounds: Any = np.int64(len(self.items) - self.done)
-        most = int(rounds)
+        count = len(self.items) - self.done
+        body = with_stacks(body, len(changed), ys, count, self.src)
+        rounds: Any = np.int64(count)
+        most = count
         if self.inner is not None:
             rounds, most = self.inner
             trace = innermost([rounds, *[x for x in operands if isinstance(x, Tracer)]])
-        given = [rounds, *[np.int64(0)] * len(idle), *[operands[k] for k in order]]
-        loop = Loop(renumbered(body), len(body.outputs), most)
+        start = [*[np.int64(0)] * len(idle), *[operands[k] for k in changed]]
+        start += empty_stacks(trace, ys, count)
+        given = [rounds, *start, *[operands[k] for k in order[len(changed) :]]]
+        loop = Loop(body, len(body.outputs), most)
         found = record(trace, loop, given)
         outs = found if isinstance(found, tuple) else (found,)
-        for k, out in zip(changed, outs, strict=not idle):
+        for k, out in zip(changed, outs, strict=False):
             ends[k] = as_weak(out, round_.leaves[k])
-        return ends
+        stacks = outs[len(changed) :] if ys else ()
+        return Looped(ends, [*zip(round_.ys, stacks, strict=True)])
+
+    def leave(self, loop: Looped, trace: Trace) -> None:
+        """What the frame has stands for what the loop gives."""
+        start, end = self.found[0], self.found[-1]
+        end.leave(loop.ends, trace)
+        count = len(self.items) - self.done
+        self.growing.fill(self.lengths, self.grown[-1], count, loop.stacks, start, end)
 
 
 # ---- plain loops
 
 
-class _Plain:
+class Plain:
     """What stands for the entries of a plain loop whose rounds may be traced once."""
 
     def __init__(self, items: Items, count: Count | None = None) -> None:
@@ -411,67 +453,3 @@ class _Plain:
 
     def __iter__(self) -> Iterator[Any]:
         return _Numbers(self._items, None, self._count)
-
-
-def _plain(a: Activation) -> _Plain | None:
-    """What stands for what a `for` statement is about to go through, if its rounds may be traced
-    once."""
-    trace = current_trace()
-    if trace is None or a.sides is not None or a.o.apart is not None:
-        return None
-    sides = sides_of(a.frame.f_code)
-    place = sides.flow.loop_at(a.frame.f_lasti)
-    if place is None or place in sides.unrolled:
-        return None
-    holders = frames.references(operand_at(a.stack, 0))
-    items = items_of(a.top(), holders)
-    if items is None or len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS:
-        return None
-    for each in traces_under_way():
-        each.counted.append((sides, place))
-    return _Plain(items)
-
-
-def _ranged(a: Activation, args: Sequence[Any]) -> Any:
-    """What is called in the place of `range`, of traced integers, for a `for` statement in a loop:
-    there are as many rounds as that says, in each round of the loop around it."""
-    trace, code = current_trace(), a.frame.f_code
-    if trace is None or not trace.in_frame or a.sides is not None or a.o.apart is not None:
-        return None
-    sides = sides_of(code)
-    after = sides.flow.next.get(a.frame.f_lasti)
-    while after is not None and sides.flow.at[after].opname == "CACHE":
-        after = sides.flow.next.get(after)
-    if after is None or sides.flow.at[after].opname != "GET_ITER" or not 0 < len(args) < 4:
-        return None
-    place = sides.flow.loop_at(after)
-    if place is None or place in sides.unrolled or not all(_is_number(x) for x in args):
-        return None
-    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
-    if step not in (1, -1) or isinstance(step, Tracer):
-        return None
-    numbers = range(
-        *[int(x._read()[1]) if isinstance(x, Tracer) else x for x in (start, stop, step)]
-    )
-    count = stop - start if step == 1 else start - stop
-    if not len(numbers) or not isinstance(count, Tracer):
-        return None
-    most = bound(count)
-    if most > MOST:
-        return None
-    for each in traces_under_way():
-        each.counted.append((sides, place))
-    items = Numbers(numbers, start, max(bound(start), bound(stop)))
-    return functools.partial(_given, _Plain(items, Count(count, most)))
-
-
-def _is_number(x: Any) -> bool:
-    return type(x) is int or (isinstance(x, Tracer) and x._weak and x.dtype.kind == "i")
-
-
-def _given(found: _Plain, *args: Any) -> _Plain:
-    return found
-
-
-dispatch.counted = _plain
-dispatch.ranged = _ranged

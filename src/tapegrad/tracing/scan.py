@@ -19,16 +19,11 @@ import numpy as np
 from tapegrad.core.request import describe, leaf_names
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError
-from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Aval, Builder, Literal, Tape
-from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop
-from tapegrad.primitives.views import BroadcastTo
-from tapegrad.primitives.windows import SetWindow, Window
+from tapegrad.primitives.windows import Window
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.rounds import (
     FIRST,
-    Leaf,
     Round,
     Rounds,
     as_weak,
@@ -43,8 +38,9 @@ from tapegrad.tracing.rounds import (
 )
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.source import user_source
+from tapegrad.tracing.stacking import empty_stacks, entry_at, with_stacks
 from tapegrad.tracing.trace import current_trace
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracer import Tracer
 
 
 @unobserved
@@ -147,7 +143,7 @@ class Scan(Rounds):
 
     def windows(self, done: int) -> list[Window]:
         first = 0 if self.reverse else done
-        return [Window(*_entry_at(first, x.shape[1:])) for x in self.xs]
+        return [Window(*entry_at(first, x.shape[1:])) for x in self.xs]
 
     def first_step(self, done: int) -> int:
         return self.length - done - 1 if self.reverse else 0
@@ -244,13 +240,11 @@ class Scan(Rounds):
         carried = [leaf for leaf in round_.leaves if leaf.operand is not None]
         count = len(carried)
         ys = [typed(y) for y in round_.ys]
-        stacks = []
-        for y in ys:
-            zero, shape = Literal(y.aval.dtype.type(0)), (rounds, *y.aval.shape)
-            stacks.append(record(trace, BroadcastTo(shape), [zero]))
         if not carried and not ys:
             return leaves, []
-        body = self._body(round_.tape, carried, ys, rounds)
+        stacks = empty_stacks(trace, ys, rounds)
+        body = replace(round_.tape, outputs=tuple([leaf.operand for leaf in carried]))
+        body = with_stacks(body, count, ys, rounds, self.src)
         loop = Loop(body, count + len(ys), rounds, self.reverse)
         given = [np.int64(rounds), *operands[:count], *stacks, *operands[count:]]
         outs = self.recorded(trace, loop, given)
@@ -260,28 +254,6 @@ class Scan(Rounds):
             for leaf in round_.leaves
         ]
         return ends, list(found)
-
-    def _body(self, tape: Tape, carried: Sequence[Leaf], ys: Sequence[Leaf], rounds: int) -> Tape:
-        """The tape of a round of the loop, which also writes the results where they belong."""
-        builder = Builder.after(tape, tape.name)
-        stacks, outputs = [], [leaf.operand for leaf in carried]
-        for y in ys:
-            shape = y.aval.shape
-            stacks.append(builder.fresh(Aval((rounds, *shape), y.aval.dtype)))
-            write = SetWindow(*_entry_at(0, shape))
-            operands = [stacks[-1], y.operand, tape.inputs[0]]
-            outputs += builder.call(write, operands, self.src)
-        at = 1 + len(carried)
-        names = tape.names or ("",) * len(tape.inputs)
-        return renumbered(
-            replace(
-                tape,
-                inputs=(*tape.inputs[:at], *stacks, *tape.inputs[at:]),
-                names=(*names[:at], *[f"y{k}" for k in range(len(ys))], *names[at:]),
-                calls=tuple(builder.calls),
-                outputs=tuple(outputs),
-            )
-        )
 
     def _joined(self, first: Sequence[Any], rest: Any) -> Any:
         """The results of the rounds in front of a loop, and of those in it."""
@@ -302,11 +274,6 @@ class Scan(Rounds):
 
 
 # ---- entries
-
-
-def _entry_at(k: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """The index of an entry of this shape, for step 0, and how it moves."""
-    return (k, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
 
 
 def _entry(x: Any, step: int) -> Any:

@@ -215,6 +215,7 @@ class Trace:
         self.captured: dict[int, tuple[Var, Any]] = {}
         self._memories: dict[Any, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
+        self.rows: dict[Var, tuple[Proxy, int]] = {}  # of which arrays, see `tracing.stacking`
         # Of made arrays: those that untraced code has, and what variables of them hold
         self.handed: list[tuple[Any, Any]] = []
         self.contents: dict[Var, np.ndarray] = {}
@@ -290,7 +291,8 @@ class Trace:
 
     def forget(self) -> None:
         """Its tape is made: it holds no arrays any more, nor tracers, which hold it."""
-        for held in (self.captured, self._memories, self.pins, self.contents, self._written):
+        known = self.captured, self._memories, self.pins, self.rows, self.contents, self._written
+        for held in known:
             held.clear()
         for rows in (self._checksums, self.handed):
             rows.clear()

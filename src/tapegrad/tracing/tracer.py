@@ -144,7 +144,7 @@ class Tracer(Conversions, Proxy):
 
     def _as_pythons(self) -> Any:
         """This number, which was just made, as one of Python's."""
-        set_class(self, _PYTHONS[self._aval.dtype.kind])
+        set_class(self, PYTHONS[self._aval.dtype.kind])
         return self
 
     def _revalued(self, value: Any) -> Any:
@@ -380,8 +380,8 @@ class BoolTracer(IntTracer):
 
 # What `type(x).__name__` says, and Python's own errors
 ArrayTracer.__name__ = "ndarray"
-_PYTHONS: dict[str, Any] = {"c": ComplexTracer, "f": FloatTracer, "i": IntTracer, "b": BoolTracer}
-for _kind in _PYTHONS.values():
+PYTHONS: dict[str, Any] = {"c": ComplexTracer, "f": FloatTracer, "i": IntTracer, "b": BoolTracer}
+for _kind in PYTHONS.values():
     _kind.__name__ = _kind.__name__.removesuffix("Tracer").lower()
 
 
@@ -399,7 +399,7 @@ def kind_of(value: Any, aval: Aval) -> type[Tracer]:
 def stand_in(trace: Trace, operand: Operand, value: Any, weak: bool = False) -> Tracer:
     """A tracer for an operand with this value; a `weak` one stands for a number of Python's."""
     aval = operand.aval
-    kind = _PYTHONS[aval.dtype.kind] if weak else kind_of(value, aval)
+    kind = PYTHONS[aval.dtype.kind] if weak else kind_of(value, aval)
     return kind(trace, operand, value)
 
 

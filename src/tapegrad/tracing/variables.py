@@ -45,6 +45,7 @@ class Variables:
     paths: list[str] = field(default_factory=list)
     shape: dict[str, Any] = field(default_factory=dict)
     seen: dict[int, tuple[str, Any]] = field(default_factory=dict)  # objects by id, which are held
+    growing: Sequence[Any] = ()  # lists, in which isn't looked: see `tracing.growing`
     kept: set[int] = field(default_factory=set)  # tracers, by position, that are what they were
     written: set[int] = field(default_factory=set)  # and those that were written to
 
@@ -128,11 +129,12 @@ class _Variable(NamedTuple):
 
 
 def _contents(frame: FrameType, place: int) -> Iterator[_Variable]:
-    """The variables that are read from this place on."""
+    """The variables that are read from this place on, and in the rounds of its loop or by other
+    functions: what the others hold is what it was."""
     code, flow = frame.f_code, flow_of(frame.f_code)
     cells = [*code.co_cellvars, *code.co_freevars]
     names = [*code.co_varnames, *[x for x in cells if x not in code.co_varnames]]
-    live, described = flow.live(place), frames.is_described()
+    live, described = flow.live(place) & flow.touched(place), frames.is_described()
     known = {} if described else frame.f_locals
     address = frames.address_of(frame) if described else 0
     for k, name in enumerate(names):
@@ -144,7 +146,7 @@ def _contents(frame: FrameType, place: int) -> Iterator[_Variable]:
             yield _Variable(name, k, None, x)
 
 
-def _own(frame: FrameType, place: int) -> Iterator[_Variable]:
+def own(frame: FrameType, place: int) -> Iterator[_Variable]:
     """Those that belong to this call alone, so that they may be set."""
     if frames.is_described():
         free = frame.f_code.co_freevars
@@ -161,7 +163,7 @@ def _set(frame: FrameType, variable: _Variable, x: Any) -> None:
 def trace_numbers(frame: FrameType, place: int, found: Variables, trace: Trace) -> None:
     """Let plain numbers be traced ones from now on that are others than were `found`: so the next
     round carries them."""
-    for variable in _own(frame, place):
+    for variable in own(frame, place):
         x, was = variable.value, found.shape.get(variable.name, ("nothing",))
         if type(x) in _NUMBERS and was[0] == "plain" and was[1] != repr(x):
             _trace_number(frame, variable, trace)
@@ -171,7 +173,7 @@ def trace_stored(frame: FrameType, place: int, trace: Trace) -> None:
     """Let the plain numbers be traced ones that a round of a `for` statement may set."""
     flow = flow_of(frame.f_code)
     stored = {k for o in flow.body(place) for k in reads_and_writes(flow.at[o])[1]}
-    for variable in _own(frame, place):
+    for variable in own(frame, place):
         if variable.number in stored:
             _trace_number(frame, variable, trace)
 
@@ -192,7 +194,7 @@ class Lent:
     def __init__(self, frame: FrameType, place: int, trace: Trace) -> None:
         self._frame, self._place = frame, place
         self._lent: dict[int, tuple[Tracer, np.ndarray, Any, bool]] = {}
-        for variable in [x for x in _own(frame, place) if type(x.value) is np.ndarray]:
+        for variable in [x for x in own(frame, place) if type(x.value) is np.ndarray]:
             alone = _references(variable) <= _ALONE and variable.value.base is None
             x = variable.value
             if x.dtype.kind not in "fib" or objection(x) or not x.flags.writeable:
@@ -207,9 +209,13 @@ class Lent:
         """What stands for an array, if it is one of these."""
         return next((t for t, plain, _, _ in self._lent.values() if plain is x), None)
 
+    def has(self, x: Tracer) -> bool:
+        """Whether this stands for such an array."""
+        return id(x) in self._lent
+
     def give_back(self) -> None:
         """Let those be plain again that nothing was written to."""
-        for variable in list(_own(self._frame, self._place)):
+        for variable in list(own(self._frame, self._place)):
             tracer, x, operand, alone = self._lent.get(id(variable.value), (None, None, None, True))
             if tracer is None:
                 continue
@@ -223,6 +229,13 @@ class Lent:
                 )
 
 
+def is_private(frame: FrameType, variable: _Variable) -> bool:
+    """Whether a variable, which isn't in a cell, holds what nothing else does."""
+    known = frames.names_of(frames.address_of(frame))  # once somebody has asked for it
+    shown = type(known) is dict and known.get(variable.name) is variable.value
+    return variable.cell is None and _references(variable) <= _ALONE + shown
+
+
 def _references(variable: _Variable) -> int:
     """How many references there are to what a variable holds, with those that counting takes."""
     return sys.getrefcount(variable.value)
@@ -234,10 +247,13 @@ _ALONE = _references(_Variable("", 0, None, np.empty(0))) + 1  # and the frame's
 # ---- what
 
 
-def variables(frame: FrameType, place: int, inner: Trace | None = None) -> Variables:
-    """What the frame's variables hold that are read from this place on. In a round that `inner` has
-    traced, what it has made is carried on."""
-    found = Variables()
+def variables(
+    frame: FrameType, place: int, growing: Sequence[Any] = (), inner: Trace | None = None
+) -> Variables:
+    """What the frame's variables hold that rounds of the loop at this place may read or leave, but
+    for what is in lists that are `growing`. In a round that `inner` has traced, what it has made is
+    carried on."""
+    found = Variables(growing=growing)
     for variable in _contents(frame, place):
         _look(found, variable.name, variable.value, inner, 0)
     return found
@@ -250,7 +266,7 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
         if is_made(x) and x._trace.alive:  # the round may write to it
             x._owner._let_be_written()
             is_made(x)
-        if x._trace.alive and _is_apart(x):
+        if x._trace.alive and is_apart(x):
             found.shape[path] = "traced", found.first(x, path)
             found.tracers.append(x)
             found.paths.append(path)
@@ -266,6 +282,9 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
         return
     elif isinstance(x, np.generic) and not isinstance(x, (np.void, np.object_)):
         found.shape[path] = "plain", repr(x), x.tobytes()
+        return
+    elif any(x is y for y in found.growing):
+        found.shape[path] = "growing", found.first(x, path)
         return
     elif depth < _DEEP and kind in (list, tuple):
         found.shape[path] = kind, len(x), found.first(x, path)
@@ -286,7 +305,7 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
     found.shape[path] = "object", id(x)
 
 
-def _is_apart(x: Tracer) -> bool:
+def is_apart(x: Tracer) -> bool:
     """Whether nothing is known to share memory with it that it shows a part of."""
     return x._root is None and not x._doubt and not x._may_alias
 

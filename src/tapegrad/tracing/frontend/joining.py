@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives.scatter import Concatenate, Stack
+from tapegrad.primitives.views import Reshape
 from tapegrad.tracing.frontend.memory import lay_out_as
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store, untraced
 from tapegrad.tracing.frontend.shaping import expand_dims, ints, ravel
+from tapegrad.tracing.stacking import as_rows
 from tapegrad.tracing.tracer import Tracer
 
 
 def _traced(xs: Any) -> list[Tracer]:
     """All of them as tracers, if one is."""
     xs = list(xs)
-    return [as_tracer(x, *xs) for x in xs]
+    return [x if isinstance(x, Tracer) else as_tracer(x, *xs) for x in xs]
 
 
 def _same_dtype(xs: Any, dtype: Any = None) -> list[Tracer]:
@@ -67,7 +70,26 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
     axis = normalize_axis_index(axis, xs[0].ndim + 1)
     if out is not None or kwargs:
         return concatenate([expand_dims(x, axis) for x in xs], axis, out, **kwargs)
-    return Stack(axis)(*_same_dtype(xs))
+    xs = _same_dtype(xs)
+    found = as_rows(xs) if axis == 0 else None
+    return Stack(axis)(*xs) if found is None else _with_rows(found)
+
+
+def _with_rows(xs: Sequence[Any]) -> Any:
+    """`stack`, of single arrays, and of rows of others, which follow each other."""
+    parts = []
+    for is_single, group in groupby(xs, lambda x: isinstance(x, Tracer)):
+        for rows in [Stack(0)(*group)] if is_single else group:
+            parts.append(rows if is_single else _in_turn(rows.parts()))
+    return Concatenate(0)(*parts) if len(parts) > 1 else parts[0]
+
+
+def _in_turn(arrays: Sequence[Tracer]) -> Any:
+    """The rows of arrays, of each one in turn."""
+    if len(arrays) == 1:
+        return arrays[0]
+    turns = Stack(1)(*arrays)
+    return Reshape((turns.shape[0] * turns.shape[1], *turns.shape[2:]))(turns)
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:

@@ -14,6 +14,7 @@ from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.frontend.joining import stack
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import has_tracer, stands_for_labelled
+from tapegrad.tracing.stacking import strong
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
@@ -59,13 +60,6 @@ def _holds_arrays(x: Any) -> bool:
     if isinstance(x, (list, tuple)):
         return any(is_array(part) or _holds_arrays(part) for part in x)
     return False
-
-
-def strong(x: Any) -> Any:
-    """An entry of a list, whose dtype counts in full: there are no weak numbers in np.array."""
-    if isinstance(x, Tracer) and x._weak:
-        return stand_in(x._trace, *x._read())
-    return x
 
 
 def _constant(trace: Trace, plain: np.ndarray) -> Tracer:

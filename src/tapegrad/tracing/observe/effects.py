@@ -70,6 +70,8 @@ class Effects:
         self.time = 0
         self.path = Path()
         self.most = 0  # instructions, while a side runs by itself
+        # Lists of which the rounds that are being made do nothing but append to them
+        self.growing: list[Any] = []
 
     def selects(self, values: Iterable[Any]) -> None:
         """What is found depends on these values, as the way that a program takes would."""
@@ -287,7 +289,16 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     a.o.effects.selects(values)
     if any(f is x for x in _COMPARING):
         a.o.effects.compared = True
+    if f is list.append and len(values) == 2 and _grows(a, values[0]):
+        return True
     return changes_nothing(f, values[: len(values) - named] if named else values, kwargs)
+
+
+def _grows(a: Activation, x: Any) -> bool:
+    """Whether this list grows with the rounds that are being made, in each alike: in the sides of a
+    branch it wouldn't."""
+    alike = a.o.apart is None and not a.branches
+    return alike and any(x is grown for grown in a.o.effects.growing)
 
 
 def _called_with(a: Activation, flags: int) -> bool:

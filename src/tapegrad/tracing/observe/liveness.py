@@ -7,6 +7,7 @@ A variable that is written before it is read again is dead: what it holds makes 
 from __future__ import annotations
 
 import dis
+import sys
 from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
@@ -128,6 +129,38 @@ class Flow:
                 reached.add(offset)
                 todo += self.after(offset)
         return frozenset(reached)
+
+    def touched(self, place: int) -> frozenset[int]:
+        """The numbers of the variables that a round of a `for` statement reads or sets."""
+        if self.sees_all:
+            return frozenset(range(self.code.co_nlocals))
+        both = [reads_and_writes(self.at[o]) for o in self.body(place)]
+        return frozenset().union(*[reads | writes for reads, writes in both])
+
+    def appended(self, place: int) -> frozenset[int]:
+        """The numbers of the variables of which a round of a `for` statement does nothing but call
+        their method `append`."""
+        if self.sees_all:
+            return frozenset()
+        found, others = set(), set()
+        for offset in self.body(place):
+            reads, writes = reads_and_writes(self.at[offset])
+            others |= writes
+            one = self.at[offset].opname in ("LOAD_FAST", "LOAD_FAST_CHECK")
+            if one and self._looks_up_append(self.next[offset]):
+                found |= reads
+            else:
+                others |= reads
+        names, cells = self.code.co_varnames, self.code.co_cellvars
+        return frozenset(k for k in found - others if names[k] not in cells)
+
+    def _looks_up_append(self, offset: int) -> bool:
+        """Whether an instruction looks up the method `append`, to be called."""
+        while self.at[offset].opname == "EXTENDED_ARG":
+            offset = self.next[offset]
+        i = self.at[offset]
+        in_one = sys.version_info >= (3, 12) and i.opname == "LOAD_ATTR" and (i.arg or 0) & 1
+        return bool(i.opname == "LOAD_METHOD" or in_one) and i.argval == "append"
 
     def weight(self, place: int) -> int:
         """About how many operations a round of a `for` statement makes, by its text."""

@@ -465,15 +465,20 @@ def compares() -> bool:
     return here is not None and here.effects is not None and here.effects.compared
 
 
-def changes(frame: FrameType) -> Any:
-    """What tells, when it is asked again, whether anything has been changed in between but this
-    frame's variables and traced arrays; None where nobody looks."""
+def effects_in(frame: FrameType) -> Effects | None:
+    """What counts what this frame changes; None where nobody looks."""
     here, a = following.observer, getattr(frame.f_trace, "__self__", None)
     if here is None or not isinstance(a, Activation) or a.o is not here:
         return None
-    if here.effects is None:
-        here.effects = Effects()
-    return here.effects.count, here.effects.compared
+    here.effects = here.effects or Effects()
+    return here.effects
+
+
+def changes(frame: FrameType) -> Any:
+    """What tells, when it is asked again, whether anything has been changed in between but this
+    frame's variables and traced arrays; None where nobody looks."""
+    effects = effects_in(frame)
+    return None if effects is None else (effects.count, effects.compared)
 
 
 def note_failed(what: str) -> bool:

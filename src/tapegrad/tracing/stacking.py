@@ -1,0 +1,209 @@
+"""What rounds of a loop give, stacked: each round writes its own row of an array.
+
+    loop(n, %h, %xs, body)           -->       loop(n, %h, %ys, %xs, body')
+        out %h                                     %ys = set_window(%ys, %y, step)
+                                                   out %h, %ys
+
+The rows of such an array are known as rows: stacked again, in their order, they are the array, or a
+part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Aval, Builder, Literal, Source, Tape, Var, one_type
+from tapegrad.primitives.base import Slice
+from tapegrad.primitives.views import BroadcastTo, GetItem
+from tapegrad.primitives.windows import SetWindow
+from tapegrad.tracing.rounds import Leaf
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import (
+    PYTHONS,
+    ArrayTracer,
+    Tracer,
+    kind_of,
+    record,
+    set_class,
+    stand_in,
+)
+
+
+def entry_at(k: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """The index of an entry of this shape, for step 0, and how it moves."""
+    return (k, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
+
+
+def empty_stacks(trace: Trace, ys: Sequence[Leaf], rounds: int) -> list[Any]:
+    """What the arrays of so many rounds start from."""
+    return [
+        record(
+            trace,
+            BroadcastTo((rounds, *y.aval.shape)),
+            [Literal(y.aval.dtype.type(0))],
+        )
+        for y in ys
+    ]
+
+
+def with_stacks(
+    tape: Tape, carried: int, ys: Sequence[Leaf], rounds: int, src: Source | None
+) -> Tape:
+    """The tape of a round of the loop, which also writes these results where they belong: its
+    outputs are what is carried, and the arrays, which come behind that in its inputs, too."""
+    builder = Builder.after(tape, tape.name)
+    stacks, outputs = [], list(tape.outputs)
+    for y in ys:
+        stacks.append(builder.fresh(Aval((rounds, *y.aval.shape), y.aval.dtype)))
+        write = SetWindow(*entry_at(0, y.aval.shape))
+        outputs += builder.call(write, [stacks[-1], y.operand, tape.inputs[0]], src)
+    at = 1 + carried
+    names = tape.names or ("",) * len(tape.inputs)
+    return renumbered(
+        replace(
+            tape,
+            inputs=(*tape.inputs[:at], *stacks, *tape.inputs[at:]),
+            names=(*names[:at], *[f"y{k}" for k in range(len(ys))], *names[at:]),
+            calls=tuple(builder.calls),
+            outputs=tuple(outputs),
+        )
+    )
+
+
+# ---- rows
+
+_slot: Any = vars(Tracer)["_operand"]  # where an ordinary tracer has its operand
+
+
+def rows_of(stack: Tracer, weak: bool, are_arrays: bool) -> list[Tracer]:
+    """The rows of an array that nobody else has: what rounds have given, each by itself. Those
+    without axes are scalars, unless they `are_arrays`."""
+    kind: Any
+    aval = one_type(Aval(stack.shape[1:], stack.dtype, weak))
+    value = stack._read()[1]
+    found = []
+    for k in range(stack.shape[0]):
+        part = None if value is None else value[k, ...] if are_arrays else value[k]
+        kind = PYTHONS[aval.dtype.kind] if weak else kind_of(part, aval)
+        kind = ArrayTracer if are_arrays else kind
+        found.append(_row(stack, k, aval, kind, part))
+    return found
+
+
+def _row(stack: Tracer, k: int, aval: Aval, kind: Any, value: Any) -> Tracer:
+    row: Tracer = object.__new__(_unread(kind))
+    row._trace, row._value, row._aval = stack._trace, value, aval
+    row._root, row._chain, row._version = None, (), 0
+    row._ordered, row._may_alias, row._doubt = True, (), ""
+    _slot.__set__(row, (stack, k))
+    return row
+
+
+def strong(x: Any) -> Any:
+    """An entry of a list, whose dtype counts in full: there are no weak numbers in np.array."""
+    if not isinstance(x, Tracer) or not x._weak:
+        return x
+    known = _place_of(x)
+    if known is None:
+        return stand_in(x._trace, *x._read())
+    stack, k = known
+    aval = one_type(Aval((), stack.dtype))
+    return _row(stack, k, aval, kind_of(x._value, aval), x._value)
+
+
+def known_as_row(x: Tracer, stack: Tracer, k: int) -> None:
+    """What this stands for now is a row of the array, too."""
+    if isinstance(x._operand, Var) and x._trace is stack._trace:
+        x._trace.rows[x._operand] = stack, k
+
+
+@cache
+def _unread(kind: Any) -> Any:
+    """The class of rows that nobody has read: they aren't on the tape. Then they are of this one's
+    kind, as any other tracer."""
+    return type(kind.__name__, (kind,), {"__slots__": (), "_operand": property(_taken, _set)})
+
+
+def _taken(row: Tracer) -> Any:
+    stack, k = _slot.__get__(row)
+    index, _ = entry_at(k, row._aval.shape)
+    _set(row, record(stack._trace, GetItem(index), [stack])._operand)
+    stack._trace.rows[row._operand] = stack, k
+    return row._operand
+
+
+def _set(row: Tracer, operand: Any) -> None:
+    set_class(row, type(row).__base__)
+    _slot.__set__(row, operand)
+
+
+def _place_of(x: Any) -> tuple[Tracer, int] | None:
+    """The array of which this is a row, and its number; None if it is none."""
+    if not isinstance(x, Tracer) or x._root is not None:
+        return None
+    found: Any = _slot.__get__(x)
+    return found if type(found) is tuple else x._trace.rows.get(found)
+
+
+class Rows(NamedTuple):
+    """So many rows of arrays, which take turns: from one number on, and each so much further on."""
+
+    stacks: list[Tracer]
+    start: int
+    rounds: int
+    step: int
+
+    def parts(self) -> list[Tracer]:
+        """These rows of each array, as a new array."""
+        return [self._part(x) for x in self.stacks]
+
+    def _part(self, stack: Tracer) -> Tracer:
+        part = stack
+        if (self.start, self.rounds, self.step) != (0, stack.shape[0], 1):
+            rows = Slice(self.start, self.rounds, self.step)
+            index = (rows, *[Slice(0, n) for n in stack.shape[1:]])
+            part = record(stack._trace, GetItem(index), [stack])
+        return stand_in(stack._trace, *part._read())
+
+
+def as_rows(xs: Sequence[Any]) -> list[Any] | None:
+    """The same list with `Rows` in the place of rows that follow each other; None if there are no
+    such rows."""
+    places = [_place_of(x) for x in xs]
+    found: list[Any] = []
+    k = 0
+    while k < len(xs):
+        rows = _turns(places, k)
+        found.append(xs[k] if rows is None else rows)
+        k += 1 if rows is None else len(rows.stacks) * rows.rounds
+    return found if len(found) < len(xs) else None
+
+
+def _turns(places: Sequence[tuple[Tracer, int] | None], at: int) -> Rows | None:
+    """The rows that follow each other from here on."""
+    first = places[at]
+    if first is None:
+        return None
+    stack, start = first
+    turn = [stack]
+    step = 0
+    for known in places[at + 1 :]:
+        if known is not None and known[0] is stack:
+            step = known[1] - start
+        if known is None or known[0] is stack or known[1] != start:
+            break
+        turn.append(known[0])
+    if not step:
+        return None
+    count, k = len(turn), at
+    while k < len(places):
+        rounds, which = divmod(k - at, count)
+        place = places[k]
+        if place is None or place[0] is not turn[which] or place[1] != start + rounds * step:
+            break
+        k += 1
+    return Rows(turn, start, (k - at) // count, step) if k >= at + 2 * count else None

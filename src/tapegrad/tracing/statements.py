@@ -1,0 +1,90 @@
+"""Which plain `for` statements are traced for one round: what stands for what they go through.
+
+The observer sees a statement begin. Where it goes through what is known to give the same entries
+whenever it is asked (`items.py`), it is passed what hands those out by number (`counted.py`). Where
+a round turns out to do more than that allows, the trace is made again, with all rounds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from tapegrad.primitives.loops import CALLS, ROUNDS
+from tapegrad.tracing.counted import Count, Plain
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.items import Numbers, items_of
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.joins import sides_of
+from tapegrad.tracing.sizes import bound
+from tapegrad.tracing.trace import current_trace, traces_under_way
+from tapegrad.tracing.tracer import Tracer
+
+MOST = 100_000  # rounds of an inner loop whose number is traced
+
+
+def _plain(a: Activation) -> Plain | None:
+    """What stands for what a `for` statement is about to go through, if its rounds may be traced
+    once."""
+    trace = current_trace()
+    if trace is None or a.sides is not None or a.o.apart is not None:
+        return None
+    sides = sides_of(a.frame.f_code)
+    place = sides.flow.loop_at(a.frame.f_lasti)
+    if place is None or place in sides.unrolled:
+        return None
+    holders = frames.references(operand_at(a.stack, 0))
+    items = items_of(a.top(), holders)
+    if items is None or len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS:
+        return None
+    for each in traces_under_way():
+        each.counted.append((sides, place))
+    return Plain(items)
+
+
+def _ranged(a: Activation, args: Sequence[Any]) -> Any:
+    """What is called in the place of `range`, of traced integers, for a `for` statement in a loop:
+    there are as many rounds as that says, in each round of the loop around it."""
+    trace, code = current_trace(), a.frame.f_code
+    if trace is None or not trace.in_frame or a.sides is not None or a.o.apart is not None:
+        return None
+    sides = sides_of(code)
+    after = sides.flow.next.get(a.frame.f_lasti)
+    while after is not None and sides.flow.at[after].opname == "CACHE":
+        after = sides.flow.next.get(after)
+    if after is None or sides.flow.at[after].opname != "GET_ITER" or not 0 < len(args) < 4:
+        return None
+    place = sides.flow.loop_at(after)
+    if place is None or place in sides.unrolled or not all(_is_number(x) for x in args):
+        return None
+    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if step not in (1, -1) or isinstance(step, Tracer):
+        return None
+    numbers = range(
+        *[int(x._read()[1]) if isinstance(x, Tracer) else x for x in (start, stop, step)]
+    )
+    count = stop - start if step == 1 else start - stop
+    if not len(numbers) or not isinstance(count, Tracer):
+        return None
+    most = bound(count)
+    if most > MOST:
+        return None
+    for each in traces_under_way():
+        each.counted.append((sides, place))
+    items = Numbers(numbers, start, max(bound(start), bound(stop)))
+    return functools.partial(_given, Plain(items, Count(count, most)))
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is int or (isinstance(x, Tracer) and x._weak and x.dtype.kind == "i")
+
+
+def _given(found: Plain, *args: Any) -> Plain:
+    return found
+
+
+dispatch.counted = _plain
+dispatch.ranged = _ranged
