@@ -129,12 +129,11 @@ class _Variable(NamedTuple):
 
 
 def _contents(frame: FrameType, place: int) -> Iterator[_Variable]:
-    """The variables that are read from this place on, and in the rounds of its loop or by other
-    functions: what the others hold is what it was."""
+    """The variables that are read from this place on."""
     code, flow = frame.f_code, flow_of(frame.f_code)
     cells = [*code.co_cellvars, *code.co_freevars]
     names = [*code.co_varnames, *[x for x in cells if x not in code.co_varnames]]
-    live, described = flow.live(place) & flow.touched(place), frames.is_described()
+    live, described = flow.live(place), frames.is_described()
     known = {} if described else frame.f_locals
     address = frames.address_of(frame) if described else 0
     for k, name in enumerate(names):
@@ -250,11 +249,15 @@ _ALONE = _references(_Variable("", 0, None, np.empty(0))) + 1  # and the frame's
 def variables(
     frame: FrameType, place: int, growing: Sequence[Any] = (), inner: Trace | None = None
 ) -> Variables:
-    """What the frame's variables hold that rounds of the loop at this place may read or leave, but
-    for what is in lists that are `growing`. In a round that `inner` has traced, what it has made is
-    carried on."""
+    """What the frame's variables hold that are read from this place on, but for what is in lists
+    that are `growing`, or in containers that the rounds of the loop don't look at. In a round that
+    `inner` has traced, what it has made is carried on."""
     found = Variables(growing=growing)
+    touched = flow_of(frame.f_code).touched(place)
     for variable in _contents(frame, place):
+        apart = variable.number not in touched and variable.cell is None
+        if apart and type(variable.value) in (list, tuple, dict):
+            continue
         _look(found, variable.name, variable.value, inner, 0)
     return found
 

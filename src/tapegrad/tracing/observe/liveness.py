@@ -131,10 +131,12 @@ class Flow:
         return frozenset(reached)
 
     def touched(self, place: int) -> frozenset[int]:
-        """The numbers of the variables that a round of a `for` statement reads or sets."""
-        if self.sees_all:
+        """The numbers of the variables that a round of a `for` statement reads or sets, if that is
+        known; else of all."""
+        body = self.body(place)
+        if self.sees_all or not body:
             return frozenset(range(self.code.co_nlocals))
-        both = [reads_and_writes(self.at[o]) for o in self.body(place)]
+        both = [reads_and_writes(self.at[o]) for o in body]
         return frozenset().union(*[reads | writes for reads, writes in both])
 
     def appended(self, place: int) -> frozenset[int]:
