@@ -36,7 +36,8 @@ from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
 from tapegrad.tracing.growing import Growing, Grown
 from tapegrad.tracing.items import Items, Numbers, found_among
 from tapegrad.tracing.observe.joins import Sides, sides_of
-from tapegrad.tracing.observe.observer import changes, unobserved
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.seen import changes
 from tapegrad.tracing.rounds import FIRST, Given, Leaf, Round, Rounds, Steps, as_weak, typed
 from tapegrad.tracing.source import at_source, user_source
 from tapegrad.tracing.stacking import empty_stacks, with_stacks

@@ -27,7 +27,8 @@ import numpy as np
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
 from tapegrad.tracing.observe.liveness import flow_of
-from tapegrad.tracing.observe.observer import effects_in, following
+from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.observe.seen import effects_in
 from tapegrad.tracing.rounds import Leaf
 from tapegrad.tracing.stacking import known_as_row, rows_of
 from tapegrad.tracing.trace import Trace

@@ -31,7 +31,6 @@ from tapegrad.tracing.observe.callers import looks_back, note_callers
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.comparing import is_made_anew
-from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.harmless import (
     CALM,
     PLAIN,
@@ -463,22 +462,6 @@ def compares() -> bool:
     """Whether the run that is observed has asked which of two traced values it is."""
     here = following.observer
     return here is not None and here.effects is not None and here.effects.compared
-
-
-def effects_in(frame: FrameType) -> Effects | None:
-    """What counts what this frame changes; None where nobody looks."""
-    here, a = following.observer, getattr(frame.f_trace, "__self__", None)
-    if here is None or not isinstance(a, Activation) or a.o is not here:
-        return None
-    here.effects = here.effects or Effects()
-    return here.effects
-
-
-def changes(frame: FrameType) -> Any:
-    """What tells, when it is asked again, whether anything has been changed in between but this
-    frame's variables and traced arrays; None where nobody looks."""
-    effects = effects_in(frame)
-    return None if effects is None else (effects.count, effects.compared)
 
 
 def note_failed(what: str) -> bool:
