@@ -375,9 +375,9 @@ def compiled_tape(tape: Tape) -> Callable[..., Any]:
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         values = checked_inputs(tape, args, kwargs)
-        prepared = [prepared(x, v) for x, v in zip(values, tape.inputs, strict=True)]
+        given = [prepared(x, v) for x, v in zip(values, tape.inputs, strict=True)]
         try:
-            found = call(*prepared)
+            found = call(*given)
         except Miss:
             _, broken = run(tape, values)
             raise stale(tape, broken) from None
