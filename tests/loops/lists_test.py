@@ -179,6 +179,15 @@ def with_another_name(p: Any) -> Any:
 
 
 @each
+def that_the_loop_goes_through(p: Any) -> Any:
+    found, s = [0.1 * k for k in range(10)], 0.0
+    for v, _ in zip(found, range(60), strict=False):
+        s = s + np.sin(v * p[0]) * p[1]
+        found.append(0.5 * v)
+    return s * len(found)
+
+
+@each
 def that_is_read(p: Any) -> Any:
     found, h = [p[0]], p[0]
     for v in X:

@@ -62,6 +62,7 @@ class Entries:
     array: Any
     is_weak: bool = False
     backwards: bool = False
+    whole: Any = None  # the list itself, which is held: so rounds don't make it longer unseen
 
     def __len__(self) -> int:
         return int(self.array.shape[0])
@@ -123,7 +124,7 @@ def _of_array(x: Any, backwards: bool = False) -> Items | None:
 def _of_list(x: Any, backwards: bool = False) -> Items | None:
     kinds = set(map(type, x))
     if kinds == {float} or (kinds == {int} and all(abs(v) < 2**31 for v in x)):
-        return Entries(np.array(x), is_weak=True, backwards=backwards)
+        return Entries(np.array(x), is_weak=True, backwards=backwards, whole=x)
     return None
 
 
