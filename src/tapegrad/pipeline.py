@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from tapegrad.optimize.until import until
 
 if TYPE_CHECKING:
     from tapegrad.backends.cpu.machine_code import Build
+    from tapegrad.backends.cpu.templates import Numbers
     from tapegrad.backends.source.driver import Executable
     from tapegrad.backends.source.program import Program
     from tapegrad.core.request import Request
@@ -212,27 +213,62 @@ def within(tape: Tape, most: int) -> tuple[Tape, int]:
 
 
 def compile(
-    tape: Tape, build: Build | None = None, times: dict[str, float] | None = None
+    tape: Tape,
+    build: Build | None = None,
+    times: dict[str, float] | None = None,
+    kind: Kind | None = None,
 ) -> Executable:
     """The machine code of a settled tape, and what calls it. Sums of products keep their order if
     the tape says so, else who calls it plays the tape where it tells that the order counts. `build`
-    compiles kernels, here if it isn't given; `times` receives the seconds that each part took."""
+    compiles kernels, here if it isn't given; `times` receives the seconds that each part took.
+    Beside a tape of the same `kind`, for other lengths, it gets kernels that serve any."""
     from tapegrad.backends.cpu.machine_code import machine_code
     from tapegrad.backends.source.driver import Executable
 
     at = [perf_counter()]
-    ordered = tape.ordered
-    tape = finished(tape)
-    tape = run_passes(tape if ordered else run_passes(tape, ORDER), LAST)
+    best = _at_its_best(tape)
     at.append(perf_counter())
-    program = schedule(tape)
+    program, others = _beside(tape, best, kind)
     at.append(perf_counter())
-    code = machine_code(program, build)
+    code = machine_code(program, build, others)
     at.append(perf_counter())
     if times is not None:
         parts = ("passes", "schedule", "kernels")
         times.update({part: at[k + 1] - at[k] for k, part in enumerate(parts)})
-    return Executable(program.driver(), code.kernels, code.shared)
+    return Executable(program.driver(), code.kernels, code.shared, program.axes)
+
+
+def _at_its_best(tape: Tape) -> Tape:
+    best = finished(tape)
+    return run_passes(best if tape.ordered else run_passes(best, ORDER), LAST)
+
+
+def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers]:
+    """The program of a tape, which is optimised; and the numbers that a program of the same kind,
+    with the same loops, has in the place of its own."""
+    from tapegrad.backends.cpu.templates import numbers_of
+    from tapegrad.schedule.lengths import varied
+
+    if kind is None:
+        return schedule(best), ()
+    for other in kind.others():
+        axes = varied(tape, other)
+        program = schedule(replace(best, axes=axes))
+        others = numbers_of(program, schedule(replace(_at_its_best(other), axes=axes)))
+        if others is not None:
+            return program, others
+    kind.keep()
+    return schedule(best), ()
+
+
+class Kind(Protocol):
+    """What a tape has in common with those that are alike but for lengths."""
+
+    def others(self) -> Iterable[Tape]:
+        """Some of these."""
+
+    def keep(self) -> None:
+        """Have this tape be one of them for others."""
 
 
 class Planned(NamedTuple):
@@ -279,17 +315,21 @@ def planned(tape: Tape) -> Planned:
     from tapegrad.schedule.buffers import assign
     from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse, gather_fills
-    from tapegrad.schedule.lengths import lengths
+    from tapegrad.schedule.lengths import lengths, open_lengths
     from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.share import store_shared
     from tapegrad.schedule.shrink import shrink
     from tapegrad.schedule.tile import tile
 
-    known = lengths(tape)
+    open_ = open_lengths(tape)
+    known = lengths(tape) | open_
 
     def apart(plan: Plan) -> Plan:
         return set_apart(plan, known)
+
+    def tiled(plan: Plan) -> Plan:
+        return tile(plan, open_)
 
     passes = (
         fuse,  # nests over the same range become one
@@ -297,7 +337,7 @@ def planned(tape: Tape) -> Planned:
         shrink,  # tells which temporaries would be stored ...
         recompute,  # ... so that those which are cheap to compute again aren't
         shrink,  # and what is left only where it is needed
-        tile,  # registers between inner loops become rows, so it comes after shrinking
+        tiled,  # registers between inner loops become rows, so it comes after shrinking
         apart,  # in nests that are too short for tiles, functions get loops of their own
         shrink,
         parallelise,  # long loops in chunks, each a kernel, for several cores
@@ -308,7 +348,8 @@ def planned(tape: Tape) -> Planned:
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
-    return Planned(first, passes, plan, assign(plan))  # a home for what is stored
+    homes = assign(plan, is_open=bool(tape.axes))  # for what is stored
+    return Planned(first, passes, plan, homes)
 
 
 def schedule(tape: Tape) -> Program:
@@ -317,7 +358,7 @@ def schedule(tape: Tape) -> Program:
     from tapegrad.schedule.lengths import lengths
 
     first, passes, plan, allocation = planned(tape)
-    program = emit(plan, allocation, lengths(tape))
+    program = emit(plan, allocation, lengths(tape), tape.axes)
     if DEBUG:
         from tapegrad.backends.oracle import hold
 

@@ -28,6 +28,7 @@ def encoded(executable: Executable, opaque: Sequence[ForeignCall]) -> bytes:
         "calls": _text(dumped(driver.calls, opaque)) if driver.calls else "",
         "lines": driver.lines,
         "kernels": [[name, len(code)] for name, code in kernels.items()],
+        "axes": list(executable.axes),
         "shared": [[name, len(code)] for name, code in shared.items()],
     }
     return b"".join([json.dumps(head).encode(), b"\n", *kernels.values(), *shared.values()])
@@ -37,12 +38,12 @@ def decoded(content: bytes, opaque: Sequence[ForeignCall]) -> Executable:
     """The executable, with these functions of the user's."""
     line, _, rest = content.partition(b"\n")
     head: Any = json.loads(line)
-    pieces: list[dict[str, bytes]] = []
+    kernels: dict[str, bytes] = {}
+    shared: dict[str, bytes] = {}
     at = 0
-    for sizes in (head["kernels"], head["shared"]):
-        pieces.append({})
+    for pieces, sizes in ((kernels, head["kernels"]), (shared, head["shared"])):
         for name, size in sizes:
-            pieces[-1][name] = rest[at : at + size]
+            pieces[name] = rest[at : at + size]
             at += size
     calls = loaded(base64.b64decode(head["calls"])) if head["calls"] else ()
     driver = Driver(
@@ -52,7 +53,7 @@ def decoded(content: bytes, opaque: Sequence[ForeignCall]) -> Executable:
         tuple((name, _here(primitive, opaque)) for name, primitive in calls),
         tuple(head["lines"]),
     )
-    return Executable(driver, *pieces)
+    return Executable(driver, kernels, shared, [(k, axis) for k, axis in head["axes"]])
 
 
 def _here(primitive: Primitive, opaque: Sequence[ForeignCall]) -> Primitive:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tapegrad.backends.cpu.machine_code import one_by_one
 from tapegrad.compiler import kept
+from tapegrad.compiler.alike import Kind
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.first import compile_first
 from tapegrad.compiler.packed import opaque_of
@@ -125,7 +126,8 @@ def _answer(job: Job) -> Answer:
     times: dict[str, float] = {}
     try:
         build = with_templates(one_by_one, job.anew)
-        executable = compile(job.packed.unpack(), build, times)
+        tape = job.packed.unpack()
+        executable = compile(tape, build, times, Kind(job.packed, tape))
     except Exception as error:
         let_through(error)
         return Answer(error=traceback.format_exc(), times=times)

@@ -25,6 +25,7 @@ from typing import Any
 from tapegrad.backends.cpu import kernel_cache
 from tapegrad.backends.cpu.machine_code import Build, one_by_one
 from tapegrad.compiler import disk, kept
+from tapegrad.compiler.alike import Kind
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.first import compile_first
 from tapegrad.compiler.packed import opaque_of
@@ -64,7 +65,9 @@ def answer(request: Request, build: Build) -> Answer:
             times["disk"] = time.perf_counter() - start
             if content is None:
                 build = with_templates(build, request.anew)
-                content = encoded(compile(request.packed.unpack(), build, times), opaque)
+                tape = request.packed.unpack()
+                made = compile(tape, build, times, Kind(request.packed, tape))
+                content = encoded(made, opaque)
                 kept.keep(request.kept_as, content)
         compiled = kernel_cache.kernels.compiles - compiled
         return Answer(content, times=times, kernels=compiled, found=found)

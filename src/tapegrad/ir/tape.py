@@ -202,11 +202,10 @@ class Guard:
 class Tape:
     """A straight-line program: `inputs`, then `calls`, then `outputs`.
 
-    `captured` holds the arrays that the traced function used without being passed them; they are
-    the values of the last inputs. `names` are the inputs' names in the user's program. `guards`
-    are the facts under which the tape is the user's function. `form` is how it was called: the
-    structure of the arguments, and what in it isn't an input. If `ordered`, sums keep their order.
-    """
+    `captured` are arrays that the function used without being passed them, the last inputs' values;
+    `names` are the inputs', `guards` facts under which the tape is the user's function. `form` is
+    how it was called, with what isn't an input. If `ordered`, sums keep their order. `axes`, with
+    their inputs' numbers, are of any length in the tape's machine code."""
 
     name: str
     inputs: tuple[Var, ...]
@@ -218,6 +217,7 @@ class Tape:
     output_names: tuple[str, ...] = ()
     form: Form | None = None
     ordered: bool = False
+    axes: tuple[tuple[int, int], ...] = ()
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.inputs, self.calls, self.outputs, self.guards

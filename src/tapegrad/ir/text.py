@@ -45,6 +45,9 @@ def _block(tape: Tape, nested: list[Tape]) -> str:
     for position, var in enumerate(tape.inputs):
         word = "inp" if position < free else "cap"
         label = "" if names[position] == f"x{position}" else names[position]
+        open_ = [str(axis) for k, axis in tape.axes if k == position]
+        if open_:
+            label = f"{names[position]}, axis {' and '.join(open_)} of any length"
         rows.append((f"  {word:5} {var} : {var.aval}", label))
     for call in tape.calls:
         rows.append((f"        {show_call(call, nested)}", _comment(call)))

@@ -27,7 +27,8 @@ class CacheInfo(NamedTuple):
     the user's function on tracers (or of one of the same code, whose variant it has taken over),
     `compiles` variants compiled, `guard_failures` variants passed over because an assumption didn't
     hold, `variants` held now, `loads` variants whose code an earlier process had compiled and left
-    on disk, `compiling` variants that are being compiled now.
+    on disk, `kernels` that were compiled: loops as machine code, which variants for other lengths
+    of axes share. `compiling` variants are being compiled now.
     """
 
     hits: int
@@ -37,10 +38,11 @@ class CacheInfo(NamedTuple):
     guard_failures: int
     variants: int
     loads: int
+    kernels: int
     compiling: int
 
 
-EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads")
+EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads", "kernels")
 
 
 class Front:
@@ -54,11 +56,12 @@ class Front:
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
         self.counts = dict.fromkeys(EVENTS, 0)
 
-    def count(self, *events: str) -> None:
-        """Add one to each of these counts."""
+    def count(self, *events: str, kernels: int = 0) -> None:
+        """Add one to each of these counts, and so many compiled kernels."""
         with self.lock:
             for event in events:
                 self.counts[event] += 1
+            self.counts["kernels"] += kernels
 
     def first(self, entry: Any) -> None:
         """Calls try this entry first."""

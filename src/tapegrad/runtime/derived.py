@@ -321,7 +321,7 @@ class Derived:
     @property
     def tapes(self) -> list[Tape]:
         """The tapes held now, most recently used first."""
-        return [variant.finished for variant in self.cache.all_variants()]
+        return [variant.shown for variant in self.cache.all_variants()]
 
 
 def derived(f: Any, transformation: Transformation, compile: str) -> Any:

@@ -49,6 +49,7 @@ class Tier:
         self.failed = False
         self.anew = False  # what is on disk is useless
         self.event = ""  # how the code was come by, as it is counted
+        self.kernels = 0  # that were compiled for it
         self.job: Job | None = None
         self.found: Executable | None = None
         self.is_shared = False  # by variants with other arrays from outside ...
@@ -143,6 +144,7 @@ class Tier:
         if self.found is not None:
             return
         self.found = executable
+        self.kernels = self.job.kernels if self.job is not None else 0
         if log.wanted("compile"):
             times = self.job.times if self.job is not None else {}
             parts = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in times.items())

@@ -68,6 +68,12 @@ class Variant:
 
         return finished(self.tape)
 
+    @property
+    def shown(self) -> Tape:
+        """The tape as it is compiled, with what is known of its machine code."""
+        found = self.tier.found
+        return self.finished if found is None else replace(self.finished, axes=tuple(found.axes))
+
     # ---- answering
 
     def answer(self, root: Any, request: Request, fresh: bool = False) -> tuple[Any] | None:
@@ -207,7 +213,7 @@ class Variant:
             self.entry = entry
             self.tier.settle(executable)
             self._hand_on()
-            self.front.count(self.tier.event)
+            self.front.count(self.tier.event, kernels=self.tier.kernels)
             if entry.fast and not self.traced.written:  # `answer` looks whether arguments overlap
                 self.front.first(entry)
 

@@ -67,9 +67,12 @@ def _first(tenant: tuple[_Life, int]) -> int:
     return tenant[0].first
 
 
-def assign(plan: Plan, handed: Mapping[Cell, Cell] | None = None) -> Allocation:
+def assign(
+    plan: Plan, handed: Mapping[Cell, Cell] | None = None, is_open: bool = False
+) -> Allocation:
     """A home for every stored temporary of a plan. Of a round of a loop: results that are `handed`
-    the memory of inputs, where nobody else can live."""
+    the memory of inputs, where nobody else can live. If lengths are open, which of two sizes is the
+    larger says nothing: those of one shape take turns."""
     lives, written = _lives(plan)
     slots: list[Slot] = []
     homes: dict[Cell, Home] = {}
@@ -78,15 +81,29 @@ def assign(plan: Plan, handed: Mapping[Cell, Cell] | None = None) -> Allocation:
     written = [life for life in written if life.cell not in homes]
     for dtype in dict.fromkeys(life.cell.dtype for life in lives):
         mine = [life for life in lives if life.cell.dtype == dtype]
-        _assign_few([life for life in mine if life.size <= FEW], dtype, slots, homes)
-        many = [life for life in mine if life.size > FEW]
+        few = 0 if is_open else FEW
+        _assign_few([life for life in mine if life.size <= few], dtype, slots, homes)
+        many = [life for life in mine if life.size > few]
         results = [life for life in written if life.cell.dtype == dtype]
-        _assign_many(many, results, dtype, plan, slots, homes)
+        for alike in _by_shape([*many, *results]) if is_open else [{*many, *results}]:
+            _assign_many(
+                [life for life in many if life in alike],
+                [life for life in results if life in alike],
+                *(dtype, plan, slots, homes),
+            )
     used: dict[Slot | Cell, int] = {}
     for life in lives:
         used.setdefault(homes[life.cell].memory, len(used))
     slots.sort(key=used.__getitem__)  # in the order in which they are used
     return Allocation(tuple(slots), homes)
+
+
+def _by_shape(lives: Sequence[_Life]) -> list[set[_Life]]:
+    """Those of each shape, in the order in which shapes appear."""
+    found: dict[tuple[int, ...], set[_Life]] = {}
+    for life in lives:
+        found.setdefault(tuple(life.cell.left), set()).add(life)
+    return [*found.values()]
 
 
 def _lives(plan: Plan) -> tuple[list[_Life], list[_Life]]:

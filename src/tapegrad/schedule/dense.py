@@ -77,7 +77,8 @@ def fold(
     split = any(a in axes for a in outer)
     wide = cell.dtype == np.float32 and combine.wide
     if split:  # a whole array of partial sums: twice the memory, so only where it matters
-        wide = wide and math.prod(shape[a] for a in axes) > LONG_SUM
+        count = math.prod(shape[a] for a in axes)
+        wide = wide and (count > LONG_SUM or any(shape[a] in low.open for a in axes))
     dtype = np.dtype(np.float64) if wide else cell.dtype
     identity = combine.identity(dtype)
     done = ew.AsType(cell.dtype) if wide else ew.copy

@@ -23,6 +23,23 @@ def is_length(n: int, lengths: Collection[int]) -> bool:
     return any(n + k in lengths for k in range(-NEAR, NEAR + 1))
 
 
+def varied(tape: Tape, like: Tape) -> tuple[tuple[int, int], ...]:
+    """The axes along which inputs of a tape are longer or shorter than those of a tape like it,
+    with the inputs' numbers."""
+    pairs = enumerate(zip(tape.inputs, like.inputs, strict=True))
+    return tuple(
+        (k, axis)
+        for k, (x, y) in pairs
+        for axis, (n, m) in enumerate(zip(x.shape, y.shape, strict=True))
+        if n != m
+    )
+
+
+def open_lengths(tape: Tape) -> frozenset[int]:
+    """How long inputs of a tape are along the axes that shall be of any length."""
+    return frozenset([tape.inputs[k].shape[axis] for k, axis in tape.axes])
+
+
 def lengths(tape: Tape) -> frozenset[int]:
     """The rounds of the loops on a tape, and how long the arrays are along the axes on which these
     move."""

@@ -31,7 +31,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, StaticIndex, Unset, View
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest
 from tapegrad.schedule.fronts import Fronts, places
-from tapegrad.schedule.lengths import lengths
+from tapegrad.schedule.lengths import lengths, open_lengths
 
 Reader = Callable[[At], Read]  # of a value, at an index of it
 
@@ -93,7 +93,8 @@ class Lowering:
         self.updates = writes.results
         self.copied = {tape.calls[position].outs[0] for position in writes.copies}
         self.among = among
-        self.lengths = lengths(tape)
+        self.open = open_lengths(tape)
+        self.lengths = lengths(tape) | self.open
         self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
         for call in tape.calls:
             if (number := self.total(call)) is not None:

@@ -17,7 +17,7 @@ fused iterations only need what their own iteration made, and sums keep their or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tapegrad.ir.plan import (
@@ -36,16 +36,21 @@ from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.cost import work, work_once
 
 ROWS = 64  # of a tile
+LONG = 4 * ROWS
 WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loops
 
 
-def tile(plan: Plan) -> Plan:
-    """Cut the outermost loops that compute costly scalars between inner loops."""
-    return replace(plan, steps=tuple(_tiled(s) if isinstance(s, Loop) else s for s in plan.steps))
+def tile(plan: Plan, lengths: Collection[int] = ()) -> Plan:
+    """Cut the outermost loops that compute costly scalars between inner loops, and are long, or may
+    be so in other calls: if they have one of these lengths."""
+    return replace(
+        plan, steps=tuple(_tiled(s, lengths) if isinstance(s, Loop) else s for s in plan.steps)
+    )
 
 
-def _tiled(loop: Loop) -> Loop:
-    if loop.index.limit is not None or loop.index.extent < 4 * ROWS or not _pays(loop.body):
+def _tiled(loop: Loop, lengths: Collection[int]) -> Loop:
+    is_long = loop.index.extent >= LONG or loop.index.extent in lengths
+    if loop.index.limit is not None or not is_long or not _pays(loop.body):
         return loop
     segments = _segments(loop.body)
     if len(segments) < 2:

@@ -18,7 +18,7 @@ from tapegrad.backends.cpu.rounds import emit_recurrence
 from tapegrad.backends.cpu.rows import is_short_row
 from tapegrad.backends.source.driver import INDENT
 from tapegrad.backends.source.names import Scope
-from tapegrad.backends.source.program import LINE, Kernel, Program, lines_of
+from tapegrad.backends.source.program import LINE, Axes, Kernel, Program, lines_of
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.plan import (
@@ -49,8 +49,11 @@ from tapegrad.ir.tape import Literal, Source
 LOOPS = "ijklmnpqrst"  # the names of loop indices
 
 
-def emit(plan: Plan, allocation: Allocation, lengths: Collection[int] = ()) -> Program:
-    """The program of a scheduled plan: its allocation, and how long the tape's loops are."""
+def emit(
+    plan: Plan, allocation: Allocation, lengths: Collection[int] = (), axes: Axes = ()
+) -> Program:
+    """The program of a scheduled plan: its allocation, how long the tape's loops are, and the axes
+    of inputs that shall be of any length."""
     names = Scope()
     given: dict[Any, str] = {}
     for cell in plan.inputs:
@@ -62,7 +65,7 @@ def emit(plan: Plan, allocation: Allocation, lengths: Collection[int] = ()) -> P
     for step in plan.steps:
         if isinstance(step, PythonCall):
             given[step] = names.fresh(str(step.primitive))
-    program = Program(plan, [], allocation, names, given, lengths=lengths)
+    program = Program(plan, [], allocation, names, given, lengths=lengths, axes=axes)
     letters = [n for n in LOOPS if names.is_free(n)][: _depth(plan.steps)]
     for letter in letters:  # no variable may be called like the loop that it is in
         names.fresh(letter)
@@ -255,7 +258,8 @@ class _KernelEmitter:
             chunk, rows = loop.chunk
             first = f"{self.loops[chunk]} * {rows}"
             last = f"{first} + {rows}"
-            last = last if extent % rows == 0 else f"min({last}, {extent})"
+            is_even = extent % rows == 0 and not self.program.axes
+            last = last if is_even else f"min({last}, {extent})"
             bounds = f"{first}, {last}" + (f", {loop.step}" if loop.step != 1 else "")
         elif loop.start is not None:
             first = self.loops[loop.start]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegrad.backends.cpu import kernel_cache
 from tapegrad.backends.cpu.kernel_cache import Types
-from tapegrad.backends.cpu.templates import template
+from tapegrad.backends.cpu.templates import Numbers, template
 from tapegrad.backends.source.program import Program
 
 # What compiles kernels: the function that gives one's machine code, and for each kernel its text's
@@ -32,8 +32,9 @@ class MachineCode(NamedTuple):
     shared: dict[str, bytes]
 
 
-def machine_code(program: Program, build: Build | None = None) -> MachineCode:
-    """The machine code of a program; `build` compiles what isn't known of it."""
+def machine_code(program: Program, build: Build | None = None, others: Numbers = ()) -> MachineCode:
+    """The machine code of a program; `build` compiles what isn't known of it. Its kernels are
+    templates where a program for other lengths has `others` in the place of its numbers."""
     from tapegrad.backends.cpu import support
     from tapegrad.backends.cpu.linking import shared_names
 
@@ -45,11 +46,12 @@ def machine_code(program: Program, build: Build | None = None) -> MachineCode:
     sizes: dict[Any, int] = {}
     wanted: dict[Any, tuple[Any, ...]] = {}
     completing: dict[str, Callable[[bytes], bytes]] = {}
-    for kernel in program.kernels:
+    for k, kernel in enumerate(program.kernels):
         types: Types = kernel.types()
         source: str | ast.Module = kernel.text
         numbers = None
-        lifted = template(kernel, program.lengths, program.constants)
+        other = others[k] if others else None
+        lifted = template(kernel, program.lengths, program.constants, other)
         if lifted is not None:
             source, numbers = lifted.module, lifted.kinds
             completing[kernel.name] = partial(

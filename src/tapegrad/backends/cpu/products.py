@@ -12,7 +12,8 @@ def emit_product(emitter: Any, step: Gemm) -> None:
     sizes = [*map(emitter.entry, step.sizes or ())]
     own = step.share
     first = "" if own is None else _first_of(emitter, own)
-    if own is not None and step.extents[own.axis] % own.size:  # the last chunk is shorter
+    if own is not None and (emitter.program.axes or step.extents[own.axis] % own.size):
+        # The last chunk is shorter, or may be.
         sizes = [*map(str, step.extents)]
         sizes[own.axis] = f"min({own.size}, {sizes[own.axis]} - {first})"
 

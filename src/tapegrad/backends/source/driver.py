@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +80,10 @@ class Driver:
 @dataclass(frozen=True)
 class Executable:
     """A tape compiled: the driver, and the machine code of the kernels, and of the functions that
-    they share, by name."""
+    they share, by name; and the axes, each with the number of its input, that the kernels take in
+    any length."""
 
     driver: Driver
     kernels: dict[str, bytes]
     shared: dict[str, bytes]
+    axes: Sequence[tuple[int, int]] = ()

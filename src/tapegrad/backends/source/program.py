@@ -22,6 +22,9 @@ LINE = 96  # the width that source is kept to
 NUMERAL = re.compile(r"\b(?:[fiu]\d+_m?)?\d[\d_.]*(?:e-?\d+)?")  # a number, or its name
 
 
+Axes = Sequence[tuple[int, int]]  # each with the number of its input
+
+
 @dataclass
 class Kernel:
     """One compiled function: its name, its parameters, and its source. `rounds` tells of each `for`
@@ -61,7 +64,7 @@ class Program:
     `nested` are the registers that have no line of their own: their values are computed where they
     are read. All names in it are from `scope`: `names` of cells, slots and calls of NumPy, those of
     kernels and their variables, and `constants`, which are globals of the kernels. `lengths` are
-    how long the loops of the tape are.
+    how long the loops of the tape are, and `axes` those of inputs that may have any length.
     """
 
     plan: Plan
@@ -72,6 +75,7 @@ class Program:
     constants: dict[str, Any] = field(default_factory=dict)
     nested: set[Cell] = field(default_factory=set)
     lengths: Collection[int] = ()
+    axes: Axes = ()
 
     @cached_property
     def status(self) -> str:
@@ -89,9 +93,9 @@ class Program:
         return name
 
     def width(self, text: str) -> int:
-        """How long an expression is. With loops, digits don't count: what is written for 50 rounds
-        is written for 1000."""
-        return len(NUMERAL.sub("0", text) if self.lengths else text)
+        """How long an expression is. With loops, or other lengths, digits don't count: what is
+        written for 50 rounds is written for 1000."""
+        return len(NUMERAL.sub("0", text) if self.lengths or self.axes else text)
 
     @property
     def slots(self) -> tuple[Slot, ...]:

@@ -137,8 +137,6 @@ def _div(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     x, y = xs
     if _is(y, 1):  # x / 1 --> x
         return x
-    if isinstance(y, Literal) and _is_power_of_two(y) and 1e-30 < abs(float(y.value)) < 1e30:
-        return s.make(ew.mul, x, literal(1 / float(y.value), y.dtype))  # x / 2**n --> x * 2**-n
     return None
 
 

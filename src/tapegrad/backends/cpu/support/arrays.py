@@ -36,11 +36,12 @@ WORD, INT, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 
 
 class FixedArray(types.Type):
-    """A pointer to elements of one dtype, with shape and strides (in elements) in the type."""
+    """A pointer to elements of one dtype, with shape and strides (in elements) in the type. In a
+    template some are open: see `product`."""
 
-    def __init__(self, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None):
+    def __init__(self, dtype: Any, shape: tuple[Any, ...], strides: tuple[Any, ...] | None = None):
         if strides is None:
-            strides = tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+            strides = tuple(product(shape[k + 1 :]) for k in range(len(shape)))
         self.dtype, self.shape, self.strides = dtype, shape, strides
         super().__init__(f"FixedArray({dtype}, {shape}, {strides})")
 
@@ -98,7 +99,7 @@ def _address(context: Any, builder: Any, kinds: Any, array: Any, index: Any) -> 
         if isinstance(entry_kind, types.SliceType):
             continue
         entry = context.cast(builder, entry, entry_kind, types.int64)
-        term = entry if stride == 1 else builder.mul(entry, WORD(stride), flags=("nsw",))
+        term = entry if stride == 1 else builder.mul(entry, word(builder, stride), flags=("nsw",))
         offset = term if offset is None else builder.add(offset, term, flags=("nsw",))
     return array if offset is None else builder.gep(array, [offset], inbounds=True)
 
@@ -189,7 +190,8 @@ def _part_of_axis(matrix: Any, start: Any, count: Any, axis: int) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         first = context.cast(builder, args[1], sig.args[1], types.int64)
-        return builder.gep(args[0], [builder.mul(first, WORD(matrix.strides[axis]))], inbounds=True)
+        at = builder.mul(first, word(builder, matrix.strides[axis]))
+        return builder.gep(args[0], [at], inbounds=True)
 
     return signature(kind, matrix, start, count), codegen
 
@@ -219,8 +221,31 @@ def number_place(builder: Any, name: str) -> Any:
 
 
 def is_open(extent: Any) -> bool:
-    """Whether the extent of an axis is a number of a template, by its name."""
-    return isinstance(extent, str) and extent.startswith(NUMBER)
+    """Whether an extent or a stride is a number of a template, or a multiple of one."""
+    return isinstance(extent, str) and NUMBER in extent
+
+
+def product(extents: Any) -> Any:
+    """The product of extents, of which some may be open: 6, or "6*#0*#2"."""
+    known = math.prod([n for n in extents if not is_open(n)])
+    return (
+        "*".join([str(known), *filter(is_open, extents)]) if any(map(is_open, extents)) else known
+    )
+
+
+def word(builder: Any, extent: Any) -> Any:
+    """An extent or a stride, which may be open, as a number of a function."""
+    if not is_open(extent):
+        return WORD(extent)
+    found = None
+    for factor in extent.split("*"):
+        if not factor.startswith(NUMBER):
+            n = WORD(int(factor))
+        else:
+            n = builder.load(number_place(builder, factor))
+            n.set_metadata("invariant.load", builder.module.add_metadata([]))
+        found = n if found is None else builder.mul(found, n, flags=("nsw",))
+    return found
 
 
 def _holding(name: str, count: int) -> list[bytes]:

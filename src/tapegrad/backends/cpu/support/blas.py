@@ -11,7 +11,7 @@ from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.linking import FORTRAN
-from tapegrad.backends.cpu.support.arrays import BYTE, INT, is_open, number_place
+from tapegrad.backends.cpu.support.arrays import BYTE, INT, is_open, word
 from tapegrad.backends.cpu.support.packed import packed_product
 from tapegrad.backends.cpu.support.unrolled import (
     SMALL_DEPTH,
@@ -37,7 +37,7 @@ class Fortran:
     def reference(self, value: Any) -> Any:
         """A pointer to a constant: a letter, an integer or a float; or to the extent of an axis."""
         if is_open(value):
-            extent = self.builder.load(number_place(self.builder, value))
+            extent = word(self.builder, value)
             place = cgutils.alloca_once(self.builder, INT)
             self.builder.store(self.builder.trunc(extent, INT), place)
             return place

@@ -22,7 +22,7 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from tapegrad.backends.cpu.support.arrays import INT, WORD
+from tapegrad.backends.cpu.support.arrays import INT, WORD, is_open, word
 from tapegrad.backends.cpu.support.blocks import Registers, registers
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
@@ -37,32 +37,49 @@ def correlate(typingctx: Any, out: Any, x: Any, v: Any, before: Any) -> Any:
         (count,), (n,), (m,) = out.shape, x.shape, v.shape
         size, many = registers()
         lanes = size * 8 // int(x.dtype.bitwidth)
-        most = many // 4 * lanes
-        blocks = max(1, -(-count // most))
-        wide = min(most, -(-count // blocks // lanes) * lanes)  # so that blocks are about as wide
+        blocks = _blocks(builder, count, lanes, many // 4 * lanes)
+        n, last = word(builder, n), word(builder, m)
 
         def run(first: Any, last: Any, adds: Any) -> None:
-            for start, times, width in ((0, count // wide, wide), (0, 1, count % wide)):
-                if not times or not width:
-                    continue
+            for start, times, width in blocks:
                 block = _correlated(builder.module, args[0].type, width)
-                start = 0 if width == wide else count - width
-                with cgutils.for_range(builder, WORD(times)) as loop:
-                    k = builder.add(builder.mul(loop.index, WORD(width)), WORD(start))
+                with cgutils.for_range(builder, times) as loop:
+                    k = builder.add(builder.mul(loop.index, WORD(width)), start)
                     place = builder.gep(args[0], [k], inbounds=True)
                     at = builder.sub(k, args[3])
-                    builder.call(block, [place, args[1], args[2], at, WORD(n), first, last, adds])
+                    builder.call(block, [place, args[1], args[2], at, n, first, last, adds])
 
-        if count and m > STRETCH:
-            with cgutils.for_range(builder, WORD(-(-m // STRETCH))) as loop:
+        if is_open(m) or m > STRETCH:
+            times = builder.sdiv(builder.add(last, WORD(STRETCH - 1)), WORD(STRETCH))
+            with cgutils.for_range(builder, times) as loop:
                 first = builder.mul(loop.index, WORD(STRETCH))
-                last = _smaller(builder, builder.add(first, WORD(STRETCH)), WORD(m))
-                run(first, last, builder.icmp_signed("!=", first, WORD(0)))
-        elif count:
-            run(WORD(0), WORD(m), FLAG(0))
+                end = _smaller(builder, builder.add(first, WORD(STRETCH)), last)
+                run(first, end, builder.icmp_signed("!=", first, WORD(0)))
+        else:
+            run(WORD(0), last, FLAG(0))
         return context.get_dummy_value()
 
     return signature(types.none, out, x, v, types.int64), codegen
+
+
+def _blocks(builder: Any, count: Any, lanes: int, most: int) -> list[tuple[Any, Any, int]]:
+    """So many sums in blocks: where those of a width start, how many there are, and the width. Of a
+    number that is known the blocks are about as wide; of one that is open, what is left of the
+    widest are vectors, and numbers."""
+    if not is_open(count):
+        wide = min(most, -(-count // max(1, -(-count // most)) // lanes) * lanes)
+        whole, left = divmod(count, wide) if count else (0, 0)
+        found = [(0, whole, wide), (count - left, 1, left)]
+        return [
+            (WORD(start), WORD(times), width) for start, times, width in found if times and width
+        ]
+    blocks, start, left = [], WORD(0), word(builder, count)
+    for width in (most, lanes, 1):
+        times = builder.sdiv(left, WORD(width))
+        blocks.append((start, times, width))
+        taken = builder.mul(times, WORD(width))
+        start, left = builder.add(start, taken), builder.sub(left, taken)
+    return blocks
 
 
 def _smaller(builder: Any, x: Any, y: Any) -> Any:

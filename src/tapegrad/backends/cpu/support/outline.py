@@ -129,13 +129,16 @@ def _name_of(node: ast.expr) -> str:
 
 
 def taken_apart(
-    index: ast.expr, strides: tuple[int, ...]
-) -> tuple[list[tuple[ast.expr, int]], int]:
+    index: ast.expr, strides: tuple[Any, ...]
+) -> tuple[list[tuple[ast.expr, Any]], int]:
     """Where an element is: parts of its index that are computed, each with its stride, and how far
-    the constants in the index go."""
+    the constants in the index go, but along axes with an open stride."""
     rest, distance = [], 0
     for entry, stride in zip(_entries(index), strides, strict=False):
         if isinstance(entry, ast.Slice):
+            continue
+        if isinstance(stride, str):  # open
+            rest.append((entry, stride))
             continue
         computed, constant = _split(entry)
         distance += constant * stride

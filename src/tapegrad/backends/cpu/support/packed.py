@@ -25,7 +25,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, is_open, number_place
+from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, is_open, word
 from tapegrad.backends.cpu.support.blocks import (
     Registers,
     block_rows,
@@ -54,7 +54,7 @@ def packed_product(
     extents = [*out.shape, x.shape[1]]
     known = [None if sizes is not None or is_open(extent) else extent for extent in extents]
     if sizes is None:
-        sizes = [_length(builder, extent) for extent in extents]
+        sizes = [word(builder, extent) for extent in extents]
     rows = None if is_open(out.shape[0]) else out.shape[0]
     strides = *x.strides, *y.strides, *out.strides
     if out.strides[1] != 1 == out.strides[0]:  # out.T = y.T @ x.T
@@ -66,10 +66,6 @@ def packed_product(
     _Product(builder, (left, right, found), known, strides, rows).call(sizes, adds)
 
 
-def _length(builder: Any, extent: Any) -> Any:
-    return builder.load(number_place(builder, extent)) if is_open(extent) else WORD(extent)
-
-
 class _Product:
     """A product of which some is known while code is written: its extents m, n and k, or None; the
     strides of x, y and out, and how many rows there are at most, or None."""
@@ -79,7 +75,7 @@ class _Product:
         builder: Any,
         arrays: Sequence[Any],
         known: Sequence[int | None],
-        strides: Sequence[int],
+        strides: Sequence[Any],
         rows: int | None,
     ) -> None:
         self.builder, self.arrays, self.strides = builder, arrays, strides
@@ -96,7 +92,7 @@ class _Product:
     def _in_place(self) -> bool:
         """Whether y is read where it lies."""
         _, _, apart, between, _, _ = self.strides
-        if self.m is None or self.n is None or between != 1:
+        if self.m is None or self.n is None or between != 1 or is_open(apart):
             return False
         return self.m <= FEW_ROWS or self.deep * apart * self.size <= NEAR
 
@@ -119,7 +115,7 @@ class _Product:
             copy_last = ir.Constant(copy.type, None)
         aside = int(n is None or beside != 1)
         function = product_of_panels(builder.module, self.letter, aside)
-        numbers = map(WORD, [*self.strides, self.rows, high, wide, edge])
+        numbers = [word(builder, n) for n in (*self.strides, self.rows, high, wide, edge)]
         given = [*self.arrays, *sizes, *numbers, full, last, copy, copy_last, FLAG(adds)]
         builder.call(function, given)
 
@@ -127,7 +123,8 @@ class _Product:
         """A product of which nothing is copied, and that takes one round but of the last loop."""
         builder = self.builder
         down, along, apart, _, below, _ = self.strides
-        given = [*map(WORD, [down, along, apart, below, self.k, self.m]), FLAG(adds)]
+        numbers = [word(builder, n) for n in (down, along, apart, below, self.k, self.m)]
+        given = [*numbers, FLAG(adds)]
         for first, times, width in self._parts():
             with cgutils.for_range(builder, WORD(times)) as loop:
                 j = builder.add(builder.mul(loop.index, WORD(width)), WORD(first))

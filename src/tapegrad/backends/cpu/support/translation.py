@@ -2,10 +2,9 @@
 
 Kernels are a small part of Python: loops over ranges, assignments to numbers and elements, `if`,
 and calls of functions that are known here. No variable changes its type, and each is assigned
-before it is read. So types needn't be inferred: an expression's follows from those of its operands.
-What an operator or a function does is numba's business, as is what types it takes; numba's own
-front end, which reads byte code and infers types over all of a function, gives the same results,
-and takes several times as long.
+before it is read, so an expression's type follows from those of its operands. Which types operators
+and functions take, and what they do, is numba's business; its own front end infers types over all
+of a function's byte code: the same results, several times as slowly.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from tapegrad.backends.cpu.support.arrays import (
     part,
     reshaped,
     row_part,
+    word,
 )
 from tapegrad.backends.cpu.support.outline import (
     SMALL,
@@ -293,8 +293,8 @@ class Translator:
         rest, distance = taken_apart(index, kind.strides)
         offset = None
         for entry, stride in rest:
-            at = self.whole(entry)
-            at = at if stride == 1 else self.builder.mul(at, WORD(stride), flags=("nsw",))
+            step, at = word(self.builder, stride), self.whole(entry)
+            at = at if stride == 1 else self.builder.mul(at, step, flags=("nsw",))
             offset = at if offset is None else self.builder.add(offset, at, flags=("nsw",))
         if start + distance or offset is None:
             at = WORD(start + distance)
@@ -364,8 +364,7 @@ class Translator:
         return self.load(*self.address(x))
 
     def _attribute(self, x: ast.Attribute) -> tuple[Any, Any]:
-        value, kind = self.expression(x.value)
-        assert x.attr == "T"  # the same memory, read otherwise
+        value, kind = self.expression(x.value)  # of x.T: the same memory, read otherwise
         return value, FixedArray(kind.dtype, kind.shape[::-1], kind.strides[::-1])
 
     def _binop(self, x: ast.BinOp) -> tuple[Any, Any]:
@@ -399,7 +398,8 @@ class Translator:
             return self.builder.select(self.builder.icmp_signed("<", a, b), a, b), types.int64
         operands = [self.expression(arg) for arg in x.args]
         if function in (row_part, column_part):  # how many there are is in the type of the part
-            operands[-1] = operands[-1][0], types.literal(ast.literal_eval(x.args[-1]))
+            count = getattr(x.args[-1], "id", None) or ast.literal_eval(x.args[-1])
+            operands[-1] = operands[-1][0], types.literal(count)
         return self.call(function, operands)
 
     def _panel(self, x: ast.expr, start: Any, along: Any, shape: Any) -> tuple[Any, Any]:
