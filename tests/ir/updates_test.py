@@ -137,3 +137,11 @@ def test_others_move(body):
 
 def test_one_stays_though_another_moves():
     assert kept(f"{PUT_FIRST}\n%6 = add(%3, 1.0) : f8[4,3]\nout %5, %6") == (0,)
+
+
+def test_an_array_that_is_there_to_be_filled_is_written_over():
+    """Nobody has looked at it, so it is the tape's own."""
+    empty = "%4 = empty(shape=(4, 3), dtype=float64) : f8[4,3]"
+    put = f"%5 = set_window(%4, %3, %1, {ROW}) : f8[4,3]"
+    assert of(f"{empty}\n{put}\nout %5", own=()) == ([1], [])
+    assert of(f"{empty}\n{put}\nout %5, %4", own=()) == ([], [])

@@ -145,3 +145,9 @@ def test_a_users_opaque_function_is_called_as_often_as_the_user_did():
     draw = ForeignCall("draw", lambda x: np.random.default_rng().normal() * x, (x.aval,), 1)
     outs = [builder.call(draw, [x])[0] for _ in range(2)]
     assert len(eliminate_common(builder.finish(outs))) == 2
+
+
+def test_arrays_that_loops_fill_stay_apart():
+    """Of one array for two loops one would be a copy."""
+    lines = [f"%{k} = empty(shape=(3,), dtype=float64) : f8[3]" for k in (1, 2)]
+    assert len(eliminate_common(tape("", "\n".join([*lines, "out %1, %2"])))) == 2

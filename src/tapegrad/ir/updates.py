@@ -56,6 +56,8 @@ def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
                     else:
                         updates.add(position)
             free.add(out)  # in place or a copy: nobody else knows this memory
+        if call.primitive.owns and not call.operands:  # an array that is there to be filled
+            free.update(call.outs)
     return InPlace(frozenset(updates), loops, frozenset(results), frozenset(copies))
 
 

@@ -15,11 +15,13 @@ from typing import Any
 
 from tapegrad.ir.tape import Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.primitives.base import Primitive
+from tapegrad.primitives.kinds import Unset
 
 
 def identity(primitive: Primitive, operands: Sequence[Operand]) -> Any:
-    """What calls that become one have in common. Two calls of a user's function stay two."""
-    if primitive.foreign:
+    """What calls that become one have in common. Two calls of a user's function stay two, and two
+    arrays that loops fill, of which one would be copied."""
+    if primitive.foreign or isinstance(primitive, Unset):
         return object()
     return primitive, frozenset(operands) if primitive.commutative else tuple(operands)
 
