@@ -17,7 +17,7 @@ def test_a_branch_that_flips():
     df = grad(lambda x: x**2 if x > 0 else -x)
     assert [df(x) for x in (3.0, -1.0, 4.0, -2.0, 0.0)] == [6.0, -1.0, 8.0, -1.0, -1.0]
     # hits, misses, traces, compiles, guard failures (at each change of side), variants
-    assert df.cache_info() == (3, 2, 2, 0, 3, 2, 0, 0)
+    assert df.cache_info() == (3, 2, 2, 0, 3, 2, 0, 0, 0)
 
 
 def test_a_branch_that_flips_late():

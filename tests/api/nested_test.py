@@ -147,4 +147,4 @@ def test_the_derivative_of_a_derivative_is_compiled_once():
 
     for _ in range(3):
         assert grad(grad(f))(2.0) == 12.0
-    assert grad(grad(f)).cache_info() == (2, 1, 1, 0, 0, 1, 0, 0)
+    assert grad(grad(f)).cache_info() == (2, 1, 1, 0, 0, 1, 0, 0, 0)

@@ -33,7 +33,7 @@ def test_a_known_derivative_called_from_many_threads():
         return all(np.array_equal(df(x), 2 * x * np.cos(x * x)) for _ in range(20))
 
     assert all(together(work))
-    assert df.cache_info() == (THREADS * 20, 1, 1, 0, 0, 1, 0, 0)
+    assert df.cache_info() == (THREADS * 20, 1, 1, 0, 0, 1, 0, 0, 0)
 
 
 def test_values_kept_on_an_object_by_many_threads():

@@ -85,7 +85,7 @@ def test_trees_are_answered_by_the_generated_entry(args, expected):
         assert_same_tree(df(*args), expected)
     assert len(df.front.recent) == 1
     assert df.front.fast_hits == 2
-    assert df.cache_info() == (2, 1, 1, 1, 0, 1, 0, 0)
+    assert df.cache_info()._replace(kernels=0) == (2, 1, 1, 1, 0, 1, 0, 0, 0)
 
 
 # Second calls that the entry of the first must leave to another variant.

@@ -36,7 +36,7 @@ from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.cost import work, work_once
 
 ROWS = 64  # of a tile
-LONG = 4 * ROWS
+LONG = 4  # tiles, which a loop has at the least
 WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loops
 
 
@@ -49,7 +49,7 @@ def tile(plan: Plan, lengths: Collection[int] = ()) -> Plan:
 
 
 def _tiled(loop: Loop, lengths: Collection[int]) -> Loop:
-    is_long = loop.index.extent >= LONG or loop.index.extent in lengths
+    is_long = loop.index.extent >= LONG * ROWS or loop.index.extent in lengths
     if loop.index.limit is not None or not is_long or not _pays(loop.body):
         return loop
     segments = _segments(loop.body)
