@@ -5,8 +5,9 @@
     for k, (a, b) in enumerate(zip(x, y), 1):
                                        k, (a, b) = step + 1, (x[step], y[step])
 
-Iterators are taken apart by `__reduce__`, which is what pickling them asks. One that has gone on
-already, or that anything else than the statement holds, is left to Python.
+A list of traced floats is stacked for that. Iterators are taken apart by `__reduce__`, which is
+what pickling them asks. One that has gone on already, or that anything else than the statement
+holds, is left to Python.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 from tapegrad.core.arrays import objection
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.stacking import strong
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 
@@ -125,7 +127,18 @@ def _of_list(x: Any, backwards: bool = False) -> Items | None:
     kinds = set(map(type, x))
     if kinds == {float} or (kinds == {int} and all(abs(v) < 2**31 for v in x)):
         return Entries(np.array(x), is_weak=True, backwards=backwards, whole=x)
+    if len(kinds) == 1 and _are_reals(x):
+        array, is_weak = dispatch.stack(list(map(strong, x))), x[0]._weak
+        return Entries(array, is_weak=is_weak, backwards=backwards, whole=x)
     return None
+
+
+def _are_reals(x: Sequence[Any]) -> bool:
+    """Whether all of these, which are of one class, are traced floats of one type."""
+    first = x[0]
+    if not isinstance(first, Tracer) or isinstance(first, ArrayTracer) or first.dtype.kind != "f":
+        return False
+    return all(y._trace is first._trace and y._trace.alive and not y._doubt for y in x)
 
 
 def _of_iterator(x: Any) -> Items | None:
