@@ -42,7 +42,7 @@ from tapegrad.primitives.filters import LinearFilter
 from tapegrad.primitives.kinks import Leaning, Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.named import Named
-from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
+from tapegrad.primitives.norms import Norm, NormPullback, Path
 from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
 from tapegrad.primitives.reductions import (
     All,
@@ -76,8 +76,10 @@ from tapegrad.primitives.solving import (
     SLogDet,
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
-from tapegrad.primitives.special_gamma import ParameterSlope
+from tapegrad.primitives.special_gamma import BetaDensity, GammaDensity, ParameterSlope
+from tapegrad.primitives.special_integrals import EllipticMoment
 from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
+from tapegrad.primitives.stated import Known, Stated
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -151,6 +153,12 @@ def normal(*shape: int, seed: int = 0) -> Any:
     spread = (np.arange(size) + 0.5 + 0.2 * rng.uniform(-1, 1, size)) / max(size, 1) - 0.5
     values = rng.permutation(3 * spread + np.where(spread < 0, -0.1, 0.1))
     return values.reshape(shape)[()]
+
+
+def carlson(s: Any, m: Any, q: int) -> Any:
+    """Moments of sin(t)^2 (DLMF 19.25.14)."""
+    ends = (1.0, 1 - m * s * s) if q == 3 else (1 - m * s * s, 1.0)
+    return s**3 / 3 * sp.elliprd(1 - s * s, *ends)
 
 
 def within(low: float, high: float) -> Callable[..., Any]:
@@ -1909,6 +1917,31 @@ def _other() -> dict[Any, list[Sample]]:
                 ("zeta", (1,), (1.5, 3), 0, positive(2, 3)),
             )
         ],
+        EllipticMoment: [
+            Sample(
+                EllipticMoment(1, q),
+                (within(0.1, 1.2)(3), within(-0.9, 0.9)(2, 3)),
+                lambda phi, m, q=q: carlson(np.sin(phi), m, q),
+                label=str(q),
+            )
+            for q in (1, 3)
+        ],
+        GammaDensity: [
+            Sample(
+                GammaDensity(fall),
+                (positive(3), positive(2, 3, seed=1)),
+                lambda a, x, fall=fall: x ** (a - 1 - fall) * np.exp(-x) / sp.gamma(a),
+            )
+            for fall in (-1, 0, 1)
+        ],
+        BetaDensity: [
+            Sample(
+                BetaDensity(i, j),
+                (positive(3), positive(2, 3, seed=1), within(0.1, 0.9)(2, 3)),
+                lambda a, b, x, i=i, j=j: x ** (a - 1 - i) * (1 - x) ** (b - 1 - j) / sp.beta(a, b),
+            )
+            for i, j in ((-1, -1), (0, 0), (1, 2))
+        ],
         Rise: [
             Sample(
                 Rise(n),
@@ -2041,6 +2074,7 @@ def _norms() -> dict[type, list[Sample]]:
             ),
         ],
         Known: [Sample(Known(), (x, y), lambda x, y: x, smooth=False)],
+        Stated: [Sample(Stated(1), (x, y, x), lambda x, y, z: x, smooth=False)],
         Leaning: [Sample(Leaning(), (x, y), lambda x, y: x)],
     }
 

@@ -18,8 +18,9 @@ from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, litera
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import kinked
 from tapegrad.primitives.kinds import Linear
-from tapegrad.primitives.norms import Known, Norm
+from tapegrad.primitives.norms import Norm
 from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.stated import Known
 from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose
 
 STEPS = (Sum, ExpandDims, Reshape, Squeeze, Transpose)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
-from tapegrad.primitives.norms import Known
+from tapegrad.primitives.stated import Known
 
 
 @everywhere

@@ -153,7 +153,8 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     gap = t - a
     ratio = np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), np.log(t / a))
     # log(f) at the end, over log(t), and d log(g)/da there
-    height = a * ratio - gap + _stirling(a)
+    scale = np.minimum(a, 1.0)  # of c, which may be next to nothing
+    height = a * ratio - gap + _stirling(a) - np.log(scale)
     first = ratio + _log_minus_digamma(a)
     rest = [-_polygamma(k, 1 + a) for k in range(1, order)]
     # how far it falls, over log(t): a s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above
@@ -170,18 +171,53 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
         for k in (-36, -2)
     ]
 
-    def integrand(s: Any, sign: Any, height: Any, a: Any, t: Any, *logarithmic: Any) -> Any:
+    def integrand(
+        s: Any, sign: Any, height: Any, scale: Any, a: Any, t: Any, *logarithmic: Any
+    ) -> Any:
         moved = sign * s
         cumulants = [logarithmic[0] + moved, *logarithmic[1:]]
         shares = {(0, 0): 1.0, (1, 0): 1 / a}
         weight = _weight_of_product(shares, lambda k, _: cumulants[k - 1], order, 0)
-        return np.exp(height + a * moved - t * np.expm1(moved)) * weight
+        return np.exp(height + a * moved - t * np.expm1(moved)) * (weight * scale)
 
-    columns = [np.where(below, -1.0, 1.0), height, a, t, first, *rest]
+    columns = [np.where(below, -1.0, 1.0), height, scale, a, t, first, *rest]
     found = _over([np.zeros_like(length), *corners, length], integrand, columns)
     found = np.where(below, found, -found)
     outside = np.where((x == 0) & (a > 0) | (np.isposinf(x)), 0.0, np.nan)
     return np.where(inside, found, outside)
+
+
+def gamma_density(fall: int, a: Any, x: Any) -> Any:
+    """x^(a-1-fall) exp(-x) / Gamma(a)."""
+    return _elementwise(lambda a, x: _gamma_density(fall, a, x))(a, x)
+
+
+def _gamma_density(fall: int, a: Any, x: Any) -> Any:
+    import scipy.special
+
+    gap = x - a
+    ratio = np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), np.log(x / a))
+    inside = np.exp(a * ratio - gap + _stirling(a) - (1 + fall) * np.log(x))
+    found = np.where(x == 0, x ** (a - 1 - fall) * scipy.special.rgamma(a), inside)
+    return np.where((x == np.inf) & np.isfinite(a), 0.0, found)
+
+
+def beta_density(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
+    """x^(a-1-i) (1-x)^(b-1-j) / B(a, b)."""
+    return _elementwise(lambda a, b, x: _beta_density(i, j, a, b, x))(a, b, x)
+
+
+def _beta_density(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
+    import scipy.special
+
+    low, high = np.log(x), np.log1p(-x)
+    d = low - high - (np.log(a) - np.log(b))
+    both = a + b
+    height = _stirling(a) + _stirling(b) - _stirling(both)
+    height = height + a * d - both * _log_mixture(d, a / both, b / both)
+    inside = np.exp(height - (1 + i) * low - (1 + j) * high)
+    ends = x ** (a - 1 - i) * (1 - x) ** (b - 1 - j) * np.exp(-scipy.special.betaln(a, b))
+    return np.where((x == 0) | (x == 1), ends, inside)
 
 
 def beta_slope(along_a: int, along_b: int, a: Any, b: Any, x: Any) -> Any:
@@ -201,7 +237,8 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     p, q = np.where(below, a, b), np.where(below, b, a)
     end, middle = np.where(below, end, -end), np.where(below, middle, -middle)
     both, part, other = p + q, p / (p + q), q / (p + q)
-    height = _stirling(p) + _stirling(q) - _stirling(both)
+    scale = np.minimum(np.minimum(p, q), 1.0)
+    height = _stirling(p) + _stirling(q) - _stirling(both) - np.log(scale)
     shared = _log_minus_digamma(both)
     means = [_log_minus_digamma(p) - shared, _log_minus_digamma(q) - shared]
 
@@ -221,7 +258,16 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     higher = [(k, m) for k, m in orders if k + m > 1]
 
     def integrand(
-        s: Any, end: Any, height: Any, p: Any, q: Any, low: Any, high: Any, below: Any, *more: Any
+        s: Any,
+        end: Any,
+        height: Any,
+        scale: Any,
+        p: Any,
+        q: Any,
+        low: Any,
+        high: Any,
+        below: Any,
+        *more: Any,
     ) -> Any:
         d = end - s
         rest = _log_mixture(d, p / (p + q), q / (p + q))
@@ -231,10 +277,10 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
         cumulants[1, 0] = np.where(below, lower, upper)
         cumulants[0, 1] = np.where(below, upper, lower)
         weight = _weight_of_product(shares, lambda k, m: cumulants[k, m], i, j)
-        return np.exp(height + p * d - (p + q) * rest) * weight
+        return np.exp(height + p * d - (p + q) * rest) * (weight * scale)
 
     shares = [np.broadcast_to(_share(k, m, a, b), a.shape) for k, m in orders]
-    columns = [end, height, p, q, *means, below, *shares]
+    columns = [end, height, scale, p, q, *means, below, *shares]
     columns += [_beta_cumulant(k, m, a, b) for k, m in higher]
     found = _over(panels, integrand, columns)
     ends = (a > 0) & (b > 0) & ((x == 0) | (x == 1))
@@ -275,6 +321,18 @@ def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
     return both if k and m else both - _polygamma(k + m - 1, 1 + (a if k else b))
 
 
+def elliptic_moment(j: int, q: int, phi: Any, m: Any) -> Any:
+    """The integral of sin(t)^(2j) (1 - m sin(t)^2)^(-q/2) from 0 to phi, |phi| < 1.3, m <= 1 and
+    m sin(phi)^2 > -1."""
+    return _elementwise(lambda phi, m: _elliptic_moment(j, q, phi, m))(phi, m)
+
+
+def _elliptic_moment(j: int, q: int, phi: Any, m: Any) -> Any:
+    nodes, weights = _rule()
+    square = np.sin(phi[:, None] * nodes) ** 2
+    return phi * ((square**j * (1 - m[:, None] * square) ** (-q / 2)) @ weights)
+
+
 def zeta_slope(order: int, s: Any, q: Any) -> Any:
     """d^k/ds^k of Hurwitz's zeta(s, q), by the formula of Euler and Maclaurin (DLMF 25.11.28): the
     first terms, and of the rest the integral and its corrections. Right for s > -3."""
@@ -300,15 +358,16 @@ def _zeta_slope(order: int, s: Any, q: Any) -> Any:
     for k in range(_TERMS):
         found = found + (-np.log(q + k)) ** order * (q + k) ** -s
     end = q + _TERMS
-    rate, power = -np.log(end), end**-s
+    rate = -np.log(end)
 
-    def along(jet: list[Any]) -> Any:
-        """The derivative of a product with end^-s, of one's own derivatives."""
+    def along(jet: list[Any], more: float = 0.0) -> Any:
+        """The derivative of a product with end^(more - s), of one's own derivatives."""
+        power = end ** (more - s)
         terms = [math.comb(order, i) * jet[i] * rate ** (order - i) for i in range(order + 1)]
         return np.where(power == 0.0, 0.0, sum(terms) * power)
 
-    inverse = [(-1) ** i * math.factorial(i) / (s - 1) ** (i + 1) * end for i in range(order + 1)]
-    found = found + along(inverse) + along([0.5, *[0.0] * order])
+    inverse = [(-1) ** i * math.factorial(i) / (s - 1) ** (i + 1) for i in range(order + 1)]
+    found = found + along(inverse, 1.0) + along([0.5, *[0.0] * order])
     rising = [np.ones_like(s), *[np.zeros_like(s)] * order]  # s (s+1) (s+2) ..., and derivatives
     factors = 0
     for j, number in enumerate(_BERNOULLI, start=1):

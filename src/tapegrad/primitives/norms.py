@@ -277,25 +277,3 @@ class NormPullback(Sided):
 def _over(x: Any, r: Any) -> Any:
     """x / r, and 0 where r is 0."""
     return where(r.equals(0), r.constant(0), x / r)
-
-
-@parametric
-class Known(Composite):
-    """The first operand, with the derivative of the second, which is equal to it."""
-
-    name = "known"
-    cores = 0
-
-    def aval(self, *xs: Aval) -> Aval:
-        if xs[0].shape != xs[1].shape:
-            raise ValueError(f"known: {xs[0]} and {xs[1]} differ")
-        return xs[0].with_shape(xs[0].shape)
-
-    def expand(self, *xs: Any) -> Any:
-        return xs[0]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        return None, ct
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        return ts[1]

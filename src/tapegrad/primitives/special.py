@@ -32,9 +32,9 @@ from tapegrad.primitives.elementwise import (
     sign,
     where,
 )
-from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scipys import tail
 from tapegrad.primitives.slopes import bessel_log_slopes, logit_slope, sech_square
+from tapegrad.primitives.stated import Known
 from tapegrad.primitives.texts import dtype_called
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
@@ -236,24 +236,34 @@ ndtri = Elementwise(
 # ---- (exp(x) - 1) / x
 
 
-def _exprel_partials(out: Any, x: Any) -> tuple[Any]:
-    """(exp(x) - exprel(x)) / x. Around 0, where nothing would be left of the difference, its
-    series: the sum of x^n / (n! (n + 2)). Where exp may overflow, exprel(x) (1 - 1 / x) + 1 / x."""
+def exprel_slope(value: Any, x: Any) -> Any:
+    """(exp(x) - exprel(x)) / x, of the value exprel(x). Where exp may overflow, exprel(x) (1 - 1 /
+    x) + 1 / x."""
+    return _moment(1, x, lambda x: (exp(x) - value) / x, lambda x: value * (1 - 1 / x) + 1 / x)
+
+
+def exprel_bend(value: Any, slope: Any, x: Any) -> Any:
+    """(exp(x) - 2 exprel'(x)) / x, of the value exprel(x) and the slope there."""
+    return _moment(2, x, lambda x: (exp(x) - slope * 2) / x, lambda x: value + (1 - slope * 2) / x)
+
+
+def _moment(order: int, x: Any, plain: Any, far: Any) -> Any:
+    """A derivative of exprel(x), the integral of s^order exp(s x) over 0 < s < 1. Around 0, where
+    nothing would be left of differences, its series: the sum of x^n / (n! (n + order + 1))."""
     one = x.constant(1)
-    near, far = logical_and(x > -0.5, x < 0.5), x > 2
-    small, large = where(near, x, x.constant(0)), where(near, one, x)
+    near, large = logical_and(x > -0.5, x < 0.5), x > 2
+    small, other = where(near, x, x.constant(0)), where(logical_or(near, large), one, x)
     series = x.constant(0)
     for n in range(14, -1, -1):
-        series = series * small + 1 / (math.factorial(n) * (n + 2))
-    difference = (exp(where(far, one, x)) - where(far, one, out)) / large
-    return (where(near, series, where(far, out * (1 - 1 / large) + 1 / large, difference)),)
+        series = series * small + 1 / (math.factorial(n) * (n + order + 1))
+    return where(near, series, where(large, far(where(large, x, one)), plain(other)))
 
 
 exprel = Elementwise(
     "exprel",
     _scipy("exprel"),
     "where({0} == 0.0, 1.0, where({0} == inf, {0}, expm1({0}) / {0}))",
-    _exprel_partials,
+    lambda out, x: (exprel_slope(out, x),),
     cost=FUNCTION + DIVISION,
 )
 

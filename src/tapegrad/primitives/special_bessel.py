@@ -47,6 +47,7 @@ def _cylinder(
         if x.dtype.kind != "c":  # orders are real
             v = whole(v, x) if name in ("yn", "kn") else as_real(v, x)
         of = _named({"yn": "yv", "kn": "kv"}.get(name, name))
+        of = _near_0 if name == "iv" and x.dtype.kind != "c" else of
         slope = (of(v - 1, x) * below + of(v + 1, x) * above) * 0.5
         if scaled is None:
             return ORDER, slope
@@ -56,6 +57,14 @@ def _cylinder(
 
     # What SciPy scales with the real or the imaginary part has no complex derivative.
     return SciPys(name, partials, of_complex=name in ("jv", "yv", "iv", "kv", "kve"))
+
+
+def _near_0(v: Any, x: Any) -> Any:
+    """I_v(x), of which SciPy says 0 where its square would be: there (x / 2)^v / Gamma(v + 1)."""
+    small = logical_and(logical_and(x > 0, x < 1e-20), v > 0)
+    low, high = where(small, x, x.constant(1)), where(small, x.constant(1), x)
+    leading = power(low * 0.5, v) * _named("rgamma")(v + 1)
+    return where(small, leading, _named("iv")(v, high))
 
 
 def _far_out(turn: int, out: Any, v: Any, x: Any, slope: Any) -> Any:
@@ -165,8 +174,25 @@ ber = SciPys("ber", lambda out, x: (berp(x),))
 bei = SciPys("bei", lambda out, x: (beip(x),))
 ker = SciPys("ker", lambda out, x: (kerp(x),))
 kei = SciPys("kei", lambda out, x: (keip(x),))
-berp: SciPys = SciPys("berp", lambda out, x: (-bei(x) - ratio(out, x, 0),))
-beip: SciPys = SciPys("beip", lambda out, x: (ber(x) - ratio(out, x, 0.5),))
+
+
+def _kelvin_series(part: int) -> list[float]:
+    """The second derivative of the sum of (i x^2 / 4)^k / k!^2, the real or the imaginary part."""
+    series = [0.0] * 30
+    for k in range(1, 15):
+        if k % 2 == part:
+            sign = (-1) ** (k // 2)
+            series[2 * k - 2] = sign * 2 * k * (2 * k - 1) / (4.0**k * math.factorial(k) ** 2)
+    return series
+
+
+def _kelvin_slope(part: int, x: Any, formula: Callable[[Any], Any]) -> tuple[Any]:
+    """Around 0 its series, in which nothing cancels."""
+    return (near(x, 2.0, _kelvin_series(part), formula),)
+
+
+berp: SciPys = SciPys("berp", lambda out, x: _kelvin_slope(0, x, lambda x: -bei(x) - berp(x) / x))
+beip: SciPys = SciPys("beip", lambda out, x: _kelvin_slope(1, x, lambda x: ber(x) - beip(x) / x))
 kerp: SciPys = SciPys("kerp", lambda out, x: (-kei(x) - out / x,))
 keip: SciPys = SciPys("keip", lambda out, x: (ker(x) - out / x,))
 
@@ -262,7 +288,16 @@ def _struve(name: str, above: int) -> SciPys:
 struve, modstruve = _struve("struve", -1), _struve("modstruve", 1)
 itstruve0 = SciPys("itstruve0", lambda out, x: (_at(struve, 0, x),))
 itmodstruve0 = SciPys("itmodstruve0", lambda out, x: (_at(modstruve, 0, x),))
-it2struve0 = SciPys("it2struve0", lambda out, x: (-(_at(struve, 0, x) / x),))
+# H_0(x) / x is 2 / pi times 1 - x^2 / 9 + x^4 / 225 - ... (DLMF 11.2.1)
+_STRUVE = [
+    c
+    for k in range(9)
+    for c in ((-1) ** k * 2 / math.pi / math.prod(range(1, 2 * k + 2, 2)) ** 2, 0.0)
+]
+it2struve0 = SciPys(
+    "it2struve0",
+    lambda out, x: (-near(x, 1.0, _STRUVE, lambda x: _at(struve, 0, x) / x),),
+)
 
 # ---- Mathieu functions, of degrees: y'' = (2q cos(2x) - a) y; modified: y'' = (a - 2q cosh(2x)) y
 

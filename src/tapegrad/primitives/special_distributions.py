@@ -14,13 +14,17 @@ from typing import Any
 
 from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Missing
-from tapegrad.primitives.elementwise import exp, log1p, sign, where
+from tapegrad.primitives.elementwise import exp, log1p, logical_and, sign, where
+from tapegrad.primitives.rises import digamma_rise
 from tapegrad.primitives.scipys import SciPys, as_real, whole
-from tapegrad.primitives.special import SQRT_2PI, _log_ndtr_partials, gammaln, ndtri
+from tapegrad.primitives.special import SQRT_2PI, _log_ndtr_partials, ndtri
 from tapegrad.primitives.special_gamma import (
+    BetaDensity,
+    GammaDensity,
     ParameterSlope,
     beta_density,
     betainc_slopes,
+    betaln,
     gamma_density,
     gammainc_slopes,
 )
@@ -77,9 +81,10 @@ def _inverse(
 
 
 def gdtr_slopes(a: Any, b: Any, x: Any) -> tuple[Any, Any, Any]:
-    """P(b, a x)."""
-    along_b, density = gammainc_slopes(b, a * x)
-    return density * x, along_b, density * a
+    """P(b, u), u = a x."""
+    along_b, _ = gammainc_slopes(b, a * x)
+    rate = GammaDensity(-1)(b, a * x)  # u times the density
+    return rate / a, along_b, rate / x
 
 
 def chdtr_slopes(v: Any, x: Any) -> tuple[Any, Any]:
@@ -119,14 +124,14 @@ pdtrik = _inverse("pdtrik", pdtr_slopes, "k m", "p m")
 
 
 def bdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
-    """I_(1-p)(n - k, k + 1), for any k and n."""
-    along_a, along_b, density = betainc_slopes(n - k, k + 1, 1 - p)
-    return along_b - along_a, along_a, -density
+    """1 - I_p(k + 1, n - k), for any k and n."""
+    along_a, along_b, density = betainc_slopes(k + 1, n - k, p)
+    return along_b - along_a, -along_b, -density
 
 
 def bdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
     k, n = _floor(k), whole(n, p)
-    return None, WHOLE, -beta_density(n - k, k + 1, 1 - p)
+    return None, WHOLE, -beta_density(k + 1, n - k, p)
 
 
 def nbdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
@@ -139,25 +144,43 @@ def nbdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
     return WHOLE, WHOLE, beta_density(whole(n, p), whole(k, p) + 1, p)
 
 
+def _of_share(a: Any, b: Any, u: Any, rest: Any) -> tuple[Any, Any, Any]:
+    """The slopes of I_u(a, b) in a and in b, and u (1 - u) times that in u, by the smaller one of u
+    and its rest: I_u(a, b) = 1 - I_(1-u)(b, a)."""
+    small = u < 0.5
+    p, q, share = where(small, a, b), where(small, b, a), where(small, u, rest)
+    along_p, along_q = (
+        ParameterSlope("betainc", orders)(p, q, share) for orders in ((1, 0), (0, 1))
+    )
+    along_a, along_b = where(small, along_p, -along_q), where(small, along_q, -along_p)
+    return along_a, along_b, BetaDensity(-1, -1)(p, q, share)
+
+
 def fdtr_slopes(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:
     """I_u(n / 2, d / 2), u = n x / (d + n x)."""
     whole = d + n * x
-    along_n, along_d, density = betainc_slopes(n * 0.5, d * 0.5, n * x / whole)
-    across = density * x / (whole * whole)
-    return along_n * 0.5 + across * d, along_d * 0.5 - across * n, across * n * d / x
+    along_n, along_d, rate = _of_share(n * 0.5, d * 0.5, n * x / whole, d / whole)
+    return along_n * 0.5 + rate / n, along_d * 0.5 - rate / d, rate / x
+
+
+def _student_density(v: Any, square: Any) -> Any:
+    half = v.constant(0.5)
+    scale = betaln(half, v * 0.5) + _named("log")(v) * 0.5
+    return exp(-scale - (v + 1) * 0.5 * log1p(square / v))
 
 
 def stdtr_slopes(v: Any, t: Any) -> tuple[Any, Any]:
-    """1/2 + sign(t)/2 I_y(1/2, v/2), y = t^2 / (v + t^2)."""
-    square = t * t
-    density = exp(
-        gammaln((v + 1) * 0.5)
-        - gammaln(v * 0.5)
-        - _named("log")(v * math.pi) * 0.5
-        - (v + 1) * 0.5 * log1p(square / v)
-    )
-    along_b = ParameterSlope("betainc", (0, 1))(t.constant(0.5), v * 0.5, square / (v + square))
-    return sign(t) * along_b * 0.25 - density * t / (v * 2), density
+    """1/2 + sign(t)/2 I_y(1/2, v/2), y = t^2 / (v + t^2). Where t has no square, the slope in v is
+    t times that of the density at 0."""
+    tiny = logical_and(t < 1e-100, t > -1e-100)
+    seen = where(tiny, t.constant(1), t)
+    square = seen * seen
+    half, density = t.constant(0.5), _student_density(v, t * t)
+    whole = v + square
+    _, along_b, _ = _of_share(half, v * 0.5, square / whole, v / whole)
+    along_v = sign(seen) * along_b * 0.25 - density * seen / (v * 2)
+    rise = digamma_rise(v * 0.5, half) - 1 / v
+    return where(tiny, t * density * rise * 0.5, along_v), density
 
 
 betaincinv = _inverse("betaincinv", betainc_slopes, "a b x", "a b p")

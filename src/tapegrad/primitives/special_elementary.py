@@ -11,38 +11,64 @@ from tapegrad.primitives.elementwise import (
     FUNCTION,
     _power_partials,
     exp,
+    isinf,
     log,
     log1p,
+    logical_and,
     power,
     sin,
     where,
 )
-from tapegrad.primitives.scipys import SciPys, near
-from tapegrad.primitives.special import _exprel_partials, _scipy, exprel, xlog1py, xlogy
+from tapegrad.primitives.kinked import absolute
+from tapegrad.primitives.scipys import SciPys
+from tapegrad.primitives.special import (
+    _scipy,
+    exprel,
+    exprel_bend,
+    exprel_slope,
+    xlog1py,
+    xlogy,
+)
+from tapegrad.primitives.stated import stated
 
 # ---- Box and Cox: (x^p - 1) / p, which is log(x) for p = 0
 
 
-def _along_power(logarithm: Any, p: Any) -> Any:
-    """The slope of L exprel(p L) along p, L = log(x); for x = 0 it is 1 / p^2."""
-    at_0 = logarithm.equals(logarithm.constant(-math.inf))
-    inner = where(at_0, logarithm.constant(0), logarithm)
-    (slope,) = _exprel_partials(exprel(inner * p), inner * p)
-    return where(at_0, 1 / (p * p), inner * inner * slope)
+def _along_power(y: Any, p: Any) -> tuple[Any, Any]:
+    """The slope and the second derivative of y exprel(p y) along p, y = log(x); of y that is
+    minus infinity those of -1 / p."""
+    at_0 = y.equals(y.constant(-math.inf))
+    inner = where(at_0, y.constant(0), y)
+    u, square = inner * p, inner * inner
+    value = exprel(u)
+    slope = exprel_slope(value, u)
+    bend = exprel_bend(value, slope, u)
+    over = 1 / p
+    return (
+        where(at_0, over * over, square * slope),
+        where(at_0, over * over * over * -2, square * inner * bend),
+    )
+
+
+def _box_and_cox(x: Any, p: Any, logarithm: Any, times: Any) -> tuple[Any, Any]:
+    """Along x and along p; along both the product of the first one and the logarithm."""
+    along_x = exp(times(p - 1, x))
+    slope, bend = _along_power(logarithm(x), p)
+    return along_x, stated(slope, (x, times(along_x, x)), (p, bend))
 
 
 boxcox = Elementwise(
     "boxcox",
     _scipy("boxcox"),
     "boxcox({0}, {1})",
-    lambda out, x, p: (exp(xlogy(p - 1, x)), _along_power(log(x), p)),
+    lambda out, x, p: _box_and_cox(x, p, log, xlogy),
     cost=2 * FUNCTION + DIVISION,
 )
 boxcox1p = Elementwise(
     "boxcox1p",
     _scipy("boxcox1p"),
     "boxcox1p({0}, {1})",
-    lambda out, x, p: (exp(xlog1py(p - 1, x)), _along_power(log1p(x), p)),
+    lambda out, x, p: _box_and_cox(x, p, log1p, xlog1py),
     cost=2 * FUNCTION + DIVISION,
 )
 
@@ -50,10 +76,35 @@ _SLOPE = [(-1.0) ** k * k / (k + 1) for k in range(1, 25)]  # of log(1 + u) / u
 
 
 def _inverse_partials(power: Any, y: Any, p: Any) -> tuple[Any, Any]:
-    """Of (1 + p y)^(1/p), whose logarithm is y g(p y), g(u) = log(1 + u) / u."""
-    u = p * y
-    slope = near(u, 0.2, _SLOPE, lambda u: (1 / (1 + u) - log1p(u) / u) / u)
-    return power / (1 + u), power * (y * y) * slope
+    """Of f = (1 + u)^(1/p), u = p y. Its logarithm is y g(u), g(u) = log(1 + u) / u, whose slope
+    around u = 0 is a series; elsewhere f (y / (1 + u) - log(1 + u) / p) / p."""
+    u, one, zero = p * y, y.constant(1), y.constant(0)
+    rest, _, _ = _of_one_more(y, p)
+    small = logical_and(u < 0.2, u > -0.2)
+    inner, near_y, series = where(small, u, zero), where(small, y, zero), zero
+    for coefficient in reversed(_SLOPE):
+        series = series * inner + coefficient
+    far_p = where(small, one, p)
+    _, share, logarithm = _of_one_more(where(small, one, y), far_p)
+    apart = power * ((share - logarithm / far_p) / far_p)
+    return power * rest, where(small, power * near_y * near_y * series, apart)
+
+
+def _of_one_more(y: Any, p: Any) -> tuple[Any, Any, Any]:
+    """1 / (1 + u), y / (1 + u) and log(1 + u), u = p y, which may overflow; their slopes are
+    products of which none does."""
+    u, one = p * y, y.constant(1)
+    lost = isinf(u)
+    rest, share, logarithm = 1 / (1 + u), y / (1 + u), log1p(where(lost, one, u))
+    large_y, large_p = (where(lost, absolute(x), one) for x in (y, p))
+    logarithm = where(lost, log(large_y) + log(large_p), logarithm)
+    share = where(lost, 1 / where(lost, p, one), share)
+    rate = where(lost, 1 / where(lost, y, one), p / (1 + u))
+    return (
+        stated(rest, (y, -(rate * rest)), (p, -(share * rest))),
+        stated(share, (y, rest * rest), (p, -(share * share))),
+        stated(logarithm, (y, rate), (p, share)),
+    )
 
 
 inv_boxcox: Elementwise = Elementwise(
@@ -79,7 +130,7 @@ cosm1 = SciPys("cosm1", lambda out, x: (-sin(x),))
 sindg: SciPys = SciPys("sindg", lambda out, x: (cosdg(x) * DEGREE,))
 cosdg: SciPys = SciPys("cosdg", lambda out, x: (sindg(x) * -DEGREE,))
 tandg = SciPys("tandg", lambda out, x: ((1 + out * out) * DEGREE,))
-cotdg = SciPys("cotdg", lambda out, x: ((1 + out * out) * -DEGREE,))
+cotdg = SciPys("cotdg", lambda out, x: (-(DEGREE / sindg(x) / sindg(x)),))
 radian = SciPys(
     "radian", lambda out, d, m, s: [s.constant(DEGREE / unit) for unit in (1, 60, 3600)]
 )
@@ -92,4 +143,15 @@ lambertw = SciPys(
     "lambertw({1}, {0})",
     of_complex=True,
 )
-wrightomega = SciPys("wrightomega", lambda out, x: (out / (1 + out),), of_complex=True)
+
+
+def _omega_partials(out: Any, x: Any) -> tuple[Any]:
+    """w / (1 + w), and of large w 1 / (1 + 1 / w), of whose slope something is left."""
+    if x.dtype.kind == "c":
+        return (out / (1 + out),)
+    large, one = out > 1, x.constant(1)
+    small = where(large, one, out)
+    return (where(large, 1 / (1 + 1 / where(large, out, one)), small / (1 + small)),)
+
+
+wrightomega = SciPys("wrightomega", _omega_partials, of_complex=True)

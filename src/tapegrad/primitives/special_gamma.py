@@ -19,7 +19,6 @@ from tapegrad.primitives.elementwise import (
     logical_and,
     logical_not,
     logical_or,
-    power,
     rint,
     sin,
     where,
@@ -32,10 +31,7 @@ from tapegrad.primitives.special import (
     _scipy,
     digamma,
     gamma,
-    gammaln,
     polygamma,
-    xlog1py,
-    xlogy,
 )
 
 
@@ -236,21 +232,91 @@ def _bell(first: Any, others: Any, order: int) -> Any:
     return known[order]
 
 
-def gamma_density(a: Any, x: Any) -> Any:
-    """The slope of P(a, x) along x; at x = 0 as a power, which has slopes there."""
-    nothing, zero = x.equals(0), x.constant(0)
-    plain, end = where(nothing, x.constant(1), x), where(nothing, x, zero)
-    at_0 = power(end, a - 1) * exp(-gammaln(a) - end)
-    return where(nothing, at_0, exp(xlogy(a - 1, plain) - plain - gammaln(a)))
+@parametric
+class _Density(Library):
+    """A density at the last operand, of which powers are taken away: its slopes along that operand
+    are numbers, where the product with 1 / x is 0 times infinity."""
+
+    cores = 0
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
+
+    def partials(self, out: Any, *xs: Any) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [ct * partial for partial in self.partials(out, *xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        pairs = zip(ts, self.partials(out, *xs), strict=True)
+        return total(None if t is None else t * partial for t, partial in pairs)
 
 
-def beta_density(a: Any, b: Any, x: Any) -> Any:
-    """The slope of I_x(a, b) along x; at the ends as powers, which have slopes there."""
-    ends = logical_or(x.equals(0), x.equals(1))
-    plain, end = where(ends, x.constant(0.5), x), where(ends, x, x.constant(0))
-    scale = betaln(a, b)
-    at_ends = power(end, a - 1) * power(1 - end, b - 1) * exp(-scale)
-    return where(ends, at_ends, exp(xlogy(a - 1, plain) + xlog1py(b - 1, -plain) - scale))
+def _term(count: Any, density: Any) -> Any:
+    """The product, 0 where the first one is."""
+    nothing = count.equals(0)
+    return count * where(nothing, count.constant(0), density)
+
+
+@parametric
+class GammaDensity(_Density):
+    """The slope of P(a, x) along x, over x^fall: x^(a-1-fall) exp(-x) / Gamma(a)."""
+
+    fall: int
+
+    name = "gamma_density"
+
+    def evaluate(self, *xs: Any) -> Any:
+        from tapegrad.primitives import incomplete
+
+        return incomplete.gamma_density(self.fall, *xs)
+
+    def partials(self, out: Any, *xs: Any) -> tuple[Any, ...]:
+        a, x = xs
+        end, power = x.equals(0), a - 1.0 - self.fall
+        steeper = GammaDensity(self.fall + 1)(a, x)
+        weight = log(where(end, x.constant(1), x)) - digamma(a)
+        return (
+            where(end, x.constant(0), out * weight),
+            where(end, _term(power, steeper) - out, (power - x) * steeper),
+        )
+
+
+@parametric
+class BetaDensity(_Density):
+    """The slope of I_x(a, b) along x, over x^i (1-x)^j."""
+
+    i: int
+    j: int
+
+    name = "beta_density"
+
+    def evaluate(self, *xs: Any) -> Any:
+        from tapegrad.primitives import incomplete
+
+        return incomplete.beta_density(self.i, self.j, *xs)
+
+    def partials(self, out: Any, *xs: Any) -> tuple[Any, ...]:
+        a, b, x = xs
+        ends = logical_or(x.equals(0), x.equals(1))
+        inner, nothing = where(ends, x.constant(0.5), x), x.constant(0)
+        left, right = a - 1.0 - self.i, b - 1.0 - self.j
+        steeper = BetaDensity(self.i + 1, self.j + 1)(a, b, inner)
+        on_left, on_right = (BetaDensity(self.i + k, self.j + 1 - k)(a, b, x) for k in (1, 0))
+        along_a, along_b = log(inner) + digamma_rise(a, b), log1p(-inner) + digamma_rise(b, a)
+        return (
+            where(ends, nothing, out * along_a),
+            where(ends, nothing, out * along_b),
+            where(
+                ends,
+                _term(left, on_left) - _term(right, on_right),
+                (left * (1 - inner) - right * inner) * steeper,
+            ),
+        )
+
+
+gamma_density, beta_density = GammaDensity(0), BetaDensity(0, 0)
 
 
 def _of_gamma_density(orders: tuple[int, ...], a: Any, x: Any) -> Any:
@@ -270,8 +336,9 @@ def _of_beta_density(orders: tuple[int, ...], a: Any, b: Any, x: Any) -> Any:
         both = of(a + b)
         if i and j:
             return both
-        own = both - of(a if i else b)
-        return own if n else own + (log(x) if i else log1p(-x))
+        if n:
+            return both - of(a if i else b)
+        return digamma_rise(a, b) + log(x) if i else digamma_rise(b, a) + log1p(-x)
 
     inside = logical_and(x > 0, x < 1)
     weight = weights_of(cumulant, *orders)
@@ -319,11 +386,11 @@ zeta = SciPys("zeta", lambda out, s, q: (ParameterSlope("zeta", (1,))(s, q), _of
 
 
 def _riemann_partials(out: Any, s: Any) -> tuple[Any]:
-    """By the series; left of 0 that of 1 - s, by the reflection formula (DLMF 25.4.1):
+    """By the series; far left of 0 that of 1 - s, by the reflection formula (DLMF 25.4.1):
     zeta(s) = 2 (2 pi)^(s-1) sin(pi s / 2) Gamma(1-s) zeta(1-s)."""
     one = s.constant(1)
-    left = s < 0
-    right, other = where(left, s.constant(2), s), 1 - where(left, s, s.constant(-1))
+    left = s < -1
+    right, other = where(left, s.constant(2), s), 1 - where(left, s, s.constant(-2))
     turned = (1 - other) * (math.pi / 2)
     scale = exp((1 - other) * math.log(2 * math.pi)) * gamma(other) * (1 / math.pi)
     slopes = scale * riemann_zeta(other)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
-from tapegrad.ir.tape import DECLARED
-from tapegrad.primitives.base import Elementwise, Missing
+from tapegrad.ir.tape import DECLARED, Aval
+from tapegrad.primitives.base import Elementwise, Missing, broadcast_shapes, parametric, total
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.elementwise import (
     FUNCTION,
@@ -16,11 +17,15 @@ from tapegrad.primitives.elementwise import (
     exp,
     log,
     log1p,
+    logical_and,
+    logical_or,
+    power,
     sin,
     sinh,
     sqrt,
     where,
 )
+from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.scipys import SciPys, near, ratio, tail, whole
 from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
 
@@ -51,11 +56,20 @@ def _expn_partials(out: Any, n: Any, x: Any) -> tuple[Any, Any]:
 
 
 expn: SciPys = SciPys("expn", _expn_partials)
-sici_0 = SciPys("sici_0", lambda out, x: (ratio(sin(x), x, 1),), "sici({0})[0]", of_complex=True)
+
+
+def _over_x(function: Any, x: Any, sign: int) -> tuple[Any]:
+    """sin(x) / x or sinh(x) / x, around 0 by its series, of whose slope something is left."""
+    if x.dtype.kind == "c":
+        return (ratio(function(x), x, 1),)
+    terms = [sign**k / math.factorial(2 * k + 1) for k in range(10)]
+    series = [c for term in terms for c in (term, 0.0)]
+    return (near(x, 1.0, series, lambda x: function(x) / x),)
+
+
+sici_0 = SciPys("sici_0", lambda out, x: _over_x(sin, x, -1), "sici({0})[0]", of_complex=True)
 sici_1 = SciPys("sici_1", lambda out, x: (cos(x) / x,), "sici({0})[1]", of_complex=True)
-shichi_0 = SciPys(
-    "shichi_0", lambda out, x: (ratio(sinh(x), x, 1),), "shichi({0})[0]", of_complex=True
-)
+shichi_0 = SciPys("shichi_0", lambda out, x: _over_x(sinh, x, 1), "shichi({0})[0]", of_complex=True)
 shichi_1 = SciPys("shichi_1", lambda out, x: (cosh(x) / x,), "shichi({0})[1]", of_complex=True)
 fresnel_0 = SciPys(
     "fresnel_0", lambda out, x: (sin(x * x * (math.pi / 2)),), "fresnel({0})[0]", of_complex=True
@@ -103,14 +117,43 @@ wofz = SciPys(
 )
 
 
+# w(z) sqrt(pi) / i is 1 / z + 1 / (2 z^3) + 3 / (4 z^5) + ... (DLMF 7.12.1)
+_FADDEEVA = [math.prod(range(1, 2 * k, 2)) / 2.0**k for k in range(26)]
+
+
+def _faddeeva_slopes(x: Any, y: Any) -> tuple[Any, Any]:
+    """w' and w'' at z = x + i y. Far out, where the equation w' = 2 i / sqrt(pi) - 2 z w cancels,
+    of its series; beside the real line exp(-z^2) comes to that."""
+    z = cartesian(x, y)
+    far = logical_or(x * x > 64, y * y > 64)
+    close, away = where(far, z.constant(0.5), z), where(far, z, z.constant(10))
+    value = wofz(close)
+    first = z.constant(1j * TWO_OVER_SQRT_PI) - close * value * 2
+    second = (value + close * first) * -2
+    inverse = 1 / away
+    u, sums = inverse * inverse, [z.constant(0), z.constant(0)]
+    for k in range(len(_FADDEEVA) - 1, -1, -1):
+        factor = _FADDEEVA[k] * (2 * k + 1)
+        sums = [sums[0] * u - factor, sums[1] * u + factor * (2 * k + 2)]
+    unit = z.constant(1j / math.sqrt(math.pi))
+    beside = logical_and(y < 1e-9, logical_and(far, x * x < 800))
+    real_x = where(beside, x, x.constant(0))
+    bell, none = where(beside, exp(-(real_x * real_x)), x.constant(0)), x.constant(0)
+    turns = (real_x * bell * -2, (real_x * real_x * 4 - 2) * bell)
+    far_first, far_second = (
+        scale * series + cartesian(turn, none)
+        for scale, series, turn in zip((unit * u, unit * u * inverse), sums, turns, strict=True)
+    )
+    return where(far, far_first, first), where(far, far_second, second)
+
+
 def _voigt_partials(out: Any, x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any, Any]:
-    """Re(w(z)) / (sigma sqrt(2 pi)), z = (x + i gamma) / (sigma sqrt(2)); w' is that of wofz."""
+    """Re(w(z)) / (sigma sqrt(2 pi)), z = (x + i gamma) / (sigma sqrt(2)); along sigma it is sigma
+    times the second derivative along x, as heat spreads."""
     width = sigma * math.sqrt(2)
-    z = cartesian(x / width, gamma / width)
-    slope = z.constant(1j * TWO_OVER_SQRT_PI) - z * wofz(z) * 2
+    slope, bend = _faddeeva_slopes(x / width, gamma / width)
     scale = 1 / (width * width * math.sqrt(math.pi))
-    along_sigma = -(out / sigma + real(slope * z) * scale * math.sqrt(2))
-    return real(slope) * scale, along_sigma, -(imag(slope) * scale)
+    return real(slope) * scale, real(bend) * scale * math.sqrt(0.5), -(imag(slope) * scale)
 
 
 voigt_profile = SciPys("voigt_profile", _voigt_partials, cost=200)
@@ -140,8 +183,8 @@ def _ellipk_slope(m: Any) -> Any:
 
 
 def _ellipe_slope(m: Any) -> Any:
-    """Far below 0 (E - K) / (2 m)."""
-    far = m < -2
+    """(E - K) / (2 m), but for what is near 0."""
+    far = logical_or(m < -2, m > 0.5)
     near, there = where(far, m.constant(0), m), where(far, m, m.constant(-2))
     slope = (ellipe(there) - ellipk(there)) / (there * 2)
     return where(far, slope, _hypergeometric(0.5, 1.5, 2, near) * (-math.pi / 8))
@@ -158,16 +201,72 @@ def _ellipkm1_partials(out: Any, p: Any) -> tuple[Any]:
 ellipk: SciPys = SciPys("ellipk", lambda out, m: (_ellipk_slope(m),))
 ellipe: SciPys = SciPys("ellipe", lambda out, m: (_ellipe_slope(m),))
 ellipkm1: SciPys = SciPys("ellipkm1", _ellipkm1_partials)
-ellipe_of_rest = SciPys(
-    "ellipe_of_rest",
-    lambda out, p: ((ellipkm1(p) - out) / ((1 - p) * 2),),
-    "ellipe(1 - {0})",
-)
+
+
+def _rest_partials(out: Any, p: Any) -> tuple[Any]:
+    """(K - E) / (2 (1 - p)), where p is small."""
+    small = p < 0.5
+    near_0, near_1 = where(small, p, p.constant(0.25)), where(small, p.constant(1), p)
+    slope = (ellipkm1(near_0) - where(small, out, p.constant(1))) / ((1 - near_0) * 2)
+    return (where(small, slope, -_ellipe_slope(1 - near_1)),)
+
+
+ellipe_of_rest = SciPys("ellipe_of_rest", _rest_partials, "ellipe(1 - {0})")
 
 # ---- incomplete ones (DLMF 19.4.6, 19.4.7), by D = (F - E) / m and B = F - D
 
 
-def _elliptic_d(phi: Any, m: Any, f: Any, e: Any) -> Any:
+@parametric
+class EllipticMoment(Library):
+    """The integral of sin(t)^(2j) (1 - m sin(t)^2)^(-q/2) from 0 to phi, |phi| < 1.3. The slopes
+    of F and E in m are such, and theirs; of small angles nothing is left of differences."""
+
+    j: int
+    q: int
+
+    name = "elliptic_moment"
+    cores = 0
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
+
+    def evaluate(self, *xs: Any) -> Any:
+        from tapegrad.primitives import incomplete
+
+        return incomplete.elliptic_moment(self.j, self.q, *xs)
+
+    def partials(self, phi: Any, m: Any) -> tuple[Any, Any]:
+        square = sin(phi) * sin(phi)
+        along_phi = power(1 - m * square, phi.constant(-0.5 * self.q))
+        for _ in range(self.j):
+            along_phi = along_phi * square
+        return along_phi, EllipticMoment(self.j + 1, self.q + 2)(phi, m) * (0.5 * self.q)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [ct * partial for partial in self.partials(*xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        pairs = zip(ts, self.partials(*xs), strict=True)
+        return total(None if t is None else t * partial for t, partial in pairs)
+
+
+def _small_angle(q: int, phi: Any, m: Any, formula: Callable[[Any, Any], Any]) -> Any:
+    """The moment of sin(t)^2, or a formula of what isn't small."""
+    s = sin(phi)
+    square = s * s
+    inside = logical_and(phi * phi < 1.69, logical_and(m <= 1, m * square > -1))
+    moment = EllipticMoment(1, q)(
+        where(inside, phi, phi.constant(0.25)), where(inside, m, m.constant(0))
+    )
+    other = where(inside, phi.constant(1), phi), where(inside, m.constant(-2), m)
+    return where(inside, moment, formula(*other))
+
+
+def _elliptic_d(phi: Any, m: Any) -> Any:
+    return _small_angle(1, phi, m, _large_d)
+
+
+def _large_d(phi: Any, m: Any) -> Any:
     """(F - E) / m. Around m = 0, where nothing would be left of the difference, its series in m:
     the integrals of sin^2k over angles up to phi, times (1/2)_(k-1) / (k-1)!."""
     small = (m * m) < 0.01
@@ -180,17 +279,22 @@ def _elliptic_d(phi: Any, m: Any, f: Any, e: Any) -> Any:
         odd = odd * square
         integrals.append(integral)
     scales = [math.gamma(k + 0.5) / (math.sqrt(math.pi) * math.factorial(k)) for k in range(15)]
-    total = inner.constant(0)
+    series = inner.constant(0)
     for scale, integral in zip(reversed(scales), reversed(integrals), strict=True):
-        total = total * inner + integral * scale
-    return where(small, total, (f - e) / where(small, m.constant(1), m))
+        series = series * inner + integral * scale
+    f, e = ellipkinc(phi, m), ellipeinc(phi, m)
+    return where(small, series, (f - e) / where(small, m.constant(1), m))
 
 
-def _ellipkinc_slope(phi: Any, m: Any, f: Any, e: Any) -> Any:
-    """dF/dm = (B - sin(phi) cos(phi) / Delta) / (2 (1 - m))."""
+def _ellipkinc_slope(phi: Any, m: Any) -> Any:
+    return _small_angle(3, phi, m, _large_slope) * 0.5
+
+
+def _large_slope(phi: Any, m: Any) -> Any:
+    """2 dF/dm = (B - sin(phi) cos(phi) / Delta) / (1 - m)."""
     s = sin(phi)
-    b = f - _elliptic_d(phi, m, f, e)
-    return (b - s * cos(phi) / sqrt(1 - m * s * s)) / ((1 - m) * 2)
+    b = ellipkinc(phi, m) - _large_d(phi, m)
+    return (b - s * cos(phi) / sqrt(1 - m * s * s)) / (1 - m)
 
 
 def _delta(phi: Any, m: Any) -> Any:
@@ -199,12 +303,10 @@ def _delta(phi: Any, m: Any) -> Any:
 
 
 ellipkinc: SciPys = SciPys(
-    "ellipkinc",
-    lambda out, phi, m: (1 / _delta(phi, m), _ellipkinc_slope(phi, m, out, ellipeinc(phi, m))),
+    "ellipkinc", lambda out, phi, m: (1 / _delta(phi, m), _ellipkinc_slope(phi, m))
 )
 ellipeinc: SciPys = SciPys(
-    "ellipeinc",
-    lambda out, phi, m: (_delta(phi, m), _elliptic_d(phi, m, ellipkinc(phi, m), out) * -0.5),
+    "ellipeinc", lambda out, phi, m: (_delta(phi, m), _elliptic_d(phi, m) * -0.5)
 )
 
 # ---- Jacobi's elliptic functions (DLMF 22.13): of phi, whose F(phi, m) is u
@@ -212,7 +314,7 @@ ellipeinc: SciPys = SciPys(
 
 def _jacobi_partials(u: Any, m: Any) -> tuple[Any, ...]:
     sn, cn, dn, phi = (part(u, m) for part in (ellipj_0, ellipj_1, ellipj_2, ellipj_3))
-    along_m = -(dn * _ellipkinc_slope(phi, m, u, ellipeinc(phi, m)))
+    along_m = -(dn * _ellipkinc_slope(phi, m))
     return sn, cn, dn, along_m
 
 
@@ -279,12 +381,14 @@ elliprc = SciPys("elliprc", _elliprc_partials)
 
 
 def _agm_partials(out: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """pi (a + b) / (4 K(m)), m = ((a - b) / (a + b))^2 (DLMF 19.8.6)."""
+    """pi (a + b) / (4 K), K at 1 - q, q = 4 a b / (a + b)^2 (DLMF 19.8.6)."""
     both = a + b
-    d = (a - b) / both
-    m = d * d
-    steep = _ellipk_slope(m) / ellipk(m) * d * 4 / (both * both)
-    return out * (1 / both - steep * b), out * (1 / both + steep * a)
+    left, right = a / both, b / both
+    q = left * right * 4
+    k = ellipkm1(q)
+    steep = _ellipkm1_partials(k, q)[0] / k * ((a - b) / both) * 4
+    share = out / both
+    return share * (1 + steep * right), share * (1 - steep * left)
 
 
 agm = SciPys("agm", _agm_partials)

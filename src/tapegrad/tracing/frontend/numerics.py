@@ -12,8 +12,8 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.correlation import Correlate
-from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
+from tapegrad.primitives.stated import Known
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
 from tapegrad.tracing.source import at_line

@@ -13,8 +13,8 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.extrema import Max, Min
-from tapegrad.primitives.norms import Known
 from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
+from tapegrad.primitives.stated import Known
 from tapegrad.primitives.views import ExpandDims
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, store

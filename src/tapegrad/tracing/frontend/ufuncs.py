@@ -30,7 +30,7 @@ from tapegrad.primitives import (
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.complexes import cartesian, conj
-from tapegrad.primitives.norms import Known
+from tapegrad.primitives.stated import Known
 from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watching

@@ -1,0 +1,295 @@
+"""First and second derivatives of every elementwise primitive keep their digits over its range.
+
+The points come from all sizes, from 1e-300 to 1e300 where mpmath has the function there, and from
+beside poles and ends. What is right comes from the differences of mpmath's numbers: two steps,
+with two numbers of digits, have to agree on sixteen. Derivatives may be off by what a change of
+the arguments in the last digits makes of them, and by some hundred times SciPy's own error there;
+those of inverses, which SciPy looks for, by what is left of eight digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from mpmath import mpf
+from tests.primitives.references import ELEMENTARY, Inverse, Slopes
+from tests.primitives.special_references import REFERENCES
+
+from tapegrad import grad
+from tapegrad.ir.tape import DECLARED
+from tapegrad.primitives.base import Elementwise
+
+SIZES = [1e-300, 1e-200, 1e-150, 1e-80, 1e-30, 1e-16, 1e-8, 1e-4, 0.01, 0.3, 0.4999999999, 0.5]
+SIZES += [0.9, 0.99999, 1 - 1e-12, 1, 1 + 1e-12, 1.00001, 1.5, 2, 5, 9, 12.5, 20, 26, 30, 37.4]
+SIZES += [40, 100, 300, 700, 1e4, 1e8, 1e16, 1e60, 1e100, 1e145, 1e200, 1e290, 1e300]
+INSIDE = [1e-300, 1e-150, 1e-30, 1e-16, 1e-8, 1e-3, 0.2, 0.3, 0.5, 0.7, 0.9, 0.999, 1 - 1e-9]
+INSIDE += [1 - 2**-53]
+ANGLES = [1e-300, 1e-150, 1e-30, 1e-8, 1e-3, 0.3, 0.7, 1.5, -1e-4, -0.5]
+
+
+def both(sizes: list[float]) -> list[float]:
+    return [*sizes, *[-x for x in sizes]]
+
+
+# By their letters, what operands are drawn from; capital ones are held fixed.
+RANGES: dict[str, list[Any]] = {
+    "r": both(SIZES),
+    "p": SIZES,
+    "b": both(SIZES[4:]),  # exponents, whose product with an infinite power is no number
+    "k": both([0.3, 0.9, 1.5, 2.3, 5.0, 9.0, 20.7, 40.0, 100.3]),
+    "y": both([0.3, 0.9, 1.5, 2.3]),
+    "z": (SOME := [1e-30, 1e-8, 1e-3, 0.3, 0.9, 2, 5, 12.5, 37.4, 100, 700, 1e4]),
+    "w": both(SOME),
+    "m": [1e-8, 0.01, 0.3, 0.9, 1, 1.5, 2, 5, 9, 20, 30.3, 100],
+    "l": [-x for x in SIZES],
+    "u": INSIDE,
+    "i": both(INSIDE),
+    "e": [*INSIDE, *[-x for x in SIZES]],
+    "g": [1e-100, 1e-30, 1e-8, 0.01, 0.3, 0.9, 1, 1.5, 2, 5, 9, 20, 30.3, 100],
+    "c": [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99],
+    "n": [0.3, 0.9, 1.5, 2.0, 5.3, 11.0, 30.0],
+    "s": [1 + 1e-6, 1.01, 1.5, 2, 5, 12.5, 40, 100, 700],
+    "q": [*ANGLES, 1.0, -1e-8],
+    "a": [*ANGLES, 2.0, 3.14159],
+    "V": [0.0, 0.3, 1.0, 1.5, 2.0, 2.5, 7.0, 30.0],
+    "B": [0.3, 1.0, 1.5, 2.0, 2.5, 7.0, 30.0],
+    "K": [0, 1, 2, 5, 20],
+    "N": [1, 2, 3, 6],
+    "M": [0, 1],
+    "F": [25, 30, 100],
+}
+WHOLE = "KNMF"
+CHEAP = [ref for _, ref in ELEMENTARY.values()]
+COUNT = {2: 10, 3: 6, 4: 5}  # of points, where a function has so many operands
+
+# Steps of differences, and digits; relative steps, and then ones that don't get smaller than an
+# operand of 1, for what hardly changes near 0.
+WAYS = [((10, 45), (14, 60)), ((25, 100), (40, 200))]
+FAR = ((30, 400), (45, 800))  # of elementary functions, which are quick: 1 - tanh(300) is 1e-260
+FAILURES = (ArithmeticError, ValueError, TypeError, RecursionError, mp.libmp.NoConvergence)
+
+# What has no reference, and why.
+WITHOUT = {
+    "slopes that are operands or constants, or one of them by a comparison": """real imag conj
+    cartesian where copy ldexp nextafter again kept copysign maximum minimum fmax fmin mod fmod""",
+    "complex numbers alone": "hankel1 hankel2 hankel1e hankel2e wofz lambertw",
+    "not a function of mpmath's": """characteristic_a characteristic_b mathieu_cem_0 mathieu_cem_1
+    mathieu_sem_0 mathieu_sem_1 mathieu_modcem1_0 mathieu_modcem1_1 mathieu_modcem2_0
+    mathieu_modcem2_1 mathieu_modsem1_0 mathieu_modsem1_1 mathieu_modsem2_0 mathieu_modsem2_1
+    chndtrix chndtrinc""",
+    "no derivative": "smirnovp",
+}
+
+ONCE = "smirnov", "smirnovi"  # their second derivatives are refused
+
+Point = tuple[Any, ...]
+Known = dict[Any, float]
+
+
+def points(name: str) -> tuple[list[Point], list[int]]:
+    """And the operands that move."""
+    letters = REFERENCES[name][0].split()
+    drawn = []
+    for letter, _, most in (x.partition("<") for x in letters):
+        drawn.append([x for x in RANGES[letter] if abs(x) <= float(most or "inf")])
+    live = [k for k, letter in enumerate(letters) if letter[0].islower()]
+    if len(drawn) == 1:
+        return [(x,) for x in drawn[0]], live
+    rng = np.random.default_rng(list(name.encode()))
+    return [
+        tuple(xs[rng.integers(len(xs))] for xs in drawn) for _ in range(COUNT[len(drawn)])
+    ], live
+
+
+def numbers(xs: Point) -> list[Any]:
+    return [x if isinstance(x, int) else mpf(x) for x in xs]
+
+
+def differences(f: Any, xs: list[Any], live: list[int], step: int, least: int) -> dict[Any, Any]:
+    """f_i by i, and f_ij by (i, j), i <= j."""
+    h = {i: max(abs(xs[i]), least) * mpf(10) ** -step for i in live}
+    values: dict[Any, Any] = {}
+
+    def at(function: Any, *moves: tuple[int, int]) -> Any:
+        key = (function, *sorted(moves))
+        if key not in values:
+            moved = list(xs)
+            for i, sign in moves:
+                moved[i] = moved[i] + sign * h[i]
+            values[key] = function(*moved)
+        return values[key]
+
+    def slope(function: Any, i: int, *moves: tuple[int, int]) -> Any:
+        return (at(function, (i, 1), *moves) - at(function, (i, -1), *moves)) / (2 * h[i])
+
+    found: dict[Any, Any] = {}
+    for n, i in enumerate(live):
+        stated = f.along[n] if isinstance(f, Slopes) else None
+        found[i] = slope(f, i) if stated is None else at(stated)
+        for j in live[n:]:
+            if stated is not None:
+                found[i, j] = slope(stated, j)
+            elif i == j:
+                found[i, i] = (at(f, (i, 1)) - 2 * at(f) + at(f, (i, -1))) / h[i] ** 2
+            else:
+                found[i, j] = (slope(f, i, (j, 1)) - slope(f, i, (j, -1))) / (2 * h[j])
+    return found
+
+
+def solved(ref: Inverse, xs: list[Any], out: float) -> tuple[list[Any], Any]:
+    """The function's operands where it has the value, by Newton's steps from SciPy's; and how far
+    SciPy's is from there."""
+    operands, wanted = ref.operands(tuple(xs), mpf(out))
+    ys, s = list(operands), ref.solved
+    for _ in range(12):
+        h = abs(ys[s]) * mpf(10) ** (-mp.mp.dps // 3)
+        low, high = (ref.function(*ys[:s], ys[s] + sign * h, *ys[s + 1 :]) for sign in (-1, 1))
+        step = (ref.function(*ys) - wanted) / ((high - low) / (2 * h))
+        ys[s] = ys[s] - step
+        if abs(step) < abs(ys[s]) * mpf(10) ** (8 - mp.mp.dps):
+            break
+    return ys, abs(ys[s] - mpf(out)) / abs(ys[s])
+
+
+def of_inverse(
+    ref: Inverse, xs: list[Any], live: list[int], out: float, step: int, least: int
+) -> dict[Any, Any]:
+    """By the implicit function theorem, of F(x, y) = p."""
+    ys, _ = solved(ref, xs, out)
+    s, rest = ref.solved, [k for k in range(len(ys)) if k != ref.solved]
+    place = dict(zip([k for k in range(len(xs)) if k != ref.given], rest, strict=True))
+    f = differences(
+        ref.function, ys, sorted({s, *[place[i] for i in live if i in place]}), step, least
+    )
+
+    def second(i: int, j: int) -> Any:
+        return f[min(i, j), max(i, j)]
+
+    found = {i: -f[place[i]] / f[s] if i in place else 1 / f[s] for i in live}
+    for n, i in enumerate(live):
+        for j in live[n:]:
+            bend = second(s, s) * found[i] * found[j]
+            bend += sum(second(s, place[a]) * found[b] for a, b in ((i, j), (j, i)) if a in place)
+            if i in place and j in place:
+                bend += second(place[i], place[j])
+            found[i, j] = -bend / f[s]
+    return found
+
+
+def exact(ref: Any, xs: Point, live: list[int], out: float) -> Known:
+    """What differences agree on."""
+    known: Known = {}
+    for way in [*WAYS, FAR] if ref in CHEAP else WAYS:
+        for least in (0, 1):
+            found = []
+            for step, digits in way:
+                try:
+                    with mp.workdps(digits):
+                        if isinstance(ref, Inverse):
+                            found.append(of_inverse(ref, numbers(xs), live, out, step, least))
+                        else:
+                            found.append(differences(ref, numbers(xs), live, step, least))
+                except FAILURES:
+                    break
+            if len(found) == 2:
+                known = {**dict(agreed(*found)), **known}
+                if len(known) == len(found[0]):
+                    return known
+    return known
+
+
+def agreed(first: dict[Any, Any], other: dict[Any, Any]) -> Iterator[tuple[Any, float]]:
+    for key, right in other.items():
+        if mp.im(right) == 0 and mp.isfinite(right) and right != 0:
+            off = abs(first[key] - right)
+            if off <= abs(right) * mpf(10) ** -14:
+                yield key, float(mp.re(right))
+
+
+def error_of_scipy(ref: Any, xs: Point, out: float) -> float:
+    try:
+        with mp.workdps(60):
+            if isinstance(ref, Inverse):
+                return float(solved(ref, numbers(xs), out)[1])
+            if not isinstance(ref, Slopes):
+                right = ref(*numbers(xs))
+                return float(abs(mpf(out) - right) / abs(right))
+    except FAILURES:
+        pass
+    return 0.0
+
+
+def moved(ref: Any, xs: Point, live: list[int], out: float, key: Any, right: float) -> float:
+    """How much the derivative changes with the last digits of the arguments."""
+    most = 0.0
+    for sign in (1, -1):
+        beside = [x * (1 + sign * (-1) ** k * 1e-14) if k in live else x for k, x in enumerate(xs)]
+        most = max(most, abs(exact(ref, tuple(beside), live, out).get(key, right) - right))
+    return most
+
+
+def derivatives(name: str, columns: list[Any], live: list[int], compile: str) -> Iterator[Any]:
+    """Each as (i,) or (i, j), and its numbers."""
+    primitive: Any = DECLARED[name]
+    slopes = grad(lambda *xs: np.sum(primitive(*xs)), tuple(live), compile=compile)
+    for n, (i, found) in enumerate(zip(live, slopes(*columns), strict=True)):
+        yield (i,), found
+        if name in ONCE:
+            continue
+        bends = grad(lambda *xs, n=n: np.sum(slopes(*xs)[n]), tuple(live), compile=compile)
+        for j, bend in zip(live, bends(*columns), strict=True):
+            yield (i, j), bend
+
+
+def test_every_function_has_a_reference() -> None:
+    """A new primitive gets one, or a reason why it can't."""
+    declared = {n for n, p in DECLARED.items() if isinstance(p, Elementwise) and not p.flat}
+    assert declared == {*REFERENCES, *" ".join(WITHOUT.values()).split()}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_every_digit_counts(name: str) -> None:
+    check(name, "never")
+
+
+@pytest.mark.parametrize("name", ["inv_boxcox1p"])
+def test_every_digit_counts_compiled(name: str) -> None:
+    """What slopes are stated of, and those that kernels have."""
+    check(name, "always")
+
+
+def check(name: str, compile: str) -> None:
+    ref = REFERENCES[name][1]
+    drawn, live = points(name)
+    letters = REFERENCES[name][0].split()
+    columns = [
+        np.array(column, np.int64 if letter[0] in WHOLE else float)
+        for column, letter in zip(zip(*drawn, strict=True), letters, strict=True)
+    ]
+    with np.errstate(all="ignore"):
+        outs = np.asarray(DECLARED[name].evaluate(*columns), float)  # type: ignore[attr-defined]
+        found = dict(derivatives(name, columns, live, compile))
+    compared, wrong = 0, []
+    for row in np.flatnonzero(np.isfinite(outs)):
+        xs, out = drawn[row], float(outs[row])
+        known = exact(ref, xs, live, out)
+        for key, column in found.items():
+            wanted = key[0] if len(key) == 1 else (min(key), max(key))
+            if wanted not in known:
+                continue
+            right, y = known[wanted], float(np.broadcast_to(column, outs.shape)[row])
+            compared += 1
+            off = abs(y - right)
+            least = 1e-8 if isinstance(ref, Inverse) else 1e-10
+            if off <= least * abs(right) + 1e-300 or not np.isfinite([y, right]).any():
+                continue
+            if off <= 100 * error_of_scipy(ref, xs, out) * abs(right):
+                continue
+            if off > moved(ref, xs, live, out, wanted, right):
+                wrong.append((key, xs, y, right))
+    assert not wrong
+    assert 2 * compared >= len(drawn)
