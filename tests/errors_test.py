@@ -233,6 +233,30 @@ def test_lists_with_the_arithmetic_of_arrays(f):
         assert says(noted(f, x), f"argument 'x' is a {kind}", "Pass np.array(x)")
 
 
+def test_a_packages_code_in_c():
+    """its error gets a note with its name; so has an object that asks for an array's memory"""
+    from PIL import Image, _imaging
+
+    with pytest.raises(TypeError) as caught:
+        grad(lambda x: _imaging.new(x[0], (1, 1)))(X)
+    text = "".join(caught.value.__notes__)
+    assert says(text, "tapegrad: PIL._imaging.new", "errors_test.py", "in C takes plain ones alone")
+    with pytest.raises(AttributeError, match="__array_interface__") as caught:
+        grad(lambda x: np.sum(np.asarray(Image.fromarray(x))))(np.ones((2, 2)))
+    assert says("".join(caught.value.__notes__), "tapegrad: in ", "takes plain ones alone")
+
+
+def test_a_line_of_a_package(tmp_path, monkeypatch):
+    """the program's own line that has called it is told, too"""
+    folder = tmp_path / "site-packages" / "package_with_errors"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("import math\n\ndef root(x):\n    return math.fsum([x])\n")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    root = importlib.import_module("package_with_errors").root
+    text = message(ConversionError, lambda x: root(x[0]), X)
+    assert says(text, "__init__.py:4: `return math.fsum([x])`, called at errors_test.py")
+
+
 def test_code_in_c_that_takes_plain_arrays():
     """`expected ndarray, got ndarray` says nothing: a note names the call, of two on one line."""
     with pytest.raises(TypeError) as caught:

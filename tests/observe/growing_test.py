@@ -249,3 +249,33 @@ def test_an_error_leaves_the_list_as_plain_numpy_does():
     with pytest.raises(ValueError, match="too much"):
         g(3.0)
     assert held == [3.0, 1.0, 2.0, 1.5]
+
+
+def test_the_warning_for_a_list_that_grows_and_is_read_as_a_whole():
+    """it says what helps: the last few entries alone, or what is computed of all"""
+    history = []
+
+    def f(x):
+        history.append(x * 1.0)
+        return np.sum(np.mean(np.array(history), axis=0) * x)
+
+    g = grad(f, compile="never")
+    with pytest.warns(RuntimeWarning, match=r"'history' .*longer at each call.*history\[-k:\]"):
+        for _ in range(4):
+            g(np.ones(2))
+
+
+def test_the_last_few_of_a_list_that_grows():
+    """what the warning says: one trace more for each length up to k, and none after that"""
+    history = []
+
+    def f(x):
+        history.append(x * 1.0)
+        return np.sum(sum(history[-2:]) * x)
+
+    g = grad(f, compile="never")
+    for k in range(6):
+        x = np.ones(2) + k
+        before = history[-1] if history else 0.0
+        np.testing.assert_allclose(g(x), 2 * x + before)
+    assert g.cache_info().traces <= 3

@@ -30,6 +30,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.drawn import Drawn
+from tapegrad.tracing.explaining import explain_call
 from tapegrad.tracing.made import is_made, is_traceable
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.harmless import is_numpys_module
@@ -108,8 +109,13 @@ def ask(observer: Notes, f: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     """What a function in C of an installed package returns, which later calls ask it anew."""
     if observer.apart is not None:
         raise Stopped
-    named = {key: _integer(x) for key, x in kwargs.items()}
-    return observer.questions.call(f, tuple(map(_integer, args)), named)
+    given, named = tuple(map(_integer, args)), {key: _integer(x) for key, x in kwargs.items()}
+    try:
+        return observer.questions.call(f, given, named)
+    except (TypeError, ValueError) as error:
+        if any(isinstance(x, Tracer) for x in (*given, *named.values())):
+            explain_call(error, f)
+        raise
 
 
 def _integer(x: Any) -> Any:

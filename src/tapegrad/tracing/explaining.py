@@ -9,19 +9,35 @@ from typing import Any
 
 from tapegrad.core.request import Request, argument_names
 from tapegrad.core.trees import is_traced
-from tapegrad.tracing.instead import text_at
-from tapegrad.tracing.source import is_users, is_users_path
+from tapegrad.errors import TapegradError
+from tapegrad.tracing.answers import original_of
+from tapegrad.tracing.instead import callee, is_foreign, text_at
+from tapegrad.tracing.observe.naming import name_of
+from tapegrad.tracing.source import at_line, is_users, is_users_path
 
 # Libraries with arrays of their own, and NumPy under a name of theirs
 _OTHERS = {"jax": "jax.numpy", "torch": "torch", "tensorflow": "tf", "autograd": "autograd.numpy"}
 _WANTS_AN_ARRAY = re.compile(r"(expect|requir|must be|argument|convert|\bgot\b|\bnot\b).*ndarray")
+_MEMORY = re.compile(r"__array_(interface|struct)__")
 
 
 def explain(error: BaseException, request: Request) -> None:
     """Add a note to an error that the function has raised, if a traced value may be the reason."""
     note = _note(error, request)
-    if note and f"tapegrad: {note}" not in getattr(error, "__notes__", ()):
+    known = [text.startswith("tapegrad: ") for text in getattr(error, "__notes__", ())]
+    if note and not any(known):
         error.add_note(f"tapegrad: {note}")
+
+
+def explain_call(error: BaseException, f: Any) -> None:
+    """The same to an error of a package's function in C that is passed a traced value."""
+    if isinstance(error, TapegradError):
+        return
+    error.add_note(
+        f"tapegrad: {name_of(f)} was called with a traced value{at_line()}, and a package's code "
+        "in C takes plain ones alone. Use a function of NumPy's, or declare a function that makes "
+        "this call with tapegrad.primitive and defvjp"
+    )
 
 
 def _note(error: BaseException, request: Request) -> str:
@@ -29,6 +45,10 @@ def _note(error: BaseException, request: Request) -> str:
         return ""
     text, frames = str(error), list(_frames(error.__traceback__))
     roots = {f.tb_frame.f_globals.get("__name__", "").partition(".")[0] for f in frames}
+    frames = [f for f in frames if not f.tb_frame.f_code.co_filename.endswith((".pyx", ".pxd"))]
+    last: Any = next((f for f in reversed(frames) if is_users(f.tb_frame.f_code)), None)
+    called = None if last is None else original_of(callee(last.tb_frame, last.tb_lasti))
+    roots.add(str(getattr(called, "__module__", "")).partition(".")[0])
     other = next((name for name in _OTHERS if name in roots), None)
     if other is not None:
         return (
@@ -45,13 +65,13 @@ def _note(error: BaseException, request: Request) -> str:
                 f"arithmetic of arrays. Pass np.array({name}), whose gradient is an array, or "
                 f"begin with {name} = np.array({name})"
             )
-    last: Any = next((f for f in reversed(frames) if is_users(f.tb_frame.f_code)), None)
     in_c = last is not None and is_users_path(frames[-1].tb_frame.f_code.co_filename)
-    if in_c and isinstance(error, TypeError) and _WANTS_AN_ARRAY.search(text):
+    in_c = in_c and (is_foreign(called) or _WANTS_AN_ARRAY.search(text) is not None)
+    if in_c or (last is not None and _MEMORY.search(text)):
         call = text_at(last.tb_frame.f_code, last.tb_lasti)
-        called = f"`{call}`" if call else "this call"
+        here = f"`{call}`" if call else "this call"
         return (
-            f"in {request.name} arrays are traced, and code in C that {called} comes to takes "
+            f"in {request.name} arrays are traced, and code in C that {here} comes to takes "
             "plain ones alone. Use a function of NumPy's, or declare a function that makes this "
             "call with tapegrad.primitive and defvjp"
         )

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.tracing.answers import original_of
+from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.opaque import is_scipys_own
 from tapegrad.tracing.source import user_frames
 
 _OUTSIDE = "it outside of the function, on what that returns"
@@ -95,18 +97,27 @@ def use_for(name: str) -> str:
 
 @unobserved
 def called_now() -> tuple[str, str]:
-    """The name of NumPy's that the user's program is calling, and what to use instead; empty texts
-    if that isn't known, or it isn't refused."""
+    """What the user's program is calling, of NumPy's or in a package's C code, and what to use
+    instead; empty texts if that isn't known, or it isn't refused."""
     frame = next(user_frames(), None)
-    f = None if frame is None or frame.f_lasti < 0 else original_of(_callee(frame))
+    f = None if frame is None or frame.f_lasti < 0 else original_of(callee(frame, frame.f_lasti))
     known = _by_identity()
+    if is_foreign(f):
+        return name_of(f), "functions of NumPy's: a package's code in C takes plain arrays alone"
     return known.get(id(f)) or known.get(id(type(f))) or ("", "")
 
 
-def _callee(frame: FrameType) -> Any:
+def is_foreign(f: Any) -> bool:
+    """Whether this is an installed package's, in C."""
+    from tapegrad.tracing.observe import calls  # which asks for what is here
+
+    return callable(f) and calls.is_foreign(f) and not is_scipys_own(f)
+
+
+def callee(frame: FrameType, at: int) -> Any:
     """What the call or subscript that a frame is at goes to, where that is a name, or attributes of
     modules: the instructions that begin where the call begins in the text, and fetch it."""
-    steps = [k for k in dis.get_instructions(frame.f_code) if k.offset <= frame.f_lasti]
+    steps = [k for k in dis.get_instructions(frame.f_code) if k.offset <= at]
     now = steps.pop()
     if now.positions is None or now.positions.col_offset is None:
         return None
@@ -151,4 +162,7 @@ def text_at(code: CodeType, at: int) -> str:
     return found if len(found) <= 60 else ""
 
 
-_FILL = ("PUSH_NULL", "PRECALL", "CACHE", "RESUME", "COPY_FREE_VARS", "NOP", "KW_NAMES")
+_FILL = {
+    *("PUSH_NULL", "PRECALL", "CACHE", "RESUME", "COPY_FREE_VARS", "NOP", "KW_NAMES"),
+    *("BUILD_MAP", "DICT_MERGE", "BUILD_LIST", "LIST_EXTEND", "LIST_TO_TUPLE"),  # of `f(*x, **y)`
+}

@@ -28,6 +28,7 @@ _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}
 # Programs like a user's, though they lie here.
 _PROGRAMS = (os.path.join(_OWN[0], "demo.py"), os.path.join(_OWN[0], "autograd", ""))
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = "-packages" + os.sep
 _users: dict[str, bool] = {}  # whether a file is the user's
 MOST = 100_000  # lines that are held
 _sources: dict[tuple[str, int, str], Source] = {}
@@ -113,7 +114,7 @@ def line_in_trace() -> Source | None:
     while frame is not None and frame.f_code.co_name != "trace_function":
         if is_told(frame.f_code.co_filename):
             found = found or frame
-            if "-packages" + os.sep not in frame.f_code.co_filename:
+            if _PACKAGES not in frame.f_code.co_filename:
                 found = frame
                 break
         frame = frame.f_back
@@ -173,8 +174,13 @@ def assigns_item() -> bool:
 
 
 def at_line() -> str:
-    """` (model.py:12: h = math.exp(x))`, to end a message with; empty if there is no such line."""
-    return at_source(user_source())
+    """` (model.py:12: h = math.exp(x))`, to end a message with; empty if there is no such line. Of
+    a line of an installed package's, that of the program's own that has called it, too."""
+    src = user_source()
+    own = None if src is None or _PACKAGES not in src.file else line_in_trace()
+    if own is None or _PACKAGES in own.file:
+        return at_source(src)
+    return f"{at_source(src)[:-1]}, called at{at_source(own).replace(' (', ' ', 1)}"
 
 
 def at_source(src: Source | None) -> str:

@@ -110,8 +110,9 @@ def refused(kind: Any, why: str) -> Any:
     return refusing(
         UnsupportedError(
             f"a traced array meets the class {kind.__module__}.{kind.__qualname__}{at_line()}, a "
-            f"subclass of ndarray {why} which a trace doesn't follow. Compute with arrays of "
-            "NumPy's own: np.asarray(x)"
+            f"subclass of ndarray {why} which a trace doesn't follow. Take the numbers out of "
+            "such an array, by np.asarray(a), compute with these, and make one of what the "
+            "function returns"
         )
     )
 

@@ -75,11 +75,12 @@ def _variable(o: Notes, frame: FrameType, name: str) -> None:
 
 class Among(Leaf):
     """`f`, called in a frame with these global names, and with variables that are passed: all that
-    are plain. `others` are the names of the rest."""
+    are plain. `others` are the names of the rest, which may be looked at, and not be used."""
 
     def __init__(self, f: Any, names: dict[str, Any], others: set[str]) -> None:
         self.f, self.names, self.others = f, names, others
         self.asked: set[str] = set()  # for which variables
+        self.uses_others = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Among) and self.f is other.f and self.names is other.names
@@ -87,9 +88,17 @@ class Among(Leaf):
     __hash__ = None  # type: ignore[assignment]
 
     def __call__(self, variables: dict[str, Any], args: Sequence[Any], kwargs: Any) -> Any:
-        held = _Variables({**variables, _CALLED: (self.f, args, kwargs)})
-        held.asked, held.others = self.asked, self.others
-        return eval(_CALL, self.names, held)
+        others = {name: _Other(self.used) for name in self.others}
+        held = _Variables({**variables, **others, _CALLED: (self.f, args, kwargs)})
+        held.asked = self.asked
+        found = eval(_CALL, self.names, held)
+        if any(type(x) is _Other for x in (found if type(found) in (list, tuple) else (found,))):
+            self.used()
+        return found
+
+    def used(self) -> None:
+        """One of the others was used."""
+        self.uses_others = True
 
 
 _CALLED = "the call"
@@ -97,11 +106,30 @@ _CALL = compile("CALLED[0](*CALLED[1], **CALLED[2])", "<asked anew>", "eval")
 _CALL = _CALL.replace(co_names=(_CALLED,))  # which no variable of the program's is called
 
 
+class _Other:
+    """Stands for a variable that isn't plain. Which object it is can be asked, and nothing else."""
+
+    __slots__ = ("_used",)
+
+    def __init__(self, used: Any) -> None:
+        object.__setattr__(self, "_used", used)
+
+    def __getattribute__(self, name: str) -> Any:
+        object.__getattribute__(self, "_used")()
+        raise AttributeError(name)
+
+    def _using(self, *args: Any) -> Any:
+        object.__getattribute__(self, "_used")()
+        raise TypeError("a variable of the program's that isn't plain")
+
+    __eq__ = __ne__ = __hash__ = __bool__ = __repr__ = __str__ = __setattr__ = _using
+    __len__ = __iter__ = __call__ = __reduce_ex__ = _using
+
+
 class _Variables(dict[str, Any]):
     """Variables that know for which was asked."""
 
     asked: set[str]
-    others: set[str]
 
     def __getitem__(self, name: str) -> Any:
         self.asked.add(name)
@@ -122,7 +150,7 @@ class _Variables(dict[str, Any]):
 
     def keys(self) -> Any:
         """The names of all, of which none is asked for yet."""
-        return {name: None for name in (*super().keys(), *self.others) if name != _CALLED}.keys()
+        return {name: None for name in dict.keys(self) if name != _CALLED}.keys()
 
     def values(self) -> Any:
         return [self[name] for name in self]

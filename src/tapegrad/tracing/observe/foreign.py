@@ -130,7 +130,7 @@ class Answer:
                 self.arrays.append(part)
             if type(part) is types.MethodType and type(part.__func__) is types.FunctionType:
                 holder = each(part.__self__)
-                if isinstance(holder, Made):  # what is called is found there
+                if isinstance(holder, Leaf):  # what is called is found there
                     return Bound(holder, part.__func__)
             if not is_object(part):
                 return Same(part) if _stays(part) else copied(part, each)

@@ -150,7 +150,7 @@ def _among_variables(a: Activation, f: Any, values: Sequence[Any], at: int) -> T
     def then(result: Any) -> None:
         note(result)
         o.read_all([variables[name] for name in among.asked if name in variables])
-        if among.asked & among.others:  # which aren't there
+        if among.uses_others:
             o.back = [(_followed_in(a.frame.f_code), here)]
             o.refuse(UnsupportedError("a variable of the program's that isn't plain"))
 

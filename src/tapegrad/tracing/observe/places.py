@@ -50,6 +50,17 @@ class Location:
     word: str
     like: bool = False
 
+    @property
+    def grows(self) -> str:
+        """What the user can do where a run adds to a list, and reads all of it."""
+        if type(self.x) not in (list, collections.deque):
+            return ""
+        return (
+            f"It is longer at each call. If the last entries count alone, read {self.word}[-k:] "
+            "for a fixed k; of all entries keep what is computed of them, a sum or the largest, "
+            "in a variable of its own"
+        )
+
 
 @dataclass(eq=False)
 class Write:

@@ -162,7 +162,7 @@ class Reads:
         if self._is_open(holder):
             return
         if any((id(holder.x), end) in self.written for end in ENDS):
-            self.lost(word or holder.word)  # what is found depends on what was added
+            self.lost(word or holder.word, holder.grows)  # what is found depends on what was added
         if key in self._first or key in self.written:
             return
         self._first[key] = value
@@ -363,7 +363,7 @@ class Reads:
             return
         if id(x) not in self._whole:  # else what it held before the run wrote to it is known
             if any(number == id(x) and at != WHOLE for number, at in self.written):
-                self.lost(place.word)
+                self.lost(place.word, place.grows)
             self._whole.add(id(x))
             self._note_items(place)
         if id(x) not in self._plain_content:
