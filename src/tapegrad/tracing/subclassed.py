@@ -111,7 +111,7 @@ def refused(kind: Any, why: str) -> Any:
         UnsupportedError(
             f"a traced array meets the class {kind.__module__}.{kind.__qualname__}{at_line()}, a "
             f"subclass of ndarray {why} which a trace doesn't follow. Take the numbers out of "
-            "such an array, by np.asarray(a), compute with these, and make one of what the "
+            "such an array, by np.asarray(x), compute with these, and make one of what the "
             "function returns"
         )
     )

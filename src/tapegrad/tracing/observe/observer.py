@@ -154,16 +154,19 @@ class Observer(Notes):
                 x[...] = before
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """A frame begins, or goes on: Python asks whether it is followed.
-
-        One that isn't gets a mark for those that it calls: what only tells something calls nobody
-        who is followed, and what knows what it reads calls the user's code alone.
-        """
+        """A frame begins, or goes on: Python asks whether it is followed. One that isn't gets a
+        mark for those that it calls: what only tells something calls nobody who is followed, and
+        what knows what it reads calls the user's code alone."""
         if self.follower is None:  # it is over, and a second interrupt has kept it here
             sys.settrace(None)
             return None
-        if self.quiet:
+        try:
+            return None if self.quiet else self._mark(frame)
+        except Exception as error:  # from here Python would call back no more
+            self.fault(error)
             return None
+
+    def _mark(self, frame: FrameType) -> Any:
         known = _kinds.get(id(frame.f_code))
         if known is not None and known[0] is _OWN:
             caller = frame.f_back
@@ -213,10 +216,7 @@ class Observer(Notes):
             return _muted
         watching.follow(frame, self.watched)
         function = frames.function_of(address)
-        try:
-            self._entered(frame, function)
-        except Exception as error:
-            self.fault(error)
+        self._entered(frame, function)
         program, tops, known, _ = self.of_code(frame, program_of)
         a = Activation(self, frame, address, function, program, tops, known)
         a.loops = closed_loops(frame.f_code)

@@ -40,7 +40,9 @@ def _last_arguments(code: CodeType, address: int) -> tuple[Any, Any]:
 
 def _content(x: Any) -> Any:
     """What a variable holds, that may be in a cell, since an inner function reads it too."""
-    return x.cell_contents if type(x) is CellType else x
+    if type(x) is not CellType:
+        return x
+    return x.cell_contents if x != CellType() else None  # it may have been deleted
 
 
 def _runs(f: Any, code: CodeType) -> bool:
