@@ -103,8 +103,8 @@ def _product(x: Any, y: Any, out: Any, adds: bool = False, sized: bool = False) 
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         (m, k), n = x.shape, y.shape[1]
-        sizes = (m, k, n, *x.strides, *y.strides, *out.strides)
-        known = not sized and not any(map(is_open, sizes))
+        open_ = any(map(is_open, (m, k, n, *x.strides, *y.strides, *out.strides)))
+        known = not sized and not open_
         rows = out.strides[1] == 1 or n == 1
         if known and rows and 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
             small_product(builder, (x, y, out), args, adds)
