@@ -78,7 +78,7 @@ def test_most_operators_of_a_loop_go_the_quick_way() -> None:
     def f(x: Any, rate: Any) -> Any:
         a, b, seen = x[0], x[1], []
         for t in range(20):
-            seen.append(t)  # so each round is made
+            seen.insert(0, t)  # so each round is made
             a = a * 0.5 + b * rate
             b = (b - a / 3.0) * t
         return a + b
