@@ -162,7 +162,7 @@ def test_which_operands_are_the_same_counts() -> None:
     def f(v: Any, w: Any) -> Any:
         total, seen = 0.0, []
         for k in range(4):
-            seen.append(k)  # so each round is made
+            seen.insert(0, k)  # so each round is made
             for x, y in ((v, w), (v, v), (w, v), (v[1:], v[:-1]), (v, v * 1.0)):
                 total = total + np.dot(x, y) + np.outer(x, y)[0, 1]
         return total

@@ -181,7 +181,7 @@ def test_repeats_of_a_loop_are_compiled_once(monkeypatch, nothing_known):
     def steps(x):
         seen = []
         for k in range(40):
-            seen.append(k)  # so each round is made
+            seen.insert(0, k)  # so each round is made
             x = x + 0.01 * np.sin(x)
         return x
 
