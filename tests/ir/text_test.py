@@ -148,6 +148,10 @@ PARAMETERS = {
     "recomputed": True,
     "later": True,
     "instead": True,
+    "fall": 1,
+    "i": 1,
+    "j": 0,
+    "q": 3,
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 

@@ -20,6 +20,7 @@ from tapegrad.compiler import disk, kept
 from tapegrad.compiler.disk import digest
 from tapegrad.compiler.key import kernel_key
 from tapegrad.compiler.packed import Packed, dumped, loaded, opaque_of
+from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Literal, Tape, Var
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive
 from tapegrad.schedule.lengths import varied
@@ -59,8 +60,12 @@ class Kind:
         """Have later programs compiled beside this one."""
         if self._key is None or any(size == self._size for size, _ in self._known):
             return
-        known = [*self._known, (self._size, dumped(self._packed))][-MOST:]
-        content = pickle.dumps(known)
+        try:
+            content = dumped(self._packed)
+        except Exception as error:  # it refers to what only this process knows
+            let_through(error)
+            return
+        content = pickle.dumps([*self._known, (self._size, content)][-MOST:])
         kernel_cache.kernels.add({self._key: content})
         kept.keep(self._name, content)
 

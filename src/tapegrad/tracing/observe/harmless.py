@@ -19,6 +19,7 @@ import sys
 import sysconfig
 import types
 import weakref
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from types import CodeType
 from typing import Any
@@ -200,10 +201,12 @@ def is_inside(kind: Any) -> bool:
 
 
 def is_followed(kind: Any) -> bool:
-    """Whether a class is an installed package's or of Python's library, whose code is followed."""
+    """Whether a class is an installed package's, or a mapping of Python's library, whose code is
+    followed. Of a sequence NumPy would read all, unseen."""
     name = module_of(kind)
-    others = is_inside(kind) and name.partition(".")[0] not in ("scipy", "pandas")
-    return others or _is_of_library(name)
+    if is_inside(kind):
+        return name.partition(".")[0] not in ("scipy", "pandas")
+    return issubclass(kind, Mapping) and _is_of_library(name)
 
 
 @lru_cache(maxsize=1024)

@@ -161,10 +161,17 @@ class Observer(Notes):
             sys.settrace(None)
             return None
         try:
-            return None if self.quiet else self._mark(frame)
-        except Exception as error:  # from here Python would call back no more
-            self.fault(error)
+            found = None if self.quiet else self._mark(frame)
+        except Exception as error:
+            if self.apart is not None and self.apart.code is frame.f_code:
+                raise  # a side that isn't followed must not run: it begins in the middle
+            self.fault(error)  # and not raised: Python would call back no more
             return None
+        if isinstance(found, Activation):
+            if self.apart is not None and self.apart.code is frame.f_code:
+                self.apart.entered(found)
+            return found.step
+        return found
 
     def _mark(self, frame: FrameType) -> Any:
         known = _kinds.get(id(frame.f_code))
@@ -220,9 +227,7 @@ class Observer(Notes):
         program, tops, known, _ = self.of_code(frame, program_of)
         a = Activation(self, frame, address, function, program, tops, known)
         a.loops = closed_loops(frame.f_code)
-        if self.apart is not None and self.apart.code is frame.f_code:
-            self.apart.entered(a)
-        return a.step
+        return a
 
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
