@@ -22,6 +22,7 @@ from tapegrad.compiler.templates import with_templates
 from tapegrad.core.trees import flatten
 from tapegrad.ir.plan import Cell
 from tapegrad.runtime.entry import Text
+from tapegrad.tracing.observe.joins import sides_of
 
 # Twenty-four rounds apart: arrays that turn round in two or three places end where they did.
 SHORT, LONG = 53, 77
@@ -134,6 +135,7 @@ def test_another_length_has_the_same_code(program):
 
     Where loops are found, tape and source are as long for one number of rounds as for the other.
     """
+    sides_of.cache_clear()  # what traces of other tests have found out about the code
     if program.name in BRANCHING:  # which of its branches go both ways is known from here on
         for n in (SHORT, LONG):
             trace(program.function, *program.make(np.random.default_rng(0), n))
