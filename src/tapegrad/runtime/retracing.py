@@ -30,7 +30,7 @@ def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:
     ]
     what = "; ".join(changing[:3]) or "the structure of the arguments"
     warnings.warn(
-        f"{name} was called with {len(keys)} kinds of arguments. Each is traced and compiled for "
+        f"{name} was called with {len(keys)} kinds of arguments. Each is traced for "
         f"itself, which costs as much as many calls. What keeps changing is {what}. Pad arrays to "
         "a few fixed shapes, and pass what changes as a number or an array",
         RuntimeWarning,
