@@ -161,8 +161,7 @@ def _part_of(z: Any, part: Any) -> Any:
     out = part(z)
     if isinstance(value, np.ndarray) or (value is None and out.shape):
         out._value = None if value is None else chains.shown(part, value)  # it lies as NumPy's
-        out._root, out._chain = z._owner, (*z._chain, part)
-        out._version = z._owner._version
+        chains.show(out, z._owner, (*z._chain, part))
     return out
 
 

@@ -5,6 +5,7 @@ Names: `record` records a call; `below` is what a view is of.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,6 +38,30 @@ class Chosen(NamedTuple):
 
 
 Step = View | Chosen | Elementwise  # an elementwise one shows a part of complex numbers
+
+
+def show(view: Any, root: Any, chain: tuple[Step, ...]) -> None:
+    """A tracer is a view from now on: what these steps show of the tracer that owns the memory."""
+    view._root, view._chain, view._version = root, chain, root._version
+    note_view(view)
+
+
+def note_view(view: Any) -> None:
+    """Its root knows its views, as long as somebody has them. They are found by their addresses,
+    which those that are gone leave to others."""
+    root = view._root
+    if root is None:
+        return
+    views = getattr(root, "_views", None)
+    if views is None:
+        views = root._views = {}
+    views[id(view)] = weakref.ref(view)
+
+
+def views_of(root: Any) -> list[Any]:
+    """The views of an array that somebody still has."""
+    found = [view() for view in list(getattr(root, "_views", {}).values())]
+    return [x for x in found if x is not None and x._root is root]
 
 
 def shown(view: Any, value: np.ndarray) -> Any:

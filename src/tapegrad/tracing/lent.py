@@ -132,7 +132,8 @@ class Loan:
         out = object.__new__(kind)
         out._trace, out._operand, out._value = root._trace, root._operand, np.asarray(root._value)
         out._aval = one_type(Aval(x.shape, x.dtype))
-        out._root, out._chain, out._version = root, chain, -1  # it is read when it is used
+        chains.show(out, root, chain)
+        out._version = -1  # it is read when it is used
         out._ordered, out._may_alias, out._doubt = root._ordered, (), ""
         return out
 

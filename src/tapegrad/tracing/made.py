@@ -15,7 +15,6 @@ traced one. As long as somebody has it, a traced value can't be written to it.
 from __future__ import annotations
 
 import functools
-import gc
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,7 +29,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing import chains
 from tapegrad.tracing.attributes import new_shape
-from tapegrad.tracing.chains import viewed
+from tapegrad.tracing.chains import show, viewed, views_of
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_printed, note_written, unobserved
@@ -65,8 +64,7 @@ def make(trace: Trace, value: np.ndarray, filled: bool = False) -> MadeTracer:
 def part_of(x: MadeTracer, chain: tuple[Any, ...], value: np.ndarray) -> MadeTracer:
     """A view of a made array."""
     out = make(x._trace, value)
-    out._root, out._chain = x._owner, (*x._chain, *chain)
-    out._version = x._owner._version
+    show(out, x._owner, (*x._chain, *chain))
     return out
 
 
@@ -89,8 +87,7 @@ def handed(made: Sequence[MadeTracer], memory: np.ndarray) -> np.ndarray:
 def shown(x: MadeTracer) -> Tracer:
     """An ordinary tracer that shows a made array, for what computes with traced ones."""
     out = stand_in(x._trace, x._operand, x._value)
-    out._root, out._chain = x._owner, x._chain
-    out._version = x._owner._version
+    show(out, x._owner, x._chain)
     return out
 
 
@@ -197,8 +194,7 @@ class MadeTracer(ArrayTracer):
 
     def _reshaped(self, shape: Any) -> None:
         """`x.shape = ...`, of an array that no other shows a part of."""
-        views = any(isinstance(y, Tracer) and y._root is self for y in gc.get_referrers(self))
-        if not self._is_plain() or self._root is not None or views:
+        if not self._is_plain() or self._root is not None or views_of(self):
             self._in_place(shape)
         self._check_rounds()
         self._value.shape = shape

@@ -23,6 +23,7 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.statics import exact_key
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
+from tapegrad.tracing.chains import show
 from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import EitherTracer
@@ -125,7 +126,8 @@ def _stand_ins(
         root = found.get(id(getattr(x, "_root", None)))
         if isinstance(x, ArrayTracer) and root is not None:
             part = _array(trace, x._operand, x._value)
-            part._root, part._chain, part._ordered = root, x._chain, x._ordered
+            show(part, root, x._chain)
+            part._ordered = x._ordered
             pairs.append((part, x))
     return pairs
 

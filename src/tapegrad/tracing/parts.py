@@ -12,6 +12,7 @@ from tapegrad.ir.tape import Aval, Literal, one_type
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.again import made
+from tapegrad.tracing.chains import show
 from tapegrad.tracing.elements import note_element
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.source import user_source
@@ -41,7 +42,7 @@ def part(view: GetItem, x: Tracer) -> Tracer:
     if not owner._ordered and value.ndim > 1:
         out._ordered = False
     if found.size:
-        out._root, out._chain, out._version = owner, (*x._chain, view), owner._version
+        show(out, owner, (*x._chain, view))
     return out
 
 

@@ -27,6 +27,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Source
 from tapegrad.tracing.again import is_plain, made
+from tapegrad.tracing.chains import show
 from tapegrad.tracing.given import Given
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.learning import MADE, Recipe, learned
@@ -179,8 +180,9 @@ def _replayed(recipe: Recipe, given: Given, src: Source) -> tuple[Any] | None:
     if base is not None:
         if recipe.lone:  # a view of an array that nobody has but it
             root: Any = stand_in(trace, operands[base], values[base])
-            root._ordered, out._chain = recipe.ordered, recipe.chain
+            root._ordered = recipe.ordered
+            show(out, root, recipe.chain)
         else:
-            root, out._chain = tracers[base]._owner, (*tracers[base]._chain, *recipe.chain)
-        out._root, out._version, out._ordered = root, root._version, True
+            show(out, tracers[base]._owner, (*tracers[base]._chain, *recipe.chain))
+        out._ordered = True
     return (out,)

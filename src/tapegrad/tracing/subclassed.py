@@ -21,6 +21,7 @@ import numpy as np
 
 from tapegrad.core.arrays import HARMLESS
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.chains import show
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.harmless import is_numpys_module, is_pythons_class, module_of
 from tapegrad.tracing.observe.observer import following, observed
@@ -273,13 +274,8 @@ def bare(x: Any) -> Any:
     operand, value = x._read()
     kind: Any = ArrayTracer
     out = kind(x._trace, operand, value)
-    _link(out, x)
+    show(out, x._owner, x._chain)
     return out
-
-
-def _link(out: Any, x: Any) -> None:
-    out._root, out._chain = x._owner, x._chain
-    out._version = x._owner._version
 
 
 def made(kind: Any, x: Tracer, parent: Any, new: bool = False) -> Any:
@@ -298,7 +294,7 @@ def made(kind: Any, x: Tracer, parent: Any, new: bool = False) -> Any:
     y._may_alias, y._doubt = x._may_alias, x._doubt
     y._root, y._chain, y._version = None, (), 0
     if x._root is not None or not new:
-        _link(y, x)
+        show(y, x._owner, x._chain)
     return finalized(y, parent)
 
 

@@ -26,7 +26,7 @@ from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, seen, universal
 from tapegrad.tracing.attributes import NumpyAttributes, new_shape
-from tapegrad.tracing.chains import Chosen, Step, unviewed, viewed
+from tapegrad.tracing.chains import Chosen, Step, show, unviewed, viewed
 from tapegrad.tracing.complexes import ComplexMethods
 from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
@@ -71,6 +71,7 @@ class Tracer(Conversions, Proxy):
         "_operand",
         "_root",
         "_version",
+        "_views",
     )
     shape = property(new_shape)
     dtype = property(lambda self: self._aval.dtype)
@@ -482,16 +483,14 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
     else:
         aliased = np.may_share_memory(out._value, value)
     if aliased and isinstance(out._value, (np.ndarray, type(None))):
-        out._root, out._chain = root, (*operand._chain, view)
-        out._version = root._version
+        show(out, root, (*operand._chain, view))
 
 
 def link_chosen(out: Tracer, window: Window, operand: Tracer, steps: Sequence[Tracer]) -> None:
     """Make `out` a view of `operand` whose place these steps say now, unless it is a scalar."""
     if out.shape or isinstance(out._value, np.ndarray):
         held = tuple([stand_in(k._trace, *k._read()) for k in steps])
-        out._root, out._chain = operand._owner, (*operand._chain, Chosen(window, held))
-        out._version = operand._owner._version
+        show(out, operand._owner, (*operand._chain, Chosen(window, held)))
 
 
 def unwrap(x: Any) -> Any:

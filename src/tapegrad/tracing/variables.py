@@ -22,6 +22,7 @@ import numpy as np
 from tapegrad.core.arrays import objection
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.tracing.chains import note_view, views_of
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
@@ -89,9 +90,7 @@ def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
             f"a round of tapegrad.range writes to {path} and then lets it be another array"
             f"{at_line()}. Start with a copy, {path} = {path}.copy(), or use Python's range"
         )
-    held = [y for y in gc.get_referrers(x) if issubclass(type(y), Tracer)]
-    views = [y for y in held if y._root is x]
-    if any(y._trace is kept._trace for y in views):
+    if any(y._trace is kept._trace for y in views_of(x)):
         raise UnsupportedError(
             f"a round of tapegrad.range writes to {path}{at_line()}, of which other arrays show a "
             f"part that were made before the loop. Let them be copies, or use Python's range"
@@ -341,6 +340,7 @@ def state_of(x: Tracer) -> Tracer:
     other: Tracer = object.__new__(type(x))
     for name in (*_STATE, "_value", "_version"):
         setattr(other, name, getattr(x, name))
+    note_view(other)
     return other
 
 
@@ -357,4 +357,5 @@ def become(x: Tracer, other: Tracer) -> None:
     set_class(x, type(other))
     for name in _STATE:
         setattr(x, name, getattr(other, name))
+    note_view(x)
     x._value = other._value
