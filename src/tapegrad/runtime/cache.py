@@ -184,16 +184,20 @@ def owner_of(f: Callable[..., Any]) -> tuple[Any, tuple[Any, ...]]:
 def shared_cache(owner: Any, path: tuple[Any, ...]) -> Cache:
     """The cache kept for `path` under `owner`; a private one if `owner` can't be referred to."""
 
-    # All of it is C code: what a signal's handler raises in a callback's line of Python is lost.
-    forget = functools.partial(_shared.pop, id(owner))
     with _shared_lock:
         known = _shared.get(id(owner))
         if known is None:
+            # All of it is C code: what a signal's handler raises in a callback's line of Python is
+            # lost.
+            forget = functools.partial(_shared.pop, id(owner))
             try:
                 known = _shared[id(owner)] = (weakref.ref(owner, forget), {}, new_lock())
             except TypeError:
                 return Cache()
-        return known[1].setdefault(path, Cache(known[2]))
+        found = known[1].get(path)
+        if found is None:
+            found = known[1][path] = Cache(known[2])
+        return found
 
 
 def caches_of(owner: Any = None, path: tuple[Any, ...] = ()) -> list[Cache]:
