@@ -12,6 +12,7 @@ Of a function f with values y of m elements, of arguments x of n elements:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVarTuple
 
@@ -80,8 +81,11 @@ def jvp(
             f"jvp: {len(primals)} arguments were passed, and {len(tangents)} tangents. Pass a "
             "tangent for each, None for one that is 0"
         )
-    found: Any = Derived(f, Pushforward(len(primals)), compile)(*primals, *tangents)
+    found: Any = Derived(f, _pushforward(len(primals)), compile)(*primals, *tangents)
     return found
+
+
+_pushforward = functools.lru_cache(Pushforward)  # the same at each call is quickly found to be it
 
 
 @explained

@@ -73,8 +73,11 @@ def jet(f: Function, x: Any, n: int, direction: Any = None, *, compile: Compile 
     if order < 0:
         raise ArgumentError(f"jet: the order n is {n}, and must be 0 or more")
     if direction is None:
-        return Derived(f, Coefficients(1, order, given=False), compile)(x)
-    return Derived(f, Coefficients(1, order), compile)(x, direction)
+        return Derived(f, _coefficients(1, order, given=False), compile)(x)
+    return Derived(f, _coefficients(1, order), compile)(x, direction)
+
+
+_coefficients = functools.lru_cache(Coefficients)  # the same at each call is quickly found to be the same
 
 
 @explained
