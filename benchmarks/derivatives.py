@@ -26,6 +26,7 @@ from workloads import WORKLOADS
 
 # A name, tapegrad's call for a compile mode, and the other's call.
 Case = tuple[str, Callable[[str], Any], Callable[[], Any]]
+TOGETHER = 10  # calls of each before the other's turn
 
 
 def rosenbrock(xp: Any, x: Any) -> Any:
@@ -260,8 +261,9 @@ def sparse_cases(tg: Any, rng: Any) -> Iterator[Case]:
 
 
 def timed(name: str, ours: Any, theirs: Any, budget: float) -> tuple[float, ...]:
-    """Seconds of the first calls, then medians of warm calls, in turns. By itself tapegrad's first
-    call doesn't wait for the compiler; warm calls are compiled."""
+    """Seconds of the first calls, then medians of warm calls, ten at a time in turns: the first call
+    after the other's waits for memory, and for the other's threads. By itself tapegrad's first call
+    doesn't wait for the compiler; warm calls are compiled."""
     firsts, results = [], []
     for call in (lambda: ours("auto"), theirs):
         start = time.perf_counter()
@@ -278,11 +280,12 @@ def timed(name: str, ours: Any, theirs: Any, budget: float) -> tuple[float, ...]
             raise SystemExit(f"{name}: the results differ")
     times: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + budget
-    while time.perf_counter() < end or len(times[0]) < 5:
+    while time.perf_counter() < end or not times[0]:
         for call, found in zip((compiled, theirs), times, strict=True):
-            start = time.perf_counter()
-            call()
-            found.append(time.perf_counter() - start)
+            for _ in range(TOGETHER):
+                start = time.perf_counter()
+                call()
+                found.append(time.perf_counter() - start)
     return *firsts, *map(statistics.median, times)
 
 
