@@ -261,9 +261,9 @@ def sparse_cases(tg: Any, rng: Any) -> Iterator[Case]:
 
 
 def timed(name: str, ours: Any, theirs: Any, budget: float) -> tuple[float, ...]:
-    """Seconds of the first calls, then medians of warm calls, ten at a time in turns: the first call
-    after the other's waits for memory, and for the other's threads. By itself tapegrad's first call
-    doesn't wait for the compiler; warm calls are compiled."""
+    """Seconds of the first calls, then medians of warm calls, ten at a time in turns: the first
+    call after the other's waits for memory, and for the other's threads. By itself tapegrad's first
+    call doesn't wait for the compiler; warm calls are compiled."""
     firsts, results = [], []
     for call in (lambda: ours("auto"), theirs):
         start = time.perf_counter()

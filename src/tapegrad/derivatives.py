@@ -85,7 +85,7 @@ def jvp(
     return found
 
 
-_pushforward = functools.lru_cache(Pushforward)  # the same at each call is quickly found to be it
+_pushforward = functools.lru_cache(Pushforward)  # the same again is found at once
 
 
 @explained

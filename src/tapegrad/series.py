@@ -77,7 +77,7 @@ def jet(f: Function, x: Any, n: int, direction: Any = None, *, compile: Compile 
     return Derived(f, _coefficients(1, order), compile)(x, direction)
 
 
-_coefficients = functools.lru_cache(Coefficients)  # the same at each call is quickly found to be the same
+_coefficients = functools.lru_cache(Coefficients)  # the same again is found at once
 
 
 @explained
