@@ -175,16 +175,17 @@ class _Rolled:
         )
         return Rerolled(renumbered(done), tuple(array for _, array in self.further), dropped)
 
-    def _wanted(self) -> dict[Run, dict[tuple[int, int], set[int]]]:
-        """Of each run, the results that are read after it: by call and place, in which rounds."""
-        found: dict[Run, dict[tuple[int, int], set[int]]] = {run: {} for run in self.all_runs}
+    def _wanted(self) -> dict[int, dict[tuple[int, int], set[int]]]:
+        """By starts of runs, the results that are read after them: by call and place, in which
+        rounds."""
+        found: dict[int, dict[tuple[int, int], set[int]]] = {run.start: {} for run in self.all_runs}
 
         def read(x: Any, by: Run | None) -> None:
             made = self.found.made.get(x.id) if type(x) is Var else None
             run = self._run_at(made[0]) if made is not None else None
             if made is not None and run is not None and run is not by:
                 round_, k = divmod(made[0] - run.start, run.period)
-                found[run].setdefault((k, made[1]), set()).add(round_)
+                found[run.start].setdefault((k, made[1]), set()).add(round_)
 
         for position, x in self.found.reads(self.all_runs):
             read(x, self._run_at(position))
@@ -331,7 +332,7 @@ class _Rolled:
         """What is read after the loop: by slot, the rounds and variables."""
         run = body.run
         found: dict[Slot, list[tuple[int, int]]] = {}
-        for (k, out), rounds in self.wanted[run].items():
+        for (k, out), rounds in self.wanted[run.start].items():
             stacked = min(rounds) < run.rounds - BACK
             for r in sorted(rounds):
                 back = 0 if stacked else run.rounds - r

@@ -221,12 +221,11 @@ class Variant:
 def own(values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """Results that nobody else holds: played values may be views, or the arguments themselves."""
     done: list[Any] = []
-    seen: set[int] = set()
+    seen = {id(x) for x in inputs}
     for value in values:
         if isinstance(value, np.ndarray) and value.ndim:
             fresh = value.base is None and value.flags.owndata and value.flags.c_contiguous
-            given = id(value) in seen or any(value is x for x in inputs)
-            if not fresh or given:
+            if not fresh or id(value) in seen:
                 value = np.array(value, order="C")
             seen.add(id(value))
         elif isinstance(value, np.ndarray):

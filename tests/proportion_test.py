@@ -1,0 +1,173 @@
+"""Work in proportion: a program that is twice as long takes twice as many steps.
+
+Counted are calls of functions, Python's and C's, from the first call of a gradient to its result:
+tracing, finding loops, differentiating, playing. No clock is read.
+"""
+
+import cProfile
+import linecache
+import warnings
+
+import numpy as np
+import pytest
+
+from tapegrad import jit, pipeline, value_and_grad
+
+MOST = 2.3  # what twice the length may take: there may be a logarithm in it
+THREE = np.array([0.3, 0.5, 0.7])
+
+
+def mixed(k, *choices):
+    """One of these, in an order that doesn't repeat itself."""
+    return choices[(k * k + k // 3) % len(choices)]
+
+
+def function(start, lines, result):
+    """A function of the text of its statements, which are lines of a file."""
+    text = "\n    ".join([f"def f({start}):", *lines, f"return {result}"]) + "\n"
+    file = f"<proportion {len(linecache.cache)}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    names = {"np": np}
+    exec(compile(text, file, "exec"), names)
+    return names["f"]
+
+
+def chain(n):
+    """Functions of functions."""
+    lines = [
+        f"x = {mixed(k, 'np.sin(x)', 'x * 1.5', 'np.exp(-x)', 'np.cos(x) * x')}" for k in range(n)
+    ]
+    return function("x", lines, "np.sum(x)"), (THREE,)
+
+
+def unlike_writes(n):
+    """Rounds that differ, and write to an array."""
+    lines = ["y = x.copy()"]
+    for k in range(n // 2):
+        name = mixed(k, "sin", "cos", "tanh")
+        lines.append(f"y[{k * 7 % 3}] = np.{name}(y[{(k * k + 1) % 3}]) * x[{k**3 % 3}]")
+    return function("x", lines, "np.sum(y)"), (THREE,)
+
+
+def nested(n):
+    """A loop in a loop, with another number of rounds each time."""
+
+    def f(x):
+        s = 0.0
+        for i in range(n):
+            for j in range(i % 3 + 1):
+                s = s + x[j] * np.sin(s + i)
+        return s
+
+    return f, (THREE,)
+
+
+def parameters(n):
+    """As many arguments as operations."""
+    names = [f"p{k}" for k in range(n)]
+    lines = ["s = 0.0"]
+    lines += [f"s = s + np.sin({p}) * {names[(k * k + 1) % n]}" for k, p in enumerate(names)]
+    return function(", ".join(names), lines, "s"), (0.1,) * n
+
+
+def layers(n):
+    """Arrays in a dict."""
+
+    def f(weights):
+        return sum(np.sum(np.sin(w) * k) for k, w in enumerate(weights.values()))
+
+    return f, ({f"w{k}": THREE for k in range(n)},)
+
+
+def comprehension(n):
+    """A long comprehension, and the largest of its list."""
+
+    def f(x):
+        found = [x[i % 3] * (i + 1.0) if i % 4 else np.sin(x[i * i % 3]) for i in range(n)]
+        return max(abs(v) for v in found) + sum(found)
+
+    return f, (THREE,)
+
+
+def slices(n):
+    """Slices that are written in place."""
+    lines = ["y = np.zeros(60)", "y[:3] = x"]
+    for k in range(n // 2):
+        lines.append(f"y[{k % 57}:{k % 57 + 3}] += np.sin(y[{k * k % 57}:{k * k % 57 + 3}])")
+    return function("x", lines, "np.sum(y)"), (THREE,)
+
+
+def outputs(n):
+    """As many results as operations."""
+    lines = ["out = []"]
+    lines += [
+        f"out.append(np.{mixed(k, 'sin', 'cos', 'exp')}(x[{k * k % 3}]) * {k})" for k in range(n)
+    ]
+    return function("x", lines, "out"), (THREE,)
+
+
+def conditionals(n):
+    """Branches."""
+    lines = ["s = x[0]"]
+    for k in range(n // 2):
+        lines.append(f"if s > {k * k % 5 - 2}.5: s = np.sin(s) * x[{k * k % 3}]")
+        lines.append(f"else: s = s * 0.5 - x[{(k * k + 1) % 3}]")
+    return function("x", lines, "s"), (THREE,)
+
+
+def matrices(n):
+    """Products, inverses, transposes."""
+    lines = ["A = np.outer(x, x) / 9"]
+    for k in range(n // 2):
+        step = mixed(k, "A @ A / 4", "A.T + A", "np.linalg.inv(np.eye(3) + A)", "A[::-1] @ A")
+        lines.append(f"A = {step}")
+    return function("x", lines, "np.trace(A)"), (THREE,)
+
+
+def scalars(n):
+    """A recurrence of two numbers."""
+    lines = [f"s, t = {mixed(k, 't + s * 0.5, s', 's * t, t - s', 't, s / (1 + t * t)')}"
+             for k in range(n)]  # fmt: skip
+    return function("s, t", lines, "s + t"), (0.3, 0.4)
+
+
+def printing(n):
+    """A loop each round of which is run, since it does something besides."""
+
+    def f(x):
+        out, s = [], x[0]
+        for i in range(n):
+            s = s * x[1] + np.sin(s) * i
+            out.append(s)
+            print(end="")
+        return np.sum(np.array(out))
+
+    return f, (THREE,)
+
+
+PROGRAMS = [
+    chain, unlike_writes, nested, parameters, layers, comprehension, slices, outputs, conditionals,
+    matrices, scalars, printing,
+]  # fmt: skip
+
+
+def steps(program, n):
+    """The calls of functions that the first gradient of a program takes."""
+    f, args = program(n)
+    if program is outputs:
+        g = jit(f, compile="never")
+    else:
+        g = value_and_grad(f, argnums=tuple(range(len(args))), compile="never")
+    profile = cProfile.Profile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that rounds differ
+        profile.runcall(g, *args)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_twice_the_program_takes_twice_the_steps(program, monkeypatch):
+    """Nothing is compared with all else, be it arguments, results, calls or rounds."""
+    monkeypatch.setattr(pipeline, "DEBUG", False)
+    steps(program, 10)  # what is loaded and made for the first time
+    assert steps(program, 320) < MOST * steps(program, 160)
