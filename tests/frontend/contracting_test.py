@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tests.frontend.check import check, check_value, normal, source_line
 
-from tapegrad import grad, trace
+from tapegrad import grad, jit, trace
+from tapegrad.typing import Compile
 
 SHAPES = [
     ((3,), (3,)),
@@ -197,3 +198,19 @@ def test_einsum_contracts_with_matmul() -> None:
     x = normal(30, 40)
     _, tape = trace(lambda a: np.einsum("ij,jk,kl->il", a, a.T, a), x)
     assert max(out.aval.size for call in tape.calls for out in call.outs) <= 40 * 40
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_signs_of_zeros(compile: Compile) -> None:
+    """np.clip keeps -0.0, which multiples by np.dot lose, and np.maximum gives the latter of two."""
+
+    def f(x: Any, y: Any) -> Any:
+        outs = np.dot(x, 2.0), np.inner(1.0, x), np.tensordot(x, 1.0, 0), np.dot(x[:1], 2.0)
+        kept = np.clip(x, 0.0, 1.0), x.clip(-1.0, -0.0), x.clip(0.0), x.clip(max=-0.0)
+        ties = np.maximum(x, y), np.maximum(y, x), np.minimum(x, y), np.minimum(y, x)
+        return [1 / z for z in (*outs, *kept, *ties)]
+
+    x, y = np.array([-0.0, 0.0, np.nan, 1.0]), np.array([0.0, -0.0, 1.0, np.nan])
+    with np.errstate(all="ignore"):
+        for found, right in zip(jit(f, compile=compile)(x, y), f(x, y), strict=True):
+            np.testing.assert_array_equal(found, right)

@@ -16,7 +16,13 @@ import scipy.special as sp
 from tests.primitives.matrices import of_complex_matrices
 from tests.primitives.samples import Sample, all_samples, each, normal, samples
 
-from tapegrad.primitives import complexes, special_bessel, special_elementary, special_integrals
+from tapegrad.primitives import (
+    complexes,
+    special_bessel,
+    special_complex,
+    special_elementary,
+    special_integrals,
+)
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.fourier import FFT, IRFFT, RFFT, TURNED
@@ -116,7 +122,7 @@ def _of(sample: Sample) -> Iterator[Sample]:
     made = replace(made, analytic=False)
     if name == "where":
         yield replace(made, reference=lambda c, z, w: np.where(c, z, w))
-    elif isinstance(primitive, SciPys):
+    elif isinstance(primitive, SciPys) and not name.startswith("ellipr"):
         # Its orders and parameters are real, and so are those of the real sample.
         orders, z = sample.operands[:-1], zs[-1]
         yield replace(made, operands=(*orders, z), reference=primitive.ufunc)
@@ -147,6 +153,11 @@ def _own() -> Iterator[Sample]:
         yield Sample(part, (INFINITE,), part.ufunc, smooth=False, label="special")
         yield Sample(part, (z[:0],), part.ufunc, label="empty")
     yield Sample(special_integrals.wofz, (z,), each(sp.wofz, complex))
+    for name, own in special_complex.OF_COMPLEX.items():
+        of, xs = each(getattr(sp, name), complex), (z, 2 - z) if name.startswith("xlog") else (z,)
+        if name != "psi":  # which is digamma; there is no second derivative of gamma's kind
+            fixed = (0,) if name == "digamma" else ()
+            yield Sample(own, xs, of, smooth="gamma" not in name, fixed=fixed)
     branches = np.array([0, -1, 1])
     yield Sample(special_elementary.lambertw, (branches, z), lambda k, z: sp.lambertw(z, k))
     for name in ("hankel1", "hankel1e", "hankel2", "hankel2e"):

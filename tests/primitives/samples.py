@@ -23,7 +23,7 @@ from tests.primitives.special_samples import NOT_SMOOTH, special_operands
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Builder, Literal, Tape
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives import primitives, special
+from tapegrad.primitives import primitives, special, special_complex
 from tapegrad.primitives.banded import BandedLU, BandedSolve
 from tapegrad.primitives.base import Elementwise, Primitive, Slice, Writer
 from tapegrad.primitives.contractions import Einsum
@@ -2106,6 +2106,7 @@ def _picked(larger: bool) -> Reference:
 OF_COMPLEX = {"real", "imag", "conj", "cartesian", "fft", "rfft", "irfft"}
 OF_COMPLEX |= {"hermitian_cholesky", "hermitian_eigh", "complex_eig", "complex_svd"}
 OF_COMPLEX |= {"complex_slogdet"}
+OF_COMPLEX |= {p.name for p in special_complex.OF_COMPLEX.values()}
 OF_COMPLEX |= {"wofz", "lambertw", "hankel1", "hankel1e", "hankel2", "hankel2e"}
 
 

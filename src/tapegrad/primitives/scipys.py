@@ -37,7 +37,7 @@ class SciPys(Elementwise):
     def _named(self, partials: Sequence[Any]) -> list[Any]:
         """The partials; what is missing says of which function."""
         return [
-            Missing(f"scipy.special.{self.name} has no derivative with respect to {x.message}")
+            Missing(f"{self._text.split('(')[0]} has no derivative with respect to {x.message}")
             if isinstance(x, Missing)
             else x
             for x in partials

@@ -366,9 +366,9 @@ def _elliprg_partials(out: Any, x: Any, y: Any, z: Any) -> Any:
     ]
 
 
-elliprd: SciPys = SciPys("elliprd", _elliprd_partials)
-elliprf = SciPys("elliprf", _elliprf_partials)
-elliprg = SciPys("elliprg", _elliprg_partials)
+elliprd: SciPys = SciPys("elliprd", _elliprd_partials, of_complex=True)
+elliprf = SciPys("elliprf", _elliprf_partials, of_complex=True)
+elliprg = SciPys("elliprg", _elliprg_partials, of_complex=True)
 
 
 def _elliprc_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
@@ -377,7 +377,7 @@ def _elliprc_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return along_x, -((out * 0.5 + x * along_x) / y)
 
 
-elliprc = SciPys("elliprc", _elliprc_partials)
+elliprc = SciPys("elliprc", _elliprc_partials, of_complex=True)
 
 
 def _agm_partials(out: Any, a: Any, b: Any) -> tuple[Any, Any]:

@@ -47,6 +47,12 @@ def _single(a: Any, b: Any, shape: tuple[int, ...]) -> Any:
     return Reshape(shape)(times(a.dtype)(Reshape(())(a), Reshape(())(b)))
 
 
+def _multiple(a: Any, b: Any) -> Any:
+    """The product with a number, which NumPy adds to 0.0 where BLAS works it out."""
+    product = times(a.dtype)(a, b)
+    return _from_zero(product) if product.ndim <= 2 and product.size > 1 else product
+
+
 def matmul(x: Any, y: Any, out: Any = None) -> Any:
     """np.matmul, the operator `@`."""
     x, y = _pair(x, y)
@@ -72,7 +78,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
                 "dimensions, and be a C-Array)"
             )
     if a.ndim == 0 or b.ndim == 0:
-        return _done(times(a.dtype)(a, b), out)
+        return _done(_multiple(a, b), out)
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
         raise ValueError(
             f"shapes {_show(a)} and {_show(b)} not aligned: {a.shape[-1]} (dim {a.ndim - 1}) != "
@@ -124,7 +130,7 @@ def inner(a: Any, b: Any) -> Any:
     """np.inner."""
     a, b = _pair(a, b)
     if a.ndim == 0 or b.ndim == 0:
-        return times(a.dtype)(a, b)
+        return _multiple(a, b)
     if a.ndim == b.ndim == a.size == b.size == 1:
         return scalar(_single(a, b, ()))
     return scalar(tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,))))
@@ -162,7 +168,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         labels_b[j] = labels_a[i]
     free = [k for k in labels_a if k not in labels_b] + [k for k in labels_b if k not in labels_a]
     result = contract(a, b, labels_a, labels_b, free)
-    if not axes_a and a.ndim and b.ndim:
+    if not axes_a and result.size > 1:
         result = _from_zero(result)
     return result if free else copy_of(result)  # an array, where other products are scalars
 

@@ -81,6 +81,11 @@ def _conjugate(x: Any, out: Any = None) -> Any:
     return x if out is None and x.dtype.kind != "c" else np.conjugate(x, out=out)
 
 
+def _clip(x: Any, min: Any = None, max: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A bound of a method may be left out."""
+    return misc.clip(x, min, max, out, **kwargs)
+
+
 def _of_arrays(name: str) -> Any:
     """A method of arrays, as plain code calls it: of a plain array that is passed a traced value,
     which is traced as it is at each call, or of a traced one by the class, `np.ndarray.sum(x)`."""
@@ -140,12 +145,13 @@ _NAMES: dict[Any, str] = {
     sorting: "argpartition argsort searchsorted",
     shaping: "astype copy diagonal flatten ravel repeat squeeze swapaxes trace view",
     indexing: "choose nonzero take",
-    misc: "clip round",
+    misc: "round",
     contracting: "dot",
     scattering: "fill put",
 }
 METHODS: dict[str, Any] = {
     **{name: getattr(m, name) for m, names in _NAMES.items() for name in names.split()},
+    "clip": _clip,
     "compress": _compress,
     "conj": _conjugate,
     "conjugate": _conjugate,

@@ -72,9 +72,11 @@ def clip(
             f"{casting!r}"
         )
     result = cast(a, dtype)
-    if low is not _MISSING and low is not None:
+    if len(bounds) == 2:  # -0.0 stays where a bound is 0.0: the latter of both
+        result = np.minimum(high, np.maximum(low, result))
+    elif low is not _MISSING and low is not None:
         result = np.maximum(result, low)
-    if high is not _MISSING and high is not None:
+    elif bounds:
         result = np.minimum(result, high)
     if not bounds:
         result = np.positive(result)

@@ -30,6 +30,7 @@ from tapegrad.primitives import (
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.complexes import cartesian, conj
+from tapegrad.primitives.special_complex import OF_COMPLEX
 from tapegrad.primitives.stated import Known
 from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import original_of
@@ -350,8 +351,9 @@ def call_plain(
         if ufunc.nout > 1 and f"{name}_0" in _SPECIAL:
             parts = [_SPECIAL[f"{name}_{k}"] for k in range(ufunc.nout)]
             return tuple(applied(part, ufunc, xs, dtype) for part in parts)
-        primitive = _SPECIAL.get(name)
-        handler = _SPECIAL_COMPOSED.get(name)
+        primitive = OF_COMPLEX.get(name) if any(map(np.iscomplexobj, xs)) else None
+        primitive = primitive or _SPECIAL.get(name)
+        handler = None if primitive else _SPECIAL_COMPOSED.get(name)
         xs = xs if handler is None else promoted(ufunc, *xs)
     if primitive is not None:
         if dtype is not None:

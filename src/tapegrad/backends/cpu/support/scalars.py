@@ -190,14 +190,17 @@ def where(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
     return signature(kind, types.boolean, kind, kind), codegen
 
 
-def _extremum(name: str, function: str, order: str) -> Any:
-    """maximum and minimum: NaN if either is; of integers, the larger or smaller."""
+def _extremum(name: str, order: str, function: str = "") -> Any:
+    """maximum and minimum: NaN if either is; of 0.0 and -0.0 the latter, as in NumPy."""
 
     def emit(typingctx: Any, x: Any, y: Any) -> Any:
         kind = types.unliteral(x if x == y else typingctx.unify_types(x, y))
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             a, b = args
+            if isinstance(kind, types.Float) and not function:
+                chosen = builder.select(builder.fcmp_ordered(order, a, b), a, b)
+                return builder.select(builder.fcmp_unordered("uno", a, a), a, chosen)
             if isinstance(kind, types.Float):
                 lltype = context.get_data_type(kind)
                 call = builder.module.declare_intrinsic(
@@ -214,10 +217,10 @@ def _extremum(name: str, function: str, order: str) -> Any:
     return intrinsic(emit)
 
 
-maximum = _extremum("maximum", "maximum", ">")
-minimum = _extremum("minimum", "minimum", "<")
-fmax = _extremum("fmax", "maxnum", ">")
-fmin = _extremum("fmin", "minnum", "<")
+maximum = _extremum("maximum", ">")
+minimum = _extremum("minimum", "<")
+fmax = _extremum("fmax", ">", "maxnum")
+fmin = _extremum("fmin", "<", "minnum")
 
 
 def _test(name: str, make: Any) -> Any:
