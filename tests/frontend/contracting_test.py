@@ -202,7 +202,7 @@ def test_einsum_contracts_with_matmul() -> None:
 
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_signs_of_zeros(compile: Compile) -> None:
-    """np.clip keeps -0.0, which multiples by np.dot lose, and np.maximum gives the latter of two."""
+    """np.clip keeps -0.0, which multiples by np.dot lose; np.maximum gives the latter of two."""
 
     def f(x: Any, y: Any) -> Any:
         outs = np.dot(x, 2.0), np.inner(1.0, x), np.tensordot(x, 1.0, 0), np.dot(x[:1], 2.0)

@@ -30,9 +30,7 @@ log_ndtr = _of_complex(
     "log_ndtr", lambda out, z: (exp(-(z * z * 0.5) - out) * (1 / math.sqrt(2 * math.pi)),)
 )
 spence = _of_complex("spence", lambda out, z: (ratio(log1p(z - 1), 1 - z, -1.0),))
-xlogy = _of_complex(
-    "xlogy", lambda out, x, y: (log(y), where(x.equals(0), x.constant(0), x / y))
-)
+xlogy = _of_complex("xlogy", lambda out, x, y: (log(y), where(x.equals(0), x.constant(0), x / y)))
 xlog1py = _of_complex(
     "xlog1py", lambda out, x, y: (log1p(y), where(x.equals(0), x.constant(0), x / (y + 1)))
 )
