@@ -247,16 +247,19 @@ def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers
     """The program of a tape, which is optimised; and the numbers that a program of the same kind,
     with the same loops, has in the place of its own."""
     from tapegrad.backends.cpu.templates import numbers_of
+    from tapegrad.schedule.buffers import assign, is_alike
     from tapegrad.schedule.lengths import varied
 
     if kind is None:
         return schedule(best), ()
     for other in kind.others():
         axes = varied(tape, other)
-        program = schedule(replace(best, axes=axes))
-        others = numbers_of(program, schedule(replace(_at_its_best(other), axes=axes)))
-        if others is not None:
-            return program, others
+        one, two = looped(replace(best, axes=axes)), looped(replace(_at_its_best(other), axes=axes))
+        if is_alike(one.plan, two.plan):
+            program = written(one, assign(one.plan, like=two.plan))
+            others = numbers_of(program, written(two, assign(two.plan, like=one.plan)))
+            if others is not None:
+                return program, others
     kind.keep()
     return schedule(best), ()
 
@@ -271,13 +274,13 @@ class Kind(Protocol):
         """Have this tape be one of them for others."""
 
 
-class Planned(NamedTuple):
-    """A tape's loops with a home for each value, and how they came about."""
+class Looped(NamedTuple):
+    """A tape's loops, and how they came about."""
 
+    tape: Tape
     first: Plan
     passes: Sequence[Callable[[Plan], Plan]]
     plan: Plan
-    allocation: Allocation
 
 
 def lowered(tape: Tape) -> Plan:
@@ -305,14 +308,13 @@ def lowered(tape: Tape) -> Plan:
     return plan
 
 
-def planned(tape: Tape) -> Planned:
-    """The plan of an optimised tape: loops fused, memory planned.
+def looped(tape: Tape) -> Looped:
+    """The plan of an optimised tape: its loops, fused.
 
     What does it is imported here: a process whose code is on disk needs none of it.
     """
     from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.arrange import arrange
-    from tapegrad.schedule.buffers import assign
     from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse, gather_fills
     from tapegrad.schedule.lengths import lengths, open_lengths
@@ -347,18 +349,24 @@ def planned(tape: Tape) -> Planned:
         store_shared,  # ... and between kernels registers are in memory
     )
     first = lowered(tape)
-    plan = run_passes(first, passes)
-    homes = assign(plan, is_open=bool(tape.axes))  # for what is stored
-    return Planned(first, passes, plan, homes)
+    return Looped(tape, first, passes, run_passes(first, passes))
 
 
 def schedule(tape: Tape) -> Program:
     """The program of an optimised tape: its plan, and the source of its kernels."""
+    from tapegrad.schedule.buffers import assign
+
+    found = looped(tape)
+    return written(found, assign(found.plan))
+
+
+def written(found: Looped, homes: Allocation) -> Program:
+    """The program of a plan whose stored values have these homes."""
     from tapegrad.backends.cpu.emit import emit
     from tapegrad.schedule.lengths import lengths
 
-    first, passes, plan, allocation = planned(tape)
-    program = emit(plan, allocation, lengths(tape), tape.axes)
+    tape, first, passes, plan = found
+    program = emit(plan, homes, lengths(tape), tape.axes)
     if DEBUG:
         from tapegrad.backends.oracle import hold
 
@@ -373,9 +381,9 @@ def source_of(tape: Tape) -> str:
 
 def scratch_bytes_of(tape: Tape) -> int:
     """The scratch memory that the compiled code of a tape needs."""
-    from tapegrad.schedule.buffers import planned_peak_bytes
+    from tapegrad.schedule.buffers import assign, planned_peak_bytes
 
-    return planned_peak_bytes(planned(optimized(tape)).allocation.slots)
+    return planned_peak_bytes(assign(looped(optimized(tape)).plan).slots)
 
 
 def numpy_source_of(tape: Tape) -> str:

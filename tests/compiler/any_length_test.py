@@ -117,7 +117,7 @@ def test_a_length_that_another_axis_has():
     make = PROGRAMS["a network"][1]
     for n in (40, 9, 6, 2, 50, 9, 18, 54):
         agree(compiled(*make(n)), played(*make(n)))
-    assert compiled.cache_info().kernels <= 5
+    assert compiled.cache_info().kernels == 2
 
 
 def test_programs_that_differ_in_more_than_lengths():

@@ -8,7 +8,7 @@ from tests.emit.check import assert_agree
 
 from tapegrad import jit, set_num_threads, trace
 from tapegrad.ir.plan import CheckRange, Compute, Plan, is_fill, is_parallel, leaves, segments
-from tapegrad.pipeline import planned, schedule
+from tapegrad.pipeline import looped, schedule
 from tapegrad.schedule.arrange import arrange
 
 RNG = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def test_the_kernels(name):
 def before(f, *args) -> Plan:
     """A function's plan as it is handed to `arrange`."""
     _, tape = trace(f, *args)
-    stages = planned(tape)
+    stages = looped(tape)
     plan = stages.first
     for step in stages.passes:
         if step is arrange:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -68,12 +69,15 @@ def _first(tenant: tuple[_Life, int]) -> int:
 
 
 def assign(
-    plan: Plan, handed: Mapping[Cell, Cell] | None = None, is_open: bool = False
+    plan: Plan, handed: Mapping[Cell, Cell] | None = None, like: Plan | None = None
 ) -> Allocation:
     """A home for every stored temporary of a plan. Of a round of a loop: results that are `handed`
-    the memory of inputs, where nobody else can live. If lengths are open, which of two sizes is the
-    larger says nothing: those of one shape take turns."""
+    the memory of inputs, where nobody else can live. For any length it is the home that it has in a
+    plan `like` this one for other lengths: which of two sizes is the larger says nothing then, and
+    those that have one shape in both plans take turns."""
     lives, written = _lives(plan)
+    theirs = None if like is None else [life.cell for lives in _lives(like) for life in lives]
+    pairs = {} if theirs is None else dict(zip((*lives, *written), theirs, strict=True))
     slots: list[Slot] = []
     homes: dict[Cell, Home] = {}
     for cell, old in (handed or {}).items():
@@ -81,11 +85,12 @@ def assign(
     written = [life for life in written if life.cell not in homes]
     for dtype in dict.fromkeys(life.cell.dtype for life in lives):
         mine = [life for life in lives if life.cell.dtype == dtype]
-        few = 0 if is_open else FEW
+        few = FEW if like is None else 0
         _assign_few([life for life in mine if life.size <= few], dtype, slots, homes)
         many = [life for life in mine if life.size > few]
         results = [life for life in written if life.cell.dtype == dtype]
-        for alike in _by_shape([*many, *results]) if is_open else [{*many, *results}]:
+        together = [{*many, *results}] if like is None else _by_shape([*many, *results], pairs)
+        for alike in together:
             _assign_many(
                 [life for life in many if life in alike],
                 [life for life in results if life in alike],
@@ -98,11 +103,20 @@ def assign(
     return Allocation(tuple(slots), homes)
 
 
-def _by_shape(lives: Sequence[_Life]) -> list[set[_Life]]:
-    """Those of each shape, in the order in which shapes appear."""
-    found: dict[tuple[int, ...], set[_Life]] = {}
+def is_alike(plan: Plan, like: Plan) -> bool:
+    """Whether the stored values of two plans are the same but for how long they are."""
+    ours, theirs = (
+        [[(x.cell.dtype, len(x.cell.left)) for x in lives] for lives in _lives(p)]
+        for p in (plan, like)
+    )
+    return ours == theirs
+
+
+def _by_shape(lives: Sequence[_Life], theirs: Mapping[_Life, Cell]) -> list[set[_Life]]:
+    """Those of each shape, here and in a plan like this one, in the order in which they appear."""
+    found: dict[Any, set[_Life]] = {}
     for life in lives:
-        found.setdefault(tuple(life.cell.left), set()).add(life)
+        found.setdefault((tuple(life.cell.left), tuple(theirs[life].left)), set()).add(life)
     return [*found.values()]
 
 

@@ -45,7 +45,7 @@ NEAR = 8  # an axis of so many elements isn't given up for a longer one whose el
 
 
 def product(low: Lowering, call: Call) -> None:
-    if is_gemm(call):
+    if is_gemm(call, low.open):
         gemm(low, call)
     else:
         product_loops(low, call)

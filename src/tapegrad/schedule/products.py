@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from tapegrad.ir.fold import ANY, SUM
@@ -18,6 +19,7 @@ from tapegrad.schedule.lowering import Lowering
 # if each number sums up many, along memory, and so are the smallest of a batch: all of them would
 # have to be in memory before anything is computed with one.
 SMALL_PRODUCT, DEEP, SMALL_OF_BATCH = 512, 16, 64
+MANY = SMALL_PRODUCT + 1  # of elements along an axis of any length
 
 
 def extents(call: Call) -> dict[str, int]:
@@ -34,11 +36,13 @@ def is_large(call: Call) -> bool:
     )
 
 
-def is_gemm(call: Call) -> bool:
-    """Whether this call is a product of matrices of floats that is worth to be computed whole."""
+def is_gemm(call: Call, open_: Collection[int] = ()) -> bool:
+    """Whether this call is a product of matrices of floats that is worth to be computed whole.
+    Along axes of these `open_` lengths there may be any number of elements."""
     if not isinstance(call.primitive, Contraction) or call.out.dtype.kind != "f":
         return False
-    size, terms = extents(call), call.primitive.terms
+    terms = call.primitive.terms
+    size = {k: MANY if n in open_ and n > 1 else n for k, n in extents(call).items()}
     batch, *sides = (
         math.prod(size[k] for k in letters)
         for letters in (terms.batch, terms.rows, terms.columns, terms.depth)

@@ -57,7 +57,7 @@ def find_sums(low: Lowering) -> None:
 
 def _terms(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | None:
     """The terms of a call's result, which takes over the sums in `found` that only it reads."""
-    if is_gemm(call):
+    if is_gemm(call, low.open):
         return OpenSum(products=[Product(call.out)])
     if isinstance(call.primitive, Scatter) and call.primitive.onto == "zeros":
         return _boxed(low, call, found) or OpenSum(scatters=[call.out])
