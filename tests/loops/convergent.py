@@ -320,7 +320,7 @@ def implicit_euler(k, y):
     return y
 
 
-@rolled((0.4, 6.0), (0.5, 1.0), (0.3, 1.01), (0.8, 3.0), loops=3)
+@rolled((0.4, 6.0), (0.5, 1.0), (0.3, 1.01), (0.8, 3.0), loops=2)
 def loop_in_a_loop(k, y):
     """Newton's method in each step, until nothing moves any more."""
     change = 1.0 + 0 * y

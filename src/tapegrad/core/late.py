@@ -29,6 +29,7 @@ CALLS = (  # what a first call takes
     "tapegrad.tracing.merging",
     "tapegrad.tracing.counted",
     "tapegrad.tracing.statements",
+    "tapegrad.tracing.turning",
 )
 MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what links it
     "select",

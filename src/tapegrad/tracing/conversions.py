@@ -19,6 +19,7 @@ from tapegrad.tracing.decisions import check_decision, may_decide
 from tapegrad.tracing.exact import is_exact, is_of_integers
 from tapegrad.tracing.instead import call_text, called_now
 from tapegrad.tracing.observe.observer import note_test, unobserved
+from tapegrad.tracing.observe.seen import note_turn
 from tapegrad.tracing.source import assigns_item, at_line, caller
 from tapegrad.tracing.texts import formats_text, tell
 
@@ -73,6 +74,9 @@ class Conversions:
         if self._aval.dtype != np.bool_:
             condition = condition != 0
         self._trace.check_alive()
+        heard = note_turn(self, condition, found)
+        if heard is not None:
+            return heard
         note_test(self, self._trace, self._trace.guard(condition, found, "a condition"))
         return found
 

@@ -56,6 +56,7 @@ from tapegrad.tracing.variables import (
     become,
     copied,
     place_of,
+    renew,
     revive,
     state_of,
     survivors,
@@ -136,14 +137,14 @@ def _loop(
     growing = Growing(frame, place)
     try:
         if count is not None and growing.lists:  # they would have as many entries
-            raise _again_with(_each_round(sides, place))
+            raise again_with(each_round(sides, place))
         if is_plain:
             trace_stored(frame, place, trace)
         for done in range(len(items)):
             before = variables(frame, place, growing.all)
             leaves = copied(before)
             rounds = InFrame(
-                _named(f"{name}_round"),
+                named(f"{name}_round"),
                 f"the loop of {name} over tapegrad.range",
                 flatten(leaves)[1],
                 src,
@@ -165,9 +166,9 @@ def _loop(
             round_ = yield from rounds.made(rounds.round(leaves, done))
             certain, loop = done < FIRST and rounds.changes_nothing(), None
             raised = trace.raised
-            long = count is not None or _is_long(round_.tape, len(items) - done)
+            long = count is not None or is_long(round_.tape, len(items) - done)
             if is_plain and not (certain and long):
-                raise _again_with(_each_round(sides, place))
+                raise again_with(each_round(sides, place))
             more = done + 1 < len(items) or count is not None
             stays = before.shape == rounds.found[-1].shape and rounds.grown[-1].fits
             if certain and stays and more:
@@ -181,10 +182,10 @@ def _loop(
                         notes = rounds.branches(error, done)
                         certain = notes == []
                         if not certain:
-                            notes = notes or _each_round(sides, place)
-                            raise _again_with(notes) from error
+                            notes = notes or each_round(sides, place)
+                            raise again_with(notes) from error
                 if is_plain and not rounds.changes_nothing():
-                    raise _again_with(_each_round(sides, place))
+                    raise again_with(each_round(sides, place))
                 if not rounds.changes_nothing():
                     raise TraceError(
                         f"{rounds.label}: the round did more when it was made again{rounds.at()}, "
@@ -196,7 +197,7 @@ def _loop(
                 lent.give_back()
                 return
             if count is not None:  # there may be no first round, at other calls
-                raise _again_with(_each_round(sides, place))
+                raise again_with(each_round(sides, place))
             rounds.alone(leaves, round_, trace)
             if not certain:
                 break
@@ -215,7 +216,7 @@ def _loop(
         yield from items.numbers[done + 1 :]
 
 
-def _is_long(body: Tape, rounds: int) -> bool:
+def is_long(body: Tape, rounds: int) -> bool:
     """Whether a loop of so many rounds is one, rather than so many calls in a row."""
     fewest = (
         NUMPYS if any(isinstance(c.primitive, (Library, Routine)) for c in body.calls) else CALLS
@@ -229,7 +230,7 @@ def _calls_of(body: Tape) -> int:
     return len(body.calls) + sum(loop.most * _calls_of(loop.body) for loop in inner)
 
 
-def _again_with(notes: Sequence[tuple[set[int], int]]) -> Reconsidered:
+def again_with(notes: Sequence[tuple[set[int], int]]) -> Reconsidered:
     """Give the traces under way up: they are made again with these notes."""
     found = Reconsidered(notes, None)
     for trace in traces_under_way():
@@ -237,14 +238,14 @@ def _again_with(notes: Sequence[tuple[set[int], int]]) -> Reconsidered:
     return found
 
 
-def _each_round(sides: Sides, place: int) -> list[tuple[set[int], int]]:
+def each_round(sides: Sides, place: int) -> list[tuple[set[int], int]]:
     """That each round is made, also of the loops within: together they may be found again."""
     flow = sides.flow
     inner = [o for o in flow.body(place) if flow.at[o].opname == "FOR_ITER"]
     return [(sides.unrolled, each) for each in (place, *inner)]
 
 
-def _named(name: str) -> Callable[..., Any]:
+def named(name: str) -> Callable[..., Any]:
     """What stands for the function of a round."""
 
     def round_of() -> None:
@@ -262,11 +263,12 @@ class Count(NamedTuple):
 
 
 class Looped(NamedTuple):
-    """A loop that was recorded: what the variables hold behind it; and the results of a round, with
-    the arrays in which those of all are stacked."""
+    """A loop that was recorded: what the variables hold behind it; the results of a round, with
+    the arrays in which those of all are stacked; and how many rounds there are."""
 
     ends: list[Any]
     stacks: list[tuple[Leaf, Any]]
+    rounds: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,8 +310,7 @@ class InFrame(Rounds):
         return ["step" if "step" not in names else "step_", *names]
 
     def changes_nothing(self) -> bool:
-        """Whether rounds are known to have changed nothing but the frame's variables, and traced
-        arrays."""
+        """Whether rounds have changed nothing but the frame's variables, and traced arrays."""
         known = self.seen is not None and not self.growing.refused
         return known and changes(self.frame) == self.seen
 
@@ -323,7 +324,7 @@ class InFrame(Rounds):
                 try:
                     for x, start in zip(before.tracers, given.leaves, strict=True):
                         become(x, start)
-                    yield self._entry(given)
+                    answer = yield self._entry(given)
                     trace = given.step._trace
                     after = variables(self.frame, self.place, self.growing.all, trace)
                     new = copied(after)
@@ -340,12 +341,21 @@ class InFrame(Rounds):
                         become(x, state)
                 self.found.append(after)
                 self.grown.append(grown)
-                given = steps.send((new, [*others, *rows], None))
+                given = steps.send((new, [*self.further(answer), *others, *rows], None))
         except StopIteration as end:
             found: T = end.value
             return found
         finally:
             steps.close()
+
+    def further(self, answer: Any) -> list[Any]:
+        """What a round gives beside what it leaves in variables, and has appended."""
+        return []
+
+    @property
+    def left(self) -> int:
+        """How many rounds there are, at the most."""
+        return len(self.items) - self.done
 
     def branches(self, error: Exception, done: int) -> list[tuple[set[int], int]] | None:
         """The branches by which rounds have failed, since one of them goes another way, and that
@@ -361,7 +371,7 @@ class InFrame(Rounds):
         ]
         if not found:
             return None
-        is_first = done == 0 and len(self.items) > ROUNDS and all(counts for _, counts in found)
+        is_first = done == 0 and self.left > ROUNDS and all(counts for _, counts in found)
         return [] if is_first else [note for note, _ in found]
 
     def _entry(self, given: Given) -> Any:
@@ -369,15 +379,17 @@ class InFrame(Rounds):
         step = given.step
         return self.items.item(step._trace, step, self.done, found_among(self.lent))
 
-    def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> None:
-        """The round stands by itself, and what was traced in it stands for what it gives."""
+    def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> list[Any]:
+        """The round stands by itself, and what was traced in it stands for what it gives, which is
+        returned but for what it leaves in variables."""
         ends, others = self.in_front(leaves, round_, self.done)
         before, after = self.found[-2:]
         after.leave(ends, trace)
-        rows = others[len(self.others) :]
+        rows = others[len(others) - len(self.grown[-1].rows) :]
         self.growing.leave(self.lengths, self.grown[-1], rows, [*before.tracers, *after.tracers])
         for x, end in zip(self.others, others, strict=False):
             revive(x, end)
+        return others
 
     def once(self, trace: Trace, tape: Tape, inputs: Sequence[Any]) -> Sequence[Any]:
         """The round's calls, as the frame would have recorded them."""
@@ -399,25 +411,29 @@ class InFrame(Rounds):
         settled = yield from self.made(self.settled(leaves, round_, self.done))
         if (self.found[-1].shape, self.grown[-1].shape) != (after.shape, grown.shape):
             raise TraceError("the round did something else when it was made again")
+        if self.found[-1].trades(self.found[-2], self.left) or not self._renew():
+            raise TraceError("variables trade places")
         return None if settled is None else self.looped(*settled)
+
+    def _renew(self) -> bool:
+        return renew(self.frame, self.place, self.found[0], self.found[-1])
 
     def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
         """The loop, which is recorded. It carries those variables that the round changes; where it
         changes none, a number for whose sake it is held to its guards."""
-        tape, ends, ys = round_.tape, list(leaves), [typed(y) for y in round_.ys]
-        step, *inputs = tape.inputs
-        changed = [k for k in range(len(leaves)) if round_.leaves[k].operand is not inputs[k]]
-        order = [*changed, *[k for k in range(len(inputs)) if k not in changed]]
-        idle = [] if changed or ys else unused(tape, [Aval((), np.dtype(np.int64))])
-        body = replace(
-            tape,
-            inputs=(step, *idle, *[inputs[k] for k in order]),
-            names=(tape.names[0], *["idle"] * len(idle), *[tape.names[1 + k] for k in order]),
-            outputs=(*idle, *[round_.leaves[k].operand for k in changed]),
-        )
+        ys = [typed(y) for y in round_.ys]
+        body, changed, order = self.body(round_)
+        idle = [] if changed or ys else unused(body, [Aval((), np.dtype(np.int64))])
+        if idle:
+            body = replace(
+                body,
+                inputs=(body.inputs[0], *idle, *body.inputs[1:]),
+                names=(body.names[0], "idle", *body.names[1:]),
+                outputs=tuple(idle),
+            )
         _, *operands = self.operands(leaves, round_, self.done)
         trace = self.trace(operands)
-        count = len(self.items) - self.done
+        count = self.left
         body = with_stacks(body, len(changed), ys, count, self.src)
         rounds: Any = np.int64(count)
         most = count
@@ -430,17 +446,45 @@ class InFrame(Rounds):
         loop = Loop(body, len(body.outputs), most)
         found = record(trace, loop, given)
         outs = found if isinstance(found, tuple) else (found,)
+        return self.looped_as(round_, leaves, changed, outs, count)
+
+    def body(self, round_: Round) -> tuple[Tape, list[int], list[int]]:
+        """The tape of a round that carries those variables which it changes; their numbers, and
+        those of its inputs in order."""
+        tape = round_.tape
+        step, *inputs = tape.inputs
+        leaves = round_.leaves
+        changed = [k for k in range(len(leaves)) if leaves[k].operand is not inputs[k]]
+        order = [*changed, *[k for k in range(len(inputs)) if k not in changed]]
+        body = replace(
+            tape,
+            inputs=(step, *[inputs[k] for k in order]),
+            names=(tape.names[0], *[tape.names[1 + k] for k in order]),
+            outputs=tuple([leaves[k].operand for k in changed]),
+        )
+        return body, changed, order
+
+    def looped_as(
+        self,
+        round_: Round,
+        leaves: Sequence[Any],
+        changed: Sequence[int],
+        outs: Sequence[Any],
+        count: int,
+    ) -> Looped:
+        """A loop that was recorded, and gives this: what it has changed, and stacks."""
+        ends = list(leaves)
         for k, out in zip(changed, outs, strict=False):
             ends[k] = as_weak(out, round_.leaves[k])
-        stacks = outs[len(changed) :] if ys else ()
-        return Looped(ends, [*zip(round_.ys, stacks, strict=True)])
+        stacks = outs[len(changed) : len(changed) + len(self.grown[-1].rows)]
+        rows = round_.ys[len(round_.ys) - len(stacks) :] if stacks else []
+        return Looped(ends, [*zip(rows, stacks, strict=True)], count)
 
     def leave(self, loop: Looped, trace: Trace) -> None:
         """What the frame has stands for what the loop gives."""
         start, end = self.found[0], self.found[-1]
         end.leave(loop.ends, trace)
-        count = len(self.items) - self.done
-        self.growing.fill(self.lengths, self.grown[-1], count, loop.stacks, start, end)
+        self.growing.fill(self.lengths, self.grown[-1], loop.rounds, loop.stacks, start, end)
 
 
 # ---- plain loops

@@ -66,6 +66,8 @@ class Dispatch:
     as_operand: Handler  # an operand that may be a list
     stack: Handler
     counted: Handler  # what stands for a range whose rounds may be traced once; else None
+    asked: Handler  # what a program hears that asks for a truth; None where it is guarded
+    tested: Handler  # what a conditional jump asks for isn't traced
     ranged: Handler  # the same of a range whose bounds are traced
     # of branches that go both ways: see `tracing.merging`
     arrays: Handler

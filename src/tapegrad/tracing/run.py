@@ -38,9 +38,16 @@ from tapegrad.tracing.observe.observer import (
     observed,
     unobserved,
 )
+from tapegrad.tracing.observe.seen import rebound
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import check_stays
-from tapegrad.tracing.trace import Trace, current_trace, traces_under_way, tracing_depth
+from tapegrad.tracing.trace import (
+    Reconsidered,
+    Trace,
+    current_trace,
+    traces_under_way,
+    tracing_depth,
+)
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 if TYPE_CHECKING:
@@ -330,6 +337,8 @@ class Run:
             raise trace.without_mixing()
         if (trace.merged and compares()) or _reads_what_is_gone(trace, raw):
             raise trace.without_merging(None)
+        if observer is not None and (loops := rebound()):
+            raise Reconsidered(loops, None)
         if observer is not None:
             observer.check()
             sources = [d.generator for d in observer.drawn]

@@ -30,7 +30,7 @@ from tapegrad.tracing.observe.liveness import flow_of, reads_and_writes
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace
-from tapegrad.tracing.tracer import Tracer, set_class, stand_in, to_operand
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, set_class, stand_in, to_operand
 
 _DEEP = 6
 _NUMBERS = (int, float, np.float64, np.float32, np.int64)
@@ -71,6 +71,22 @@ class Variables:
             if x._version != was._version:
                 _check_written(x, was, stays, path)
                 self.written.add(k)
+
+    def trades(self, before: Variables, rounds: int) -> bool:
+        """Whether some of these, in which others may look, trade places from round to round, or are
+        handed on for more than so many: where each is in the end is told by their number."""
+        moved: dict[str, str] = {}
+        for key, (path, x) in self.seen.items():
+            was = before.seen.get(key, (path, x))[0]
+            if was != path and (isinstance(x, ArrayTracer) or type(x) in (list, dict)):
+                moved[was] = path
+        for start in moved:
+            at, made = moved[start], 1
+            while at in moved and at != start:
+                at, made = moved[at], made + 1
+            if at == start or made >= rounds:
+                return True
+        return False
 
     def leave(self, ends: Sequence[Any], trace: Trace) -> None:
         """The tracers stand for these values from now on, but for those that never changed."""
@@ -225,6 +241,22 @@ class Lent:
                     "it is an array that others hold too, or show a part of, which wouldn't see "
                     f"it. Write to a copy: {variable.name} = {variable.name}.copy()"
                 )
+
+
+def renew(frame: FrameType, place: int, start: Variables, end: Variables) -> bool:
+    """Let variables hold other objects than arrays that others held at the start, elsewhere: rounds
+    before the last have made what they hold at the end. Whether that could be done."""
+    new: dict[int, Tracer] = {}
+    known = {variable.name: variable for variable in own(frame, place)}
+    for k, (x, path) in enumerate(zip(end.tracers, end.paths, strict=True)):
+        at = end.seen[id(x)][0]
+        if not isinstance(x, ArrayTracer) or start.seen.get(id(x), (at, x))[0] == at:
+            continue
+        if path not in known:
+            return False
+        end.tracers[k] = new.setdefault(id(x), state_of(x))
+        _set(frame, known[path], end.tracers[k])
+    return True
 
 
 def is_private(frame: FrameType, variable: _Variable) -> bool:

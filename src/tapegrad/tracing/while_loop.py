@@ -20,7 +20,7 @@ import numpy as np
 from tapegrad.core.request import describe, leaf_names
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
-from tapegrad.primitives.loops import Loop
+from tapegrad.tracing.ending import UNBOUNDED, NoValues, TooLong, recorded_until
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.rounds import (
     FIRST,
@@ -36,10 +36,7 @@ from tapegrad.tracing.rounds import (
 )
 from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import current_trace, innermost
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
-
-FEWEST = 16  # rounds that there is room for at the least
-UNBOUNDED = 1 << 62
+from tapegrad.tracing.tracer import Tracer, stand_in
 
 
 @unobserved
@@ -140,37 +137,23 @@ class While(Rounds):
         carried = [leaf for leaf in round_.leaves if leaf.operand is not None]
         outputs = (*carried, typed(round_.ys[0]))
         body = replace(round_.tape, outputs=tuple([leaf.operand for leaf in outputs]))
-        most = self.most - done if self.most != UNBOUNDED else UNBOUNDED
-        loop = Loop(body, len(carried), most, until=True)
-        places, values = zip(
-            *[to_operand(trace, x) for x in (np.int64(most), going, *operands)], strict=True
-        )
-        avals = [leaf.aval for leaf in carried]
-        known = all(value is not None for value in values)
-        if known and not trace.idle:
-            found = self.explained(lambda: loop.evaluate(*values))
-            made, more = int(found[-2]), bool(found[-1])
-            if more:
-                raise self._too_long()
-            if most == UNBOUNDED:
-                most = max(FEWEST, 1 << made.bit_length())
-        elif most == UNBOUNDED:
+        most = None if self.most == UNBOUNDED else self.most - done
+        try:
+            found = self.explained(
+                lambda: recorded_until(trace, body, [going, *operands], self.src, most)
+            )
+        except TooLong:
+            raise self._too_long() from None
+        except NoValues:
             raise UnsupportedError(
                 f"{self.label}: no values are known here, nor how many rounds there are"
                 f"{self.at()}. Pass max_rounds"
-            )
-        else:
-            found = (None,) * (len(carried) + 2)
-        loop = Loop(body, len(carried), most, until=True)
-        count = to_operand(trace, np.int64(most))[0]
-        outs = trace.record(loop, [count, *places[1:]])
-        left = stand_in(trace, outs[-1], found[-1])
-        what = f"whether there are more than {most} rounds"
-        trace.guard(left, False, what, self.src, fixed=True)
+            ) from None
+        avals = [leaf.aval for leaf in carried]
         ends = iter(
             [
-                stand_in(trace, out, value, aval.weak)
-                for out, value, aval in zip(outs, found, avals, strict=False)
+                stand_in(trace, x._operand, x._value, aval.weak)
+                for x, aval in zip(found, avals, strict=False)
             ]
         )
         return [

@@ -22,6 +22,7 @@ class Activation(Follower):
     __slots__ = (
         *(
             "address",
+            "asked",
             "branches",
             "checks",
             "direct",
@@ -42,7 +43,7 @@ class Activation(Follower):
             "then",
             "tops",
         ),
-        *("stack", "users"),
+        *("stack", "tests", "turning", "users"),
     )
 
     def __init__(
@@ -75,6 +76,11 @@ class Activation(Follower):
         self.loops: dict[int, Any] = {}  # those that may be closed, the one that goes round,
         self.looping: Any = None
         self.resting = 0, 0  # and from where to where nobody is called back: see `closed.py`
+        # The loop of which it makes a round for all, the first part of its condition, and which
+        # tests may be one: see `tracing.turning`
+        self.turning: Any = None
+        self.asked: Any = None
+        self.tests: Any = None
         self.then: Then | None = None  # what is noted when the running instruction is done
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -100,6 +106,8 @@ class Activation(Follower):
             except Exception as error:
                 o.fault(error)
         if event == "return":
+            while self.turning is not None:
+                self.turning.end()
             if self.branches:
                 self.branches[-1].left(self, arg)
             o.returned(frame, arg)
@@ -114,6 +122,8 @@ class Activation(Follower):
                     self.returning.arrived(self)
                 while self.branches and self.branches[-1].join.offset == frame.f_lasti:
                     self.branches.pop().joined(self)
+                if self.turning is not None:
+                    self.turning.passes(frame.f_lasti)
                 if o.effects is not None:
                     o.effects.step(self, at)
                 if instruction is not None:

@@ -72,12 +72,22 @@ class Effects:
         self.most = 0  # instructions, while a side runs by itself
         # Lists of which the rounds that are being made do nothing but append to them
         self.growing: list[Any] = []
+        # Loops that may make no round, the arrays that are one then, and how many writes there were
+        self.loose: list[tuple[Any, list[Any], int]] = []
 
     def selects(self, values: Iterable[Any]) -> None:
         """What is found depends on these values, as the way that a program takes would."""
         for x in values:
             if type(x) in _SELECTING:
                 self.path = self.path.then(hash(x))
+
+    def rebound(self) -> list[Any]:
+        """Those loops behind which it makes a difference whether arrays are one."""
+        return [
+            note
+            for note, arrays, count in self.loose
+            if self.compared or {id(x) for x in arrays} & {at for at, _ in self.written[count:]}
+        ]
 
     def note_write(self, x: Any) -> None:
         """A traced array is about to stand for another variable: the array's id, and the number of

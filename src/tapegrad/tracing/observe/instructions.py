@@ -270,12 +270,17 @@ def contains(a: Activation, _: Any) -> Then | None:
 
 def truth(a: Activation, _: Any) -> Then | None:
     x = a.top()
+    if a.turning is not None or type(x) in _TRUTHS:
+        dispatch.tested(a, x)
     if CALM[type(x)]:
         return None
     if type(x) in CONTAINERS:
         a.o.truth(x)
         return None
     return a.o.operands([x])
+
+
+_TRUTHS = (bool, np.bool_)
 
 
 def identity(a: Activation, _: Any) -> None:

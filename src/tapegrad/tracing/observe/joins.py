@@ -54,6 +54,7 @@ class Sides:
     apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
     unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
     unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are each made
+    turning: set[int] = field(default_factory=set)  # plain tests by which long loops are left
     # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
     _joins: dict[int, Join | None] = field(default_factory=dict)

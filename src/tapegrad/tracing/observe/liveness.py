@@ -11,12 +11,13 @@ import sys
 from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tapegrad.tracing.observe.heights import heights_of
 
 _ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT"])
 _RETURNS = ("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE", "SEND")
+_STORING = ("STORE_", "DELETE_", "POP_TOP", "FOR_ITER", "GET_ITER", "YIELD", "SEND")
 _OPERATIONS = ("BINARY_", "CALL", "COMPARE_OP", "STORE_SUBSCR", "UNARY_")
 INNER = 8  # rounds that an inner loop makes, as long as nothing is known
 _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"])
@@ -26,6 +27,15 @@ _PASSED = frozenset(["NOP", "EXTENDED_ARG", "CACHE", "RESUME"])
 _SEEING = frozenset(
     ["locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "inspect"]
 )
+
+
+class Exit(NamedTuple):
+    """A test by which a loop may be left: the instructions of the loop, the outcome that stays in
+    it, and the places of the test: Python writes the condition of a `while` loop twice."""
+
+    body: frozenset[int]
+    stays: bool
+    places: frozenset[int]
 
 
 class Flow:
@@ -53,6 +63,8 @@ class Flow:
         self._same: dict[tuple[int, int], bool] = {}
         self._regions: dict[tuple[int, bool], frozenset[int]] = {}
         self._bodies: dict[int, frozenset[int]] = {}
+        self._exits: dict[int, Exit | None] = {}
+        self._loops: list[frozenset[int]] | None = None
 
     def height(self, offset: int) -> int:
         """How many variables, and entries of the stack, there are before an instruction."""
@@ -113,10 +125,14 @@ class Flow:
         return place if self.body(place) else None
 
     def body(self, place: int) -> frozenset[int]:
-        """The instructions of a round of a `for` statement; none if a round may leave it."""
+        """The instructions of a round of a `for` statement, none if a round may leave it; or of the
+        loop that a test may leave."""
         known = self._bodies.get(place)
         if known is None:
-            known = self._bodies[place] = self._body(place)
+            is_for = self.at[place].opname == "FOR_ITER"
+            exit_ = None if is_for else self.exit_of(place)
+            body = self._body(place) if is_for else frozenset()
+            known = self._bodies[place] = body if exit_ is None else exit_.body
         return known
 
     def _body(self, place: int) -> frozenset[int]:
@@ -129,6 +145,78 @@ class Flow:
                 reached.add(offset)
                 todo += self.after(offset)
         return frozenset(reached)
+
+    def exit_of(self, jump: int) -> Exit | None:
+        """How a test may leave the innermost loop around it; None if it doesn't, or if the loop is
+        one whose rounds a frame doesn't make in one go."""
+        if jump not in self._exits:
+            self._exits[jump] = self._exit_of(jump)
+        return self._exits[jump]
+
+    def _exit_of(self, jump: int) -> Exit | None:
+        if self.heights is None or self.test_at(jump) != jump:
+            return None
+        direct = self._leaves(jump)
+        places = [o for o in self._tests() if o == jump or self.is_same_test(jump, o)]
+        found = [x for o in places if (x := self._leaves(o)) is not None]
+        body, stays = direct or (found[0] if found else (frozenset(), False))
+        if not body or any(self.at[o].opname in _RETURNS for o in body):
+            return None
+        if any(self.handlers.get(o) for o in places):
+            return None
+        return Exit(body, stays, frozenset(places))
+
+    def _leaves(self, jump: int) -> tuple[frozenset[int], bool] | None:
+        """The innermost loop around a test, and the outcome that stays in it, if the other one
+        doesn't."""
+        around = [body for body in self._rounds() if jump in body]
+        if not around:
+            return None
+        body = min(around, key=len)
+        stays = [truth for truth in (True, False) if self.branch(jump, truth) in body]
+        return (body, stays[0]) if len(stays) == 1 else None
+
+    def _tests(self) -> list[int]:
+        return [o for o in self.at if self.test_at(o) == o]
+
+    def _rounds(self) -> list[frozenset[int]]:
+        """The instructions of each loop: those between where it begins and where it goes back."""
+        if self._loops is None:
+            ends: dict[int, set[int]] = {}
+            before: dict[int, list[int]] = {}
+            for offset in self.at:
+                for target in self.after(offset):
+                    before.setdefault(target, []).append(offset)
+                    if target <= offset:
+                        ends.setdefault(target, set()).add(offset)
+            self._loops = []
+            for begin, todo in ends.items():
+                reached = {begin}
+                while todo:
+                    offset = todo.pop()
+                    if offset not in reached:
+                        reached.add(offset)
+                        todo.update(before.get(offset, ()))
+                self._loops.append(frozenset(reached))
+        return self._loops
+
+    def leads_on(self, jump: int) -> int | None:
+        """The next test on the way that stays in the loop, if it leaves it for the same place, and
+        nothing but its condition is computed in between: `while a and b`."""
+        exit_ = self.exit_of(jump)
+        if exit_ is None:
+            return None
+        offset = self.branch(jump, exit_.stays)
+        while self.test_at(offset) != offset or self.at[offset].opname == "COMPARE_OP":
+            i, after = self.at[offset], self.after(offset)
+            if len(after) != 1 or i.opname.startswith(_STORING) or after[0] <= offset:
+                return None
+            offset = after[0]
+        other = self.exit_of(offset)
+        if other is None or other.body != exit_.body:
+            return None
+        ends = self.branch(jump, not exit_.stays), self.branch(offset, not other.stays)
+        return offset if self.alike(*ends) else None
 
     def touched(self, place: int) -> frozenset[int]:
         """The numbers of the variables that a round of a `for` statement reads or sets, if that is

@@ -1,10 +1,11 @@
-"""What is known of a frame that is followed: whether it has changed anything."""
+"""What is known of a frame that is followed: whether it has changed anything, and what it asks."""
 
 from __future__ import annotations
 
 from types import FrameType
 from typing import Any
 
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.observer import following
@@ -24,3 +25,22 @@ def changes(frame: FrameType) -> Any:
     frame's variables and traced arrays; None where nobody looks."""
     effects = effects_in(frame)
     return None if effects is None else (effects.count, effects.compared)
+
+
+def rebound() -> list[Any]:
+    """The loops of the run that is observed which must be known to make a round."""
+    here = following.observer
+    return [] if here is None or here.effects is None else here.effects.rebound()
+
+
+def note_turn(x: Any, condition: Any, found: bool) -> bool | None:
+    """The truth of a traced value is asked for, as for that of `condition`: what is answered, if
+    that isn't guarded."""
+    here = following.observer
+    if here is not None:
+        try:
+            answer: bool | None = dispatch.asked(here, x, condition, found)
+            return answer
+        except Exception as error:
+            here.fault(error)
+    return None

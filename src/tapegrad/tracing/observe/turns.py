@@ -95,6 +95,8 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
         return
     if not _asks_directly(flow, frame.f_lasti, a, x):
         return
+    if a.turning is not None and a.turning.may_leave(jump):
+        return  # a guard
     both = goes_both_ways(x, trace, sides, jump, guard)
     if not both and not flow.loops:
         return

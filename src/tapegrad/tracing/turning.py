@@ -1,0 +1,418 @@
+"""Python's own `while`, of which one round is traced for all.
+
+    while abs(x * x - a) > 1e-9:            %going = greater(...)
+        x = 0.5 * (x + a / x)     -->       loop(most, %going, %x, %a, body, until=True)
+
+The observer sees the program ask for the truth of a traced value in a test by which a loop is left.
+There a round begins, and it ends where the test is reached again: the frame hears that the
+condition holds as long as rounds are traced, in the way of `counted.py`, and then that it doesn't.
+So a round is what the program does from one time that it asks to the next, and the variables are
+what they were when it asked last, wherever in the loop the test stands. `while a and b` is left by
+one test, which asks for both; what is taken for granted of `b` is so where `a` holds.
+
+Where a round does more than that allows the trace is made again, with all rounds. So it is where
+the loop is left otherwise, unless none of its rounds on these values does that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.handlers import let_through
+from tapegrad.core.trees import flatten
+from tapegrad.errors import TapegradError, TraceError
+from tapegrad.ir.taken import lost_by
+from tapegrad.ir.tape import Literal, Operand, Tape
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
+from tapegrad.tracing.counted import InFrame, Looped, again_with, each_round, is_long, named
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.ending import UNBOUNDED, recorded_until, room_of, rounds_until
+from tapegrad.tracing.growing import Growing
+from tapegrad.tracing.items import Numbers
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.frames import replace as replace_at
+from tapegrad.tracing.observe.joins import Sides, sides_of
+from tapegrad.tracing.observe.liveness import Exit
+from tapegrad.tracing.observe.seen import changes, effects_in
+from tapegrad.tracing.rounds import FIRST, Round, typed
+from tapegrad.tracing.source import at_line, user_source
+from tapegrad.tracing.stacking import empty_stacks, with_stacks
+from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in, to_operand
+from tapegrad.tracing.variables import (
+    Lent,
+    copied,
+    trace_numbers,
+    trace_stored,
+    variables,
+)
+
+Rounds = Generator[Any, Any, None]
+
+
+def asked(o: Any, x: Tracer, condition: Tracer, found: bool) -> bool | None:
+    """What the program hears that asks for the truth of a traced value; None if that is what it is,
+    and is guarded."""
+    frame = sys._getframe(4)  # this is called for the caller of what Python calls
+    a = getattr(frame.f_trace, "__self__", None)
+    if not isinstance(a, Activation) or a.o is not o or a.frame is not frame:
+        return None
+    if a.sides is not None or o.apart is not None:
+        return None
+    sides = sides_of(frame.f_code)
+    jump = sides.flow.test_at(frame.f_lasti)
+    if jump is None or not sides.flow.loops or a.top() is not x:
+        return None
+    under_way: Turning | None = a.turning
+    if under_way is not None and jump in under_way.exit.body:
+        heard = under_way.asked(jump, condition, found)
+        if heard is not None:
+            return heard
+    return _begin(a, sides, jump, condition, found)
+
+
+def _begin(a: Activation, sides: Sides, jump: int, condition: Tracer, found: bool) -> bool | None:
+    """A loop begins here, if its rounds may be traced once."""
+    flow, trace, around = sides.flow, current_trace(), a.turning
+    exit_ = flow.exit_of(jump)
+    if exit_ is None or trace is None or found is not exit_.stays:
+        return None
+    if not _may_begin(a, sides, exit_) or (around is not None and around.may_leave(jump)):
+        return None
+    going, before = condition if found else ew.logical_not(condition), a.asked
+    a.asked = None
+    if flow.leads_on(jump) is not None:  # the test behind it is the one
+        trace_stored(a.frame, jump, trace)
+        a.asked = jump, going, to_operand(trace, condition)[0], len(trace.builder.guards)
+        return None
+    if before is not None and flow.leads_on(before[0]) == jump:
+        _, first, operand, count = before
+        if len(trace.builder.guards) == count or _taken_back(trace, operand, count):
+            going = ew.logical_and(first, going)
+    for each in traces_under_way():
+        each.counted.append((sides, jump))
+    a.turning = Turning(a, sides, jump, exit_, trace, going)
+    return a.turning.begun()
+
+
+def _taken_back(trace: Trace, operand: Operand, count: int) -> bool:
+    """Take the guard on an operand from the tape, if it is the only one behind so many."""
+    guards = trace.builder.guards
+    if [guard.operand for guard in guards[count:]] != [operand]:
+        return False
+    trace._guarded.discard((guards[-1], lost_by(guards[-1])))
+    trace._granted.discard(operand)
+    guards.pop()
+    return True
+
+
+def _may_begin(a: Activation, sides: Sides, exit_: Exit) -> bool:
+    """Whether a loop that is left by this test may be traced for one round."""
+    flow, trace = sides.flow, current_trace()
+    if trace is None or trace.idle or not exit_.places.isdisjoint(sides.unrolled):
+        return False
+    if a.sides is not None or a.o.apart is not None or changes(a.frame) is None:
+        return False
+    return not any(
+        flow.at[o].opname == "FOR_ITER" and flow.at[o].argval not in exit_.body for o in exit_.body
+    )
+
+
+class Turning:
+    """A loop of which a frame makes a round that is traced for all."""
+
+    def __init__(
+        self, a: Activation, sides: Sides, jump: int, exit_: Exit, trace: Trace, going: Tracer
+    ) -> None:
+        self.activation, self.sides, self.jump, self.exit = a, sides, jump, exit_
+        self.around: Turning | None = a.turning
+        self.trace = trace
+        self._steps = self._made(going)
+        self._is_inside = False  # whether the frame has come to the loop itself
+        # In a round: the tests before its last, if they hold, and how many guards there were then
+        self._holds: Any = None
+        self._guards = 0
+
+    @property
+    def frame(self) -> FrameType:
+        return self.activation.frame
+
+    def begun(self) -> bool:
+        return self._next(lambda: next(self._steps))
+
+    def asked(self, jump: int, condition: Tracer, found: bool) -> bool | None:
+        """What the program hears that asks this in a round."""
+        flow, last = self.sides.flow, jump
+        while last not in self.exit.places:
+            following = flow.leads_on(last)
+            if following is None:
+                return None
+            last = following
+        own = flow.exit_of(jump)
+        assert own is not None
+        going = condition if own.stays else ew.logical_not(condition)
+        if self._holds is not None:
+            self._soften()
+            going = ew.logical_and(self._holds, going)
+        if last is not jump and found is own.stays:
+            self._holds, self._guards = going, len(_guards())
+            return own.stays
+        self._holds = None
+        stays = self._next(lambda: self._steps.send((going, last == jump)))
+        return own.stays if stays == self.exit.stays else not own.stays
+
+    def _soften(self) -> None:
+        """What is taken for granted of a test is so where those before it hold."""
+        trace, guards = current_trace(), _guards()
+        assert trace is not None
+        for k in range(self._guards, len(guards)):
+            guard = guards[k]
+            holds = to_operand(trace, self._holds)[0]
+            (other,) = trace.record(ew.where, [holds, guard.operand, guard.expected])
+            guards[k] = replace(guard, operand=other)
+
+    def _next(self, step: Callable[[], Any]) -> bool:
+        """Whether the frame makes a round."""
+        try:
+            step()
+        except StopIteration:
+            self.activation.turning = self.around
+            return not self.exit.stays
+        except BaseException:
+            self.activation.turning = self.around
+            raise
+        return self.exit.stays
+
+    def passes(self, offset: int) -> None:
+        """The frame is about to run an instruction."""
+        if offset in self.exit.body:
+            self._is_inside = True
+        elif self._is_inside:
+            self.end()
+            raise again_with(each_round(self.sides, self.jump))
+
+    def may_leave(self, jump: int) -> bool:
+        """Whether this is a test by which the loop is left, too."""
+        exit_ = self.sides.flow.exit_of(jump)
+        return exit_ is not None and exit_.body == self.exit.body
+
+    def end(self) -> None:
+        """The frame leaves the loop by no test."""
+        self.activation.turning = self.around
+        self._steps.close()
+        self.trace.unfinished = TraceError(
+            f"a loop was left while a round of it was traced for all{at_line()}"
+        )
+
+    def _made(self, going: Tracer) -> Rounds:
+        """Waits while the frame makes a round, and ends when it has made the last."""
+        frame, place, trace = self.frame, self.jump, self.trace
+        name, src = frame.f_code.co_name, user_source()
+        lent, growing = Lent(frame, place, trace), Growing(frame, place)
+        try:
+            trace_stored(frame, place, trace)
+            for done in range(FIRST + 1):
+                before = variables(frame, place, growing.all)
+                leaves = copied(before)
+                rounds = Turned(
+                    named(f"{name}_round"),
+                    f"a loop of {name}",
+                    flatten(leaves)[1],
+                    src,
+                    frame,
+                    place,
+                    Numbers(range(0)),
+                    lent,
+                    done,
+                    changes(frame),
+                    [before],
+                    [],
+                    {},
+                    growing,
+                    growing.lengths(),
+                    [],
+                    True,
+                    None,
+                    going,
+                    [],
+                )
+                round_, whole = yield from rounds.first(rounds.round(leaves, done))
+                raised, loop = trace.raised, None
+                if not rounds.changes_nothing():
+                    raise again_with(each_round(self.sides, place))
+                stays = before.shape == rounds.found[-1].shape and rounds.grown[-1].fits
+                if stays and whole:
+                    try:
+                        loop = yield from rounds.rest(leaves, round_)
+                    except Exception as error:
+                        let_through(error)
+                        trace.raised = raised
+                        notes = rounds.branches(error, done)
+                        if notes != []:
+                            notes = notes or each_round(self.sides, place)
+                            raise again_with(notes) from error
+                    if not rounds.changes_nothing():
+                        raise again_with(each_round(self.sides, place))
+                if loop is not None:
+                    rounds.leave(loop, trace)
+                    lent.give_back()
+                    return
+                trace.guard(going, True, "a condition")
+                going = rounds.alone(leaves, round_, trace)[0]
+                if not going._read()[1]:
+                    trace.guard(going, False, "a condition")
+                    lent.give_back()
+                    return
+                trace_numbers(frame, place, before, trace)
+            raise again_with(each_round(self.sides, place))
+        except TapegradError as error:
+            raise again_with(each_round(self.sides, place)) from error
+        finally:
+            growing.end()
+
+
+def _guards() -> list[Any]:
+    trace = current_trace()
+    assert trace is not None
+    return trace.builder.guards
+
+
+@dataclass(frozen=True, eq=False)
+class Turned(InFrame):
+    """Rounds that a frame makes until a test says otherwise: `going` says whether there is one."""
+
+    going: Any
+    asked_all: list[bool]
+
+    def leave(self, loop: Looped, trace: Trace) -> None:
+        super().leave(loop, trace)
+        start, end = self.found[0], self.found[-1]
+        ends = dict(zip(end.paths, end.tracers, strict=True))
+        pairs = [(x, ends.get(path)) for path, x in zip(start.paths, start.tracers, strict=True)]
+        moved = [x for pair in pairs if pair[0] is not pair[1] for x in pair]
+        arrays = [x for x in moved if isinstance(x, ArrayTracer)]
+        effects = effects_in(self.frame)
+        if arrays and not loop.rounds and effects is not None:
+            note = sides_of(self.frame.f_code).unrolled, self.place
+            effects.loose.append((note, arrays, len(effects.written)))
+
+    def first(self, steps: Any) -> Generator[Any, Any, tuple[Round, bool]]:
+        """The round, and whether the test at its end was asked for all that it asks."""
+        self.asked_all.clear()
+        round_ = yield from self.made(steps)
+        return round_, all(self.asked_all)
+
+    @property
+    def left(self) -> int:
+        return UNBOUNDED
+
+    def _entry(self, given: Any) -> Any:
+        return None
+
+    def further(self, answer: Any) -> list[Any]:
+        going, whole = answer
+        self.asked_all.append(whole)
+        return [going]
+
+    def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
+        """The loop, which is recorded. Where its number of rounds is the same at each call it needs
+        no condition."""
+        going, *ys = [typed(y) for y in round_.ys]
+        body, changed, order = self.body(round_)
+        if not changed:
+            raise TraceError("the loop goes on for ever, or makes no round")
+        _, *operands = self.operands(leaves, round_, self.done)
+        given = [operands[k] for k in order]
+        trace = self.trace([self.going, *operands])
+        until = replace(body, outputs=(*body.outputs, going.operand))
+        start = [to_operand(trace, x)[0] for x in given[: len(changed)]]
+        if not _is_known(until, start):
+            if any(self.grown[-1].entries):
+                raise TraceError("a list grows by as many rounds as a call takes")
+            room = room_of(until, trace.in_frame)
+            *outs, _ = recorded_until(trace, until, [self.going, *given], self.src, room=room)
+            return self.looped_as(round_, leaves, changed, outs, 0)
+        count = rounds_until(trace, until, [self.going, *given])
+        if not is_long(body, count):
+            raise TraceError("the loop is short")
+        trace.guard(self.going, True, "a condition")
+        body = with_stacks(body, len(changed), ys, count, self.src)
+        given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
+        found = record(trace, Loop(body, len(body.outputs), count), [np.int64(count), *given])
+        outs = [*found] if isinstance(found, tuple) else [found]
+        return self.looped_as(round_, leaves, changed, outs, count)
+
+
+def _is_known(body: Tape, start: Sequence[Any]) -> bool:
+    """Whether the condition in a loop's rounds depends on nothing but numbers that are known, where
+    it starts from these."""
+    step, *inputs = body.inputs
+    carried = {k for k, x in enumerate(start) if isinstance(x, Literal)}
+    while True:
+        known = {step, *[inputs[k] for k in carried]}
+        for call in body.calls:
+            if all(isinstance(x, Literal) or x in known for x in call.operands):
+                known.update(call.outs)
+        ends = {k for k, x in enumerate(body.outputs) if isinstance(x, Literal) or x in known}
+        if carried <= ends:
+            return len(start) in ends
+        carried &= ends
+
+
+# ---- tests of what isn't traced
+
+
+class _Tests:
+    """The tests of a frame by which loops are left, and how often they were reached in a row, from
+    which variable of the tape on."""
+
+    def __init__(self, frame: FrameType) -> None:
+        self.sides = sides_of(frame.f_code)
+        self.exits: dict[int, Exit] = {}
+        flow = self.sides.flow
+        for offset in flow.at if flow.loops else ():
+            found = flow.exit_of(offset)
+            if found is not None:
+                self.exits[offset] = found
+        self.turns: dict[frozenset[int], tuple[int, int]] = {}
+
+
+def tested(a: Activation, x: Any) -> None:
+    """A conditional jump is about to ask for the truth of a value. If that isn't traced, but what
+    the loop computes is, and the loop is long, it is left by a traced test from then on."""
+    if a.tests is None:
+        a.tests = _Tests(a.frame)
+    tests, jump, trace = a.tests, a.frame.f_lasti, current_trace()
+    exit_ = tests.exits.get(jump)
+    if exit_ is None or trace is None or isinstance(x, Tracer):
+        return
+    own = a.turning is not None and a.turning.exit.places == exit_.places
+    if type(x) not in (bool, np.bool_):
+        if own:
+            raise again_with(each_round(tests.sides, jump))
+        return
+    if own or not exit_.places.isdisjoint(tests.sides.turning):
+        replace_at(operand_at(a.stack, 0), stand_in(trace, Literal(np.bool_(x)), np.bool_(x)))
+        return
+    if bool(x) is not exit_.stays:
+        tests.turns.pop(exit_.places, None)
+        return
+    turns, first = tests.turns.get(exit_.places, (0, trace.builder.following))
+    tests.turns[exit_.places] = turns + 1, first
+    is_long = turns > ROUNDS and trace.builder.following - first > 2 * CALLS
+    if is_long and _may_begin(a, tests.sides, exit_):
+        raise again_with(
+            [(tests.sides.turning, o) for o, e in tests.exits.items() if e.body == exit_.body]
+        )
+
+
+dispatch.asked = asked
+dispatch.tested = tested

@@ -1,0 +1,296 @@
+"""Plain `while` statements, of which one round is traced for all."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapegrad import trace, value_and_grad
+
+X = np.random.default_rng(3).standard_normal(60)
+Program = Callable[[Any], Any]
+PROGRAMS: dict[str, tuple[Program, int]] = {}
+CALLS = (2.0, 50.0, 1.25, 900.0)
+
+
+def once(loops: int = 1) -> Callable[[Program], Program]:
+    def noted(f: Program) -> Program:
+        PROGRAMS[f.__name__] = f, loops
+        return f
+
+    return noted
+
+
+@once()
+def newton_counted(a: Any) -> Any:
+    x, k = a * 1.0, 0
+    while abs(x * x - a) > 1e-12 * a and k < 100:
+        x = 0.5 * (x + a / x)
+        k += 1
+    return x + k * a
+
+
+@once()
+def capped_first(a: Any) -> Any:
+    x, k = a * 1.0, 0
+    while k < 7 and abs(x * x - a) > 1e-12 * a:
+        x = 0.5 * (x + a / x)
+        k += 1
+    return x * k
+
+
+@once()
+def bisection(a: Any) -> Any:
+    low, high = 0.0 * a, a + 1.0
+    while high - low > 1e-10:
+        middle = 0.5 * (low + high)
+        if middle * middle > a:
+            high = middle
+        else:
+            low = middle
+    x = 0.5 * (low + high)
+    return x - (x * x - a) / (low + high)
+
+
+@once()
+def left_in_the_middle(a: Any) -> Any:
+    x, count = a * 1.0, 0
+    while True:
+        step = (x * x - a) / (2 * x)
+        if abs(step) < 1e-11:
+            break
+        x = x - step
+        count += 1
+    return x + count
+
+
+@once()
+def flag(a: Any) -> Any:
+    x, done = np.ones(2) * a, False
+    while not done:
+        new = 0.5 * np.cos(x) + 0.01 * a
+        done = np.max(np.abs(new - x)) < 1e-10
+        x = new
+    return np.sum(x)
+
+
+@once()
+def read_to_the_end(a: Any) -> Any:
+    """The second condition can't be asked for where the first one doesn't hold."""
+    k, total = 0, 0.0 * a
+    while k < len(X) and X[k] < 100.0:
+        total = total + np.sin(a * X[k])
+        k += 1
+    return total * k
+
+
+@once()
+def times(a: Any) -> Any:
+    t, y, path = 0.0, 1.0 * a, []
+    while t < 1.0:
+        y = y - 0.01 * np.sin(y)
+        t += 0.01
+        path.append(y)
+    return np.sum(np.array(path)) + t
+
+
+@once(2)
+def inner(a: Any) -> Any:
+    total = 0.0 * a
+    for i in range(20):
+        x = a + i
+        while abs(x * x - (a + i)) > 1e-10:
+            x = 0.5 * (x + (a + i) / x)
+        total = total + x
+    return total
+
+
+def solve(f: Program, slope: Program, x: Any) -> tuple[Any, int]:
+    count, value = 0, f(x)
+    while abs(value) > 1e-11:
+        x = x - value / slope(x)
+        value = f(x)
+        count += 1
+        if count > 60:
+            raise RuntimeError("no convergence")
+    return x, count
+
+
+@once()
+def called(a: Any) -> Any:
+    x, count = solve(lambda x: x * x - a, lambda x: 2 * x, a * 1.0)
+    return x * count
+
+
+@once()
+def in_place(a: Any) -> Any:
+    x = np.array([1.0, 2.0, 3.0]) * a
+    while np.sum(x**2) > 1.0:
+        x *= 0.9
+    return np.sum(x * a)
+
+
+@once()
+def shifted_by_a_function(a: Any) -> Any:
+    """What the caller holds isn't what the function's variables hold in the end."""
+    start = np.ones(3) * a
+    return np.sum(start) + np.sum(shift(start, a))
+
+
+def shift(z: Any, a: Any) -> Any:
+    x, y, n = z * 2, z * 3, 0.0
+    while n < 40.0 + 0 * a:
+        x, y, z = y, z, 0.3 * np.sin(x + a) + 0.1 * z
+        n = n + 1.0
+    x[0] = 5.0
+    return x + y - z
+
+
+@pytest.fixture(autouse=True)
+def quietly() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+def slope(f: Program, a: float) -> Any:
+    h = 1e-6 * a
+    return (f(a + h) - f(a - h)) / (2 * h)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_round_is_traced(name: str) -> None:
+    """One tape serves calls of any number of rounds, and is as long as one round."""
+    f, loops = PROGRAMS[name]
+    derived = value_and_grad(f, compile="never")
+    for a in (*CALLS, CALLS[0]):
+        value, gradient = derived(a)
+        np.testing.assert_allclose(value, f(a), rtol=1e-11)
+        np.testing.assert_allclose(gradient, slope(f, a), rtol=2e-4, atol=1e-6)
+    assert derived.cache_info().traces == 1
+    tape = trace(f, CALLS[0])[1]
+    assert str(tape).count(" = loop(") == loops
+    assert len(tape.calls) < 30
+
+
+def test_compiled() -> None:
+    """All in one program, which compiles once."""
+
+    def every(a: Any) -> Any:
+        return sum(f(a) for f, _ in PROGRAMS.values())
+
+    compiled = value_and_grad(every, compile="always")
+    for a in CALLS:
+        np.testing.assert_allclose(compiled(a)[0], every(a), rtol=1e-11)
+        np.testing.assert_allclose(compiled(a)[1], slope(every, a), rtol=1e-3)
+    assert compiled.cache_info().traces == 1
+
+
+# ---- what does more
+
+
+def grows(a: Any) -> Any:
+    x, path = a * 1.0, []
+    while x > 0.5:
+        x = 0.7 * x
+        path.append(1)
+    return x * len(path)
+
+
+def trades_places(a: Any) -> Any:
+    x, p, q = a * 1.0, [2.0 * a], [3.0 * a]
+    first = p
+    while x > 0.5:
+        x = 0.7 * x
+        p, q = q, p
+    p.append(1.0)
+    return x + len(first)
+
+
+def swap(x: Any, a: Any) -> Any:
+    y, n = 2 * x, 1.0 * a
+    while n > 0.5:
+        y, x, n = x, y, 0.7 * n
+    x[0] = 5.0
+    return x
+
+
+def trades_arrays(a: Any) -> Any:
+    start = np.ones(3) * a
+    return np.sum(swap(start, a)) + np.sum(start)
+
+
+def written_to_after_no_round(a: Any) -> Any:
+    """Without a round both names are of one array."""
+    start = x = np.ones(2) * a
+    while x[0] > 3.0:
+        x = 0.5 * x
+    x[1] = 7.0
+    return np.sum(start) + np.sum(x)
+
+
+class Counter:
+    made = 0
+
+
+def counts_elsewhere(a: Any) -> Any:
+    counter, x = Counter(), a * 1.0
+    while x > 0.5:
+        x = 0.7 * x
+        counter.made += 1
+    return x * counter.made
+
+
+def left_by_an_error(a: Any) -> Any:
+    x = a * 1.0
+    try:
+        while x > 0.5:
+            x = 0.7 * x
+            if x < 1.0:
+                raise ValueError
+    except ValueError:
+        x = x * 3
+    return x
+
+
+def read_into_python(a: Any) -> Any:
+    x, sizes = a * 1.0, 0
+    while x > 0.5:
+        x = 0.7 * x
+        sizes += len(np.zeros(int(x)))
+    return x * sizes
+
+
+@pytest.mark.parametrize(
+    "f",
+    [grows, trades_places, trades_arrays, written_to_after_no_round, counts_elsewhere]
+    + [left_by_an_error, read_into_python],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_does_more_is_as_in_python(f: Program, order: int) -> None:
+    derived = value_and_grad(f, compile="never")
+    for a in (2.1, 41.3, 0.4, 5.3, 2.1, 3.3)[::order]:
+        value, gradient = derived(a)
+        assert value == pytest.approx(f(a), rel=1e-12)
+        assert gradient == pytest.approx(slope(f, a), rel=1e-6)
+
+
+def test_errors_are_those_of_the_round_that_raises() -> None:
+    def f(a: Any) -> Any:
+        x, k = a * 1.0, 0
+        while x > 0.5:
+            x = 0.7 * x
+            k += 1
+            if k > 5:
+                raise RuntimeError("no convergence")
+        return x
+
+    derived = value_and_grad(f, compile="never")
+    assert derived(1.0)[0] == f(1.0)
+    with pytest.raises(RuntimeError, match="no convergence"):
+        derived(50.0)
+    assert derived(0.9)[0] == f(0.9)
