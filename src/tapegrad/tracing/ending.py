@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Source, Tape
+from tapegrad.ir.tape import Tape
 from tapegrad.primitives.loops import Loop
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
@@ -23,25 +23,16 @@ MEMORY = 1 << 20
 UNBOUNDED = 1 << 62
 
 
-class TooLong(Exception):
-    """The condition still holds after as many rounds as there may be."""
-
-
 class NoValues(Exception):
     """Nobody has said how many rounds there may be, and no call does."""
 
 
 def recorded_until(
-    trace: Trace,
-    body: Tape,
-    given: Sequence[Any],
-    src: Source | None,
-    most: int | None = None,
-    room: int = FEWEST,
+    trace: Trace, body: Tape, given: Sequence[Any], most: int | None, room: int = FEWEST
 ) -> list[Tracer]:
-    """What is carried after the last round, and how many there were. `given` is whether there is a
-    first round, what is carried into it, and what all read; the body's last output says whether
-    there is another."""
+    """What is carried after the last round, how many there were, and whether there would be another
+    one. `given` is whether there is a first round, what is carried into it, and what all read; the
+    body's last output says whether there is another."""
     found = _found(trace, body, given, UNBOUNDED if most is None else most)
     if found is None and most is None:
         raise NoValues
@@ -50,17 +41,17 @@ def recorded_until(
     loop = Loop(body, len(body.outputs) - 1, most, until=True)
     outs = trace.record(loop, [to_operand(trace, x)[0] for x in (np.int64(most), *given)])
     values = (None,) * len(outs) if found is None else found
-    *ends, left = [stand_in(trace, x, value) for x, value in zip(outs, values, strict=True)]
-    trace.guard(left, False, f"whether there are more than {most} rounds", src, fixed=True)
-    return ends
+    return [stand_in(trace, x, value) for x, value in zip(outs, values, strict=True)]
 
 
-def rounds_until(trace: Trace, body: Tape, given: Sequence[Any]) -> int:
-    """How many rounds there are, at this call."""
-    found = _found(trace, body, given, UNBOUNDED)
+def rounds_until(
+    trace: Trace, body: Tape, given: Sequence[Any], most: int | None
+) -> tuple[int, np.bool_]:
+    """How many rounds there are, at this call, and whether there would be another one."""
+    found = _found(trace, body, given, UNBOUNDED if most is None else most)
     if found is None:
         raise NoValues
-    return int(found[-2])
+    return int(found[-2]), np.bool_(found[-1])
 
 
 def _found(trace: Trace, body: Tape, given: Sequence[Any], most: int) -> Any:
@@ -69,10 +60,7 @@ def _found(trace: Trace, body: Tape, given: Sequence[Any], most: int) -> Any:
     if trace.idle or any(value is None for value in values):
         return None
     loop = Loop(body, len(body.outputs) - 1, most, until=True)
-    found = loop.evaluate(np.int64(most), *values)
-    if found[-1]:
-        raise TooLong
-    return found
+    return loop.evaluate(np.int64(most), *values)
 
 
 def room_of(body: Tape, is_inside: bool) -> int:

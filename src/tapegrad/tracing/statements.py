@@ -15,6 +15,7 @@ from tapegrad.primitives.loops import CALLS, ROUNDS
 from tapegrad.tracing.counted import Count, Plain
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.items import Numbers, items_of
+from tapegrad.tracing.leaving import Leaving
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
@@ -26,7 +27,7 @@ from tapegrad.tracing.tracer import Tracer
 MOST = 100_000  # rounds of an inner loop whose number is traced
 
 
-def _plain(a: Activation) -> Plain | None:
+def _plain(a: Activation) -> Plain | Leaving | None:
     """What stands for what a `for` statement is about to go through, if its rounds may be traced
     once."""
     trace = current_trace()
@@ -36,9 +37,16 @@ def _plain(a: Activation) -> Plain | None:
     place = sides.flow.loop_at(a.frame.f_lasti)
     if place is None or place in sides.unrolled:
         return None
+    leaves = not sides.flow.body(place)
+    if leaves and not sides.flow.is_left_by_tests(place):
+        return None
     holders = frames.references(operand_at(a.stack, 0))
     items = items_of(a.top(), holders)
-    if items is None or len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS:
+    if items is None or len(items) < ROUNDS:
+        return None
+    if leaves:
+        return Leaving(items, sides, place)
+    if len(items) * sides.flow.weight(place) < CALLS:
         return None
     for each in traces_under_way():
         each.counted.append((sides, place))
@@ -58,7 +66,8 @@ def _ranged(a: Activation, args: Sequence[Any]) -> Any:
     if after is None or sides.flow.at[after].opname != "GET_ITER" or not 0 < len(args) < 4:
         return None
     place = sides.flow.loop_at(after)
-    if place is None or place in sides.unrolled or not all(_is_number(x) for x in args):
+    unknown = place is None or not sides.flow.body(place) or place in sides.unrolled
+    if place is None or unknown or not all(_is_number(x) for x in args):
         return None
     start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
     if step not in (1, -1) or isinstance(step, Tracer):

@@ -36,11 +36,12 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.ending import UNBOUNDED, recorded_until, room_of, rounds_until
 from tapegrad.tracing.growing import Growing
 from tapegrad.tracing.items import Numbers
+from tapegrad.tracing.leaving import Entries
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.frames import operand, operand_at, top_of
 from tapegrad.tracing.observe.frames import replace as replace_at
 from tapegrad.tracing.observe.joins import Sides, sides_of
-from tapegrad.tracing.observe.liveness import Exit
+from tapegrad.tracing.observe.liveness import Exit, Flow, flow_of
 from tapegrad.tracing.observe.seen import changes, effects_in
 from tapegrad.tracing.rounds import FIRST, Round, typed
 from tapegrad.tracing.source import at_line, user_source
@@ -121,9 +122,18 @@ def _may_begin(a: Activation, sides: Sides, exit_: Exit) -> bool:
         return False
     if a.sides is not None or a.o.apart is not None or changes(a.frame) is None:
         return False
-    return not any(
-        flow.at[o].opname == "FOR_ITER" and flow.at[o].argval not in exit_.body for o in exit_.body
-    )
+    if any(exit_.places & b.join.region and not exit_.body <= b.join.region for b in a.branches):
+        return False  # a side of a branch leaves the loop
+    return flow.iterator_of(exit_) is None or _entries(a, flow, exit_) is not None
+
+
+def _entries(a: Activation, flow: Flow, exit_: Exit) -> Entries | None:
+    """What a `for` statement goes through, if its rounds may be traced once."""
+    place = flow.iterator_of(exit_)
+    if place is None:
+        return None
+    found = operand(a.address + top_of(flow.height(place)), 0)
+    return found if isinstance(found, Entries) and found.may_be_rounds else None
 
 
 class Turning:
@@ -136,6 +146,7 @@ class Turning:
         self.around: Turning | None = a.turning
         self.trace = trace
         self._steps = self._made(going)
+        self.entries = _entries(a, sides.flow, exit_)
         self._is_inside = False  # whether the frame has come to the loop itself
         # In a round: the tests before its last, if they hold, and how many guards there were then
         self._holds: Any = None
@@ -180,12 +191,14 @@ class Turning:
             guards[k] = replace(guard, operand=other)
 
     def _next(self, step: Callable[[], Any]) -> bool:
-        """Whether the frame makes a round."""
+        """Which way the frame goes: where it makes a round, or makes the rest of the last one
+        behind which there is no entry, that is to stay."""
         try:
             step()
         except StopIteration:
             self.activation.turning = self.around
-            return not self.exit.stays
+            over = self.entries is not None and self.entries.over
+            return self.exit.stays if over else not self.exit.stays
         except BaseException:
             self.activation.turning = self.around
             raise
@@ -243,6 +256,7 @@ class Turning:
                     None,
                     going,
                     [],
+                    self.entries,
                 )
                 round_, whole = yield from rounds.first(rounds.round(leaves, done))
                 raised, loop = trace.raised, None
@@ -291,6 +305,7 @@ class Turned(InFrame):
 
     going: Any
     asked_all: list[bool]
+    entries: Entries | None
 
     def leave(self, loop: Looped, trace: Trace) -> None:
         super().leave(loop, trace)
@@ -312,13 +327,17 @@ class Turned(InFrame):
 
     @property
     def left(self) -> int:
-        return UNBOUNDED
+        return UNBOUNDED if self.entries is None else self.entries.left - self.done
 
     def _entry(self, given: Any) -> Any:
+        if self.entries is not None:
+            self.entries.given, self.entries.done, self.entries.lent = given, self.done, self.lent
         return None
 
     def further(self, answer: Any) -> list[Any]:
         going, whole = answer
+        if self.entries is not None:
+            self.entries.given = None
         self.asked_all.append(whole)
         return [going]
 
@@ -334,21 +353,33 @@ class Turned(InFrame):
         trace = self.trace([self.going, *operands])
         until = replace(body, outputs=(*body.outputs, going.operand))
         start = [to_operand(trace, x)[0] for x in given[: len(changed)]]
+        most = None if self.entries is None else self.left
         if not _is_known(until, start):
             if any(self.grown[-1].entries):
                 raise TraceError("a list grows by as many rounds as a call takes")
             room = room_of(until, trace.in_frame)
-            *outs, _ = recorded_until(trace, until, [self.going, *given], self.src, room=room)
+            *outs, _, more = recorded_until(trace, until, [self.going, *given], most, room)
+            self._end(more, trace)
             return self.looped_as(round_, leaves, changed, outs, 0)
-        count = rounds_until(trace, until, [self.going, *given])
+        count, goes_on = rounds_until(trace, until, [self.going, *given], most)
         if not is_long(body, count):
             raise TraceError("the loop is short")
         trace.guard(self.going, True, "a condition")
+        self._end(stand_in(trace, Literal(goes_on), goes_on), trace)
         body = with_stacks(body, len(changed), ys, count, self.src)
         given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
         found = record(trace, Loop(body, len(body.outputs), count), [np.int64(count), *given])
         outs = [*found] if isinstance(found, tuple) else [found]
         return self.looped_as(round_, leaves, changed, outs, count)
+
+    def _end(self, more: Tracer, trace: Trace) -> None:
+        """The loop has come to its end: `more` says whether its test would go on."""
+        if self.entries is None:
+            what = "whether there are more rounds than there is room for"
+            trace.guard(more, False, what, self.src, fixed=True)
+        elif not flow_of(self.frame.f_code).meets_end(self.place):
+            self.entries.over = bool(more._read()[1])
+            trace.guard(more, self.entries.over, "whether a loop comes to its end", self.src)
 
 
 def _is_known(body: Tape, start: Sequence[Any]) -> bool:
@@ -376,12 +407,7 @@ class _Tests:
 
     def __init__(self, frame: FrameType) -> None:
         self.sides = sides_of(frame.f_code)
-        self.exits: dict[int, Exit] = {}
-        flow = self.sides.flow
-        for offset in flow.at if flow.loops else ():
-            found = flow.exit_of(offset)
-            if found is not None:
-                self.exits[offset] = found
+        self.exits = self.sides.flow.exits
         self.turns: dict[frozenset[int], tuple[int, int]] = {}
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from tapegrad.core.request import describe, leaf_names
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
-from tapegrad.tracing.ending import UNBOUNDED, NoValues, TooLong, recorded_until
+from tapegrad.tracing.ending import UNBOUNDED, NoValues, recorded_until
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.rounds import (
     FIRST,
@@ -139,16 +139,18 @@ class While(Rounds):
         body = replace(round_.tape, outputs=tuple([leaf.operand for leaf in outputs]))
         most = None if self.most == UNBOUNDED else self.most - done
         try:
-            found = self.explained(
-                lambda: recorded_until(trace, body, [going, *operands], self.src, most)
+            *found, left = self.explained(
+                lambda: recorded_until(trace, body, [going, *operands], most)
             )
-        except TooLong:
-            raise self._too_long() from None
         except NoValues:
             raise UnsupportedError(
                 f"{self.label}: no values are known here, nor how many rounds there are"
                 f"{self.at()}. Pass max_rounds"
             ) from None
+        if left._value:
+            raise self._too_long()
+        what = "whether there are more rounds than there is room for"
+        trace.guard(left, False, what, self.src, fixed=True)
         avals = [leaf.aval for leaf in carried]
         ends = iter(
             [

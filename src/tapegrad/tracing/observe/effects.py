@@ -36,7 +36,8 @@ from tapegrad.tracing.observe.unchanging import (
 )
 from tapegrad.tracing.observe.watching import PREFIX_TOLD
 
-_COUNTED = "tapegrad.tracing.counted"  # the numbers of a loop that is traced in its frame
+# The entries of a loop that is traced in its frame
+_COUNTED = ("tapegrad.tracing.counted", "tapegrad.tracing.leaving")
 
 Check = Callable[[Activation, Any], bool]
 
@@ -161,7 +162,7 @@ def _goes_on(a: Activation, arg: Any) -> bool:
     """Whether an iterator that goes on is the frame's alone, which nobody else can look at."""
     x = a.top()
     kind: Any = type(x)
-    if kind.__module__ == _COUNTED:
+    if kind.__module__ in _COUNTED:
         return not getattr(x, "is_shared", True)
     if kind is types.GeneratorType:
         return is_own(x.gi_code) and sys.getrefcount(x) <= ALONE
@@ -232,7 +233,7 @@ def _iterated(a: Activation, arg: Any) -> bool:
     if kind in ITERATORS or kind is types.GeneratorType:  # itself again; that it goes on is noted
         return True
     known = kind in (list, tuple, dict, set, frozenset, range, str) or isinstance(x, np.ndarray)
-    return known or isinstance(x, Value) or kind.__module__ == _COUNTED
+    return known or isinstance(x, Value) or kind.__module__ in _COUNTED
 
 
 def _unpacked(a: Activation, arg: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from types import CodeType
 from typing import Any, NamedTuple
@@ -114,7 +114,7 @@ class Flow:
 
     def loop_at(self, offset: int) -> int | None:
         """The `for` statement that begins with the instruction at `offset`, which makes its
-        iterator, if it is left where that has come to its end alone."""
+        iterator."""
         place = self.next.get(offset)
         while place is not None and self.at[place].opname in _PASSED:
             place = self.next.get(place)
@@ -122,7 +122,34 @@ class Flow:
             return None
         if self.handlers.get(place) is not None:
             return None
-        return place if self.body(place) else None
+        return place
+
+    @cached_property
+    def exits(self) -> dict[int, Exit]:
+        """The tests by which loops are left."""
+        found = {o: self.exit_of(o) for o in self._tests()} if self.loops else {}
+        return {o: exit_ for o, exit_ in found.items() if exit_ is not None}
+
+    def is_left_by_tests(self, place: int) -> bool:
+        """Whether tests leave a `for` statement before it has come to its end."""
+        return any(self.iterator_of(exit_) == place for exit_ in self.exits.values())
+
+    def iterator_of(self, exit_: Exit) -> int | None:
+        """The `for` statement that is left by a test; None where the loop is a `while`."""
+        found = [o for o in exit_.body if self.at[o].opname == "FOR_ITER"]
+        return next((o for o in found if self.at[o].argval not in exit_.body), None)
+
+    def meets_end(self, jump: int) -> bool:
+        """Whether a `for` statement that a test leaves goes on as it does at its end, and nothing
+        is left of the round where the test doesn't leave it."""
+        exit_ = self.exit_of(jump)
+        place = None if exit_ is None else self.iterator_of(exit_)
+        if exit_ is None or place is None or self.branch(jump, exit_.stays) != place:
+            return False
+        left = self.branch(jump, not exit_.stays)
+        return self.at[left].opname == "POP_TOP" and self.alike(
+            self.next[left], self.at[place].argval
+        )
 
     def body(self, place: int) -> frozenset[int]:
         """The instructions of a round of a `for` statement, none if a round may leave it; or of the
@@ -157,7 +184,9 @@ class Flow:
         if self.heights is None or self.test_at(jump) != jump:
             return None
         direct = self._leaves(jump)
-        places = [o for o in self._tests() if o == jump or self.is_same_test(jump, o)]
+        line = _line_of(self.at[jump])
+        tests = [o for o in self._tests() if _line_of(self.at[o]) == line]
+        places = [o for o in tests if o == jump or self.is_same_test(jump, o)]
         found = [x for o in places if (x := self._leaves(o)) is not None]
         body, stays = direct or (found[0] if found else (frozenset(), False))
         if not body or any(self.at[o].opname in _RETURNS for o in body):
