@@ -305,7 +305,7 @@ def implicit_step(y, h, k):
     return z
 
 
-@rolled((0.4, 2.0), (3.0, 1.0), (0.5, 1.0), (0.4, 6.0), loops=3)
+@rolled((0.4, 2.0), (3.0, 1.0), (0.5, 1.0), (0.4, 6.0), loops=2)
 def few_rounds_in_a_step(k, y):
     """In most of the steps there is but one further round of Newton's method."""
     for _ in range(14):
@@ -313,7 +313,7 @@ def few_rounds_in_a_step(k, y):
     return y
 
 
-@rolled((0.5, 1.0), (3.0, 1.0), (0.001, 0.1), (0.4, 6.0), loops=3)
+@rolled((0.5, 1.0), (3.0, 1.0), (0.001, 0.1), (0.4, 6.0), loops=2)
 def implicit_euler(k, y):
     for _ in range(20):
         y = implicit_step(y, 0.1, k)

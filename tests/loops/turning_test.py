@@ -1,4 +1,4 @@
-"""Plain `while` statements, of which one round is traced for all."""
+"""Plain loops that are left by a test, of which one round is traced for all."""
 
 from __future__ import annotations
 
@@ -150,6 +150,105 @@ def shift(z: Any, a: Any) -> Any:
     return x + y - z
 
 
+# ---- `for` and `break`
+
+
+@once()
+def broken_off(a: Any) -> Any:
+    x = a * 1.0
+    for _ in range(60):
+        step = (x * x - a) / (2 * x)
+        x = x - step
+        if abs(step) < 1e-11:
+            break
+    return x
+
+
+@once()
+def left_before_the_update(a: Any) -> Any:
+    x = a * 1.0
+    for k in range(60):
+        step = (x * x - a) / (2 * x)
+        if abs(step) < 1e-11:
+            return x + k
+        x = x - step
+    raise RuntimeError("no convergence")
+
+
+@once()
+def a_test_that_counts(a: Any) -> Any:
+    h = a * 1.0
+    for t in range(60):
+        h = 0.9 * h + a * X[t]
+        if t > 40:
+            break
+    return h
+
+
+@once()
+def data(a: Any) -> Any:
+    h = 0.0 * a
+    for t, v in enumerate(X):  # noqa: B007
+        h = 0.9 * h + np.sin(a * v)
+        if h > 1.5:
+            break
+    return h + t
+
+
+@once()
+def two_exits(a: Any) -> Any:
+    low, high = 0.0 * a, a + 1.0
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        value = middle * middle - a
+        if value == 0 or (high - low) / 2 < 1e-11:
+            return middle - value / (2 * middle)
+        if value > 0:
+            high = middle
+        else:
+            low = middle
+    raise RuntimeError("no convergence")
+
+
+@once()
+def raises_where_flat(a: Any) -> Any:
+    x = a * 1.0
+    for _ in range(100):
+        flat = 2 * x
+        if abs(flat) < 1e-14:
+            raise ZeroDivisionError
+        new = x - (x * x - a) / flat
+        if abs(new - x) < 1e-11:
+            return new
+        x = new
+    return x
+
+
+@once()
+def rows_written(a: Any) -> Any:
+    y = np.zeros(90)
+    y[0] = a
+    for t in range(1, 90):
+        y[t] = 0.8 * y[t - 1]
+        if y[t] < 0.1:
+            break
+    return np.sum(y**2) + t
+
+
+@once(2)
+def in_a_loop(a: Any) -> Any:
+    total = 0.0 * a
+    for i in range(20):
+        x = a + i
+        for _ in range(50):
+            step = (x * x - a - i) / (2 * x)
+            x = x - step
+            if abs(step) < 1e-12:
+                break
+        total = total + x
+    return total
+
+
 @pytest.fixture(autouse=True)
 def quietly() -> Any:
     with warnings.catch_warnings():
@@ -265,9 +364,72 @@ def read_into_python(a: Any) -> Any:
     return x * sizes
 
 
+def comes_to_its_end(a: Any) -> Any:
+    x = a * 1.0
+    for k in range(5):  # noqa: B007
+        step = (x * x - a) / (2 * x)
+        x = x - step
+        if abs(step) < 1e-3:
+            break
+    else:
+        x = x * 3
+    return x + k
+
+
+def rest_of_the_last_round(a: Any) -> Any:
+    x = a * 1.0
+    for k in range(5):  # noqa: B007
+        step = (x * x - a) / (2 * x)
+        if abs(step) < 1e-3:
+            break
+        x = x - step
+    return x + k
+
+
+def goes_on_before_the_test(a: Any) -> Any:
+    total = 0.0 * a
+    for v in X:
+        if v < 0:
+            continue
+        total = total + np.sin(0.1 * a * v)
+        if total > 3.0:
+            break
+    return total
+
+
+def broken_off_in_a_branch(a: Any) -> Any:
+    x = a * 1.0
+    for _ in range(50):
+        if x > 4:
+            x = x * 0.8
+            if x < 6:
+                break
+        else:
+            x = x * 1.1
+    return x
+
+
+def grows_until(a: Any) -> Any:
+    x, path = a * 1.0, []
+    for k in range(50):
+        x = x * 0.7
+        path.append((k, x))
+        if x < 1:
+            break
+    return x * len(path) + path[0][1] * path[-1][0]
+
+
 @pytest.mark.parametrize(
     "f",
-    [grows, trades_places, trades_arrays, written_to_after_no_round, counts_elsewhere]
+    [comes_to_its_end, rest_of_the_last_round, goes_on_before_the_test, broken_off_in_a_branch]
+    + [
+        grows_until,
+        grows,
+        trades_places,
+        trades_arrays,
+        written_to_after_no_round,
+        counts_elsewhere,
+    ]
     + [left_by_an_error, read_into_python],
 )
 @pytest.mark.parametrize("order", [1, -1])
