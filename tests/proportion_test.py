@@ -145,9 +145,21 @@ def printing(n):
     return f, (THREE,)
 
 
+def rows(n):
+    """A list in which any entry may be made of any other."""
+
+    def f(x):
+        rows = [x * k for k in range(n // 2)]
+        for i in range(n // 2):
+            rows[i * 7 % len(rows)] = np.sin(rows[i]) + rows[i * i % len(rows)]
+        return np.sum(np.array(rows))
+
+    return f, (THREE,)
+
+
 PROGRAMS = [
     chain, unlike_writes, nested, parameters, layers, comprehension, slices, outputs, conditionals,
-    matrices, scalars, printing,
+    matrices, scalars, printing, rows,
 ]  # fmt: skip
 
 

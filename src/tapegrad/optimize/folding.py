@@ -87,7 +87,8 @@ def with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, list
     calls += found.calls[at:]
     spans += [1] * (len(found.calls) - at)
     tape = replace(found.tape, calls=tuple(calls), guards=_others(found.tape.guards, absorbed))
-    return Repetition(tape, {**found.constants, **tables}, spans, folds), left
+    known = {**found.constants, **tables}
+    return Repetition(tape, known, spans, folds, found.effort), left
 
 
 def _others(guards: Sequence[Guard], absorbed: Collection[int]) -> tuple[Guard, ...]:
@@ -107,7 +108,7 @@ def _nests(found: Repetition) -> Iterator[Nest]:
             return
         folded = deeper
         known = {**found.constants, **folded.tables}
-        found = Repetition(folded.tape, known, folded.spans, folded.folds)
+        found = Repetition(folded.tape, known, folded.spans, folded.folds, found.effort)
         for run in found.runs():
             if _varies(run, found):
                 yield Nest(run, folded, folded.origins[run.start], folded.origins[run.stop])

@@ -51,6 +51,7 @@ class Pattern:
         match = Match(at, 0, {})
         while (
             at + period <= len(found.calls)
+            and found.effort.left > 0
             and found.marks[at : at + period] == self.marks
             and self._follows(match, at)
         ):
@@ -74,6 +75,7 @@ class Pattern:
         new: dict[Any, Any] = {}
         tables: list[tuple[Any, Any]] = []
         r = match.rounds
+        self.found.effort.left -= self.period
         for k, call in enumerate(self.found.calls[at : at + self.period]):
             for m, x in enumerate(call.operands):
                 way = self.run.ways[k][m]

@@ -32,6 +32,7 @@ from tapegrad.primitives.windows import AddWindow, SetWindow, Window
 BACK = 4  # rounds: what is older isn't carried
 TRIED = 64  # periods, from the shortest on,
 OUTER = 8  # and behind a run, whose loop may be an inner one
+EFFORT = 700  # operands that are looked at for each call of a tape, before no more runs are sought
 SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
 PARTS = (Part, SetPart, AddPart)
 INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow, *PARTS)
@@ -115,6 +116,13 @@ class Run:
 Usable = Callable[[Way], bool] | None  # what says whether operands may be come by in a way
 
 
+class Effort:
+    """How many operands may still be looked at. Those who look for runs of one tape share it."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = EFFORT * calls
+
+
 class Repetition:
     """Finds runs."""
 
@@ -124,6 +132,7 @@ class Repetition:
         constants: Mapping[Var, np.ndarray],
         spans: Sequence[int] = (),
         folds: Mapping[Any, Any] | None = None,
+        effort: Effort | None = None,
     ) -> None:
         """`spans` say how many calls of the user's program each call stands for, `folds` which
         operands of folded loops are integers that may grow from round to round."""
@@ -131,6 +140,7 @@ class Repetition:
         self.constants = constants
         self.calls: Sequence[Call] = tape.calls
         self.folds = folds or {}
+        self.effort = effort or Effort(len(tape.calls))
         self._spans = spans
         self.guards: dict[int, list[Guard]] = {}
         for guard in tape.guards:
@@ -338,7 +348,7 @@ class Repetition:
         for a few rounds only, those behind aren't looked at; nor is a run of which the first rounds
         aren't `usable`."""
         tried = ROUNDS
-        while rounds >= tried:
+        while rounds >= tried and self.effort.left > 0:
             run = self._checked(start, period, tried, usable if tried == ROUNDS else None)
             if run is None or run.rounds < tried or tried == rounds:
                 return run
@@ -392,6 +402,7 @@ class Repetition:
     def operands(self, at: int, m: int, period: int, rounds: int) -> list[Operand]:
         """The operands number `m` of a call in so many rounds."""
         calls = self.calls[at : at + (rounds - 1) * period + 1 : period]
+        self.effort.left -= len(calls)
         return [call.operands[m] for call in calls]
 
     def _way(self, at: int, m: int, start: int, period: int, rounds: int) -> tuple[Way, int]:
@@ -460,6 +471,7 @@ class Repetition:
         calls: Any = self.calls[first : first + rounds * period : period]
         start = starts(calls[0].primitive.index)
         move = tuple(b - a for a, b in zip(start, starts(calls[1].primitive.index), strict=True))
+        self.effort.left -= len(calls)
         for r, call in enumerate(calls):
             index = call.primitive.index
             if index is calls[0].primitive.index and not any(move):

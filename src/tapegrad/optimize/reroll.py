@@ -87,13 +87,13 @@ def _with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Seq
     if _left(folded, longer) >= repetition.CALLS:
         lists = with_lists(found, inner_runs(found))
         if lists is not None:
-            other = Repetition(lists, found.constants)
+            other = Repetition(lists, found.constants, effort=found.effort)
             others = with_nests(other, list(other.runs()))
             if 2 * _left(*others) < _left(folded, longer):
                 return others
         grown = with_parts(found.tape, found.constants)
         if grown is not None:
-            other = Repetition(*grown)
+            other = Repetition(*grown, effort=found.effort)
             others = with_nests(other, list(other.runs()))
             if 2 * _left(*others) < _left(folded, longer):
                 return others
