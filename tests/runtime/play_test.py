@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from tapegrad import trace, value_and_grad
-from tapegrad.backends.numpy import lives
+from tapegrad.backends.numpy import lives, play
 from tapegrad.backends.numpy.lives import last_uses, written_over
 from tapegrad.backends.numpy.play import run
 
@@ -76,3 +78,48 @@ def test_results_are_not_written_over_by_later_calls():
     kept = first.copy()
     gradient(2.0 * X)
     np.testing.assert_array_equal(first, kept)
+
+
+def turning(x):
+    y = x.copy()
+    for k in range(12):
+        if k % 3 == 0:
+            y[k % 5] = np.sin(y[k * k % 5]) * x[k % 4]
+        elif k % 3 == 1:
+            y[k * 2 % 5] += y[k % 5] * x[k * k % 5]
+        else:
+            y = y * 0.9 + x if y[0] < 3.0 else y[::-1] * k
+    return np.sum(y * y)
+
+
+def test_a_tape_that_is_played_often_is_one_function():
+    """It has the same results then, to the last bit; and a guard that doesn't hold is told."""
+    x = X[0].copy()
+    g = value_and_grad(turning, compile="never")
+    first = g(x)
+    for _ in range(2 * play.OFTEN):
+        value, gradient = g(x)
+        assert value == first[0]
+        np.testing.assert_array_equal(gradient, first[1])
+    (tape,) = g.tapes
+    for _ in range(2 * play.OFTEN):
+        run(tape, [x])
+    files = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, arg: files.append(frame.f_code.co_filename))
+    try:
+        values, broken = run(tape, [x])
+    finally:
+        sys.setprofile(before)
+    assert broken is None and any(file.endswith(f": {tape.name}") for file in files)
+    np.testing.assert_array_equal(values[0], first[0])
+    assert run(tape, [x + 10.0])[1] is not None
+    for there in (x + 3.0, x, x - 1.0):
+        value, gradient = g(there)
+        np.testing.assert_allclose(value, turning(there), rtol=1e-14)
+        near = 1e-6 * np.max(np.abs(gradient))
+        np.testing.assert_allclose(gradient, differences(turning, there), rtol=1e-5, atol=near)
+
+
+def differences(f, x, step=1e-6):
+    return [(f(x + d) - f(x - d)) / (2 * step) for d in step * np.eye(len(x))]

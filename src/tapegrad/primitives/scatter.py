@@ -52,6 +52,9 @@ class SetItem(Scatter):
         out[as_numpy(self.index)] = y
         return out
 
+    def quick_text(self, xs: Sequence[str]) -> str:
+        return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}] = {xs[1]}"
+
     def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]
 

@@ -85,12 +85,17 @@ class Tier:
 
     # ---- before a call
 
+    @property
+    def is_played(self) -> bool:
+        """Whether there is no machine code, and none to come."""
+        return self.found is None and (self.mode == "never" or self.failed)
+
     def executable(self, wait: bool = False) -> Executable | None:
         """The machine code, if it is there, or is to be waited for."""
         wait = wait or self.mode == "always"
         if self.found is not None:
             return self.found
-        if self.mode == "never" or self.failed:
+        if self.is_played:
             return None
         load(MACHINE_CODE)
         if not self.sought:

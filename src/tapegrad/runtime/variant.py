@@ -166,7 +166,7 @@ class Variant:
     def _enter(self, request: Request, wait: bool = False) -> None:
         """Use the machine code, if it is there, or is to be waited for. In the middle of loading
         its linker it isn't."""
-        if is_loading(MACHINE_CODE):
+        if self.entry is not None or self.tier.is_played or is_loading(MACHINE_CODE):
             return
         while self.entry is None and (executable := self.tier.executable(wait)) is not None:
             known = self.tier.entry

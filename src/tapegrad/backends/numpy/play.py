@@ -27,6 +27,8 @@ from tapegrad.ir.updates import in_place
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Repeated
 
+OFTEN = 32  # runs of a tape; to write and compile a function takes as long as so many save
+
 
 class Script:
     """A tape as a list of steps, which is made once and then run with any values.
@@ -157,8 +159,27 @@ class _Rest:
 
 @quiet
 def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
-    """The outputs for the values of all inputs, and the first guard that doesn't hold."""
-    return _script(tape, ()).run(values)
+    """The outputs for the values of all inputs, and the first guard that doesn't hold. A tape that
+    is run often becomes one function of Python's, in which values are local names."""
+    played = vars(tape).setdefault("_played", _Played())
+    if played.function is None:
+        played.runs += 1
+        if played.runs <= OFTEN:
+            return _script(tape, ()).run(values)
+        played.function = whole(tape, _run_inner)
+        vars(tape).get("_scripts", {}).pop((), None)
+    try:
+        return [*played.function(*map(plain, values))], None
+    except Broken as inside:
+        return [], inside.guard
+
+
+class _Played:
+    """How often a tape was run, and the function that it has become."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.function: Callable[..., tuple[Any, ...]] | None = None
 
 
 def _script(tape: Tape, own: Sequence[int]) -> Script:

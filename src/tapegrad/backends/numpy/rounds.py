@@ -1,4 +1,5 @@
-"""Loops as Python that runs fast: a loop of the tape, and those inside it, as one Python function.
+"""Loops as Python that runs fast: a loop of the tape, and those inside it, as one Python function;
+and so a tape that is run often.
 
     def loop(rounds, c0, i0, i1):
         for t0 in range(min(int(rounds), 50)):
@@ -173,11 +174,14 @@ class _Text:
         known: list[Operand] = [x for x in guards if isinstance(x, Literal)]
         for x in (*known, *tape.inputs):
             self._check(guards.get(x, ()), names, depth)
+        held = {names[x] for x in tape.inputs}  # what is passed, and what is left
+        left = {*tape.outputs}
         for position, call in enumerate(tape.calls):
             outs = [self._fresh("v") for _ in call.outs]
             place = names[variables[over[position]]] if position in over else ""
             if position in writes.updates:
                 outs = self._update(call, names, depth)
+                held.difference_update(outs)
             elif call.primitive.repeats and depth < DEEPEST:
                 loop: Any = call.primitive
                 heads = [self._name(x, names) for x in loop.heads(call.operands)]
@@ -188,6 +192,7 @@ class _Text:
                 comma = "," if len(outs) == 1 and call.primitive.results != 1 else ""
                 self._line(depth, f"{', '.join(outs)}{comma} = {value}")
             names.update(zip(call.outs, outs, strict=True))
+            held.update([name for x, name in zip(call.outs, outs, strict=True) if x in left])
             for out in call.outs:
                 self._check(guards.get(out, ()), names, depth)
             gone = [
@@ -195,7 +200,6 @@ class _Text:
                 for k in dead.get(position, ())
                 if k in variables and k not in taken and variables[k].aval.nbytes > SMALL
             ]
-            held = {names[x] for x in (*tape.inputs, *tape.outputs) if x in names}
             for x in gone:
                 if x in names and names[x] not in held:
                     self._line(depth, f"{names[x]} = None")
