@@ -203,7 +203,7 @@ GAMMA: dict[str, tuple[str, Any]] = {
     "trigamma": ("p", partial(mp.psi, 1)),
     "gamma": ("r<200", mp.gamma),
     "rgamma": ("r<200", mp.rgamma),
-    "betaln": ("g g", betaln),
+    "betaln": ("p<1e200 p<1e200", betaln),
     "beta": ("k k", mp.beta),
     "accurate_beta": ("k k", mp.beta),
     "poch": ("k k", mp.rf),

@@ -84,8 +84,8 @@ BESSEL: dict[str, tuple[str, Any]] = {
     "iv": ("V p<1e3", mp.besseli),
     "kn": ("K z", mp.besselk),
     "kv": ("V z", mp.besselk),
-    "ive": ("V<8 z", lambda v, x: mp.exp(-x) * mp.besseli(v, x)),
-    "kve": ("V<8 z", lambda v, x: mp.exp(x) * mp.besselk(v, x)),
+    "ive": ("V z", lambda v, x: mp.exp(-x) * mp.besseli(v, x)),
+    "kve": ("V z", lambda v, x: mp.exp(x) * mp.besselk(v, x)),
     **{
         f"spherical_{name}n{part}": ("K z", partial(f, name))
         for name in "jyik"
@@ -150,7 +150,7 @@ INTEGRALS: dict[str, tuple[str, Any]] = {
     "dawsn": ("r<1e9", lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x)),
     "erfi": ("r", of(lambda x: mp.exp(x * x) * 2 / mp.sqrt(mp.pi))),
     "voigt_profile": (
-        "y n n",
+        "z z z",
         lambda x, s, g: (
             mp.re((lambda z: mp.exp(-z * z) * mp.erfc(-1j * z))((x + 1j * g) / (s * mp.sqrt(2))))
             / (s * mp.sqrt(2 * mp.pi))

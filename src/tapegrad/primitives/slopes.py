@@ -102,6 +102,19 @@ def log_slopes(a: list[Fraction]) -> list[Fraction]:
     return logs
 
 
+def debye_polynomials(count: int) -> list[list[float]]:
+    """U_k(p) / p^k as polynomials in p^2, of degree k (DLMF 10.41.9)."""
+    found = [[Fraction(1)]]
+    for k in range(count - 1):
+        after = [Fraction(0)] * (k + 2)
+        for j, c in enumerate(found[-1]):  # of p^(k + 2 j) come two powers, one and three higher
+            n = k + 2 * j
+            after[j] += c * (Fraction(n, 2) + Fraction(1, 8 * (n + 1)))
+            after[j + 1] -= c * (Fraction(n, 2) + Fraction(5, 8 * (n + 3)))
+        found.append(after)
+    return [[float(c) for c in polynomial] for polynomial in found]
+
+
 def airy_log_slopes(derivative: bool, turn: int, count: int = 14) -> list[float]:
     """Of exp(z) Ai(x), z = 2/3 x^(3/2), x times the logarithm's slope as a power series in 1 / z,
     of DLMF 9.7.5; of exp(z) Ai'(x), of DLMF 9.7.6. With `turn=1` of exp(-z) Bi and Bi'."""

@@ -18,13 +18,15 @@ from tapegrad.primitives.elementwise import (
     cos,
     cosh,
     logical_and,
+    logical_or,
     power,
     sign,
     sqrt,
     where,
 )
+from tapegrad.primitives.kinked import hypot
 from tapegrad.primitives.scipys import SciPys, as_real, near, ratio, tail, whole
-from tapegrad.primitives.slopes import airy_log_slopes, bessel_log_slopes
+from tapegrad.primitives.slopes import airy_log_slopes, bessel_log_slopes, debye_polynomials
 from tapegrad.primitives.special import _scipy
 
 ORDER = Missing("the order")
@@ -67,19 +69,30 @@ def _near_0(v: Any, x: Any) -> Any:
     return where(small, leading, _named("iv")(v, high))
 
 
+# Of exp(x) K_v(x) and exp(-x) I_v(x), by v^2 / (v^2 + x^2), the coefficients of the powers of
+# 1 / sqrt(v^2 + x^2) (DLMF 10.41.9)
+_DEBYE = debye_polynomials(13)
+
+
 def _far_out(turn: int, out: Any, v: Any, x: Any, slope: Any) -> Any:
     """The slope of exp(x) K_v(x), or with `turn=-1` of exp(-x) I_v(x): far out, where the sum
-    cancels, the value times its logarithm's slope, of -log(x) / 2 + log(1 + a_1 / x + a_2 / x^2 +
-    ...) (DLMF 10.40.1, 10.40.2)."""
-    square = v * v * 4
-    far = logical_and(x > 50.0, x > square)
-    u = 1 / where(far, x, x.constant(100))
-    square = where(far, square, x.constant(0))
-    whole, moved, a = x.constant(1), x.constant(0), x.constant(1)
-    for k in range(1, 15):
-        a = a * (square - float((2 * k - 1) ** 2)) * u * (turn / (8 * k))
-        whole, moved = whole + a, moved + a * float(k)
-    return where(far, -(out * u * (moved / whole + 0.5)), slope)
+    cancels, the value times its logarithm's slope, of Debye's expansions (DLMF 10.41.3, 10.41.4).
+    Where v < 0, another part of I_v(x) is nothing beside them if x exceeds v^2."""
+    far = logical_and(x > 50.0, logical_or(v >= 0, x > v * v))
+    x = where(far, x, x.constant(100))
+    v = where(far, v, x.constant(0))
+    r = 1 / hypot(v, x)
+    q = v * r * (v * r)
+    whole, moved, power_of_r = x.constant(1), x.constant(0), x.constant(1)
+    for k, polynomial in enumerate(_DEBYE[1:], 1):
+        power_of_r = power_of_r * r * -float(turn)
+        value, rise = x.constant(0), x.constant(0)  # and q times its slope
+        for j in range(k, -1, -1):
+            value, rise = value * q + polynomial[j], rise * q + polynomial[j] * j
+        whole = whole + power_of_r * value
+        moved = moved + power_of_r * (value * float(k) + rise * 2)
+    logs = v * r * v / (x * (x * r + 1)) * -float(turn) - x * r * r * (moved / whole + 0.5)
+    return where(far, out * logs, slope)
 
 
 jv, jve = _cylinder("jv", 1, -1), _cylinder("jve", 1, -1)

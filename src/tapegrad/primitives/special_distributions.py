@@ -183,8 +183,27 @@ def stdtr_slopes(v: Any, t: Any) -> tuple[Any, Any]:
     return where(tiny, t * density * rise * 0.5, along_v), density
 
 
-betaincinv = _inverse("betaincinv", betainc_slopes, "a b x", "a b p")
-betainccinv = _inverse("betainccinv", betainc_slopes, "a b x", "a b p", complement=True)
+def _inverse_beta(name: str, other: str) -> SciPys:
+    """The x of p = I_x(a, b), or of p = 1 - I_x(a, b). Beside 1 the slopes are those of 1 - x, of
+    which the other function is the inverse: x itself has too few digits there."""
+
+    def partials(out: Any, a: Any, b: Any, p: Any) -> Any:
+        a, b = as_real(a, p), as_real(b, p)
+        turned = out > 0.5
+        x = where(turned, _named(other)(b, a, p), out)
+        left, right = where(turned, b, a), where(turned, a, b)
+        along_left, along_right, steep = betainc_slopes(left, right, x)
+        sign = where(turned, p.constant(1), p.constant(-1)) / steep
+        along_left, along_right = along_left * sign, along_right * sign
+        along_a = where(turned, along_right, along_left)
+        rate = 1 / steep if name == "betaincinv" else -1 / steep
+        return along_a, where(turned, along_left, along_right), rate
+
+    return SciPys(name, partials)
+
+
+betaincinv = _inverse_beta("betaincinv", "betainccinv")
+betainccinv = _inverse_beta("betainccinv", "betaincinv")
 btdtria = _inverse("btdtria", betainc_slopes, "a b x", "p b x")
 btdtrib = _inverse("btdtrib", betainc_slopes, "a b x", "a p x")
 bdtr, bdtrc = _function("bdtr", bdtr_steps), _function("bdtrc", bdtr_steps, complement=True)

@@ -28,6 +28,7 @@ from tapegrad.primitives.elementwise import (
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.scipys import SciPys, near, ratio, tail, whole
 from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
+from tapegrad.primitives.stated import stated
 
 
 def _named(name: str) -> Any:
@@ -121,39 +122,47 @@ wofz = SciPys(
 _FADDEEVA = [math.prod(range(1, 2 * k, 2)) / 2.0**k for k in range(26)]
 
 
-def _faddeeva_slopes(x: Any, y: Any) -> tuple[Any, Any]:
-    """w' and w'' at z = x + i y. Far out, where the equation w' = 2 i / sqrt(pi) - 2 z w cancels,
-    of its series; beside the real line exp(-z^2) comes to that."""
+def _faddeeva_slopes(x: Any, y: Any) -> list[Any]:
+    """The first three derivatives of w at z = x + i y. Far out, where w' = 2 i / sqrt(pi) - 2 z w
+    cancels, those of its series; beside the real line exp(-z^2) comes to that."""
     z = cartesian(x, y)
     far = logical_or(x * x > 64, y * y > 64)
     close, away = where(far, z.constant(0.5), z), where(far, z, z.constant(10))
     value = wofz(close)
-    first = z.constant(1j * TWO_OVER_SQRT_PI) - close * value * 2
-    second = (value + close * first) * -2
+    near = [z.constant(1j * TWO_OVER_SQRT_PI) - close * value * 2]
+    near.append((value + close * near[0]) * -2)
+    near.append((near[0] * 2 + close * near[1]) * -2)
     inverse = 1 / away
-    u, sums = inverse * inverse, [z.constant(0), z.constant(0)]
+    u, sums = inverse * inverse, [z.constant(0)] * 3
     for k in range(len(_FADDEEVA) - 1, -1, -1):
-        factor = _FADDEEVA[k] * (2 * k + 1)
-        sums = [sums[0] * u - factor, sums[1] * u + factor * (2 * k + 2)]
+        factors = itertools.accumulate((-2 * k - j for j in (1, 2, 3)), lambda a, b: a * b)
+        terms = [_FADDEEVA[k] * factor for factor in factors]
+        sums = [total * u + term for total, term in zip(sums, terms, strict=True)]
     unit = z.constant(1j / math.sqrt(math.pi))
     beside = logical_and(y < 1e-9, logical_and(far, x * x < 800))
-    real_x = where(beside, x, x.constant(0))
-    bell, none = where(beside, exp(-(real_x * real_x)), x.constant(0)), x.constant(0)
-    turns = (real_x * bell * -2, (real_x * real_x * 4 - 2) * bell)
-    far_first, far_second = (
-        scale * series + cartesian(turn, none)
-        for scale, series, turn in zip((unit * u, unit * u * inverse), sums, turns, strict=True)
-    )
-    return where(far, far_first, first), where(far, far_second, second)
+    t = where(beside, x, x.constant(0))
+    bell, none, square = where(beside, exp(-(t * t)), x.constant(0)), x.constant(0), t * t
+    turns = t * bell * -2, (square * 4 - 2) * bell, t * bell * (12 - square * 8)
+    scales = unit * u, unit * u * inverse, unit * u * u
+    series = [scale * total for scale, total in zip(scales, sums, strict=True)]
+    far_out = [part + cartesian(turn, none) for part, turn in zip(series, turns, strict=True)]
+    return [where(far, a, b) for a, b in zip(far_out, near, strict=True)]
 
 
 def _voigt_partials(out: Any, x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any, Any]:
     """Re(w(z)) / (sigma sqrt(2 pi)), z = (x + i gamma) / (sigma sqrt(2)); along sigma it is sigma
-    times the second derivative along x, as heat spreads."""
+    times the second derivative along x, as heat spreads. The slopes along x and gamma hardly change
+    with sigma where that is small: how much is stated, since their formulas would lose it."""
     width = sigma * math.sqrt(2)
-    slope, bend = _faddeeva_slopes(x / width, gamma / width)
+    slope, bend, third = _faddeeva_slopes(x / width, gamma / width)
     scale = 1 / (width * width * math.sqrt(math.pi))
-    return real(slope) * scale, real(bend) * scale * math.sqrt(0.5), -(imag(slope) * scale)
+    along_x, along_gamma = real(slope) * scale, -(imag(slope) * scale)
+    xx, x_gamma = real(bend) * scale / width, -(imag(bend) * scale / width)
+    spread = scale / (width * width) * sigma
+    along_x = stated(along_x, (x, xx), (sigma, real(third) * spread), (gamma, x_gamma))
+    steep = -(imag(third) * spread)
+    along_gamma = stated(along_gamma, (x, x_gamma), (sigma, steep), (gamma, -xx))
+    return along_x, real(bend) * scale * math.sqrt(0.5), along_gamma
 
 
 voigt_profile = SciPys("voigt_profile", _voigt_partials, cost=200)

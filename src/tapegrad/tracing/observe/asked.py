@@ -111,15 +111,26 @@ CALLED_OUTSIDE = (
 _OF_FILES = (
     "Read or write files outside: pass what is in them, return what goes there (has_aux=True)"
 )
+_OF_THREADS = (
+    "Other threads aren't followed, and need not run: call the functions one after another, in a "
+    "plain loop (of joblib n_jobs=1). What is compiled uses several cores by itself"
+)
+_OF_PICKLES = (
+    "What is written for another process or for a cache, as dask does, is more than the function "
+    "computes with: call plain functions in it, one after another"
+)
+_BY_MODULE = {
+    **dict.fromkeys(("io", "_io", "posix", "nt"), _OF_FILES),
+    **dict.fromkeys(("_queue", "_thread", "threading", "queue"), _OF_THREADS),
+    **dict.fromkeys(("_pickle", "pickle"), _OF_PICKLES),
+}
 OF_TIME = "Ask for the time outside, and pass it as an argument, or only print or log it"
 
 
-def advice_about(f: Any) -> str:
-    """What the user can do where a function in C has a program traced at each call."""
+def advice_about(f: Any, otherwise: str = CALLED_OUTSIDE) -> str:
+    """What the user can do where a function or class in C has a program traced at each call."""
     module = str(getattr(f, "__module__", None) or getattr(f, "__self__", None))
-    if module in ("io", "_io", "posix", "nt"):
-        return _OF_FILES
-    return OF_TIME if is_date(f) else CALLED_OUTSIDE
+    return OF_TIME if is_date(f) else _BY_MODULE.get(module, otherwise)
 
 
 def _is_asked(f: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import contextvars
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
+from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     is_changeable,
@@ -178,6 +180,19 @@ def _nothing(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
+def _import(o: Notes, args: Sequence[Any], kwargs: Any) -> Then:
+    """`__import__("name")`, as the statement `import name`."""
+
+    def then(module: Any) -> None:
+        if module is MISSING:
+            o.reads.lost("__import__")
+            return
+        names = getattr(module, "__name__", ""), *args[:1]
+        o.loaded(next((n for n in names if sys.modules.get(n) is module), ""), module)
+
+    return then
+
+
 SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
     id(f): (f, note)
     for f, note in [
@@ -202,5 +217,6 @@ SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
         (type, _type),
         (builtins.__build_class__, _class_made),
         (compile, _nothing),
+        (__import__, _import),
     ]
 }

@@ -351,7 +351,7 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
     is_known = is_harmless(kind) or kind is randomness.python_random()  # whose seed is seen
     is_known = is_known or module_of(kind).startswith("tapegrad.")  # which holds what it is given
     if not is_known or now:
-        o.reads.lost(name_of(kind))
+        o.reads.lost(name_of(kind), advice_about(kind, ""))
         return None
     return o.taken([*args, *kwargs.values()])
 
