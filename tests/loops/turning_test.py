@@ -98,6 +98,24 @@ def times(a: Any) -> Any:
     return np.sum(np.array(path)) + t
 
 
+@once(7)
+def accepted_or_not(a: Any) -> Any:
+    """An array takes the place of another one where a step is accepted: two conditionals of two
+    sides are in the loop, and one in the round before it, in which numbers get their types."""
+    t, h, y = 0.0 * a, 0.1 + 0.0 * a, np.array([1.0, 0.2]) + 0.0 * a
+    while t < 1.0:
+        if t + h > 1.0:
+            h = 1.0 - t
+        k = y * np.array([0.5, 0.9])
+        new = y - h * k
+        if np.sum((h * k) ** 2) < 0.001:
+            y = new
+            t = t + h
+        else:
+            h = 0.5 * h
+    return np.sum(y) * np.sqrt(a)
+
+
 @once(2)
 def inner(a: Any) -> Any:
     total = 0.0 * a
@@ -336,6 +354,23 @@ class Counter:
     made = 0
 
 
+def writes_to_what_was_refused(a: Any) -> Any:
+    """The array of a step is written to by another name, whether it was accepted or not."""
+    y, h, first = np.ones(3) * a, 0.1, None
+    start = y
+    for k in range(100):
+        new = y - h * y * np.array([1.0, 2.0, 3.0])
+        keep = new
+        if np.sum((new - y) ** 2) < 0.01:
+            y = new
+        else:
+            h = 0.5 * h
+        if k % 2:
+            keep[0] = keep[0] * 1.001
+        first = keep if first is None else first
+    return np.sum(y) + np.sum(first) + np.sum(start)
+
+
 def counts_elsewhere(a: Any) -> Any:
     counter, x = Counter(), a * 1.0
     while x > 0.5:
@@ -421,7 +456,13 @@ def grows_until(a: Any) -> Any:
 
 @pytest.mark.parametrize(
     "f",
-    [comes_to_its_end, rest_of_the_last_round, goes_on_before_the_test, broken_off_in_a_branch]
+    [
+        writes_to_what_was_refused,
+        comes_to_its_end,
+        rest_of_the_last_round,
+        goes_on_before_the_test,
+        broken_off_in_a_branch,
+    ]
     + [
         grows_until,
         grows,

@@ -322,10 +322,9 @@ class InFrame(Rounds):
                 before, lengths = self.found[-1], self.growing.lengths()
                 kept = [state_of(x) for x in before.tracers]
                 try:
-                    for x, start in zip(before.tracers, given.leaves, strict=True):
-                        become(x, start)
-                    answer = yield self._entry(given)
                     trace = given.step._trace
+                    trace.holding = before.take_the_place_of(given.leaves, self.found)
+                    answer = yield self._entry(given)
                     after = variables(self.frame, self.place, self.growing.all, trace)
                     new = copied(after)
                     after.note_kept(before, given.leaves, kept)

@@ -31,7 +31,7 @@ from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
-from tapegrad.tracing.trace import Reconsidered
+from tapegrad.tracing.trace import Reconsidered, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
 from tapegrad.tracing.writes import read_through, writes_of
 
@@ -276,8 +276,15 @@ def _is_free(x: Any, branch: Any, held: int) -> bool:
     if known is not None and (x._operand != known[1] or id(x) in branch.other.written):
         return False  # it was written to
     made = getattr(x._operand, "id", 0) >= branch.first
-    held += (known is not None) + (id(x) in x._trace._written)
+    held += (known is not None) + (id(x) in x._trace._written) + branch.unread[id(x)]
+    held += _held_by_rounds(id(x))
     return made or sys.getrefcount(x) <= held
+
+
+def _held_by_rounds(at: int) -> int:
+    """How often rounds that are under way hold what variables do."""
+    known = [each.holding for each in traces_under_way() if each.holding is not None]
+    return sum(holding[at] for holding in known)
 
 
 def _are_apart(values: dict[int, Any]) -> bool:

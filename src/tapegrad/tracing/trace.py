@@ -266,6 +266,7 @@ class Trace:
         # known: see `tracing.recipes`
         self.places: dict[Any, Any] = {}
         self.learning: Any = None
+        self.holding: Any = None  # how often a round of a frame's holds what variables do, by id
 
     def __enter__(self) -> Trace:
         _drop_ended()

@@ -6,6 +6,7 @@ with the lists, tuples and dicts in them, for tracers; all else must stay what i
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dis
 import gc
@@ -58,6 +59,18 @@ class Variables:
     def first(self, x: Any, path: str) -> str:
         """The path by which an object was seen first."""
         return self.seen.setdefault(id(x), (path, x))[0]
+
+    def take_the_place_of(
+        self, given: Sequence[Any], others: Sequence[Variables]
+    ) -> collections.Counter[int]:
+        """These stand for what is given. How often they, and others, hold what they do, by id."""
+        for x, start in zip(self.tracers, given, strict=True):
+            become(x, start)
+        found: collections.Counter[int] = collections.Counter()
+        for known in others:
+            found.update(map(id, known.tracers))
+            found.update(known.seen.keys())
+        return found
 
     def note_kept(self, before: Variables, given: Sequence[Any], kept: Sequence[Tracer]) -> None:
         """Which of these are what they were `before`, when they stood for what was `given`, and

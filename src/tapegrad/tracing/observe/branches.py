@@ -14,6 +14,7 @@ done it, or if what they leave can't be one value, the test is a guard as any ot
 
 from __future__ import annotations
 
+import collections
 import dis
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
@@ -24,7 +25,15 @@ from tapegrad.ir.turns import Path
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
-from tapegrad.tracing.observe.frames import MISSING, local, operand, put_locals, replace, top_of
+from tapegrad.tracing.observe.frames import (
+    MISSING,
+    local,
+    names_of,
+    operand,
+    put_locals,
+    replace,
+    top_of,
+)
 from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
 
 FEWEST = 4  # times that a test is asked before its sides are run apart
@@ -111,6 +120,8 @@ class Branch(_Side):
     bounds: dict[Any, int]  # of integers
     arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
     is_first: bool  # of those that are under way, each within the one before
+    # How often variables that nobody reads any more hold a value, by id
+    unread: collections.Counter[int] = field(default_factory=collections.Counter)
 
     def joined(self, a: Activation) -> None:
         """The program has come to where the sides meet."""
@@ -129,6 +140,7 @@ class Branch(_Side):
         written = effects.written[self.written :]
         ours = all(number >= self.first or at in self.arrays for at, number in written)
         found: Values | None = None
+        self.unread = _unread(a, self.join, self.sides)
         if trace.alive and trace.is_innermost and effects.count == self.count and ours:
             found = dispatch.merged(trace, self, values)
         if found is None:
@@ -344,6 +356,23 @@ def _values(a: Activation, join: Join, sides: Sides) -> Values:
     for k in range(join.base, join.top):
         found[k] = operand(a.address + top_of(k + 1 - a.lowered), 0)
     return found
+
+
+def _unread(a: Activation, join: Join, sides: Sides) -> collections.Counter[int]:
+    """What variables hold that aren't read where the sides meet: how often, by id."""
+    if join.offset == RETURNED:
+        return collections.Counter()
+    code, live = sides.flow.code, sides.flow.live(join.offset)
+    names = names_of(a.address)
+    shown = names if type(names) is dict else {}  # as they were when somebody asked for them
+    held = []
+    for k, name in enumerate(code.co_varnames):
+        x = local(a.address, k)
+        if k not in live and name not in code.co_cellvars:
+            held.append(id(x))
+        if name in shown and (k not in live or shown[name] is not x):
+            held.append(id(shown[name]))
+    return collections.Counter(held)
 
 
 def _put(a: Activation, values: Values, variables: int) -> None:
