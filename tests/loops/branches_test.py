@@ -295,3 +295,39 @@ def test_a_call_by_keywords_before_and_one_of_a_method_inside():
     derivative = value_and_grad(f, (0, 1), compile="never")
     for x in USUAL:
         held(f, derivative, x)
+
+
+def written_in_no_round(x):
+    """The test holds in no round of the first call of a length, so nothing is written then."""
+    b = np.zeros(len(x))
+    for i in range(len(x)):
+        if x[i] > 1.2:
+            b[i] = x[1]
+    return x[0] + b @ np.arange(1.0, len(x) + 1)
+
+
+def shown_in_no_round(x):
+    b = np.zeros((len(x), 2))
+    last = b[:, 1]
+    for i, q in enumerate(x):
+        if q > 1.2:
+            last[i] += q**2
+        x = x * 1.0
+    return x[0] + last @ np.arange(1.0, len(x) + 1)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+@pytest.mark.parametrize("f", [written_in_no_round, shown_in_no_round])
+def test_a_plain_array_that_only_the_other_side_writes_to(f, mode):
+    derivative = value_and_grad(f, compile=mode)
+    lengths = (8, 16, 17) if mode == "never" else (8, 16)
+    for n in lengths:
+        for place in (None, 0, 1, n - 1):
+            x = np.linspace(0.3, 0.5, n)
+            if place is not None:
+                x[place] = 1.9
+            value, gradient = derivative(x)
+            assert value == pytest.approx(f(x), rel=1e-12)
+            along = np.cos(np.arange(n))
+            slope = (f(x + 1e-6 * along) - f(x - 1e-6 * along)) / 2e-6
+            assert gradient @ along == pytest.approx(slope, rel=1e-7)

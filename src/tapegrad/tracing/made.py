@@ -155,7 +155,9 @@ class MadeTracer(ArrayTracer):
 
     @_operand.setter
     def _operand(self, operand: Any) -> None:
+        """What it stands for is another value of the tape now, so its memory no longer tells."""
         _slot.__set__(self, operand)
+        set_class(self, ArrayTracer)
 
     def _is_stale(self, found: Any) -> bool:
         """Whether somebody who has the plain array has written to it since it is on the tape."""
@@ -184,11 +186,15 @@ class MadeTracer(ArrayTracer):
         """From here on it is a traced array like any other."""
         if not self._value.flags.writeable:
             raise ValueError(f"assignment destination is read-only{at_line()}")
-        for root, array in self._trace.handed:
-            if root() is self and array() is not None:
-                raise self._assigned()
+        if self._is_handed():
+            raise self._assigned()
         _ = self._operand
         set_class(self, ArrayTracer)
+
+    def _is_handed(self) -> bool:
+        """Whether somebody has a plain array in its memory."""
+        handed = self._trace.handed
+        return any(root() is self and array() is not None for root, array in handed)
 
     # ---- as a plain array
 

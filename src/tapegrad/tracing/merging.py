@@ -84,6 +84,8 @@ def apart(
         return None
     if any(isinstance(x, Tracer) and x._subclass is not None for x in given):
         return None  # with methods of its own
+    if any(id(getattr(x, "_root", None)) in arrays and x._trace is not trace for x in given):
+        return None  # it shows a part, from before a loop, of what the round carries
     builder, first = trace.builder, trace.builder.following
     calls, guards = len(builder.calls), len(builder.guards)
     refusal, raised, trace.raised = trace.refusal, trace.raised, ""

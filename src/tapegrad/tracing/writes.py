@@ -18,6 +18,7 @@ from typing import Any
 from tapegrad.ir.tape import Call, Operand, Source, Var
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
+from tapegrad.tracing.made import is_made
 from tapegrad.tracing.sides import Leaf, Side
 from tapegrad.tracing.tracer import ArrayTracer
 
@@ -43,6 +44,8 @@ class Write:
 
     def put(self, trace: Any, results: Iterator[Operand], src: Source | None) -> None:
         """Write the results."""
+        if is_made(self.array):
+            self.array._let_be_written()
         now = self.before
         for index in self.values:
             operands = [now, next(results)]
@@ -94,6 +97,8 @@ def writes_of(branch: Any, sides: Sequence[Side], taken: int) -> list[Write] | N
         ends[taken] = array._operand
         if ends == [before, before]:
             continue
+        if is_made(array) and (array._is_handed() or not array._value.flags.writeable):
+            return None
         values: dict[Any, list[Operand | None]] = {}
         calls: list[Call] = []
         for k, (side, end) in enumerate(zip(sides, ends, strict=True)):
