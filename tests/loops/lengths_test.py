@@ -28,13 +28,15 @@ from tapegrad.tracing.observe.joins import sides_of
 SHORT, LONG = 53, 77
 
 UNROLLED = "rounds that differ, or all of them, are unrolled: the tape is as long as there are some"
-FEW = "it is left after too few rounds for a loop"
+ROOM = (
+    "its inner loop has room for 64 rounds: that fits into one of the lengths, not into the other"
+)
 GROWS = "its state grows with the rounds, so each round goes along it"
 TWICE = "its arrays are twice as long as its loop: other numbers are taken for lengths"
 NEST = "its inner loops grow with the rounds: the rows of its tables lie as far apart"
 OWN = {
     "neville": UNROLLED,
-    "stopped_early": FEW,
+    "newton_until": ROOM,
     "written_where_it_is_read": TWICE,
     "triangular_solve": NEST,
     "cholesky": NEST,
