@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
+from tapegrad.core.handlers import let_through
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
@@ -42,5 +43,6 @@ def note_turn(x: Any, condition: Any, found: bool) -> bool | None:
             answer: bool | None = dispatch.asked(here, x, condition, found)
             return answer
         except Exception as error:
+            let_through(error)
             here.fault(error)
     return None
