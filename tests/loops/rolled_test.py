@@ -24,8 +24,6 @@ UNROLLED = {
     "adaptive": "a condition and a branch end each round",
     "looked_up": "what is looked up differs from round to round",
     "neville": "its first and last rows are shorter than a loop",
-    "newton_until": "an inner loop with a condition",
-    "stopped_early": "a condition",
     "every_tenth": "too few periods of ten rounds",
     "both_ways": "a branch that goes both ways",
     "turning_point": "a branch that goes both ways",
