@@ -30,7 +30,7 @@ from tapegrad.ir.tape import Tape
 from tapegrad.ir.turns import Turning
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.bodies import reroll_bodies
-from tapegrad.optimize.composites import expand_composites
+from tapegrad.optimize.composites import expand_composites, expand_ordered
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
@@ -75,7 +75,7 @@ AFTER: tuple[Pass, ...] = (
 )
 
 # Of what is compiled, and played where its guards on magnitudes don't hold.
-ORDER: tuple[Pass, ...] = (reorder,)
+ORDER: tuple[Pass, ...] = (expand_ordered, reorder)
 
 # Of what is compiled: nobody differentiates it.
 LAST: tuple[Pass, ...] = (hoist,)  # loops that may make no rounds give away what isn't theirs

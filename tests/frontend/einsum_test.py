@@ -173,6 +173,59 @@ def test_what_is_drawn() -> None:
     )
 
 
+# ---- numbers of any size
+
+
+def sized(seed: int) -> list[Case]:
+    """Cases of several operands, each of another magnitude, some with a zero."""
+    rng = np.random.default_rng(seed)
+    drawn = [case for k in range(4) for case in cases(1000 * seed + k, TOGETHER)]
+    these = [case for case in drawn if len(case.arrays) > 2]
+    for case in these:
+        for x in case.arrays:
+            x *= 10.0 ** rng.integers(-300, 301)
+            if x.size > 1 and rng.random() < 0.2:
+                x.flat[0] = 0.0
+    return these
+
+
+def kind_of(x: Any) -> Any:
+    """0 of an infinity or NaN, between which the order of a sum decides where both signs meet; 1 of
+    zeros, 2 of others, with the sign."""
+    return np.where(np.signbit(x), -1, 1) * np.select([~np.isfinite(x), x == 0], [0, 1], 2)
+
+
+@pytest.mark.parametrize(("mode", "seed"), [("never", 1), ("never", 2), ("always", 3)])
+def test_sizes(mode: str, seed: int, inside: Any) -> None:
+    """Parts of products overflow or vanish where whole products don't, and the result is NumPy's:
+    finite, zero or not finite, with its sign, whether NumPy takes whole products or a path of its
+    own; in later calls of other sizes, too. BLAS rounds what vanishes to a zero of either sign."""
+    these = sized(seed)
+    assert len(these) > 20
+
+    def values(arrays: Any) -> Any:
+        found = [np.einsum(case.text, *xs) for case, xs in zip(these, arrays, strict=True)]
+        path = [
+            np.einsum(case.text, *xs, optimize=True) for case, xs in zip(these, arrays, strict=True)
+        ]
+        return found + path
+
+    f = jit(values, compile=mode)
+    for further in (0, 1):
+        arrays = [case.arrays for case in sized(seed)]
+        for xs in arrays:
+            xs[0] *= 1e10**further
+        with np.errstate(all="ignore"):
+            found = zip(f(arrays), values(arrays), 2 * these, strict=True)
+            for k, (x, y, case) in enumerate(found):
+                if k >= len(these):
+                    x, y = (np.where(z == 0, 0.0, z) for z in (x, y))
+                np.testing.assert_array_equal(kind_of(x), kind_of(y), err_msg=str(case))
+                x, y = (np.where(np.isfinite(y), z, 0) for z in (x, y))
+                np.testing.assert_allclose(x, y, rtol=1e-9, err_msg=str(case))
+    assert f.cache_info().traces == 1
+
+
 # ---- sums of nothing
 
 

@@ -83,16 +83,3 @@ def test_sums_of_pythons_floats():
 
     assert jit(f, compile="never")(1.0) == 0.0
     assert f(1.0) == (0.0 if sys.version_info < (3, 12) else 2.0)
-
-
-def test_the_order_of_products_of_three_in_einsum():
-    """`np.einsum("ij,jk,k->", ...)` without `optimize=`, where sums of parts of a product overflow
-    -> infinite, where NumPy adds up whole products"""
-    large, small, one = np.full((64, 64), 1e307), np.full((64, 64), 1e-300), np.ones(64)
-
-    def f(a, b, x):
-        return np.einsum("ij,jk,k->", a, b, x)
-
-    with np.errstate(over="ignore"):
-        assert jit(f, compile="never")(large, small, one) == np.inf
-    assert np.isfinite(f(large, small, one))

@@ -36,7 +36,15 @@ def of_two(A, B, x):
     return np.einsum("ij,jk->", A, B) * x[0]
 
 
-PROGRAMS = [chained, scaled, outer, diagonal, repeated, of_two]
+def of_three(A, B, x):
+    return np.einsum("ij,jk,k->", A, B, x)
+
+
+def of_four(A, B, x):
+    return np.einsum("ij,jk,kl,l->i", A[:20, :20], B[:20, :20], A[:20, :20], x[:20])[0]
+
+
+PROGRAMS = [chained, scaled, outer, diagonal, repeated, of_two, of_three, of_four]
 MAGNITUDES = [
     (1e307, 1e-300, 1.0),
     (1e-200, 1e-200, 1e300),

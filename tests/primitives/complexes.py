@@ -80,6 +80,7 @@ MULTIPLIED: dict[str, Callable[..., Any]] = {
     "prod": lambda p, z: np.prod(z, p.axes),
     "cumprod": lambda p, z: np.cumprod(z, p.axis),
     "einsum": lambda p, z, w: np.einsum(p.subscripts, z, w),
+    "products": lambda p, *zs: np.einsum(p.subscripts, *zs, optimize=True),
     "triangular_solve": lambda p, t, b: np.linalg.inv(_triangle(p, t)) @ b,
 }
 SPECIAL = np.array([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan])

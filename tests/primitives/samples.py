@@ -41,6 +41,7 @@ from tapegrad.primitives.extrema import Max, Min, PickedOver, SharedOver
 from tapegrad.primitives.filters import LinearFilter
 from tapegrad.primitives.kinks import Leaning, Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.multilinear import Products
 from tapegrad.primitives.named import Named
 from tapegrad.primitives.norms import Norm, NormPullback, Path
 from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
@@ -863,17 +864,18 @@ def _winners(*indices: Any) -> Any:
     return np.array([place not in places[k + 1 :] for k, place in enumerate(places)])
 
 
-def _products() -> list[Sample]:
+def _products(kind: Any) -> list[Sample]:
     def sum_of_products(subscripts: str) -> Any:
-        left, right, out = subscripts.replace("->", ",").split(",")
+        *terms, out = subscripts.replace("->", ",").split(",")
 
-        def reference(x: Any, y: Any) -> Any:
-            extents = dict(zip(left + right, x.shape + y.shape, strict=True))
+        def reference(*xs: Any) -> Any:
+            shapes = [n for x in xs for n in x.shape]
+            extents = dict(zip("".join(terms), shapes, strict=True))
             result = np.zeros([extents[k] for k in out])
             for at in np.ndindex(*extents.values()):
                 place = dict(zip(extents, at, strict=True))
-                at_x, at_y, at_out = (tuple(place[k] for k in term) for term in (left, right, out))
-                result[at_out] += x[at_x] * y[at_y]
+                *ats, at_out = (tuple(place[k] for k in term) for term in (*terms, out))
+                result[at_out] += math.prod(x[at] for x, at in zip(xs, ats, strict=True))
             return result
 
         return reference
@@ -900,9 +902,23 @@ def _products() -> list[Sample]:
         ("ijk,kji->", (2, 3, 2), (2, 3, 2)),
         ("ikj,lk->jli", (2, 3, 2), (4, 3)),
     ]
+    several = [
+        ("ij,jk,k->", (2, 3), (3, 4), (4,)),
+        ("ij,jk,kl->il", (2, 3), (3, 3), (3, 2)),
+        ("ij,jk,ki->i", (2, 3), (3, 2), (2, 2)),
+        ("i,jk,kl,l->j", (2,), (3, 2), (2, 3), (3,)),  # one operand is summed up alone
+        ("hij,hjk,kl->hil", (2, 3, 2), (2, 2, 3), (3, 2)),
+        (",ij,jk->ik", (), (3, 2), (2, 3)),
+    ]
+    each = {Einsum: cases, Products: several}
     return [
-        Sample(Einsum(text), (normal(*a), normal(*b, seed=1)), sum_of_products(text), label=text)
-        for text, a, b in cases
+        Sample(
+            kind(text),
+            tuple(normal(*shape, seed=k) for k, shape in enumerate(shapes)),
+            sum_of_products(text),
+            label=text,
+        )
+        for text, *shapes in each[kind]
     ]
 
 
@@ -1841,7 +1857,8 @@ def _other() -> dict[Any, list[Sample]]:
         CumProd: list(_running(CumProd, lambda a, x: a * x)),
         CumLinear: list(_recurrences()),
         Correlate: list(_correlations()),
-        Einsum: _products(),
+        Einsum: _products(Einsum),
+        Products: _products(Products),
         ArgSort: [
             Sample(
                 ArgSort(1),

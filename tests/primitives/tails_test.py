@@ -262,6 +262,21 @@ NEAR_POLES: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
         lambda x: mp.binomial(40, x),
         (10.3, 50.0, 300.3, -0.7, -10.7),
     ),
+    "binom(x, -1.99999999)": (
+        lambda x: sp.binom(x, -1.99999999),
+        lambda x: mp.binomial(x, mp.mpf(-1.99999999)),
+        (-0.99999999, -7.2, -2.9999999, -2.5, 3.3),
+    ),
+    "binom(-1.999999999, x)": (
+        lambda x: sp.binom(-1.999999999, x),
+        lambda x: mp.binomial(mp.mpf(-1.999999999), x),
+        (-4.999999999, -0.7, -30.4, 2.3),
+    ),
+    "binom(x, -0.999999999)": (
+        lambda x: sp.binom(x, -0.999999999),
+        lambda x: mp.binomial(x, mp.mpf(-0.999999999)),
+        (5.0, 3.000000001),
+    ),
     "beta(x, 30.2)": (lambda x: sp.beta(x, 30.2), lambda x: mp.beta(x, mp.mpf(30.2)), (1e5, 1e8)),
     "betaln(x, 3)": (
         lambda x: sp.betaln(x, 3.0),

@@ -3,29 +3,52 @@
 %3 = turned(%1, %2)     -->     %3 = greater(%1, 0.0)
                                 %4 = less(%1, 0.0)
                                 ...
+
+Where the order of the others counts, they take the place of the call in what is compiled alone,
+with a guard that they fit. Where it doesn't hold the call itself is played.
 """
 
 from __future__ import annotations
 
-from tapegrad.ir.tape import Rewriter, Tape, everywhere
+import numpy as np
+
+from tapegrad.ir.ranges import RANGE
+from tapegrad.ir.tape import Guard, Literal, Rewriter, Tape, everywhere
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.kinds import Composite
 
 
 @everywhere
 def expand_composites(tape: Tape) -> Tape:
-    """Put the calls that a composite stands for in its place."""
-    if not any(isinstance(call.primitive, Composite) for call in tape.calls):
+    """Put the calls that a composite stands for in its place, if their order is its own."""
+    return _expanded(tape, False)
+
+
+@everywhere
+def expand_ordered(tape: Tape) -> Tape:
+    """Put the calls that a composite may stand for in its place, with a guard that they fit."""
+    return _expanded(tape, True)
+
+
+def _expanded(tape: Tape, ordered: bool) -> Tape:
+    found: list[Composite | None] = [
+        p if isinstance(p := call.primitive, Composite) and p.ordered == ordered else None
+        for call in tape.calls
+    ]
+    if not any(found):
         return tape
     rewriter = Rewriter(tape)
     writer = Writer(rewriter.builder)
-    for call in tape.calls:
-        primitive = call.primitive
-        if not isinstance(primitive, Composite):
+    for call, composite in zip(tape.calls, found, strict=True):
+        if composite is None:
             rewriter.copy(call)
             continue
         writer.src, writer.reason = call.src, call.reason
-        found = primitive.expand(*map(writer.node, rewriter.operands(call)))
-        results = found if primitive.results > 1 else (found,)
+        xs = list(map(writer.node, rewriter.operands(call)))
+        made = composite.expand(*xs)
+        results = made if composite.results > 1 else (made,)
         rewriter.env.update(zip(call.outs, [x.operand for x in results], strict=True))
+        if ordered:
+            fits = composite.fits(made, *xs).operand
+            rewriter.builder.guards.append(Guard(fits, Literal(np.bool_(True)), RANGE, call.src))
     return rewriter.finish()

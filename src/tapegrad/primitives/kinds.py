@@ -302,7 +302,14 @@ class Routine(Library):
 
 
 class Composite(Library):
-    """A call that stands for a few others, until nothing is differentiated any more."""
+    """A call that stands for a few others, until nothing is differentiated any more. One whose
+    order counts (`ordered`) stays until it is compiled, with a guard that the others fit."""
+
+    ordered: ClassVar[bool] = False
+
+    def fits(self, found: Any, *xs: Any) -> Any:
+        """Whether what the others give differs by its rounding alone, of one that is `ordered`."""
+        raise NotImplementedError
 
     def expand(self, *xs: Any) -> Any:
         """The result, or results, in terms of other primitives."""

@@ -164,6 +164,7 @@ def _spherical(name: str, below: int, above: int) -> tuple[SciPys, SciPys]:
 
     def partials(name: str, n: Any, x: Any) -> Any:
         of, m = _named(name), as_real(n, x)
+        of = _tiny if name == "spherical_in" and x.dtype.kind != "c" else of
         lower = of(where(n > 0, n - 1, n), x) * (m * below)
         return ORDER, (lower + of(n + 1, x) * ((m + 1) * above)) / (m * 2 + 1)
 
@@ -174,6 +175,17 @@ def _spherical(name: str, below: int, above: int) -> tuple[SciPys, SciPys]:
         f"{name}({{0}}, {{1}}, derivative=True)",
     )
     return function, slope
+
+
+def _tiny(n: Any, x: Any) -> Any:
+    """i_n(x), of which SciPy has nothing for the smallest x: there its series (DLMF 10.53.3),
+    x^n / (2n+1)!! (1 + x^2 / (4n+6))."""
+    small = logical_and(logical_and(x < 1e-100, x > -1e-100), x.equals(0).equals(False))
+    low, high = where(small, x, x.constant(1)), where(small, x.constant(1), x)
+    m = as_real(n, x)
+    leading = power(low, m) * power(x.constant(2), -m - 1) * math.sqrt(math.pi)
+    found = leading * _named("rgamma")(m + 1.5) * (1 + low * low / (4 * m + 6))
+    return where(small, found, _named("spherical_in")(n, high))
 
 
 spherical_jn, spherical_jn_d = _spherical("spherical_jn", 1, -1)

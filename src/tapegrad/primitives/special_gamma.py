@@ -91,7 +91,10 @@ poch = SciPys("poch", _poch_partials)
 
 
 def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """digamma(x) - digamma(x + y), and the same for y."""
+    """digamma(x) - digamma(x + y), and the same for y. Of betaln(x, x) they are one, to which that
+    of both comes by duplication (DLMF 5.5.8): their second derivatives nearly cancel."""
+    if x.operand is y.operand:
+        return -(digamma_rise(x, x.constant(0.5)) + 2 * math.log(2)), None
     return -digamma_rise(x, y), -digamma_rise(y, x)
 
 
@@ -140,22 +143,17 @@ def _accurate_binom(out: Any, n: Any, k: Any) -> Any:
 
 
 def _binom_partials(out: Any, n: Any, k: Any) -> tuple[Any, Any]:
-    """1 / ((n+1) B(n-k+1, k+1)). Outside of 0 <= k <= n one of its gamma functions is reflected
-    (DLMF 5.5.3): a ratio of sines, times a binomial coefficient inside."""
+    """1 / ((n+1) B(n-k+1, k+1)). Outside of 0 <= k <= n gamma functions are reflected (DLMF 5.5.3):
+    sines, times a binomial coefficient or a beta function inside."""
     rest, one, zero = n - k + 1, n.constant(1), n.constant(0)
-    left = n < -0.5  # sin(pi (n-k)) / sin(pi n) times binom(k-n-1, k)
-    beyond = logical_and(rest < 0.5, n >= -0.5)  # sin(pi (k-n)) / pi times B(n+1, k-n)
-    before = logical_and(k < -0.5, logical_and(n >= -0.5, rest >= 0.5))  # the same for n-k, -k
+    left, low, short = n < -0.5, k < -0.5, rest < 0.5
+    beyond = logical_and(short, logical_not(left))  # sin(pi (k-n)) / pi times B(n+1, k-n)
+    before = logical_and(low, logical_not(logical_or(left, short)))  # the same for n-k, -k
     inside = logical_not(logical_or(left, logical_or(beyond, before)))
     swapped = where(before, n - k, k)
 
     m, j = where(left, n, -one), where(left, k, one)
-    (bottom, side), (by, turn) = _sine_and_cosine(m), _sine_and_cosine(j)
-    value, scale, cotangent = binom(j - m - 1, j), 1 / bottom, side / bottom
-    ratio = turn - cotangent * by
-    rise, fall = digamma_rise(-m, j), digamma_rise(j + 1, -m - 1)
-    reflected_n = value * (by * scale * scale * math.pi - ratio * rise)
-    reflected_k = value * (ratio * fall - (cotangent * turn + by) * math.pi)
+    reflected_n, reflected_k = _reflected(m, j, low, logical_and(low, short))
 
     out_of = logical_or(beyond, before)
     p, q = where(out_of, n, one), where(out_of, swapped, n.constant(2))
@@ -170,11 +168,45 @@ def _binom_partials(out: Any, n: Any, k: Any) -> tuple[Any, Any]:
     inside_n, inside_k = known * digamma_rise(p - q + 1, q), known * digamma_rise(q + 1, p - q - q)
 
     # binom(n, k) = binom(n, n-k): there the slope along n has a part that goes by n-k
-    outer_n = where(before, outside_n + outside_k, outside_n)
+    outer_n = where(before, -(size * wave * digamma_rise(n + 1, d)), outside_n)
     outer_k = where(before, -outside_k, outside_k)
     return (
         where(left, reflected_n, where(out_of, outer_n, inside_n)),
         where(left, reflected_k, where(out_of, outer_k, inside_k)),
+    )
+
+
+def _reflected(n: Any, k: Any, low: Any, both: Any) -> tuple[Any, Any]:
+    """The slopes of binom(n, k) for n < 0. With S, C the sine and cosine of pi times an operand,
+
+    binom(n, k) = S(n-k) / S(n) binom(k-n-1, k)               for k >= 0
+                = S(k) / S(n) binom(-k-1, -n-1)               for k < 0, where n-k >= 0 (`low`)
+                = S(k) S(k-n) / (pi S(n)) B(-k, k-n)          for k < 0, where n-k < 0 (`both`)
+    """
+    (bottom, side), (by, turn) = _sine_and_cosine(n), _sine_and_cosine(k)
+    scale, cotangent = 1 / bottom, side / bottom
+    one, ratio, quotient = n.constant(1), turn - cotangent * by, by / bottom
+
+    j, m = where(low, one, k), where(low, -one, n)
+    value = binom(j - m - 1, j)
+    rise, fall = digamma_rise(-m, j), digamma_rise(j + 1, -m - 1)
+    upper_n = value * (by * scale * scale * math.pi - ratio * rise)
+    upper_k = value * (ratio * fall - (cotangent * turn + by) * math.pi)
+
+    one_side = logical_and(low, logical_not(both))
+    p, q = where(one_side, -k - 1, one), where(one_side, -n - 1, one)
+    value = binom(p, q)
+    lower_n = value * (-quotient * cotangent * math.pi - quotient * digamma_rise(q + 1, p - q - q))
+    lower_k = value * (turn * scale * math.pi - quotient * digamma_rise(p - q + 1, q))
+
+    p, q = where(both, -k, one), where(both, k - n, one)
+    value, waves = accurate_beta(p, q), by * ratio * (1 / math.pi)
+    both_n = -value * (quotient * quotient + waves * digamma_rise(q, p))
+    slope = turn * turn - by * by - 2 * cotangent * by * turn
+    both_k = -value * (slope + waves * digamma_rise(p, q - p))
+    return (
+        where(both, both_n, where(low, lower_n, upper_n)),
+        where(both, both_k, where(low, lower_k, upper_k)),
     )
 
 

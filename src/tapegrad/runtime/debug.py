@@ -20,7 +20,7 @@ from tapegrad.core.handlers import quiet
 from tapegrad.core.trees import flatten
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.primitives.kinds import Contraction
+from tapegrad.primitives.kinds import Composite, Contraction
 
 ON = bool(os.environ.get("TAPEGRAD_DEBUG"))
 COMMON = 64  # units in the last place, of the largest element
@@ -99,7 +99,9 @@ def _multiplies(tape: Tape) -> bool:
     """Whether a tape has products that sum: where infinities of both signs meet in them, it is a
     matter of order whether they give NaN or an infinity."""
     return any(
-        isinstance(c.primitive, Contraction) or any(map(_multiplies, c.primitive.tapes))
+        isinstance(p := c.primitive, Contraction)
+        or (isinstance(p, Composite) and p.ordered)
+        or any(map(_multiplies, p.tapes))
         for c in tape.calls
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,15 @@ from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.core.values import Aval, Slice
-from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.complexes import conjugated
-from tapegrad.primitives.contractions import contract, ordered, spread, times
+from tapegrad.primitives.contractions import contract, times
 from tapegrad.primitives.contractions import matmul as product_of_matrices
-from tapegrad.primitives.reductions import Any_, Sum
+from tapegrad.primitives.multilinear import (
+    Term,
+    empty_product,
+    from_zero,
+    stepwise,
+)
 from tapegrad.primitives.views import Diagonal, GetItem, Reshape, Squeeze
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
@@ -37,11 +40,6 @@ def _done(result: Any, out: Any) -> Any:
     return result if out is None else store(out, result)
 
 
-def _from_zero(x: Any) -> Any:
-    """Products as sums of one each, which have begun with 0.0."""
-    return ew.add(x, np.zeros((), x.dtype)[()]) if x.dtype.kind in "fc" else x
-
-
 def _single(a: Any, b: Any, shape: tuple[int, ...]) -> Any:
     """The product of two numbers in arrays, to which NumPy adds nothing: -0.0 stays."""
     return Reshape(shape)(times(a.dtype)(Reshape(())(a), Reshape(())(b)))
@@ -50,7 +48,7 @@ def _single(a: Any, b: Any, shape: tuple[int, ...]) -> Any:
 def _multiple(a: Any, b: Any) -> Any:
     """The product with a number, which NumPy adds to 0.0 where BLAS works it out."""
     product = times(a.dtype)(a, b)
-    return _from_zero(product) if product.ndim <= 2 and product.size > 1 else product
+    return from_zero(product) if product.ndim <= 2 and product.size > 1 else product
 
 
 def matmul(x: Any, y: Any, out: Any = None) -> Any:
@@ -169,11 +167,15 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     free = [k for k in labels_a if k not in labels_b] + [k for k in labels_b if k not in labels_a]
     result = contract(a, b, labels_a, labels_b, free)
     if not axes_a and result.size > 1:
-        result = _from_zero(result)
+        result = from_zero(result)
     return result if free else copy_of(result)  # an array, where other products are scalars
 
 
 # ---- einsum
+
+# NumPy's steps of two operands sum up what one has alone first, and leave -0.0 where nothing is
+# summed.
+PAIRED = NumpyVersion(np.__version__) >= "2.4.0"
 
 
 def einsum(
@@ -184,12 +186,10 @@ def einsum(
     casting: Any = "safe",
     optimize: Any = False,
 ) -> Any:
-    """np.einsum: opt_einsum finds the order, each step is a contraction, a product or a sum. Of two
-    operands all products are added up, unless NumPy is asked to `optimize`: what one operand has
-    alone isn't summed up before. Sums begin with 0.0, and so do those of one product."""
-    import opt_einsum
-
+    """np.einsum. Products of all operands are added up, or of those of each step that NumPy takes
+    if it is asked to `optimize`. Sums begin with 0.0, and so do those of one product."""
     inputs, output, arrays = _parse_einsum(operands)
+    path = _path(inputs, output, arrays, optimize)
     arrays = [as_tracer(x, *arrays) for x in arrays]
     if dtype is None:
         dtype = np.result_type(*[x.dtype for x in arrays])
@@ -202,38 +202,24 @@ def einsum(
     terms = [_diagonals(cast(x, dtype), list(s)) for x, s in zip(arrays, inputs, strict=True)]
     terms = _without_stretched(terms)
     if any(0 in x.shape for x, _ in terms):
-        terms = [_empty_product(terms)]
-    if len(terms) > 2:
-        text = ",".join("".join(labels) for _, labels in terms) + "->" + output
-        path, _ = opt_einsum.contract_path(text, *[x.shape for x, _ in terms], shapes=True)
-    else:
-        path = [tuple(range(len(terms)))]
-    late, from_zero = not optimize and len(terms) == 2, len(arrays) == 1
-    for step in path:
-        chosen = [terms[k] for k in step]
-        terms = [t for k, t in enumerate(terms) if k not in step]
-        needed = set(output).union(*[labels for _, labels in terms]) if terms else set(output)
-        while len(chosen) > 2:
-            chosen[:2] = [_join(chosen[0], chosen[1], needed.union(*[c[1] for c in chosen[2:]]))]
-        if len(chosen) == 2:
-            own, other = (set(labels) for _, labels in chosen)
-            from_zero = bool((own | other if late else own & other) - needed)
-            kept = needed | (own ^ other) if late else needed
-            chosen = [_join(chosen[0], chosen[1], kept)]
-        terms.append(chosen[0])
-    ((x, labels),) = terms
-    x, labels = _sum_out(x, labels, set(output))
-    x = x if from_zero else _from_zero(x)
+        terms = [empty_product(terms)]
+    labels = [k for k in output if any(k in mine for _, mine in terms)]
+    steps = path if path and len(terms) > 1 else [range(len(terms))]
+    in_pairs = path is not None and PAIRED and len(terms) > 1
+    if in_pairs:
+        terms = [_without_units(term, output) for term in terms]
+    x, summed = stepwise(terms, steps, labels, whole=3 if in_pairs else 2)
+    begun = summed or len(arrays) == 1 or (in_pairs and len(steps[-1]) == 2)
+    x = x if begun else from_zero(x)
     missing = [k for k in output if k not in labels]
     if missing:
         raise ValueError(
             f"einstein sum subscripts string included output subscript {missing[0]!r} "
             "which never appeared in an input"
         )
-    result = ordered(x, labels, output)
     if len(arrays) == 1 and out is None and {*inputs[0]} == {*output}:  # a view, in any order
-        return _writable(result, arrays[0], f"{inputs[0]}->{output}")
-    return lay_out(_done(result, out), order if out is None else "K")
+        return _writable(x, arrays[0], f"{inputs[0]}->{output}")
+    return lay_out(_done(x, out), order if out is None else "K")
 
 
 def _writable(view: Any, x: Any, text: str) -> Any:
@@ -259,6 +245,16 @@ def _writable(view: Any, x: Any, text: str) -> Any:
     return view
 
 
+def _path(inputs: list[str], output: str, arrays: list[Any], optimize: Any) -> Any:
+    """The steps in which NumPy contracts some of the operands, which it multiplies from the last to
+    the first then; None where it does all at once."""
+    if optimize is False:
+        return None
+    shapes = [np.broadcast_to(np.float64(0), np.shape(x)) for x in arrays]
+    path, _ = np.einsum_path(",".join(inputs) + "->" + output, *shapes, optimize=optimize)
+    return [sorted(step, reverse=True) for step in path[1:]]
+
+
 def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
     """Subscripts with every Ellipsis written out, the output's, and the arrays."""
     from opt_einsum.parser import convert_interleaved_input, parse_einsum_input
@@ -280,7 +276,7 @@ def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
     return inputs, output, arrays
 
 
-def _without_stretched(terms: list[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
+def _without_stretched(terms: list[Term]) -> list[Term]:
     """Axes of extent 1 whose subscript has more elsewhere are left out: the other is broadcast."""
     extents: dict[str, int] = {}
     for x, labels in terms:
@@ -291,7 +287,7 @@ def _without_stretched(terms: list[tuple[Any, list[str]]]) -> list[tuple[Any, li
     for x, labels in terms:
         unit = tuple(a for a, k in enumerate(labels) if x.shape[a] == 1 != extents[k])
         x = Squeeze(unit)(x) if unit else x
-        done.append((x, [k for a, k in enumerate(labels) if a not in unit]))
+        done.append(Term(x, [k for a, k in enumerate(labels) if a not in unit]))
         for label, n in zip(done[-1][1], x.shape, strict=True):
             if n != extents[label]:
                 raise ValueError(
@@ -301,7 +297,15 @@ def _without_stretched(terms: list[tuple[Any, list[str]]]) -> list[tuple[Any, li
     return done
 
 
-def _diagonals(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
+def _without_units(term: Term, output: str) -> Term:
+    """A term without axes of one element, whose sums add nothing up."""
+    x, labels = term
+    unit = tuple(a for a, k in enumerate(labels) if x.shape[a] == 1 and k not in output)
+    kept = [k for a, k in enumerate(labels) if a not in unit]
+    return Term(Squeeze(unit)(x), kept) if unit else term
+
+
+def _diagonals(x: Any, labels: list[str]) -> Term:
     """A repeated subscript in one operand reads its diagonal."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -314,32 +318,7 @@ def _diagonals(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
                 )
             x = Diagonal(0)(moveaxis(x, (i, j), (-2, -1)))
             labels = [k for n, k in enumerate(labels) if n not in (i, j)] + [label]
-    return x, labels
-
-
-def _sum_out(x: Any, labels: list[str], needed: set[str]) -> tuple[Any, list[str]]:
-    axes = tuple(a for a, k in enumerate(labels) if k not in needed)
-    over = Any_ if x.dtype.kind == "b" else Sum
-    return (over(axes)(x) if axes else x), [k for k in labels if k in needed]
-
-
-def _empty_product(terms: list[tuple[Any, list[str]]]) -> tuple[Any, list[str]]:
-    """All terms multiplied, where one is empty, which comes first: so each product is. The empty
-    sum of one would be 0, and another by which it is multiplied, or its derivative, infinite."""
-    labels = list(dict.fromkeys(k for _, mine in terms for k in mine))
-    terms = sorted(terms, key=lambda term: term[0].size)
-    each = [spread(x, mine, labels) for x, mine in terms]
-    return reduce(times(each[0].dtype), each), labels
-
-
-def _join(left: tuple[Any, list[str]], right: tuple[Any, list[str]], needed: set[str]) -> Any:
-    """Contract two terms, keeping the needed subscripts: shared ones first."""
-    (x, lx), (y, ly) = left, right
-    x, lx = _sum_out(x, lx, needed | set(ly))
-    y, ly = _sum_out(y, ly, needed | set(lx))
-    labels = [k for k in lx if k in ly and k in needed]
-    labels += [k for k in lx if k not in ly] + [k for k in ly if k not in lx]
-    return contract(x, y, lx, ly, labels), labels
+    return Term(x, labels)
 
 
 # ---- vectors
