@@ -62,6 +62,27 @@ def test_each_row_takes_its_own_path(compile):
         np.testing.assert_allclose(outside, [grad(smooth)(x) for x in rows])
 
 
+@pytest.mark.parametrize("length", [4, 40])
+def test_rows_that_differ_inside_a_loop(length):
+    """Forty rounds are a loop on the tape, with the condition in it."""
+
+    def weighed(x):
+        kept = np.array([v * k for k, v in enumerate(x) if v > 0])
+        return kept[np.argmax(kept)] + len(kept)
+
+    found, slopes = (vmap(f, compile="never") for f in (weighed, grad(weighed)))
+    outside = grad(lambda rows: np.sum(found(rows) ** 2), compile="never")
+    rows = np.abs(np.random.default_rng(1).normal(size=(3, length)))
+    for place in (None, (1, 2), (2, 0), None):
+        if place is not None:
+            rows[place] *= -1
+        values = np.array([weighed(x) for x in rows])
+        each = np.array([grad(weighed, compile="never")(x) for x in rows])
+        np.testing.assert_allclose(found(rows), values)
+        np.testing.assert_allclose(slopes(rows), each)
+        np.testing.assert_allclose(outside(rows), 2 * values[:, None] * each)
+
+
 def test_paths_that_are_known_are_not_traced_again():
     found = vmap(lambda x: branching(x))
     rows = np.array([[1.0, 0, 0], [0, 1, 0], [0, -1, 0]])

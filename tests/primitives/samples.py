@@ -802,6 +802,12 @@ def _scatters() -> dict[type, list[Sample]]:
             ),
             Sample(Gather(), (A, I[:0]), lambda x, i: np.empty((0, 4)), label="none"),
             Sample(Gather(), (A, np.intp(1)), lambda x, i: x[1], label="scalar"),
+            Sample(
+                Gather(sure=True),
+                (A, np.int32([2, 0, 2])),
+                lambda x, i: np.array([x[k] for k in i]),
+                label="known to be in range",
+            ),
         ],
         ScatterAdd: [
             Sample(
@@ -824,6 +830,12 @@ def _scatters() -> dict[type, list[Sample]]:
             ),
         ],
         ScatterSet: [
+            Sample(
+                ScatterSet(sure=True),
+                (A, normal(2, 4), np.int32([2, 0])),
+                lambda x, y, i: _written(x, y, lambda a, b: (i[a], b)),
+                label="known to be in range",
+            ),
             Sample(
                 ScatterSet(),
                 (A, normal(4, 4), I),

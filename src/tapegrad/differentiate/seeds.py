@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from tapegrad.differentiate.reverse import with_reached
-from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape, Var, aval_of
+from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import BroadcastTo, PlaceDiagonal, Reshape
@@ -47,14 +46,6 @@ def seeded(tape: Tape, seeds: Mapping[int, Make]) -> Tape:
     builder.guards += [Guard(operand(g.operand), g.expected, g.what, g.src) for g in tape.guards]
     outputs = [operand(x) for x in tape.outputs]
     return with_reached(builder.finish(outputs, tape.captured, tape.output_names), writer)
-
-
-def captured(writer: Writer, array: Any) -> Node:
-    """An array as a value of the tape, which captures it: see `with_reached`."""
-    known = writer.captured.get(id(array))
-    if known is None:
-        known = writer.captured[id(array)] = (writer.builder.fresh(aval_of(array)), array)
-    return writer.node(known[0])
 
 
 def each(values: Sequence[complex]) -> Make:

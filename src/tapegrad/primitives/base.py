@@ -41,6 +41,7 @@ from tapegrad.ir.tape import (
     Source,
     Tape,
     Var,
+    aval_of,
     dtype_name,
     literal,
 )
@@ -191,6 +192,12 @@ class Writer:
 
     def node(self, operand: Operand) -> Node:
         return Node(self, operand)
+
+    def capture(self, array: Any) -> Node:
+        """An array as a value of the tape, which captures it."""
+        if id(array) not in self.captured:
+            self.captured[id(array)] = self.builder.fresh(aval_of(array)), array
+        return self.node(self.captured[id(array)][0])
 
     def apply(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
         plain = [x.operand if isinstance(x, Node) else self._literal(x) for x in operands]

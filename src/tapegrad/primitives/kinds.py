@@ -176,6 +176,7 @@ class Scatter(Parametric):
     of_complex = True
     onto: ClassVar[str] = "zeros"  # what is there before: "zeros", "first" or "nothing"
     indexed: ClassVar[bool] = False
+    sure: Any = False  # whether index arrays are known to be in range
 
     def boxes(self, *xs: Any) -> Sequence[StaticIndex]:
         """Where each operand that is written stands; nothing if that isn't a box."""
@@ -193,6 +194,7 @@ class Lookup(_Carrying):
     """Elements of the first operand at index arrays, the others."""
 
     of_complex = True
+    sure: Any = False  # whether these are known to be in range
 
 
 class Moving(Parametric):

@@ -172,7 +172,12 @@ def _with_rows(size: int, indices: Sequence[Any]) -> list[Any]:
 class Gather(Lookup):
     """`x[i, j, ...]` for index arrays of one shape, one for each leading axis of `x`."""
 
+    sure: bool = False
+
     name = "gather"
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        return super().parameters() if self.sure else ()
 
     def aval(self, *xs: Aval) -> Aval:
         x, *indices = xs
@@ -242,7 +247,13 @@ class ScatterAdd(Scatter):
 class ScatterSet(Scatter):
     """`x` with `x[i, j, ...] = y` for index arrays; the last write to a place wins."""
 
+    sure: bool = False
+
     name = "scatter_set"
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        return super().parameters() if self.sure else ()
+
     onto = "first"
     indexed = True
 

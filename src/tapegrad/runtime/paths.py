@@ -198,11 +198,6 @@ class Mixed:
         """Which rows are on a path. What rows that have left it would do next isn't known to be
         possible, so where that counts one that is on it stands in their places."""
         tape = self.inline(replace(path.traced.tape, outputs=(), output_names=()))
-        if any(call.primitive.checks for call in tape.calls):
-            raise TraceError(
-                f"vmap of {path.traced.name}: rows take different paths, and one of them has a "
-                "loop with conditions of its own. Choose by np.where in the loop"
-            )
         mask: Any = None
         for guards in _stages(tape):
             given = nodes if mask is None else self._given(path, nodes, mask)

@@ -83,7 +83,11 @@ class Runs:
             request.passes_on = request.holds_draws = True
             traced = _traced(request)
             draws = _Draws(self._observer, before, traced)
-            if traced.left or not done.is_all() or (draws.entries and self.paths):
+            if (
+                traced.left
+                or not done.is_all()
+                or (self.paths and (draws.entries or self._have_conditions(traced)))
+            ):
                 if self._is_alone() and done.can_be_undone():
                     raise Reconsidered([(self._observer.choices.in_turn, key)], None)
                 return self._rest(row, traced, draws)
@@ -108,6 +112,11 @@ class Runs:
             if len(self.paths) == MAX_PATHS:
                 raise self._too_many(traced)
             row = int(np.argmax(pending))
+
+    def _have_conditions(self, traced: Traced) -> bool:
+        """Whether this path, or another one, has a loop with conditions of its own: which rows meet
+        them isn't told without running it, which others may not stand."""
+        return any(map(_has_conditions, [traced, *[path.traced for path in self.paths]]))
 
     def _is_alone(self) -> bool:
         """Whether the rows are called in the outermost trace, which is observed, for later calls
@@ -172,7 +181,8 @@ class Runs:
 
     def _on(self, traced: Traced, draws: _Draws) -> Any:
         """Which rows are on the path of a trace."""
-        if not traced.tape.guards:
+        inside = _has_conditions(traced)
+        if not traced.tape.guards and not inside:
             return np.ones(self.size, bool)
         tape = replace(traced.tape, outputs=(), output_names=())
         rows = [k for k, (_, axis) in enumerate(self.inputs) if axis is not None]
@@ -182,17 +192,17 @@ class Runs:
         for k, column in zip(draws.numbers, draws.values, strict=True):
             if k is not None:
                 captured[k] = np.stack(column)
-        masks, _ = batch(tape, rows, self.size, masks=True)
         inputs = [*values, *captured]
-        try:
-            found, _ = run(remove_dead(masks), inputs)
-        except Exception as error:  # of what a row does that has left the path already
-            let_through(error)
-            tape = remove_dead(tape)
-            each = [[x[k] if n in rows else x for n, x in enumerate(inputs)]
-                    for k in range(self.size)]  # fmt: skip
-            return np.array([_holds(tape, given) for given in each])
-        return np.broadcast_to(found[0], (self.size,))
+        if not inside:
+            masks, _ = batch(tape, rows, self.size, masks=True)
+            try:
+                found, _ = run(remove_dead(masks), inputs)
+                return np.broadcast_to(found[0], (self.size,))
+            except Exception as error:  # of what a row does that has left the path already
+                let_through(error)
+        tape = remove_dead(tape)
+        each = [[x[k] if n in rows else x for n, x in enumerate(inputs)] for k in range(self.size)]
+        return np.array([_holds(tape, given) for given in each])
 
 
 class _Draws:
@@ -257,6 +267,12 @@ def _own(trace: Trace, x: Any) -> Any:
         return x
     operand, value = to_operand(trace, x)
     return stand_in(trace, operand, value, isinstance(x, Tracer) and x._weak)
+
+
+def _has_conditions(traced: Traced) -> bool:
+    from tapegrad.pipeline import inlined
+
+    return any(call.primitive.checks for call in inlined(traced.tape).calls)
 
 
 def _holds(tape: Tape, inputs: Sequence[Any]) -> bool:

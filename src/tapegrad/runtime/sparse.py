@@ -11,7 +11,7 @@ The structure depends on what integers say, such as indices. They are compared a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,14 +21,14 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import is_traced
 from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.reverse import with_reached
-from tapegrad.differentiate.seeds import Make, blocks, captured, full, seeded
+from tapegrad.differentiate.seeds import Make, blocks, full, seeded
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.batches import row_numbers
 from tapegrad.primitives.elementwise import AsType, equal
 from tapegrad.primitives.reductions import All
-from tapegrad.primitives.scatter import Concatenate, gather
+from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.jacobians import Jacobian, without_hessian
@@ -97,7 +97,7 @@ class SparseJacobian(Jacobian):
         structure = pattern(of, wrt, rows, values)
         colouring = self.coloured(structure, mode)
         head = len(kept)
-        tape = _entries(whole, wrt, rows, range(head), colouring, self.checkpoint)
+        tape = _entries(whole, wrt, rows, range(head), colouring, self.checkpoint, values)
         read = {k: x for k, x in values.items() if _is_read(of, k)}
         for k in read:
             if k < free and k not in selection.given:
@@ -106,7 +106,8 @@ class SparseJacobian(Jacobian):
                     f"integers in {of.names[k]!r}, for which a shape was passed. Pass the array"
                 )
         tape = _with_guards(tape, read)
-        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
+        tape = _without_unread(playable(tape) if final else finished(tape))
+        tape, traced = with_captured(tape, traced)
         done = Selection(selection.wrt, selection.structures, selection.real)
         return Coloured(self, tape, traced.without_values(), done, kept, colouring=colouring)
 
@@ -202,22 +203,32 @@ def _entries(
     kept: Sequence[int],
     colouring: Any,
     checkpoint: Any,
+    values: Mapping[int, Any],
 ) -> Tape:
     """The tape of the outputs `kept`, and the entries of the Jacobian of the outputs `rows`, in the
-    order of the pattern."""
-    parts: list[tuple[Tape, int]] = []
+    order of the pattern. `values` has the integers among its inputs."""
+    from tapegrad.pipeline import inlined
+    from tapegrad.sparsity.entries import entries
+
+    seeds: dict[int, Any] = {}  # the arrays that these are made of, by their ids
+    parts: list[Tape] = []
     if colouring.of_columns:
-        parts.append((_products(tape, wrt, rows, kept, colouring), colouring.of_columns))
+        parts.append(_products(tape, wrt, rows, kept, colouring, seeds))
     if colouring.of_rows:
-        parts.append(
-            (_transposed_products(tape, wrt, rows, kept, colouring, checkpoint), colouring.of_rows)
-        )
+        parts.append(_transposed_products(tape, wrt, rows, kept, colouring, checkpoint, seeds))
     if not parts:  # a matrix without entries
         builder = Builder.after(tape, tape.name)
         builder.guards += tape.guards
         (empty,) = [full(0.0)(Writer(builder), _empty(tape, rows)).operand]
         return builder.finish([*[tape.outputs[k] for k in kept], empty], tape.captured)
-    joined = _joined([part for part, _ in parts], len(kept))
+    joined = inlined(_joined(parts, len(kept)))
+    free = len(tape.inputs) - len(tape.captured)
+    known = {joined.inputs[k]: x for k, x in values.items() if k < free}
+    given = {id(tape.captured[k - free]): x for k, x in values.items() if k >= free}
+    for var, array in zip(joined.inputs[free:], joined.captured, strict=True):
+        if (value := seeds.get(id(array), given.get(id(array)))) is not None:
+            known[var] = value
+    linear = {var for var in known if id(known[var]) in seeds}
     builder = Builder.after(joined, tape.name)
     builder.guards += joined.guards
     writer = Writer(builder)
@@ -225,7 +236,7 @@ def _entries(
     dtype = np.result_type(*[x.dtype for x in flat])
     flat = [x if x.dtype == dtype else AsType(dtype)(x) for x in flat]
     whole = Concatenate(0)(*flat) if len(flat) > 1 else flat[0]
-    found = gather(whole, captured(writer, colouring.index))
+    found = entries(writer, joined, whole, colouring.index, known, linear)
     done = builder.finish([*joined.outputs[: len(kept)], found.operand], joined.captured)
     return with_reached(done, writer)
 
@@ -236,7 +247,12 @@ def _empty(tape: Tape, rows: Sequence[int]) -> Any:
 
 
 def _products(
-    tape: Tape, wrt: Sequence[int], rows: Sequence[int], kept: Sequence[int], colouring: Any
+    tape: Tape,
+    wrt: Sequence[int],
+    rows: Sequence[int],
+    kept: Sequence[int],
+    colouring: Any,
+    seeds: dict[int, Any],
 ) -> Tape:
     """Products of the Jacobian, flattened: a row for each colour of its columns."""
     from tapegrad.pipeline import pushforward
@@ -245,9 +261,8 @@ def _products(
     pushed = pushforward(tape, wrt)
     outputs = [*[pushed.outputs[k] for k in kept], *[pushed.outputs[count + k] for k in rows]]
     pushed = replace(pushed, outputs=tuple(outputs), output_names=())
-    shapes = [tape.inputs[k].shape for k in wrt]
-    seeds = range(inputs, inputs + len(wrt))
-    return _by_colours(pushed, seeds, shapes, colouring.columns, colouring.of_columns, len(kept))
+    given = {inputs + n: tape.inputs[k].shape for n, k in enumerate(wrt)}
+    return _by_colours(pushed, given, colouring.columns, colouring.of_columns, len(kept), seeds)
 
 
 def _transposed_products(
@@ -257,6 +272,7 @@ def _transposed_products(
     kept: Sequence[int],
     colouring: Any,
     checkpoint: Any,
+    seeds: dict[int, Any],
 ) -> Tape:
     """Products of its transpose: a row for each colour of its rows."""
     from tapegrad.pipeline import derive
@@ -264,27 +280,29 @@ def _transposed_products(
     count, inputs = len(tape.outputs), len(tape.inputs)
     pulled = derive(tape, wrt, True, kept, checkpoint)
     pulled = seeded(pulled, {inputs + k: full(0.0) for k in range(count) if k not in rows})
-    shapes = [tape.outputs[k].shape for k in rows]
-    seeds = range(inputs, inputs + len(rows))
-    return _by_colours(pulled, seeds, shapes, colouring.rows, colouring.of_rows, len(kept))
+    given = {inputs + n: tape.outputs[k].shape for n, k in enumerate(rows)}
+    return _by_colours(pulled, given, colouring.rows, colouring.of_rows, len(kept), seeds)
 
 
 def _by_colours(
     tape: Tape,
-    seeds: Sequence[int],
-    shapes: Sequence[tuple[int, ...]],
+    given: Mapping[int, tuple[int, ...]],
     colours: Any,
     count: int,
     kept: int,
+    seeds: dict[int, Any],
 ) -> Tape:
     """The tape in the direction of each colour: the outputs behind those kept are flattened, colour
-    by colour, and one after the other."""
-    rows, have = batch(tape, seeds, count)
+    by colour, and one after the other. `given` has the shapes of the seeds, by their inputs'
+    numbers, and `seeds` gets the arrays that they are made of."""
+    rows, have = batch(tape, [*given], count)
     rows = with_rows(rows, [*[True] * kept, *have[kept:]], count)
-    makes = {
-        k: _colour_seeds(colours[start : start + size].reshape(shape), count)
-        for k, shape, (start, size) in zip(seeds, shapes, blocks(shapes), strict=True)
-    }
+    small: Any = np.promote_types(np.min_scalar_type(-count), np.int8)
+    makes = {}
+    for (k, shape), (start, size) in zip(given.items(), blocks([*given.values()]), strict=True):
+        own = np.array(colours[start : start + size].reshape(shape), small)
+        seeds[id(own)] = own
+        makes[k] = _colour_seeds(own, count)
     rows = seeded(rows, makes)
     builder = Builder.after(rows, rows.name)
     builder.guards += rows.guards
@@ -300,13 +318,11 @@ def _by_colours(
 
 def _colour_seeds(colours: Any, count: int) -> Make:
     """Rows of ones where the elements have the row's colour, and zeros elsewhere."""
-    small: Any = np.min_scalar_type(-count)
-    colours = np.ascontiguousarray(colours, np.promote_types(small, np.int8))
 
     def make(writer: Writer, aval: Any) -> Any:
         if count == 1 and colours.min(initial=0) == 0:
             return full(1.0)(writer, aval)
-        own = captured(writer, colours)
+        own = writer.capture(colours)
         wide = AsType(np.dtype(np.int64))(own) if own.dtype != np.int64 else own
         return AsType(aval.dtype)(equal(row_numbers(count, own, len(aval.shape)), wide))
 
@@ -344,6 +360,20 @@ def _joined(tapes: Sequence[Tape], kept: int) -> Tape:
     return builder.finish(outputs, arrays)
 
 
+def _without_unread(tape: Tape) -> Tape:
+    """The tape without the arrays that it captured and that nothing reads any more."""
+    read: set[Operand] = {*tape.outputs, *[guard.operand for guard in tape.guards]}
+    read.update(x for call in tape.calls for x in call.operands)
+    free = len(tape.inputs) - len(tape.captured)
+    kept = [k for k, x in enumerate(tape.inputs) if k < free or x in read]
+    return replace(
+        tape,
+        inputs=tuple([tape.inputs[k] for k in kept]),
+        captured=tuple([tape.captured[k - free] for k in kept[free:]]),
+        names=tuple([tape.names[k] for k in kept]) if tape.names else (),
+    )
+
+
 def _is_read(tape: Tape, k: int) -> bool:
     """Whether anything but a guard reads an input."""
     var = tape.inputs[k]
@@ -359,7 +389,7 @@ def _with_guards(tape: Tape, values: dict[int, Any]) -> Tape:
         var = tape.inputs[k]
         held = np.array(value, var.dtype)
         number: Any = held[()]
-        known = captured(writer, held) if held.ndim else writer.node(Literal(number))
+        known = writer.capture(held) if held.ndim else writer.node(Literal(number))
         same = equal(writer.node(var), known)
         found = All(tuple(range(held.ndim)))(same) if held.ndim else same
         builder.guards.append(Guard(found.operand, Literal(np.bool_(True)), "integers"))

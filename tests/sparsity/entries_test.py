@@ -1,0 +1,135 @@
+"""Entries of sparse matrices: known ones aren't computed, and others by themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tapegrad import jacobian, sparse_hessian, sparse_jacobian
+
+RNG = np.random.default_rng(0)
+ORDER = RNG.permutation(30)
+TABLE = RNG.integers(0, 30, (40, 2))
+DENSE = RNG.normal(size=(3, 30))
+WEIGHTS = np.where(RNG.random(30) < 0.5, 0.0, RNG.normal(size=30))
+
+
+def bratu(u):
+    wide = np.zeros((u.shape[0] + 2, u.shape[1] + 2))
+    wide[1:-1, 1:-1] = u
+    around = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:]
+    return around - 4 * u + 1e-4 * np.exp(u)
+
+
+def rosenbrock(x):
+    return np.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+def biharmonic(x):
+    inner = x[2:] - 2 * x[1:-1] + x[:-2]
+    return inner[2:] - 2 * inner[1:-1] * inner[1:-1] + inner[:-2]
+
+
+def filled(x):
+    out = np.ones(40)
+    out[5:35] = x * x
+    out[::4] = x[:10]
+    return out
+
+
+def spread(x):
+    out = np.zeros(30)
+    np.add.at(out, TABLE[:, 0], x[TABLE[:, 1]] ** 2)
+    return out
+
+
+def arrow(x):
+    return np.concatenate([x[0] * x[1:], [np.sum(x**2)]])
+
+
+def steps(x):
+    for _ in range(3):
+        x = x + 0.1 * (np.roll(x, 1) - x) * x
+    return x
+
+
+PROGRAMS = {
+    "elementwise": np.sin,
+    "linear": lambda x: 2 * x - np.flip(x),
+    "differences": lambda x: np.diff(x, 2),
+    "products of neighbours": lambda x: x[1:] * x[:-1],
+    "chained stencils": biharmonic,
+    "a permutation": lambda x: np.exp(x[ORDER]) - x,
+    "edges of a graph": lambda x: np.sin(x[TABLE[:, 0]] - x[TABLE[:, 1]]),
+    "writes": filled,
+    "sums where it is written": spread,
+    "rows and columns": arrow,
+    "a branch each": lambda x: np.where(x > 0, x**2, x),
+    "weights that may be zero": lambda x: WEIGHTS * x**2,
+    "a running sum": lambda x: np.cumsum(x[:5] ** 2),
+    "a dense part": lambda x: np.concatenate([DENSE @ x**2, x]),
+    "sums of blocks": lambda x: np.sum(np.reshape(x, (6, 5)) ** 2, axis=1),
+    "a transposed grid": lambda x: np.reshape(x, (6, 5)).T.ravel() * x,
+    "a triangle": lambda x: np.tril(np.outer(x[:4], x[4:8])),
+    "steps": steps,
+}
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_entries_are_those_of_the_dense_jacobian(name, mode):
+    f, x = PROGRAMS[name], RNG.normal(size=30)
+    df = sparse_jacobian(f, mode=mode, compile="never")
+    for _ in range(2):
+        dense = jacobian(f, compile="never")(x).reshape(-1, 30)
+        np.testing.assert_allclose(df(x).toarray(), dense, rtol=1e-12, atol=1e-14)
+        x = x + RNG.normal(size=30)
+
+
+@pytest.mark.parametrize("f", [bratu, rosenbrock], ids=lambda f: f.__name__)
+def test_compiled_entries(f):
+    shape = (7, 9) if f is bratu else (63,)
+    sparse = sparse_jacobian if f is bratu else sparse_hessian
+    for _ in range(2):
+        x = RNG.normal(size=shape)
+        played, compiled = (sparse(f, compile=how)(x) for how in ("never", "always"))
+        np.testing.assert_allclose(compiled.toarray(), played.toarray(), rtol=1e-12)
+
+
+def test_only_the_diagonal_of_a_nonlinear_stencil_is_computed():
+    df = sparse_jacobian(lambda u: bratu(u), compile="never")
+    entries = df(np.ones((20, 30)))
+    (tape,) = df.tapes
+    sizes = {str(call.primitive.name): call.out.aval.size for call in tape.calls}
+    assert max(sizes.values()) == entries.nnz
+    assert sizes["exp"] == 600
+
+
+def test_a_tridiagonal_hessian_has_a_formula_for_each_diagonal():
+    ddf = sparse_hessian(lambda x: rosenbrock(x), compile="never")
+    ddf(np.ones(1000))
+    (tape,) = ddf.tapes
+    assert max(call.out.aval.size for call in tape.calls if call.primitive.pointwise) == 999
+    assert sum(call.primitive.name == "setitem" for call in tape.calls) == 3
+
+
+def test_a_linear_function_has_known_entries_alone():
+    df = sparse_jacobian(lambda x: 3 * np.diff(x), compile="never")
+    np.testing.assert_array_equal(df(np.ones(4)).toarray(), 3 * (np.eye(3, 4, 1) - np.eye(3, 4)))
+    assert df.tapes[0].calls == ()
+
+
+def test_an_infinite_entry_leaves_its_neighbours_alone():
+    """A column's seed is zero elsewhere, and 0 times infinity is NaN."""
+    x = np.array([[0.0, 1000.0, 0.0]])
+    with np.errstate(over="ignore"):
+        found = sparse_jacobian(bratu, compile="never")(x).toarray()
+    np.testing.assert_array_equal(found[[0, 1, 1, 2], [1, 0, 2, 1]], 1.0)
+    assert np.isinf(found[1, 1])
+
+
+def test_results_are_the_callers():
+    df = sparse_jacobian(lambda x: np.diff(x), compile="never")
+    first = df(np.ones(5))
+    first.data[:] = 7.0
+    np.testing.assert_array_equal(df(np.ones(5)).data, [-1, 1] * 4)
