@@ -21,7 +21,6 @@ numbers.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,11 +56,11 @@ def entries(
         values = Values(tape, known, seeds)
         all_of_them = Pieces(values, root, places)
         sure, numbers = all_of_them.known[all_of_them.root]
-        kinds = np.where(sure, -1, all_of_them.kinds())
-        counts = np.bincount(kinds[~sure])
-        common = np.flatnonzero(counts * FORMULAS >= count)
-        groups = [np.flatnonzero(kinds == kind) for kind in common]
-        groups.append(np.flatnonzero(~sure & ~np.isin(kinds, common)))
+        rest = np.flatnonzero(~sure)
+        kinds = all_of_them.kinds(rest)
+        common = np.flatnonzero(np.bincount(kinds) * FORMULAS >= count)
+        groups = [rest[kinds == kind] for kind in common]
+        groups.append(rest[~np.isin(kinds, common)])
         groups = [group for group in groups if len(group)]
         found = [Pieces(values, root, places[group]) for group in groups]
         if count + sum(pieces.work() for pieces in found) <= values.passes(root):
@@ -73,7 +72,7 @@ def entries(
             for pieces, group in zip(found, groups, strict=True):
                 out = _put(out, pieces.written(writer), group)
             return out
-    return Gather(sure=True)(whole, _index(writer, places, whole.size))
+    return _taken(whole, places)
 
 
 def _put(out: Node, node: Node, places: Any) -> Node:
@@ -85,6 +84,8 @@ def _put(out: Node, node: Node, places: Any) -> Node:
 
 def _row(places: Any) -> Slice | None:
     """Places that are equally far apart."""
+    if not len(places):
+        return Slice(0, 0)
     step = int(places[1] - places[0]) if len(places) > 1 else 1
     if step <= 0 or not np.array_equal(places, places[0] + step * np.arange(len(places))):
         return None
@@ -103,6 +104,7 @@ class Values:
         self.calls = needed(tape)
         self.linear: set[Operand] = set(seeds)  # those that are linear in the seeds
         self._known: dict[Operand, Any] = dict(known.items())
+        self._sources: dict[Var, list[tuple[int, Any]] | None] = {}
         for call in self.calls:
             if any(x in self.linear for x in call.operands):
                 self.linear.update(call.outs)
@@ -121,6 +123,25 @@ class Values:
     def known(self, x: Operand) -> Any:
         """The value of what is known, or None."""
         return x.value if isinstance(x, Literal) else self._known.get(x)
+
+    def sources(self, call: Call) -> list[tuple[int, Any]] | None:
+        """Of what moves elements: for each operand that some come from, which of its elements each
+        one is, -1 where it comes from another one. None of what does more."""
+        if call.out not in self._sources:
+            self._sources[call.out] = self._moved(call)
+        return self._sources[call.out]
+
+    def _moved(self, call: Call) -> list[tuple[int, Any]] | None:
+        p = call.primitive
+        if not isinstance(p, (View, Lookup, Scatter, Region, Moving)) or adds(p):
+            return None
+        how = relations(call, [self.known(x) for x in call.operands], 1)
+        terms = () if how is None else [term for term in how.terms if isinstance(term, Map)]
+        if how is None or len(terms) < len(how.terms) or not (how.disjoint or len(terms) == 1):
+            return None
+        return [
+            (term.operand, None if term.source is None else term.source.ravel()) for term in terms
+        ]
 
     def passes(self, root: Operand) -> int:
         """How many elements are computed for all of a value, of those that the seeds are in."""
@@ -155,29 +176,30 @@ class Pieces:
 
     def __init__(self, values: Values, root: Var, places: Any) -> None:
         self.values = values
-        self._asked: dict[Operand, dict[bytes, Piece]] = {}
+        self._asked: dict[Operand, list[Piece]] = {}
         self.root = self._ask(root, places)
         order: list[Piece] = []
         for call in reversed(values.calls):
             if len(call.outs) > 1 or call.out not in values.linear:
                 continue
-            asked = [*self._asked.pop(call.out, {}).values()]
+            asked = self._asked.pop(call.out, [])
             order += asked
             again = sum(len(one.places) for one in asked) > AGAIN * call.out.aval.size
             if values.known(call.out) is None and not again:
                 for one in asked:
                     self._split(one, call)
-        order += [one for asked in self._asked.values() for one in asked.values()]
+        order += [one for asked in self._asked.values() for one in asked]
         self.known: dict[Piece, tuple[Any, Any]] = {}
         for piece in reversed(order):  # those that others are made of first
             self.known[piece] = self._told(piece)
 
     def _ask(self, x: Operand, places: Any) -> Piece:
-        key = hashlib.blake2b(places.tobytes(), digest_size=16).digest()
-        asked = self._asked.setdefault(x, {})
-        if key not in asked:
-            asked[key] = Piece(x, places)
-        return asked[key]
+        asked = self._asked.setdefault(x, [])
+        for piece in asked:
+            if piece.places is places or np.array_equal(piece.places, places):
+                return piece
+        asked.append(Piece(x, places))
+        return asked[-1]
 
     def _split(self, piece: Piece, call: Call) -> None:
         p: Any = call.primitive
@@ -191,18 +213,15 @@ class Pieces:
                     there = np.broadcast_to(numbers(x.shape), call.out.shape).ravel()[there]
                 piece.parts.append(self._ask(x, there))
             return
-        if not isinstance(p, (View, Lookup, Scatter, Region, Moving)) or adds(p):
-            return
-        how = relations(call, [self.values.known(x) for x in call.operands], 1)
-        terms = () if how is None else [term for term in how.terms if isinstance(term, Map)]
-        if how is None or len(terms) < len(how.terms) or not (how.disjoint or len(terms) == 1):
+        sources = self.values.sources(call)
+        if sources is None:
             return
         piece.call = call
-        for term in terms:
-            source = piece.places if term.source is None else term.source.ravel()[piece.places]
-            inside = source >= 0
+        for k, source in sources:
+            there = piece.places if source is None else source[piece.places]
+            inside = there >= 0
             if inside.any():
-                piece.parts.append(self._ask(call.operands[term.operand], np.maximum(source, 0)))
+                piece.parts.append(self._ask(call.operands[k], np.maximum(there, 0)))
                 piece.inside.append(inside)
 
     # ---- what is known
@@ -243,18 +262,18 @@ class Pieces:
             sure = sure | zero
         return sure, values
 
-    def kinds(self) -> Any:
-        """A number for each element of the root: those that are made of the same seeds have one
-        number."""
+    def kinds(self, chosen: Any) -> Any:
+        """A number for each of the chosen elements of the root: those that are made of the same
+        seeds have one number."""
         count = len(self.root.places)
-        kinds = np.zeros(count, int)
+        kinds = np.zeros(len(chosen), int)
         for piece in self.known:
             if piece.operand not in self.values.linear or len(piece.places) != count:
                 continue
             value = self.values.known(piece.operand)
             columns = piece.inside if value is None else [np.ravel(value)[piece.places]]
             for column in columns:
-                kinds = _told_apart(kinds, column)
+                kinds = _told_apart(kinds, column[chosen])
         return kinds
 
     def _other(self, piece: Piece) -> Piece | None:
@@ -305,6 +324,8 @@ class Pieces:
 
 def _told_apart(kinds: Any, column: Any) -> Any:
     """Kinds of elements, which are others where a column has other values, if these are few."""
+    if not len(column):
+        return kinds
     levels = np.unique(column[:: max(1, len(column) // 1000)])
     at = np.minimum(np.searchsorted(levels, column), len(levels) - 1)
     if not np.array_equal(levels[at], column):
@@ -343,9 +364,9 @@ def _constant(writer: Writer, values: Any) -> Node:
 
 def _taken(whole: Node, places: Any) -> Node:
     """Elements of a value, by their numbers."""
+    if whole.size == 1 and len(places) == 1 and not whole.shape:
+        return whole
     flat = whole if len(whole.shape) == 1 else Reshape((whole.size,))(whole)
-    if whole.size == 1 and len(places) == 1:
-        return Reshape(())(whole)
     if (row := _row(places)) is not None:
         return flat if row == Slice(0, flat.size, 1) else GetItem((row,))(flat)
     return Gather(sure=True)(flat, _index(whole.writer, places, whole.size))
