@@ -21,7 +21,7 @@ from tapegrad.compiler.packed import pack
 from tapegrad.compiler.templates import with_templates
 from tapegrad.core.trees import flatten
 from tapegrad.ir.plan import Cell
-from tapegrad.runtime.entry import Text
+from tapegrad.runtime.entry import compiled_text
 from tapegrad.tracing.observe.joins import sides_of
 
 # Twenty-four rounds apart: arrays that turn round in two or three places end where they did.
@@ -107,7 +107,7 @@ def check(f, args) -> int:
     """A compiled tape computes what it computes played; how many kernels were compiled."""
     tape = derivative(f, args)
     before = kernel_cache.kernels.compiles
-    text = Text(pipeline.compile(tape))
+    text = compiled_text(pipeline.compile(tape))
     leaves = flatten(args)[0]
     given = [x if np.ndim(x) or type(x) in (int, float) else np.asarray(x).item() for x in leaves]
     given = [np.ascontiguousarray(x) if np.ndim(x) else x for x in given]
@@ -432,7 +432,7 @@ def test_short_loops_have_no_template():
 
 def test_machine_code_of_one_length_takes_no_other_arrays():
     tape = derivative(filtered, of_filter(50))
-    text = Text(pipeline.compile(tape))
+    text = compiled_text(pipeline.compile(tape))
     call = text.flat(text.driver.inputs)
     call(np.ones(50), 0.9)
     with pytest.raises(BufferError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import signal
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context, ContextVar, copy_context
 from types import CodeType
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,14 +30,37 @@ def quiet(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return copy_context().run(_ignoring, function, args, kwargs)
+        return copy_context().run(ignoring, function, args, kwargs)
 
     return run
 
 
-def _ignoring(function: Callable[..., _T], args: Any, kwargs: Any) -> _T:
+def ignoring(function: Callable[..., _T], args: Any, kwargs: Any) -> _T:
+    """The result of a call without NumPy's warnings, in a context that is left behind it.
+
+    `np.seterr` takes two microseconds. Where the context holds NumPy's default, its variable is set
+    to the value that `seterr` has given it once.
+    """
+    for variable, default, value in _ERRORS:
+        if variable.get() is default:
+            variable.set(value)
+            return function(*args, **kwargs)
     np.seterr(all="ignore")
     return function(*args, **kwargs)
+
+
+def _errors() -> list[tuple[ContextVar[Any], Any, Any]]:
+    """NumPy's variable for errors of floating point, its default, and its value where they are
+    ignored. Empty where NumPy keeps them elsewhere."""
+    ignored = Context()
+    ignored.run(np.seterr, all="ignore")
+    if len(ignored) != 1:
+        return []
+    ((variable, value),) = ignored.items()
+    return [(variable, Context().run(variable.get), value)]
+
+
+_ERRORS = _errors()
 
 
 def let_through(error: BaseException) -> None:

@@ -25,19 +25,20 @@ from tapegrad.backends.source.driver import (
     INDENT,
     NUMBERS,
     OUT_OF_RANGE,
+    Driver,
     Executable,
     Variable,
     dtypes,
 )
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.handlers import let_through
-from tapegrad.core.request import Request, leaf_key
+from tapegrad.core.request import leaf_key
 from tapegrad.core.trees import array_leaves, is_number, takes_functions
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
-from tapegrad.runtime.unpacking import NotSimple, Unpacker, is_plain, said_of
+from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, said_of
 from tapegrad.tracing.drawn import Changed, Taken
 from tapegrad.tracing.state import State
 
@@ -86,10 +87,10 @@ class Text:
     by it is bound to it by `named`.
     """
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, driver: Driver, names: dict[str, Any]) -> None:
         keep_freed_memory()
-        self.driver = executable.driver
-        self.names = driver_namespace(executable)
+        self.driver = driver
+        self.names = names
         self.scope = Scope.after([*self.driver.words(), *self.names])
         self.scratch = Scratch(self.driver.scratch)
         self._given: dict[tuple[str, int], str] = {}
@@ -106,6 +107,10 @@ class Text:
     def missed(self, condition: str) -> list[str]:
         """Lines that give up where a condition holds."""
         return [f"if {condition}:", f"{INDENT}raise {self.miss}"]
+
+    def unfit(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> str:
+        """The condition for an array that isn't what a kernel takes."""
+        return f"not {self.named('fits', fits)}({name}, {shape}, {self.named('dtype', dtype)})"
 
     def of_layout(self, name: str, given: str, key: Any, dtype: np.dtype) -> list[str]:
         """Lines that make a row-major array of one that lies as this key says."""
@@ -150,6 +155,11 @@ class Text:
         return self.names.pop(name)  # which would hold itself by its globals
 
 
+def compiled_text(executable: Executable) -> Text:
+    """The text around the driver of kernels."""
+    return Text(executable.driver, driver_namespace(executable))
+
+
 def driver_namespace(executable: Executable) -> dict[str, Any]:
     """What a driver's lines mean: kernels, functions that NumPy runs, dtypes."""
     from tapegrad.backends.cpu.layout import layout_fault
@@ -187,19 +197,25 @@ def _run_by_numpy(primitive: Any, *xs: Any) -> Any:
 
 
 class Entry:
-    """A compiled variant: `call` takes the function and the user's arguments, and sees whether what
-    the function reached is as it was; `call_flat` takes leaves."""
+    """A variant as a function: `call` takes the function and the user's arguments, and sees whether
+    what the function reached is as it was; `call_flat` takes leaves. `text` says what is called:
+    kernels, or NumPy. It is `watched` where that isn't how the tape is played."""
 
     fast: bool
     call: Callable[..., Any]
 
     def __init__(
-        self, derivation: Derivation, state: State, executable: Executable, request: Request
+        self,
+        derivation: Derivation,
+        state: State,
+        text: Text,
+        args: Sequence[Any] | None,
+        watched: bool = True,
     ) -> None:
         self.derivation = derivation
         self.state = state
-        self.driver = executable.driver
-        text = Text(executable)
+        self.driver = text.driver
+        self.watched = watched
         self.taken = text.scope.fresh("taken")
         self._draws = derivation.traced.draws
         self._held: list[str] = []  # what the text calls the arrays from outside
@@ -208,8 +224,8 @@ class Entry:
         self._functions = [self._generate_flat(text)]
         self.fast = False
         self.names = text.names
-        if not request.kwargs:
-            self._generate_fast(text, request.args)
+        if args is not None:
+            self._generate_fast(text, args)
         self._watch()
 
     def bound_to(self, derivation: Derivation) -> Entry:
@@ -231,7 +247,7 @@ class Entry:
         self._flat, *fast = self._functions
         if fast:
             (self.call,) = fast
-        if self._draws is not None:
+        if self._draws is not None or not self.watched:
             return
         tape = self.derivation.tape
         self._flat = debug.watched(self._flat, tape, self._inputs, by_number)
@@ -258,9 +274,12 @@ class Entry:
                 value = f"{self.taken}.values[{k}]"
                 lines.append(f"{place.name} = {value}{'' if place.shape else '.item()'}")
                 continue
-            if place.shape and place.checked and is_plain(array):
+            is_same = place.checked or array.dtype.num == place.dtype.num
+            if place.shape and is_plain(array) and is_same:
                 text.names[place.name] = array
                 self._held.append(place.name)
+                if not place.checked:
+                    lines += text.missed(text.unfit(place.name, place.shape, place.dtype))
                 continue
             given = text.named(f"{place.name}_given", array)
             self._held.append(given)
@@ -362,7 +381,7 @@ def flat_function(tape: Tape) -> Callable[..., list[Any]]:
     """An optimised tape compiled: a function of prepared inputs that returns the outputs."""
     from tapegrad.compiler.client import compiled
 
-    text = Text(compiled(replace(tape, ordered=True)))
+    text = compiled_text(compiled(replace(tape, ordered=True)))
     call = text.flat(text.driver.inputs)
     return debug.watched(call, tape, lambda *values: played(values, tape.inputs), by_number)
 

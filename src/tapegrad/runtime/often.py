@@ -20,7 +20,7 @@ from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import inlined
 from tapegrad.runtime import debug
-from tapegrad.runtime.entry import Miss, Text, by_number, played, prepared
+from tapegrad.runtime.entry import Miss, by_number, compiled_text, played, prepared
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.variant import own
 
@@ -88,7 +88,7 @@ class Often:
         if executable is None:
             return
         try:
-            text = Text(executable)
+            text = compiled_text(executable)
         except InternalError as error:
             self.tier.refuse(str(error))
             return

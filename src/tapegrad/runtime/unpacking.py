@@ -85,8 +85,7 @@ class Unpacker:
             return
         if given.shape:
             if not given.checked:
-                fits, dtype = self._said(_fits), self.text.named("dtype", given.dtype)
-                self._miss_if(f"not {fits}({name}, {given.shape}, {dtype})")
+                self._miss_if(self.text.unfit(name, given.shape, given.dtype))
             return
         kind = type(x)
         other = f"{self._said(type)}({name}) is not {self._said(kind)}"
@@ -117,7 +116,7 @@ def is_plain(x: np.ndarray) -> bool:
     return x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative and type(x) is np.ndarray
 
 
-def _fits(x: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+def fits(x: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     """What a kernel asks of an array that it takes."""
     return (
         type(x) is np.ndarray

@@ -21,7 +21,8 @@ from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.cache import Front
-from tapegrad.runtime.entry import Entry, Miss, OutOfRange
+from tapegrad.runtime.entry import Entry, Miss, OutOfRange, compiled_text
+from tapegrad.runtime.playing import Playing, can_be_played
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.aliasing import check_apart
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable
 
 OFTEN = 3  # calls out of range, after which sums keep their order
+OFTEN_PLAYED = 32  # calls; to write an entry takes as long as so many save
 PASSES = 5e-4  # seconds for each call of a tape, about what optimising takes
 
 
@@ -59,6 +61,8 @@ class Variant:
         self.front = front
         self.tier = Tier(self.tape, compile, label) if tier is None else tier
         self.entry: Entry | None = None
+        self.playing: Playing | None = None
+        self.runs = 0  # in which it was played
         self.out_of_range = 0
 
     @cached_property
@@ -79,6 +83,14 @@ class Variant:
     def answer(self, root: Any, request: Request, fresh: bool = False) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if a guard doesn't hold; a `fresh` variant was just
         traced with these arguments, and has drawn its random numbers."""
+        found = self._found(root, request, fresh)
+        if found is not None and self.entry is None:
+            self.runs += 1
+            if self.runs > OFTEN_PLAYED and not request.kwargs:
+                self._play_often(request.args)
+        return found
+
+    def _found(self, root: Any, request: Request, fresh: bool) -> tuple[Any] | None:
         draws = self.traced.draws
         if draws is None:
             return self._answer(request, fresh, Taken.nothing)
@@ -102,7 +114,7 @@ class Variant:
             names = self.tape.names[: len(leaves)]
             check_apart(traced.name, traced.written, names, [*leaves, *traced.captured])
         if not self.state.never:
-            self._enter(request)
+            self._enter(request.args, request.kwargs)
         entry = self.entry  # another thread may drop it
         if entry is not None:
             try:
@@ -136,6 +148,33 @@ class Variant:
             self._note(time.perf_counter() - start)
         return (self.derivation.assemble(values),)
 
+    def _play_often(self, args: tuple[Any, ...]) -> None:
+        """Have calls find the tape as one function first."""
+        if self.playing is None or self.playing.tape is not self.tape:
+            if self.state.never or self.traced.written or not can_be_played(self.tape):
+                return
+            self.playing = Playing(self, args)
+        if self.playing.fast and self.playing not in self.front.recent:
+            self.playing.missed = 0
+            with self.front.lock:
+                self.front.first(self.playing)
+
+    def was_played(self, playing: Playing, seconds: float, args: tuple[Any, ...]) -> None:
+        """A call has found the tape as one function, and took so long."""
+        if playing is not self.playing or self.entry is not None:
+            self.front.drop(playing)  # another thread was faster
+            return
+        self._note(seconds)
+        if self.tape is not playing.tape:
+            self.front.drop(playing)
+            self._play_often(args)
+        elif not self.tier.is_played:
+            self._enter(args, {})
+        if playing in self.front.recent[1:]:
+            with self.front.lock:
+                self.front.drop(playing)
+                self.front.first(playing)
+
     def _fits_outside(self) -> bool:
         """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
         with: all can be changed in place."""
@@ -163,7 +202,7 @@ class Variant:
                 tape = replace(self.tape, ordered=True)
                 self.tier = Tier(tape, self.tier.mode, self.tier.name)
 
-    def _enter(self, request: Request, wait: bool = False) -> None:
+    def _enter(self, args: Any, kwargs: Any, wait: bool = False) -> None:
         """Use the machine code, if it is there, or is to be waited for. In the middle of loading
         its linker it isn't."""
         if self.entry is not None or self.tier.is_played or is_loading(MACHINE_CODE):
@@ -174,7 +213,8 @@ class Variant:
                 if known is not None:
                     entry = known.bound_to(self.derivation)
                 else:
-                    entry = Entry(self.derivation, self.state, executable, request)
+                    text = compiled_text(executable)
+                    entry = Entry(self.derivation, self.state, text, None if kwargs else args)
             except Exception as error:
                 let_through(error)
                 self.tier.refuse(str(error))
@@ -183,7 +223,7 @@ class Variant:
 
     def wait(self, request: Request) -> None:
         """Have the machine code, of a call that is like this one, as soon as it can be."""
-        self._enter(request, wait=True)
+        self._enter(request.args, request.kwargs, wait=True)
 
     def is_like(self, other: Variant) -> bool:
         """Whether it is the same for all calls."""
@@ -211,6 +251,9 @@ class Variant:
             if self.entry is not None:  # another thread was faster
                 return
             self.entry = entry
+            if self.playing is not None:
+                self.front.drop(self.playing)
+                self.playing = None
             self.tier.settle(executable)
             self._hand_on()
             self.front.count(self.tier.event, kernels=self.tier.kernels)

@@ -38,7 +38,7 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
     """
     own: dict[int, Any] = {}
     for call in tape.calls:
-        if _is_ufunc(call.primitive):
+        if is_ufunc(call.primitive):
             if _is_large(call.out):
                 own[call.out.id] = (call.out.shape, call.out.dtype)
         elif not call.primitive.owns:
@@ -54,7 +54,7 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
         for var in gone:
             if var != call.outs[0].id:  # of which there is one only, where a ufunc makes it
                 free.setdefault(own[var], []).append(var)
-        if _is_ufunc(call.primitive) and _is_large(call.out):
+        if is_ufunc(call.primitive) and _is_large(call.out):
             spare = free.get((call.out.shape, call.out.dtype))
             if spare:
                 over[position] = spare.pop()
@@ -65,5 +65,6 @@ def _is_large(x: Var) -> bool:
     return x.shape != () and x.aval.nbytes >= LARGE
 
 
-def _is_ufunc(primitive: Primitive) -> bool:
+def is_ufunc(primitive: Primitive) -> bool:
+    """Whether NumPy's own function makes the result, which is a new array."""
     return isinstance(primitive, Elementwise) and isinstance(primitive.ufunc, np.ufunc)

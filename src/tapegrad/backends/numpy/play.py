@@ -68,9 +68,9 @@ class Script:
             if isinstance(primitive, Elementwise):
                 function = primitive.ufunc
             elif primitive.repeats:
-                function = repeat(primitive, writes.loops.get(position, ()), _run_inner)
+                function = repeat(primitive, writes.loops.get(position, ()), run_inner)
             elif primitive.tapes:
-                function = partial(primitive.played, _run_inner)
+                function = partial(primitive.played, run_inner)
             elif position in writes.updates:
                 function = primitive.update
             elif position in writes.copies:
@@ -166,7 +166,7 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         played.runs += 1
         if played.runs <= OFTEN:
             return _script(tape, ()).run(values)
-        played.function = whole(tape, _run_inner)
+        played.function = whole(tape, run_inner)
         vars(tape).get("_scripts", {}).pop((), None)
     try:
         return [*played.function(*map(plain, values))], None
@@ -191,7 +191,7 @@ def _script(tape: Tape, own: Sequence[int]) -> Script:
     return script
 
 
-def _run_inner(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
+def run_inner(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
     """The outputs of a tape that a call of the one being played holds; it may write to the values
     numbered in `own`."""
     results, broken = _script(tape, own).run(values)
@@ -211,13 +211,13 @@ def run_whole(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> lis
 
 def straight(tape: Tape) -> Callable[..., tuple[Any, ...]]:
     """A tape without guards as one Python function of the values of its inputs."""
-    return quiet(whole(tape, _run_inner))
+    return quiet(whole(tape, run_inner))
 
 
 def repeat_whole(loop: Repeated, xs: Sequence[Any]) -> Any:
     """The results of a loop by itself; a TapeError if a guard doesn't hold in a round."""
     try:
-        return quiet(repeat(loop, (), _run_inner))(*map(plain, xs))
+        return quiet(repeat(loop, (), run_inner))(*map(plain, xs))
     except Broken as inside:
         raise stale(loop.body, inside.guard) from None
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.numpy.lives import SMALL, last_uses, written_over
+from tapegrad.backends.numpy.lives import SMALL, is_ufunc, last_uses, written_over
 from tapegrad.core.values import same_bits
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
@@ -56,9 +56,19 @@ def repeat(loop: Repeated, own: Collection[int], run: Callable[..., list[Any]]) 
     return function
 
 
-def whole(tape: Tape, run: Callable[..., list[Any]]) -> Callable[..., tuple[Any, ...]]:
-    """A tape as such a function: of its inputs, which it doesn't write to."""
-    return _Text(run).straight(tape)
+def whole(
+    tape: Tape, run: Callable[..., list[Any]], own: bool = False
+) -> Callable[..., tuple[Any, ...]]:
+    """A tape as such a function: of its inputs, which it doesn't write to. Where its results are to
+    be its caller's `own`, each is row-major and has memory that nothing else shows."""
+    return _Text(run).straight(tape, own)
+
+
+def owned(x: Any, others: Sequence[Any]) -> Any:
+    """An array, copied where it shows the memory of another one, or is one of the others."""
+    flags = x.flags
+    fresh = x.base is None and flags.owndata and flags.c_contiguous
+    return x if fresh and all(x is not y for y in others) else np.array(x, order="C")
 
 
 class _Text:
@@ -78,10 +88,30 @@ class _Text:
         self._loop(loop, heads, given, outs, own, 1)
         return self._made([*heads, *given], ", ".join(outs), loop.body.name)
 
-    def straight(self, tape: Tape) -> Any:
+    def straight(self, tape: Tape, own: bool) -> Any:
         given = [self._fresh("c") for _ in tape.inputs]
         outs = self._body(tape, "", dict(zip(tape.inputs, given, strict=True)), (), 1)
+        outs = self._own(tape, given, outs) if own else outs
         return self._made(given, "".join(f"{x}, " for x in outs) or "()", tape.name)
+
+    def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str]) -> list[str]:
+        """The names of results that share no memory. Of what is new for sure only the order in
+        memory is looked at."""
+        makers = [c for c in tape.calls if is_ufunc(c.primitive) or c.primitive.owns]
+        made = {x for call in makers for x in call.outs}
+        names: list[str] = []
+        for x, name in zip(tape.outputs, outs, strict=True):
+            if x.aval.shape and x in made and name not in names:
+                flags = self._fresh("v")
+                self._line(1, f"{flags} = {name}.flags")
+                near = f"{flags}.c_contiguous and {flags}.owndata"
+                self._line(1, f"if not ({near}): {name} = array({name}, order='C')")
+            elif x.aval.shape:
+                others = "".join(f"{y}, " for y in (*given, *names))
+                value, name = f"{self._global(owned)}({name}, ({others}))", self._fresh("v")
+                self._line(1, f"{name} = {value}")
+            names.append(name)
+        return names
 
     def _made(self, given: Sequence[str], results: str, name: str) -> Any:
         """The function whose lines are there, of these names."""

@@ -1,0 +1,112 @@
+"""The entry of a variant that is played often: the arguments are taken apart as for kernels, and
+NumPy runs the tape as one Python function.
+
+It stands before the cache as a compiled entry does, until there is one.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import Any
+
+import numpy as np
+
+from tapegrad.backends.numpy.play import run_inner
+from tapegrad.backends.numpy.rounds import Broken, whole
+from tapegrad.backends.source.driver import Driver, Variable
+from tapegrad.core.arrays import plain
+from tapegrad.core.handlers import ignoring, let_through
+from tapegrad.core.request import leaf_key
+from tapegrad.errors import TapeError, TapegradError
+from tapegrad.ir.tape import Tape
+from tapegrad.runtime.entry import Entry, Miss, Text
+
+PATIENCE = 8  # calls that an entry may miss more often than it answers
+
+
+def can_be_played(tape: Tape) -> bool:
+    """Whether a call of the tape may be given up and made again: a user's function may do more than
+    compute."""
+    return not any(
+        c.primitive.foreign or not all(map(can_be_played, c.primitive.tapes)) for c in tape.calls
+    )
+
+
+class PlayedText(Text):
+    """The text of a function around one call, of the function that the tape is in Python."""
+
+    def __init__(self, tape: Tape) -> None:
+        names: dict[str, Any] = {"played": _caught(whole(tape, run_inner, own=True))}
+        inputs = [Variable(f"x{k}", v.shape, v.dtype) for k, v in enumerate(tape.inputs)]
+        outputs = [Variable(f"y{k}", v.aval.shape, v.dtype) for k, v in enumerate(tape.outputs)]
+        given = []
+        for x in inputs:
+            number = f"as_{x.dtype.name}"
+            names[number] = x.dtype.type
+            given.append(x.name if x.shape else f"{number}({x.name})")
+        targets = "".join(f"{y.name}, " for y in outputs)
+        line = f"{targets}{'= ' * bool(outputs)}played({', '.join(given)})"
+        super().__init__(Driver(tuple(inputs), tuple(outputs), (), (), (line,)), names)
+
+    def unfit(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> str:
+        """NumPy takes any array; but where it lies otherwise, other things may be views."""
+        kind, own = self.named("ndarray", np.ndarray), self.named("dtype", dtype)
+        return (
+            f"{self.named('type', type)}({name}) is not {kind} or {name}.shape != {shape}"
+            f" or {name}.dtype != {own} or not {name}.flags.c_contiguous"
+        )
+
+    def of_layout(self, name: str, given: str, key: Any, dtype: np.dtype) -> list[str]:
+        there = f"{self.named('leaf_key', leaf_key)}({given}) != {self.named('key', key)}"
+        return [*self.missed(there), f"{name} = {self.named('plain', plain)}({given})"]
+
+
+def _caught(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A tape's function without NumPy's warnings. It misses where a guard doesn't hold, and where
+    it raises an error: a new trace tells the user where, or takes the path without it."""
+
+    def played(*xs: Any) -> Any:
+        try:
+            return copy_context().run(ignoring, function, xs, {})
+        except Broken:
+            raise Miss from None
+        except Exception as error:
+            let_through(error)
+            if isinstance(error, TapegradError) and not isinstance(error, TapeError):
+                raise
+            raise Miss from None
+
+    return played
+
+
+class Playing:
+    """What answers calls of a variant while there is no machine code. The variant is told of each,
+    for it counts them and looks whether the code has come."""
+
+    def __init__(self, variant: Any, args: Sequence[Any]) -> None:
+        # What stands before a cache doesn't hold the variants, which hold it.
+        self._variant = weakref.ref(variant)
+        self.tape = variant.tape
+        text = PlayedText(self.tape)
+        self.entry = Entry(variant.derivation, variant.state, text, args, watched=False)
+        self.fast = self.entry.fast
+        self.missed = 0  # how much more often than it has answered
+
+    def call(self, root: Any, args: tuple[Any, ...]) -> Any:
+        start = time.perf_counter()
+        try:
+            found = self.entry.call(root, args)
+        except Miss:
+            self.missed += 1
+            variant = self._variant()
+            if self.missed > PATIENCE and variant is not None:
+                variant.front.drop(self)
+            raise
+        self.missed = max(self.missed - 1, 0)
+        variant = self._variant()
+        if variant is not None:
+            variant.was_played(self, time.perf_counter() - start, args)
+        return found

@@ -1,0 +1,257 @@
+"""Variants that are played often: an entry takes arguments apart, and NumPy runs the tape."""
+
+from __future__ import annotations
+
+import gc
+import math
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.runtime import variant
+from tapegrad.runtime.playing import Playing
+from tapegrad.runtime.variant import OFTEN_PLAYED
+
+X = np.array([[0.5, -1.0, 2.0], [1.5, 3.0, -0.5]])
+CALLS = OFTEN_PLAYED + 4
+
+
+def often(f, *args, **options):
+    """The derivative of a function that was called often with these arguments."""
+    options.setdefault("compile", "never")
+    g = tg.value_and_grad(f, **options)
+    for _ in range(CALLS):
+        g(*args)
+    return g
+
+
+def is_in_front(g):
+    return len(g.front.recent) > 0
+
+
+def mixed(p, x, k, flag, name):
+    y = p["w"] * x + p["b"][0] if flag else x
+    return np.sum(y**k) if name == "sum" else np.mean(y**k)
+
+
+def test_it_answers_as_the_first_call_does():
+    p = {"w": np.array([1.0, 2.0, -0.5]), "b": (0.25, [X])}
+    args = (p, X, 2, True, "sum")
+    g = often(mixed, *args)
+    first = tg.value_and_grad(mixed, compile="never")(*args)
+    before = g.front.fast_hits
+    value, found = g(*args)
+    assert g.front.fast_hits == before + 1 and isinstance(g.front.recent[0], Playing)
+    assert value == first[0] == mixed(*args) and type(value) is type(first[0])
+    np.testing.assert_array_equal(found["w"], first[1]["w"])
+    assert found["b"][0] == first[1]["b"][0] and type(found["b"][0]) is type(first[1]["b"][0])
+    # Another kind of arguments is another variant's.
+    for other in (
+        ({**p, "w": p["w"].astype(np.float32)}, X, 2, True, "sum"),
+        (p, X[:1], 2, True, "sum"),
+        (p, X, 2.0, True, "sum"),
+        (p, X, 2, False, "sum"),
+        (p, X, 2, True, "mean"),
+        ({"b": p["b"], "w": 0.5}, X, 2, True, "sum"),
+        (p, np.asfortranarray(X), 2, True, "sum"),
+        (p, X[::-1, ::-1], 2, True, "sum"),
+        (p, X.astype(">f8"), 2, True, "sum"),
+    ):
+        for _ in range(CALLS):
+            value, _ = g(*other)
+        np.testing.assert_allclose(value, mixed(*other), rtol=1e-14)
+
+
+def views(x):
+    y = x.T
+    return np.sum(x * x), (x, y, y, x[0], x.reshape(3, 2), np.exp(y), x[0, 0])
+
+
+def test_results_are_nobody_elses():
+    f = tg.jit(lambda x: views(x)[1], compile="never")
+    x = X.copy()
+    for _ in range(CALLS):
+        f(x)
+    assert is_in_front(f)
+    found = f(x)
+    for y, expected in zip(found, views(X)[1], strict=True):
+        np.testing.assert_array_equal(y, expected)
+        if y.ndim:
+            assert y.flags.c_contiguous and y.flags.writeable and not np.shares_memory(y, x)
+    arrays = [y for y in found if y.ndim]
+    for k, y in enumerate(arrays):
+        assert not any(np.shares_memory(y, z) for z in arrays[k + 1 :])
+        y[...] = 7.0
+    np.testing.assert_array_equal(x, X)
+    for y, expected in zip(f(x), views(X)[1], strict=True):
+        np.testing.assert_array_equal(y, expected)
+
+
+def branches(x):
+    if x[0] > 0:
+        return np.sum(np.sin(x))
+    if x[1] > 0:
+        return np.sum(x * x)
+    return np.sum(np.cos(x) * x)
+
+
+def test_paths_take_turns():
+    points = [np.array([a, b]) for a, b in ((1.0, 1.0), (-1.0, 1.0), (-1.0, -2.0))]
+    g = often(branches, points[0])
+    for _ in range(3 * CALLS):
+        for x in points:
+            value, gradient = g(x)
+            np.testing.assert_allclose(value, branches(x), rtol=1e-15)
+            step = 1e-6 * np.eye(2)
+            differences = [(branches(x + d) - branches(x - d)) / 2e-6 for d in step]
+            np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-9)
+    assert g.cache_info().traces == 3
+
+
+def test_a_path_that_is_no_longer_taken_leaves_the_front():
+    g = often(lambda x: branches(x), np.array([1.0, 1.0]))
+    (first,) = g.front.recent
+    for _ in range(2 * CALLS):
+        g(np.array([-1.0, 1.0]))
+    assert first not in g.front.recent
+    for _ in range(2):
+        g(np.array([1.0, 1.0]))
+    assert first in g.front.recent
+
+
+class Settings:
+    rate = 0.5
+
+
+def test_what_the_function_reaches_is_looked_at():
+    weights, settings = np.array([1.0, 2.0, 3.0]), Settings()
+
+    def f(x):
+        return settings.rate * np.sum(weights * x * x)
+
+    g = often(f, X)
+    assert is_in_front(g)
+    weights[1] = -2.0
+    np.testing.assert_allclose(g(X)[1], 2 * 0.5 * weights * X)
+    settings.rate = 3.0
+    np.testing.assert_allclose(g(X)[1], 2 * 3.0 * weights * X)
+    weights = np.array([1.0 + 0j, 2.0, 3.0]).real.astype(np.float32)
+    np.testing.assert_allclose(g(X)[1], 2 * 3.0 * weights * X)
+
+
+def test_errors_are_numpys():
+    def f(a, b):
+        return np.sum(np.linalg.solve(a, b))
+
+    a, b = np.eye(3) * 2.0, np.ones(3)
+    g = often(f, a, b)
+    with pytest.raises(np.linalg.LinAlgError):
+        g(np.zeros((3, 3)), b)
+    np.testing.assert_allclose(g(a, b)[0], 1.5)
+
+    def indexed(x, k):
+        return x[k] * 2.0
+
+    g = often(indexed, X[0], 1)
+    with pytest.raises(IndexError):
+        g(X[0], 5)
+    assert g(X[0], 2)[0] == 4.0
+
+
+@pytest.mark.parametrize("how", ["warn", "ignore"])
+def test_numpys_warnings_stay_the_programs(how):
+    def f(x):
+        return np.sum(np.exp(x))
+
+    with np.errstate(all=how), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        g = often(f, np.array([1.0, 2.0]))
+        assert g(np.array([1.0, 800.0]))[0] == np.inf
+        assert is_in_front(g) and set(np.geterr().values()) == {how}
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        np.exp(np.array([1.0, 800.0]))
+
+
+def test_random_numbers_are_drawn_at_each_call():
+    rng, plain = np.random.default_rng(5), np.random.default_rng(5)
+
+    def f(x, rng):
+        return np.sum(x * rng.normal(size=3)) * rng.uniform()
+
+    g = tg.value_and_grad(f, compile="never")
+    for _ in range(2 * CALLS):
+        np.testing.assert_allclose(g(X, rng)[0], f(X, plain), rtol=1e-14)
+    assert is_in_front(g)
+    assert rng.bit_generator.state == plain.bit_generator.state
+
+
+def test_a_tape_with_a_users_function_has_none():
+    """A call that misses is made again, and that function may do more than compute."""
+
+    @tg.primitive
+    def own(x):
+        return math.fsum(x) * np.ones(3)
+
+    def f(x):
+        return np.sum(own(x) * x)
+
+    g = tg.jit(f, compile="never")
+    for _ in range(CALLS):
+        assert g(X[0]) == pytest.approx(np.sum(X[0]) ** 2)
+    assert g.cache_info().traces == 1 and not is_in_front(g)
+
+
+def test_machine_code_takes_its_place():
+    def f(x):
+        return np.sum(np.sin(x) * x)
+
+    g = tg.value_and_grad(f)
+    expected = g(X)
+    for _ in range(CALLS):
+        g(X)
+    g.compile(X)
+    g(X)
+    (entry,) = g.front.recent
+    assert not isinstance(entry, Playing)
+    np.testing.assert_allclose(g(X)[1], expected[1])
+
+
+def test_it_goes_with_its_function():
+    def f(x, held):
+        return np.sum(x * x)
+
+    held = Settings()
+    known = weakref.ref(held)
+    gc.disable()
+    try:
+
+        def made(held):
+            return lambda x: np.sum(x * x) * held.rate
+
+        g = often(made(held), X)
+        assert is_in_front(g)
+        del g, held
+        assert known() is None
+    finally:
+        gc.enable()
+
+
+def test_it_is_optimised_when_it_was_played_for_long(monkeypatch):
+    monkeypatch.setattr(variant, "PASSES", np.inf)
+
+    def f(x):
+        y = x
+        for _ in range(4):
+            y = y * 1.0 + np.sin(x) * 0.0
+        return np.sum(y * x)
+
+    g = often(f, X)
+    (before,) = g.front.recent
+    monkeypatch.setattr(variant, "PASSES", 0.0)
+    g(X)
+    (after,) = g.front.recent
+    assert len(after.tape.calls) < len(before.tape.calls)
+    np.testing.assert_allclose(g(X)[1], 2 * X)
