@@ -100,6 +100,11 @@ class Primitive:
         """`evaluate` of what `updates`, in the memory of the first operand."""
         raise NotImplementedError
 
+    def for_types(self, *avals: Aval) -> Callable[..., Any]:
+        """`evaluate` for operands of these types, which are arrays and numbers of NumPy's: a
+        function that has less to look at."""
+        return self.evaluate
+
     def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:
         """`evaluate`, with `run` for the tapes that this holds."""
         return self.evaluate(*xs)

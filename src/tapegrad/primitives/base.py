@@ -339,6 +339,9 @@ class Elementwise(Primitive):
     def evaluate(self, *xs: Any) -> Any:
         return self.ufunc(*xs)
 
+    def for_types(self, *avals: Aval) -> Any:
+        return self.ufunc
+
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
         return self._zeros is not None and self._zeros(xs, kept)
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -105,6 +106,12 @@ class Einsum(Bilinear, Contraction):
 
     def evaluate(self, *xs: Any) -> Any:
         return _recipe(self.subscripts)(*xs)
+
+    def for_types(self, *avals: Aval) -> Any:
+        recipe = _recipe(self.subscripts)
+        if recipe is _dot:
+            return _dot if _in_pairs(avals[0]) else np.matmul
+        return recipe.arranged(*avals) if isinstance(recipe, _Arranging) else recipe
 
     def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
         x, y, out = self.terms
@@ -230,30 +237,74 @@ def _recipe(subscripts: str) -> Any:
         tuple(map(term.index, wanted)) for term, wanted in zip(terms, direct[:2], strict=False)
     )
     order_out = tuple(map(direct[2].index, terms.out))
-    nb, nr, nd = len(batch), len(rows), len(depth)
+    return _Arranging(order_x, order_y, order_out, len(batch), len(rows), len(depth))
 
-    def evaluate(x: Any, y: Any) -> Any:
-        x, y = x.transpose(order_x), y.transpose(order_y)
-        ahead, inner = x.shape[:nb], math.prod(x.shape[nb + nr :])
-        own, others = x.shape[nb : nb + nr], y.shape[nb + nd :]
-        left = _in_rows(x.reshape((*ahead, math.prod(own), inner)))
-        right = _in_rows(y.reshape((*ahead, inner, math.prod(others))))
-        found = np.matmul(left, right).reshape((*ahead, *own, *others)).transpose(order_out)
-        return found.copy() if not found.flags.c_contiguous else found if found.ndim else found[()]
 
-    return evaluate
+@dataclass(frozen=True)
+class _Arranging:
+    """The product of matrices that axes are put in order for: so many of a batch, then rows, those
+    that are summed over, and columns."""
+
+    order_x: tuple[int, ...]
+    order_y: tuple[int, ...]
+    order_out: tuple[int, ...]
+    batch: int
+    rows: int
+    depth: int
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return self.arranged(x, y)(x, y)
+
+    def arranged(self, x: Any, y: Any) -> Callable[[Any, Any], Any]:
+        """The function of operands of these shapes."""
+        nb, nr, nd = self.batch, self.rows, self.depth
+        shape_x = tuple([x.shape[k] for k in self.order_x])
+        shape_y = tuple([y.shape[k] for k in self.order_y])
+        ahead, inner = shape_x[:nb], math.prod(shape_x[nb + nr :])
+        own, others = shape_x[nb : nb + nr], shape_y[nb + nd :]
+        left, right = (*ahead, math.prod(own), inner), (*ahead, inner, math.prod(others))
+        wanted = (*ahead, *own, *others)
+        # What puts an operand in order, and the result: None where it is so already.
+        order_x, order_y, order_out = map(
+            _unless_same, (self.order_x, self.order_y, self.order_out)
+        )
+        as_left = left if left != shape_x else None
+        as_right = right if right != shape_y else None
+        as_wanted = wanted if wanted != (*left[:-1], right[-1]) else None
+
+        def product(x: Any, y: Any) -> Any:
+            x = x if order_x is None else x.transpose(order_x)
+            y = y if order_y is None else y.transpose(order_y)
+            x = x if as_left is None else x.reshape(as_left)
+            y = y if as_right is None else y.reshape(as_right)
+            found = np.matmul(_in_rows(x), _in_rows(y))
+            found = found if as_wanted is None else found.reshape(as_wanted)
+            found = found if order_out is None else found.transpose(order_out)
+            if nb > 1 or order_out is not None:  # NumPy puts a batch as it lies in the operands
+                return found if found.flags.c_contiguous else found.copy()
+            return found if wanted else found[()]
+
+        return product
+
+
+def _unless_same(order: tuple[int, ...]) -> tuple[int, ...] | None:
+    return None if order == tuple(range(len(order))) else order
 
 
 def _dot(x: Any, y: Any) -> Any:
     """The product of vectors; in single precision, where BLAS adds up one after another, long ones
     in pairs."""
-    if x.dtype == np.float32 and x.size > LONG_SUM:
-        return np.sum(x * y)
-    return np.matmul(x, y)
+    return np.sum(x * y) if _in_pairs(x) else np.matmul(x, y)
+
+
+def _in_pairs(x: Any) -> bool:
+    return bool(x.dtype == np.float32 and x.size > LONG_SUM)
 
 
 def _in_rows(x: Any) -> Any:
     """The same, as BLAS takes matrices: contiguous along one of the last two axes."""
+    if x.flags.c_contiguous:
+        return x
     near = x.itemsize in x.strides[-2:] or min(x.shape[-2:]) < 2
     return x if near else np.ascontiguousarray(x)
 

@@ -10,6 +10,7 @@ Names: `x`, `y` operands; `out` the result; `ct` cotangent; `ts` tangents.
 from __future__ import annotations
 
 import math
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -478,6 +479,9 @@ class AsType(Linear):
 
     def evaluate(self, *xs: Any) -> Any:
         return xs[0].astype(self.dtype)
+
+    def for_types(self, *avals: Aval) -> Any:
+        return methodcaller("astype", self.dtype)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         if self.dtype.kind not in "fc" or xs[0].dtype.kind not in "fc":

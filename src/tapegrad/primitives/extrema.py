@@ -16,7 +16,7 @@ from tapegrad.primitives.base import parametric
 from tapegrad.primitives.elementwise import AsType, logical_and, where
 from tapegrad.primitives.kinds import Reduction
 from tapegrad.primitives.kinks import Sided
-from tapegrad.primitives.reductions import Sum, restored
+from tapegrad.primitives.reductions import Sum, reducing, restored
 
 
 class _OverAxes(Sided):
@@ -135,6 +135,9 @@ class Max(_Extremum):
             return np.maximum.reduce(xs[0], self.axes)
         return np.max(xs[0], axis=self.axes)
 
+    def for_types(self, *avals: Aval) -> Any:
+        return reducing(np.maximum, self.axes) if avals[0].shape else self.evaluate
+
 
 @parametric
 class Min(_Extremum):
@@ -149,3 +152,6 @@ class Min(_Extremum):
         if type(xs[0]) is np.ndarray:  # what np.min comes to
             return np.minimum.reduce(xs[0], self.axes)
         return np.min(xs[0], axis=self.axes)
+
+    def for_types(self, *avals: Aval) -> Any:
+        return reducing(np.minimum, self.axes) if avals[0].shape else self.evaluate

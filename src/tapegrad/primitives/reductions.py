@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,12 +64,22 @@ class Sum(Linear, Reduction):
             return np.add.reduce(x, self.axes, x.dtype)
         return np.sum(x, axis=self.axes, dtype=x.dtype)
 
+    def for_types(self, *avals: Aval) -> Any:
+        (x,) = avals
+        wide = not x.shape or self.is_wide(x)
+        return self.evaluate if wide else reducing(np.add, self.axes, dtype=x.dtype)
+
     def is_wide(self, x: Any) -> bool:
         """Whether the sum runs in float64 though its result is float32."""
         return x.dtype == np.float32 and math.prod(x.shape[a] for a in self.axes) > LONG_SUM
 
     def transpose(self, ct: Any, x: Aval) -> Any:
         return BroadcastTo(x.shape)(restored(ct, self.axes))
+
+
+def reducing(ufunc: np.ufunc, axes: tuple[int, ...], **options: Any) -> Any:
+    """The reduction of arrays over these axes."""
+    return partial(ufunc.reduce, axis=axes, **options)
 
 
 def restored(x: Any, axes: tuple[int, ...]) -> Any:
@@ -96,6 +107,10 @@ class Prod(Reduction):
 
     def evaluate(self, *xs: Any) -> Any:
         return np.prod(xs[0], axis=self.axes, dtype=xs[0].dtype)
+
+    def for_types(self, *avals: Aval) -> Any:
+        (x,) = avals
+        return reducing(np.multiply, self.axes, dtype=x.dtype) if x.shape else self.evaluate
 
     def _gather_axes(self, x: Any) -> tuple[Any, tuple[int, ...]]:
         """The reduced axes moved last and made one; and the permutation that did it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
 from tapegrad.primitives.batches import expanded
 from tapegrad.primitives.kinds import At, Linear, Scatter, StaticIndex, View, indexed_rows
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
+
+FILLED = 1 << 12  # bytes
 
 
 @parametric
@@ -27,6 +30,9 @@ class Transpose(Linear, View):
 
     def evaluate(self, *xs: Any) -> Any:
         return np.transpose(xs[0], self.axes)
+
+    def for_types(self, *avals: Aval) -> Any:
+        return methodcaller("transpose", self.axes)
 
     @property
     def permutation(self) -> tuple[int, ...]:
@@ -65,6 +71,19 @@ class BroadcastTo(Linear, View):
 
     def evaluate(self, *xs: Any) -> Any:
         return np.broadcast_to(xs[0], self.shape)
+
+    def for_types(self, *avals: Aval) -> Any:
+        """A small array is filled in less time than NumPy takes to show it as a larger one."""
+        shape, dtype = self.shape, avals[0].dtype
+        if not shape or self.aval(*avals).nbytes > FILLED:
+            return self.evaluate
+
+        def filled(x: Any) -> Any:
+            out = np.empty(shape, dtype)
+            out[...] = x
+            return out
+
+        return filled
 
     def scalar_text(self, xs: Sequence[str]) -> str:
         return f"{xs[0]}[()]"
@@ -106,6 +125,9 @@ class Reshape(Linear, View):
     def evaluate(self, *xs: Any) -> Any:
         return np.reshape(xs[0], self.shape)
 
+    def for_types(self, *avals: Aval) -> Any:
+        return methodcaller("reshape", self.shape)
+
     def read(self, at: At, shape: tuple[int, ...]) -> At | None:
         """Only axes of extent 1 come and go entry by entry."""
         long = [k for k, n in zip(at, self.shape, strict=True) if n != 1]
@@ -143,6 +165,9 @@ class ExpandDims(Linear, View):
         for axis in self.axes:
             shape.insert(axis, 1)
         return xs[0].reshape(shape)
+
+    def for_types(self, *avals: Aval) -> Any:
+        return methodcaller("reshape", self.aval(*avals).shape)
 
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         return [k for a, k in enumerate(at) if a not in self.axes]
@@ -293,9 +318,17 @@ class Place(Linear, Scatter):
         return xs[0].with_shape(self.shape)
 
     def evaluate(self, *xs: Any) -> Any:
-        out = np.zeros(self.shape, xs[0].dtype)
-        out[as_numpy(self.index)] = xs[0]
-        return out
+        return self.for_types(xs[0])(*xs)
+
+    def for_types(self, *avals: Aval) -> Any:
+        shape, dtype, index = self.shape, avals[0].dtype, as_numpy(self.index)
+
+        def place(x: Any) -> Any:
+            out = np.zeros(shape, dtype)
+            out[index] = x
+            return out
+
+        return place
 
     def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]

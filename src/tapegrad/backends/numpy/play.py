@@ -65,9 +65,7 @@ class Script:
             gone = [self.slots[k] for k in gone if k in taken or self.start[self.slots[k]]]
             checked = [(self.slots[x.id], g) for x in call.outs for g in guards.get(x.id, ())]
             rest = None
-            if isinstance(primitive, Elementwise):
-                function = primitive.ufunc
-            elif primitive.repeats:
+            if primitive.repeats:
                 function = repeat(primitive, writes.loops.get(position, ()), run_inner)
             elif primitive.tapes:
                 function = partial(primitive.played, run_inner)
@@ -76,7 +74,7 @@ class Script:
             elif position in writes.copies:
                 function = partial(copied, primitive.evaluate)
             else:
-                function = primitive.evaluate
+                function = primitive.for_types(*[x.aval for x in call.operands])
             if gone or checked or position in over or not isinstance(primitive, Elementwise):
                 place = self.slots[over[position]] if position in over else None
                 spare = {self.slots[k] for k in dead.get(position, ()) if k in taken} - {place}

@@ -26,7 +26,6 @@ from tapegrad.backends.numpy.lives import SMALL, is_ufunc, last_uses, written_ov
 from tapegrad.core.values import same_bits
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
-from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Moving, Repeated
 
 INDENT = "    "
@@ -275,10 +274,8 @@ class _Text:
         quick = "" if called else quick or primitive.quick_text(operands)
         if quick:
             return str(quick)
-        function = primitive.evaluate
-        if isinstance(primitive, Elementwise):
-            function = primitive.ufunc
-        elif primitive.repeats:
+        function = primitive.for_types(*[x.aval for x in call.operands])
+        if primitive.repeats:
             function = repeat(primitive, (), self.run)
         elif primitive.tapes:
             function = partial(primitive.played, self.run)
