@@ -101,8 +101,7 @@ class Primitive:
         raise NotImplementedError
 
     def for_types(self, *avals: Aval) -> Callable[..., Any]:
-        """`evaluate` for operands of these types, which are arrays and numbers of NumPy's: a
-        function that has less to look at."""
+        """`evaluate` of arrays and scalars of these types, which it needn't look at."""
         return self.evaluate
 
     def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:
@@ -494,12 +493,7 @@ class Rewriter:
             self.env[before] = after
 
     def finish(self) -> Tape:
-        for guard in self.tape.guards:
-            self.builder.guards.append(
-                Guard(self.operand(guard.operand), guard.expected, guard.what, guard.src)
-            )
-        return self.builder.finish(
-            [self.operand(x) for x in self.tape.outputs],
-            self.tape.captured,
-            self.tape.output_names,
-        )
+        for g in self.tape.guards:
+            self.builder.guards.append(Guard(self.operand(g.operand), g.expected, g.what, g.src))
+        outputs = [self.operand(x) for x in self.tape.outputs]
+        return self.builder.finish(outputs, self.tape.captured, self.tape.output_names)

@@ -71,6 +71,13 @@ class Front:
         """No call tries this entry any more."""
         self.recent = tuple([x for x in self.recent if x is not entry])
 
+    def prefer(self, entry: Any) -> None:
+        """Calls try this entry first, if they try it at all."""
+        if entry in self.recent[1:]:
+            with self.lock:
+                self.drop(entry)
+                self.first(entry)
+
     def clear(self) -> None:
         self.recent, self.fast_hits = (), 0
         self.counts = dict.fromkeys(EVENTS, 0)

@@ -35,6 +35,13 @@ def can_be_played(tape: Tape) -> bool:
     )
 
 
+class _OneCall(Driver):
+    """The driver of a function whose results are as they leave."""
+
+    def results(self) -> list[str]:
+        return [x.name for x in self.outputs]
+
+
 class PlayedText(Text):
     """The text of a function around one call, of the function that the tape is in Python."""
 
@@ -49,7 +56,7 @@ class PlayedText(Text):
             given.append(x.name if x.shape else f"{number}({x.name})")
         targets = "".join(f"{y.name}, " for y in outputs)
         line = f"{targets}{'= ' * bool(outputs)}played({', '.join(given)})"
-        super().__init__(Driver(tuple(inputs), tuple(outputs), (), (), (line,)), names)
+        super().__init__(_OneCall(tuple(inputs), tuple(outputs), (), (), (line,)), names)
 
     def unfit(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> str:
         """NumPy takes any array; but where it lies otherwise, other things may be views."""
@@ -83,30 +90,34 @@ def _caught(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Playing:
-    """What answers calls of a variant while there is no machine code. The variant is told of each,
-    for it counts them and looks whether the code has come."""
+    """What answers calls of a variant while there is no machine code. The variant is `told` of
+    each, as long as it counts them or waits for the code."""
 
     def __init__(self, variant: Any, args: Sequence[Any]) -> None:
         # What stands before a cache doesn't hold the variants, which hold it.
         self._variant = weakref.ref(variant)
         self.tape = variant.tape
         text = PlayedText(self.tape)
-        self.entry = Entry(variant.derivation, variant.state, text, args, watched=False)
-        self.fast = self.entry.fast
+        self._entry = Entry(variant.derivation, variant.state, text, args, watched=False)
+        self.fast = self._entry.fast
+        self.told = True
         self.missed = 0  # how much more often than it has answered
 
     def call(self, root: Any, args: tuple[Any, ...]) -> Any:
-        start = time.perf_counter()
+        start = time.perf_counter() if self.told else 0.0
         try:
-            found = self.entry.call(root, args)
+            found = self._entry.call(root, args)
         except Miss:
             self.missed += 1
             variant = self._variant()
             if self.missed > PATIENCE and variant is not None:
                 variant.front.drop(self)
             raise
-        self.missed = max(self.missed - 1, 0)
         variant = self._variant()
-        if variant is not None:
-            variant.was_played(self, time.perf_counter() - start, args)
+        if self.told and variant is not None:
+            self.told = variant.was_played(self, time.perf_counter() - start, args)
+        if self.missed:  # there are others before it, which this call wasn't for
+            self.missed -= 1
+            if variant is not None:
+                variant.front.prefer(self)
         return found

@@ -62,6 +62,7 @@ class Variant:
         self.tier = Tier(self.tape, compile, label) if tier is None else tier
         self.entry: Entry | None = None
         self.playing: Playing | None = None
+        self.optimised = False  # whether what is played is the tape as it would be compiled
         self.runs = 0  # in which it was played
         self.out_of_range = 0
 
@@ -159,21 +160,19 @@ class Variant:
             with self.front.lock:
                 self.front.first(self.playing)
 
-    def was_played(self, playing: Playing, seconds: float, args: tuple[Any, ...]) -> None:
-        """A call has found the tape as one function, and took so long."""
+    def was_played(self, playing: Playing, seconds: float, args: tuple[Any, ...]) -> bool:
+        """A call has found the tape as one function, and took so long. Whether it matters how long
+        the next one takes, or there may be machine code by then."""
         if playing is not self.playing or self.entry is not None:
             self.front.drop(playing)  # another thread was faster
-            return
+            return False
         self._note(seconds)
         if self.tape is not playing.tape:
             self.front.drop(playing)
             self._play_often(args)
         elif not self.tier.is_played:
             self._enter(args, {})
-        if playing in self.front.recent[1:]:
-            with self.front.lock:
-                self.front.drop(playing)
-                self.front.first(playing)
+        return not self.tier.is_played or (self.tier.mode == "never" and not self.optimised)
 
     def _fits_outside(self) -> bool:
         """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
@@ -185,7 +184,7 @@ class Variant:
         played for longer than that takes."""
         self.tier.note(seconds)
         if self.tier.mode == "never" and self.tier.played > PASSES * len(self.tape.calls):
-            self.tape = self.finished
+            self.tape, self.optimised = self.finished, True
 
     # ---- machine code
 

@@ -78,6 +78,7 @@ class _Text:
         self.lines: list[str] = []
         self.known: dict[str, Any] = {"array": np.array, "int64": np.int64, "Broken": Broken}
         self.literals: dict[Literal, str] = {}
+        self.steps: dict[str, str] = {}  # of loops: what is NumPy's, and the same as Python's
         self.count = 0
 
     def function(self, loop: Repeated, own: Collection[int]) -> Any:
@@ -94,19 +95,23 @@ class _Text:
         return self._made(given, "".join(f"{x}, " for x in outs) or "()", tape.name)
 
     def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str]) -> list[str]:
-        """The names of results that share no memory. Of what is new for sure only the order in
+        """What says the results, which share no memory. Of what is new for sure only the order in
         memory is looked at."""
-        makers = [c for c in tape.calls if is_ufunc(c.primitive) or c.primitive.owns]
-        made = {x for call in makers for x in call.outs}
+        by: dict[Operand, Any] = {x: c.primitive for c in tape.calls for x in c.outs}
+        made = {x for x, p in by.items() if is_ufunc(p) or p.owns}
         names: list[str] = []
         for x, name in zip(tape.outputs, outs, strict=True):
-            if x.aval.shape and x in made and name not in names:
+            if not x.aval.shape:  # some functions give arrays without axes
+                is_scalar = x in made and not by[x].unset
+                names.append(name if is_scalar else f"{name}[()]")
+                continue
+            if x in made and name not in names:
                 flags = self._fresh("v")
                 self._line(1, f"{flags} = {name}.flags")
                 near = f"{flags}.c_contiguous and {flags}.owndata"
                 self._line(1, f"if not ({near}): {name} = array({name}, order='C')")
-            elif x.aval.shape:
-                others = "".join(f"{y}, " for y in (*given, *names))
+            else:
+                others = "".join(f"{y}, " for y in (*given, *names) if not y.endswith("[()]"))
                 value, name = f"{self._global(owned)}({name}, ({others}))", self._fresh("v")
                 self._line(1, f"{name} = {value}")
             names.append(name)
@@ -161,6 +166,9 @@ class _Text:
             last = self._fresh("n")
             self._line(depth, f"{last}, {step}, {more} = {rounds}, 0, {heads[1]}")
             self._line(depth, f"while {more} and {step} < {last}:")
+        elif loop.most == 1 and not loop.later:
+            self._line(depth, f"{step} = 0")
+            self._line(depth, f"if {heads[0]} > 0:")
         else:
             first = f"int({heads[1]})" if loop.later else "0"
             steps = f"{rounds} - 1, {first} - 1, -1" if loop.backwards else f"{first}, {rounds}"
@@ -197,6 +205,7 @@ class _Text:
             if counter in as_value:
                 names[counter] = self._fresh("v")
                 self._line(depth, f"{names[counter]} = int64({step})")
+                self.steps[names[counter]] = step
         guards: dict[Operand, list[Guard]] = {}
         for guard in tape.guards:
             guards.setdefault(guard.operand, []).append(guard)
@@ -252,9 +261,15 @@ class _Text:
             self.literals[x] = self._global(x.value, "k")
         return self.literals[x]
 
+    def _named(self, call: Call, names: dict[Operand, str]) -> list[str]:
+        """The operands' names. Python's integers are quicker indices than NumPy's."""
+        operands = [self._name(x, names) for x in call.operands]
+        first = len(_values(call))
+        return operands[:first] + [self.steps.get(name, name) for name in operands[first:]]
+
     def _update(self, call: Call, names: dict[Operand, str], depth: int) -> list[str]:
         """What writes over its first operand, which has another name from here on."""
-        operands = [self._name(x, names) for x in call.operands]
+        operands = self._named(call, names)
         quick = call.primitive.quick_text(operands)
         if not quick or operands[0] == operands[1]:
             quick = f"{self._global(call.primitive.update)}({', '.join(operands)})"
@@ -264,7 +279,7 @@ class _Text:
     def _value(self, call: Call, names: dict[Operand, str], place: str, is_copied: bool) -> str:
         """An expression for what a call gives, in the memory of `place` if there is one."""
         primitive: Any = call.primitive
-        operands = [self._name(x, names) for x in call.operands]
+        operands = self._named(call, names)
         # An element of an array is a copy of what stands there.
         is_copied = is_copied and not (primitive.picks and call.out.aval.shape == ())
         called = place or is_copied or primitive.updates

@@ -193,8 +193,8 @@ class Reads:
             same = f"type({{0}}) is type({{1}}) and {{0}}.tobytes() == {self._value(x.tobytes())}"
             self._fact(same.format(self._assigned(text), self._value(x)), word)
         elif kind in _ALWAYS_SAME or (kind is tuple and word and text.endswith("__mro__")):
-            same = "==" if kind is types.CodeType else "is"  # a text may be run again
-            self._fact(f"{text} {same} {self._value(x)}", word)
+            same = "{0} is {1} or {0} == {1}" if kind is types.CodeType else "{0} is {1}"
+            self._fact(same.format(text, self._value(x)), word)  # a text of code may be run again
             self._place(x, self._value(x), word)
         elif kind is types.MethodType and id(x) not in self.places:  # made anew at each look-up
             name = self._assigned(text)
