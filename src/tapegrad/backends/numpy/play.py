@@ -157,19 +157,27 @@ class _Rest:
 
 @quiet
 def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
-    """The outputs for the values of all inputs, and the first guard that doesn't hold. A tape that
+    """The outputs for the values of all inputs, and the first guard that doesn't hold."""
+    try:
+        return run_inner(tape, values), None
+    except Broken as inside:
+        return [], inside.guard
+
+
+def run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
+    """The outputs of a tape that a call of the one being played holds, or of that one. A tape that
     is run often becomes one function of Python's, in which values are local names."""
     played = vars(tape).setdefault("_played", _Played())
     if played.function is None:
         played.runs += 1
         if played.runs <= OFTEN:
-            return _script(tape, ()).run(values)
+            results, broken = _script(tape, ()).run(values)
+            if broken is not None:
+                raise Broken(broken)
+            return results
         played.function = whole(tape, run_inner)
         vars(tape).get("_scripts", {}).pop((), None)
-    try:
-        return [*played.function(*map(plain, values))], None
-    except Broken as inside:
-        return [], inside.guard
+    return [*played.function(*map(plain, values))]
 
 
 class _Played:
@@ -187,15 +195,6 @@ def _script(tape: Tape, own: Sequence[int]) -> Script:
     if script is None:
         script = scripts[own] = Script(tape, own)
     return script
-
-
-def run_inner(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
-    """The outputs of a tape that a call of the one being played holds; it may write to the values
-    numbered in `own`."""
-    results, broken = _script(tape, own).run(values)
-    if broken is not None:
-        raise Broken(broken)
-    return results
 
 
 def run_whole(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:

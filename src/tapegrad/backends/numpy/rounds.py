@@ -26,10 +26,12 @@ from tapegrad.backends.numpy.lives import SMALL, is_ufunc, last_uses, written_ov
 from tapegrad.core.values import same_bits
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
+from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Moving, Repeated
 
 INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
+LONGEST = 5000  # lines of a function before calls of tapes stay such: Python has to compile them
 
 
 class Broken(Exception):
@@ -225,6 +227,8 @@ class _Text:
                 heads = [self._name(x, names) for x in loop.heads(call.operands)]
                 given = [self._name(x, names) for x in loop.given(call.operands)]
                 self._loop(loop, heads, given, outs, writes.loops.get(position, ()), depth)
+            elif isinstance(call.primitive, Applied) and len(self.lines) < LONGEST:
+                outs = self._applied(call, names, depth)
             else:
                 value = self._value(call, names, place, position in writes.copies)
                 comma = "," if len(outs) == 1 and call.primitive.results != 1 else ""
@@ -242,6 +246,20 @@ class _Text:
                 if x in names and names[x] not in held:
                     self._line(depth, f"{names[x]} = None")
         return [self._name(x, names) for x in tape.outputs]
+
+    def _applied(self, call: Call, names: dict[Operand, str], depth: int) -> list[str]:
+        """The calls of a tape in the place of the call that runs it. Results get names of their
+        own: what is passed may be left as it is, or a number."""
+        tape: Tape = call.primitive.tapes[0]
+        given = [self._name(x, names) for x in call.operands]
+        inner: dict[Operand, str] = dict(zip(tape.inputs, given, strict=True))
+        outs: list[str] = []
+        for name in self._body(tape, "", inner, (), depth):
+            if name in given or name in outs or name in self.known:
+                value, name = name, self._fresh("v")
+                self._line(depth, f"{name} = {value}")
+            outs.append(name)
+        return outs
 
     def _check(self, guards: Sequence[Guard], names: dict[Operand, str], depth: int) -> None:
         for guard in guards:
