@@ -50,6 +50,16 @@ class Line:
         return [shapes[operand][axis] for shapes in self.shapes]
 
 
+def may_differ(tape: Tape) -> bool:
+    """Whether there may be a line with several shapes, of which there are more the coarser lines
+    are told apart."""
+    shapes: dict[Any, set[Any]] = {}
+    for call in tape.calls:
+        at = call.primitive.name, call.src and call.src.line
+        shapes.setdefault(at, set()).add(tuple([x.shape for x in (*call.operands, *call.outs)]))
+    return any(len(found) >= ROUNDS for found in shapes.values())
+
+
 class Lines:
     """The lines of a tape, and the classes of their axes."""
 

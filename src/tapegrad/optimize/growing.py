@@ -29,7 +29,7 @@ import numpy as np
 
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var, one_type
-from tapegrad.optimize.extents import OUT, Extents, Line, Lines, is_elementwise
+from tapegrad.optimize.extents import OUT, Extents, Line, Lines, is_elementwise, may_differ
 from tapegrad.optimize.lists import with_stacks
 from tapegrad.primitives.base import Primitive, Slice
 from tapegrad.primitives.contractions import Einsum
@@ -51,6 +51,8 @@ def with_parts(
     """The tape with arrays of one shape, and the values of variables that are constants; None if no
     shapes change from round to round."""
     tape = with_stacks(tape)
+    if not may_differ(tape):
+        return None
     lines = Lines(tape)
     if not lines.differ():
         return None

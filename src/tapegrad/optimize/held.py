@@ -158,6 +158,9 @@ class _Held(Repetition):
     def _digest(self, start: int, stop: int) -> int:
         return (self._sum(stop) - self._sum(start) * pow(BASE, stop - start, MODULUS)) % MODULUS
 
+    def _stretch(self, at: int, period: int) -> int:
+        return self._by_sums(at, period, 0)
+
     def next_places(self, at: int, count: int, behind: int | None = None) -> list[int]:
         number = self.calls.part_at(at)
         marks = self._parts_marks[number]

@@ -10,7 +10,7 @@ start: whether two rounds are alike takes two subtractions.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -30,6 +30,7 @@ from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import AddWindow, SetWindow, Window
 
 BACK = 4  # rounds: what is older isn't carried
+FEW = 8  # calls that are compared one by one
 TRIED = 64  # periods, from the shortest on,
 OUTER = 8  # and behind a run, whose loop may be an inner one
 EFFORT = 700  # operands that are looked at for each call of a tape, before no more runs are sought
@@ -282,16 +283,16 @@ class Repetition:
     def _periods(self, at: int, places: Sequence[int]) -> list[int]:
         """The periods after which the call at `at` comes again at one of these places, of those in
         which a few calls of the least number of rounds are alike. Most aren't, and are many."""
-        marks, mark, end = self.marks, self.marks[at], len(self.marks)
+        marks, mark = self.marks, self.marks[at]
         stuck = self._stuck
+        fitting = places[: bisect_right(places, at + (len(marks) - at) // ROUNDS)]
         return [
             period
-            for place in places
-            if (place - at not in stuck or not at <= stuck[place - at] < place)
-            and (last := at + (ROUNDS - 1) * (period := place - at)) + period <= end
-            and marks[last] == mark
+            for place in fitting
+            if marks[last := at + (ROUNDS - 1) * (period := place - at)] == mark
             and marks[last + period - 1] == marks[place - 1]
             and marks[last + 1 - period] == marks[at + 1]
+            and not at <= stuck.get(period, -1) < place
         ]
 
     def _least(self, run: Run) -> int:
@@ -318,21 +319,20 @@ class Repetition:
 
     def _stretch(self, at: int, period: int) -> int:
         """How many calls from here on have the marks of those a period later."""
-        most = len(self.calls) - at - period
-        equal, step = 0, 1
-        while equal + step <= most and self._equal(at, period, equal + step):
-            equal += step
-            step *= 2
-        while step > 1:
-            step = (step + 1) // 2
-            if equal + step <= most and self._equal(at, period, equal + step):
-                equal += step
-        return equal
+        mine, theirs = self.marks[at : at + FEW], self.marks[at + period : at + period + FEW]
+        if mine == theirs:
+            return self._by_sums(at, period, FEW)
+        pairs = enumerate(zip(mine, theirs, strict=False))
+        return next((k for k, (a, b) in pairs if a != b), len(theirs))
 
-    def _equal(self, at: int, period: int, count: int) -> bool:
-        """Whether so many calls from here on have the marks of those a period later."""
+    def _by_sums(self, at: int, period: int, equal: int) -> int:
+        """The same where so many are known."""
         later = at + period
-        return self._digest(at, at + count) == self._digest(later, later + count)
+
+        def differ(last: int) -> bool:
+            return self._digest(at, at + last + 1) != self._digest(later, later + last + 1)
+
+        return bisect_left(range(len(self.calls) - later), True, equal, key=differ)
 
     def reads(self, runs: Sequence[Run]) -> Iterator[tuple[int, Operand]]:
         """Where operands are read. What calls of a run read that the same run makes may be left
