@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad import pipeline
+from tapegrad.errors import ArgumentError
 from tapegrad.runtime import variant
 from tapegrad.runtime.playing import Playing
 from tapegrad.runtime.variant import OFTEN_PLAYED
@@ -255,3 +257,75 @@ def test_it_is_optimised_when_it_was_played_for_long(monkeypatch):
     (after,) = g.front.recent
     assert len(after.tape.calls) < len(before.tape.calls)
     np.testing.assert_allclose(g(X)[1], 2 * X)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_arguments_by_name_have_an_entry(mode):
+    def f(x, **given):
+        scale = 1.0
+        for name, y in given.items():  # which sees their order
+            scale = scale * 2.0 if name == "a" else scale + 1.0
+            x = x * y
+        return np.sum(x) * scale
+
+    def g(x, **given):
+        return derived(x, **given)[0]
+
+    a, b = np.array([1.0, 2.0, 3.0]), 0.5
+    derived = often(f, X, compile=mode)
+    for _ in range(CALLS):
+        assert g(X, a=a, b=b) == f(X, a=a, b=b)
+    assert len(derived.front.named) == 1
+    before = derived.front.fast_hits
+    found = derived(2 * X, a=a, b=b)
+    assert derived.front.fast_hits == before + 1
+    np.testing.assert_allclose(found[1], 3.0 * a * b * np.ones_like(X))
+    others = (
+        {"b": b, "a": a},
+        {"a": a},
+        {"a": a, "b": 2},
+        {"a": a, "c": b},
+        {"a": a, "b": b, "c": b},
+        {"a": a[:1], "b": b},
+        {},
+    )
+    for _ in range(3):
+        for given in others:
+            np.testing.assert_allclose(g(X, **given), f(X, **given), rtol=1e-14)
+
+
+def test_maps_have_an_entry():
+    back = tg.vjp(lambda x, y: np.sin(x) * y, X, 2.0)[1]
+    _, forth = tg.linearize(lambda x, y: np.sin(x) * y, X, 2.0)
+    for k in range(CALLS):
+        ct = X + k
+        dx, dy = back(ct)
+        np.testing.assert_allclose(dx, 2.0 * np.cos(X) * ct)
+        np.testing.assert_allclose(dy, np.sum(np.sin(X) * ct))
+        np.testing.assert_allclose(forth(ct, 1.0), 2.0 * np.cos(X) * ct + np.sin(X))
+    assert len(back.tape.variant.front.recent) == 1
+    with pytest.raises(ArgumentError):
+        back(X[0])
+    kept = back(X)[0]
+    back(2.0 * X)
+    np.testing.assert_allclose(kept, 2.0 * np.cos(X) * X)
+
+
+def test_functions_that_are_made_anew_share_the_finished_tape(monkeypatch):
+    monkeypatch.setattr(variant, "PASSES", 0.0)
+    monkeypatch.setattr(pipeline, "finished", counted := Counted(pipeline.finished))
+    for _ in range(6):
+        g = tg.grad(lambda x: np.sum(x * x * x), compile="never")
+        np.testing.assert_allclose(g(X), 3.0 * X * X)
+    assert counted.calls == 1
+
+
+class Counted:
+    """A function that counts its calls."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, *args):
+        self.calls += 1
+        return self.function(*args)

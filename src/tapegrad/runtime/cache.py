@@ -46,13 +46,15 @@ EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads", "ke
 
 
 class Front:
-    """What stands before a cache: the entries that a call tries first, `recent`, and the counts.
+    """What stands before a cache: the entries that a call tries first, `recent`, or `named` where
+    arguments are passed by name; and the counts.
 
     Variants know it. They don't know the cache, which holds them: so all of them go with it."""
 
     def __init__(self) -> None:
         self.lock = new_lock()
         self.recent: tuple[Any, ...] = ()
+        self.named: tuple[Any, ...] = ()
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
         self.counts = dict.fromkeys(EVENTS, 0)
 
@@ -65,21 +67,25 @@ class Front:
 
     def first(self, entry: Any) -> None:
         """Calls try this entry first."""
-        self.recent = (entry, *self.recent)[:4]
+        with self.lock:
+            self.drop(entry)
+            if entry.named:
+                self.named = (entry, *self.named)[:4]
+            else:
+                self.recent = (entry, *self.recent)[:4]
 
     def drop(self, entry: Any) -> None:
         """No call tries this entry any more."""
-        self.recent = tuple([x for x in self.recent if x is not entry])
+        with self.lock:
+            self.recent = tuple([x for x in self.recent if x is not entry])
+            self.named = tuple([x for x in self.named if x is not entry])
 
-    def prefer(self, entry: Any) -> None:
-        """Calls try this entry first, if they try it at all."""
-        if entry in self.recent[1:]:
-            with self.lock:
-                self.drop(entry)
-                self.first(entry)
+    def tries(self, entry: Any) -> bool:
+        """Whether calls try this entry."""
+        return entry in self.recent or entry in self.named
 
     def clear(self) -> None:
-        self.recent, self.fast_hits = (), 0
+        self.recent, self.named, self.fast_hits = (), (), 0
         self.counts = dict.fromkeys(EVENTS, 0)
 
 

@@ -87,10 +87,10 @@ class Derived:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # While a trace runs, this function may reach its tracers without being passed them.
-        if not kwargs and not traces.running:
-            for entry in self.front.recent:
+        if not traces.running:
+            for entry in self.front.named if kwargs else self.front.recent:
                 try:
-                    result = entry.call(self.root, args)
+                    result = entry.call(self.root, args, kwargs)
                 except Miss:
                     continue
                 self.front.fast_hits += 1

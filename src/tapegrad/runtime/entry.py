@@ -209,7 +209,8 @@ class Entry:
         derivation: Derivation,
         state: State,
         text: Text,
-        args: Sequence[Any] | None,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
         watched: bool = True,
     ) -> None:
         self.derivation = derivation
@@ -224,8 +225,8 @@ class Entry:
         self._functions = [self._generate_flat(text)]
         self.fast = False
         self.names = text.names
-        if args is not None:
-            self._generate_fast(text, args)
+        self.named = bool(kwargs)
+        self._generate_fast(text, args, kwargs)
         self._watch()
 
     def bound_to(self, derivation: Derivation) -> Entry:
@@ -255,7 +256,7 @@ class Entry:
             self.call = debug.watched(
                 self.call,
                 tape,
-                lambda _, args: self._inputs(*array_leaves(args)),
+                lambda _, *passed: self._inputs(*array_leaves(passed)),
                 partial(debug.outputs_of, self.derivation.assemble, len(tape.outputs)),
             )
 
@@ -317,12 +318,12 @@ class Entry:
 
     # ---- the fast entry
 
-    def _state_guards(self, text: Text, root: str, given: str) -> list[str]:
+    def _state_guards(self, text: Text, root: str, given: str, by_name: str) -> list[str]:
         """Lines that give up where what the function reached isn't what it was."""
         state = self.state
         if state.never:
             return text.missed("True")
-        passed = {"f": root, "args": given, "kwargs": text.named("kwargs", {}), **self.generators}
+        passed = {"f": root, "args": given, "kwargs": by_name, **self.generators}
         lines: list[str] = []
         for line, is_condition in state.lines(passed, text.named, text.scope.fresh):
             lines += text.missed(f"not ({line})") if is_condition else [line]
@@ -349,16 +350,18 @@ class Entry:
         head = f"with {take}({', '.join(self.generators.values())}) as {self.taken}:"
         return [head, *[INDENT + line for line in kept]]
 
-    def _generate_fast(self, text: Text, args: Sequence[Any]) -> None:
-        root, given = text.scope.fresh("f"), text.scope.fresh("args")
+    def _generate_fast(self, text: Text, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        root, given, by_name = [text.scope.fresh(x) for x in ("f", "args", "kwargs")]
         structures = [self.derivation.traced.structure, *self.derivation.selection.structures]
         mirrors = self.derivation.transformation.mirrors
         if not mirrors or self.state.asks or any(map(takes_functions, structures)):
             return
         self.generators = {name: text.scope.fresh(name) for name in self.state.followed}
         try:
-            writer = Unpacker(text, given)
-            writer.unpack_arguments(args)
+            writer = Unpacker(text)
+            writer.unpack_arguments(given, args)
+            if kwargs:
+                writer.unpack(by_name, kwargs)
             made = self.derivation.assemble([Mark(x) for x in self.driver.results()])
             result = put_together(made, said_of)
         except NotSimple:
@@ -366,8 +369,8 @@ class Entry:
         errors = [BufferError, KeyError, OverflowError, Changed]
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
         body = [*writer.lines, *self._drawing(text, [*self._prologue, *text.calling(result)])]
-        lines = [f"def {text.scope.fresh('call')}({root}, {given}):"]
-        guards = self._state_guards(text, root, given)
+        lines = [f"def {text.scope.fresh('call')}({root}, {given}, {by_name}):"]
+        guards = self._state_guards(text, root, given, by_name)
         self.guards = len(guards)  # lines
         lines += [INDENT + line for line in guards]
         lines += [f"{INDENT}try:", *[INDENT * 2 + line for line in body]]

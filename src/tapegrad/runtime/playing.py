@@ -93,20 +93,20 @@ class Playing:
     """What answers calls of a variant while there is no machine code. The variant is `told` of
     each, as long as it counts them or waits for the code."""
 
-    def __init__(self, variant: Any, args: Sequence[Any]) -> None:
+    def __init__(self, variant: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         # What stands before a cache doesn't hold the variants, which hold it.
         self._variant = weakref.ref(variant)
         self.tape = variant.tape
         text = PlayedText(self.tape)
-        self._entry = Entry(variant.derivation, variant.state, text, args, watched=False)
-        self.fast = self._entry.fast
+        self._entry = Entry(variant.derivation, variant.state, text, args, kwargs, watched=False)
+        self.fast, self.named = self._entry.fast, self._entry.named
         self.told = True
         self.missed = 0  # how much more often than it has answered
 
-    def call(self, root: Any, args: tuple[Any, ...]) -> Any:
+    def call(self, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = time.perf_counter() if self.told else 0.0
         try:
-            found = self._entry.call(root, args)
+            found = self._entry.call(root, args, kwargs)
         except Miss:
             self.missed += 1
             variant = self._variant()
@@ -115,9 +115,9 @@ class Playing:
             raise
         variant = self._variant()
         if self.told and variant is not None:
-            self.told = variant.was_played(self, time.perf_counter() - start, args)
+            self.told = variant.was_played(self, time.perf_counter() - start, args, kwargs)
         if self.missed:  # there are others before it, which this call wasn't for
             self.missed -= 1
-            if variant is not None:
-                variant.front.prefer(self)
+            if variant is not None and variant.front.tries(self):
+                variant.front.first(self)
         return found

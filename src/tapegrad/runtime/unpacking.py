@@ -23,9 +23,8 @@ class NotSimple(Exception):
 class Unpacker:
     """Writes the lines that take arguments apart and check that they are of the variant's kind."""
 
-    def __init__(self, text: Any, args: str) -> None:
+    def __init__(self, text: Any) -> None:
         self.text = text
-        self.args = args
         self.lines: list[str] = []
         self.inputs = iter(text.driver.inputs)
 
@@ -36,10 +35,13 @@ class Unpacker:
         """The name of a type or function."""
         return self.text.named(x.__name__, x)
 
-    def unpack_arguments(self, args: Sequence[Any]) -> None:
-        self._miss_if(f"{self._said(len)}({self.args}) != {len(args)}")
+    def unpack_arguments(self, place: str, args: Sequence[Any]) -> None:
+        self._miss_if(f"{self._said(len)}({place}) != {len(args)}")
         for position, arg in enumerate(args):
-            take_apart(f"{self.args}[{position}]", arg, self._enter)
+            self.unpack(f"{place}[{position}]", arg)
+
+    def unpack(self, place: str, tree: Any) -> None:
+        take_apart(place, tree, self._enter)
 
     def _enter(self, place: str, x: Any) -> str | None:
         """Check what is there; the name of a container, whose parts come next."""

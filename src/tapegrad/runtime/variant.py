@@ -16,7 +16,6 @@ from tapegrad.backends.numpy.play import run
 from tapegrad.compiler.packed import pack
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, is_loading
-from tapegrad.core.locks import cached_property
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
@@ -66,12 +65,17 @@ class Variant:
         self.runs = 0  # in which it was played
         self.out_of_range = 0
 
-    @cached_property
+    @property
     def finished(self) -> Tape:
-        """The tape as it is compiled."""
-        from tapegrad.pipeline import finished
+        """The tape as it is compiled. It is kept with the tape, which other variants may have."""
+        if self.optimised:
+            return self.tape
+        known: Tape | None = vars(self.tape).get("_finished")
+        if known is None:
+            from tapegrad.pipeline import finished
 
-        return finished(self.tape)
+            known = vars(self.tape)["_finished"] = finished(self.tape)
+        return known
 
     @property
     def shown(self) -> Tape:
@@ -87,8 +91,8 @@ class Variant:
         found = self._found(root, request, fresh)
         if found is not None and self.entry is None:
             self.runs += 1
-            if self.runs > OFTEN_PLAYED and not request.kwargs:
-                self._play_often(request.args)
+            if self.runs > OFTEN_PLAYED:
+                self._play_often(request.args, request.kwargs)
         return found
 
     def _found(self, root: Any, request: Request, fresh: bool) -> tuple[Any] | None:
@@ -149,18 +153,17 @@ class Variant:
             self._note(time.perf_counter() - start)
         return (self.derivation.assemble(values),)
 
-    def _play_often(self, args: tuple[Any, ...]) -> None:
+    def _play_often(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Have calls find the tape as one function first."""
         if self.playing is None or self.playing.tape is not self.tape:
             if self.state.never or self.traced.written or not can_be_played(self.tape):
                 return
-            self.playing = Playing(self, args)
-        if self.playing.fast and self.playing not in self.front.recent:
+            self.playing = Playing(self, args, kwargs)
+        if self.playing.fast and not self.front.tries(self.playing):
             self.playing.missed = 0
-            with self.front.lock:
-                self.front.first(self.playing)
+            self.front.first(self.playing)
 
-    def was_played(self, playing: Playing, seconds: float, args: tuple[Any, ...]) -> bool:
+    def was_played(self, playing: Playing, seconds: float, args: Any, kwargs: Any) -> bool:
         """A call has found the tape as one function, and took so long. Whether it matters how long
         the next one takes, or there may be machine code by then."""
         if playing is not self.playing or self.entry is not None:
@@ -169,9 +172,9 @@ class Variant:
         self._note(seconds)
         if self.tape is not playing.tape:
             self.front.drop(playing)
-            self._play_often(args)
+            self._play_often(args, kwargs)
         elif not self.tier.is_played:
-            self._enter(args, {})
+            self._enter(args, kwargs)
         return not self.tier.is_played or (self.tier.mode == "never" and not self.optimised)
 
     def _fits_outside(self) -> bool:
@@ -213,7 +216,7 @@ class Variant:
                     entry = known.bound_to(self.derivation)
                 else:
                     text = compiled_text(executable)
-                    entry = Entry(self.derivation, self.state, text, None if kwargs else args)
+                    entry = Entry(self.derivation, self.state, text, args, kwargs)
             except Exception as error:
                 let_through(error)
                 self.tier.refuse(str(error))
