@@ -270,9 +270,9 @@ class Elementwise(Primitive):
     is another for `integer` operands, or where some are given: `special(dtype, given)`, unless that
     is empty. `quotient`: it makes floats of integers. `numpy` is NumPy's expression, if that isn't
     a call of `ufunc` by its name, `quick` one that scalars are quicker at. `zeros(xs, kept)` is
-    `keeps_zeros`; the other parameters are attributes of `Primitive`. Operands have one dtype,
-    which is the result's, unless `dtype` says otherwise. Complex ones are left to NumPy by what is
-    `numpys`.
+    `keeps_zeros`, and `typed(*avals)` is `for_types`; the other parameters are attributes of
+    `Primitive`. Operands have one dtype, which is the result's, unless `dtype` says otherwise.
+    Complex ones are left to NumPy by what is `numpys`.
     """
 
     pointwise = True
@@ -302,9 +302,11 @@ class Elementwise(Primitive):
         of_complex: bool = False,
         numpys: bool = False,
         origin: int | None = None,
+        typed: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
         self.ufunc = ufunc
+        self._typed = typed
         self.scalar = scalar
         self.partials = partials
         self.dtype = None if dtype is None else np.dtype(dtype)
@@ -340,7 +342,7 @@ class Elementwise(Primitive):
         return self.ufunc(*xs)
 
     def for_types(self, *avals: Aval) -> Any:
-        return self.ufunc
+        return self.ufunc if self._typed is None else self._typed(*avals)
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
         return self._zeros is not None and self._zeros(xs, kept)

@@ -20,6 +20,7 @@ from tapegrad.primitives import slopes
 from tapegrad.primitives.base import Elementwise, parametric, total
 from tapegrad.primitives.complexes import cast_back
 from tapegrad.primitives.kinds import Linear
+from tapegrad.primitives.selecting import where_of
 from tapegrad.primitives.slopes import DIVISION as DIVISION
 from tapegrad.primitives.slopes import FUNCTION as FUNCTION
 from tapegrad.primitives.texts import dtype_called
@@ -352,6 +353,7 @@ where: Elementwise = Elementwise(
     ),
     numpy="np.where({0}, {1}, {2})",
     quick="({1} if {0} else {2})[()]",
+    typed=where_of,
     selects=True,
     zeros=_where_zeros,
     of_complex=True,
