@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 import warnings
 import weakref
 
@@ -13,7 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import pipeline
 from tapegrad.errors import ArgumentError
-from tapegrad.runtime import variant
+from tapegrad.runtime import playing, variant
 from tapegrad.runtime.playing import Playing
 from tapegrad.runtime.variant import OFTEN_PLAYED
 
@@ -253,6 +254,7 @@ def test_it_is_optimised_when_it_was_played_for_long(monkeypatch):
     g = often(f, X)
     (before,) = g.front.recent
     monkeypatch.setattr(variant, "PASSES", 0.0)
+    time.sleep(2 * playing.OFTEN)
     g(X)
     (after,) = g.front.recent
     assert len(after.tape.calls) < len(before.tape.calls)

@@ -24,6 +24,7 @@ from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.entry import Entry, Miss, Text
 
+OFTEN = 1e-4  # seconds after which a variant is told again
 PATIENCE = 8  # calls that an entry may miss more often than it answers
 
 
@@ -90,8 +91,9 @@ def _caught(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Playing:
-    """What answers calls of a variant while there is no machine code. The variant is `told` of
-    each, as long as it counts them or waits for the code."""
+    """What answers calls of a variant while there is no machine code. As long as the variant counts
+    the time or waits for the code, it is `told`: not of each call, for to look takes as long as a
+    few operations."""
 
     def __init__(self, variant: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         # What stands before a cache doesn't hold the variants, which hold it.
@@ -101,6 +103,7 @@ class Playing:
         self._entry = Entry(variant.derivation, variant.state, text, args, kwargs, watched=False)
         self.fast, self.named = self._entry.fast, self._entry.named
         self.told = True
+        self.last, self.seconds = 0.0, 0.0  # when it was told, and the time that calls took since
         self.missed = 0  # how much more often than it has answered
 
     def call(self, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -113,11 +116,20 @@ class Playing:
             if self.missed > PATIENCE and variant is not None:
                 variant.front.drop(self)
             raise
-        variant = self._variant()
-        if self.told and variant is not None:
-            self.told = variant.was_played(self, time.perf_counter() - start, args, kwargs)
+        if self.told:
+            now = time.perf_counter()
+            self.seconds += now - start
+            if now - self.last > OFTEN:
+                self._tell(now, args, kwargs)
         if self.missed:  # there are others before it, which this call wasn't for
             self.missed -= 1
+            variant = self._variant()
             if variant is not None and variant.front.tries(self):
                 variant.front.first(self)
         return found
+
+    def _tell(self, now: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        variant, seconds = self._variant(), self.seconds
+        self.last, self.seconds = now, 0.0
+        if variant is not None:
+            self.told = variant.was_played(self, seconds, args, kwargs)

@@ -166,8 +166,8 @@ class Variant:
             self.front.first(self.playing)
 
     def was_played(self, playing: Playing, seconds: float, args: Any, kwargs: Any) -> bool:
-        """A call has found the tape as one function, and took so long. Whether it matters how long
-        the next one takes, or there may be machine code by then."""
+        """Calls have found the tape as one function, and took so long. Whether it matters how long
+        the next ones take, or there may be machine code by then."""
         if playing is not self.playing or self.entry is not None:
             self.front.drop(playing)  # another thread was faster
             return False
