@@ -315,6 +315,10 @@ MATH: list[Any] = [
     lambda a, b: math.fabs(-a) + math.copysign(a, -1.0) + math.fmod(a, 0.4) + math.degrees(b),
     lambda a, b: a if math.isclose(a, b) or math.isnan(a) else math.modf(b)[0],
     lambda a, b: math.radians(a) * math.floor(b) + math.ceil(a),
+    lambda a, b: math.remainder(b, 0.7) * math.remainder(-a, a + b) + math.frexp(b)[0] * b,
+    lambda a, b: math.nextafter(a, b) * (1 + math.ulp(b)) + math.frexp(a)[1] * b,
+    lambda a, b: math.hypot(*np.stack([a, b])) + math.atan2(*map(math.exp, (a, b))),
+    lambda a, b: math.pow(*(x * x for x in (a, b))) + math.comb(*{int(3 * b): 0, 1: 0}) * a,
 ]
 
 

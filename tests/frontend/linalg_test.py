@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 from tests.frontend.check import check, check_value, name_of, normal
 
 from tapegrad import grad, jit, primitive, simplegrad, trace, value_and_grad
@@ -145,6 +146,19 @@ def test_least_squares() -> None:
         check(lambda a, b: np.linalg.lstsq(a, b)[0], normal(*a), normal(*b))
         check(lambda a, b: np.linalg.lstsq(a, b, rcond=-1)[3], normal(*a), normal(*b))
         check_value(lambda a, b: np.linalg.lstsq(a, b, 1e-3)[2], normal(*a), normal(*b))
+
+
+@pytest.mark.parametrize(
+    "a", [normal(4, 3), normal(2, 3, 4), np.eye(4, 3) * [1, 1, 0.1]], ids=["tall", "wide", "equal"]
+)
+def test_what_is_left_of_a_matrix_turns_when_the_rest_counts_as_0(a: Any) -> None:
+    cut = np.mean(np.linalg.svd(a)[1][..., -2:])
+    check(lambda a: np.linalg.pinv(a, rcond=cut / np.max(np.linalg.svd(a)[1])), a)
+    check(lambda a: np.linalg.pinv(a + 0.1j * np.sin(a), rtol=0.6).real, a)
+    if a.ndim == 2:
+        check(lambda a: np.linalg.lstsq(a, a[:, :2] ** 2, rcond=0.6)[0], a)
+        check(lambda a: scipy.linalg.pinv(a, rtol=0.6), a)
+        check(lambda a: scipy.linalg.lstsq(a, a[:, 0] ** 2, cond=0.6)[0], a)
 
 
 def test_tensors() -> None:

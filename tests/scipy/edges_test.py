@@ -226,3 +226,10 @@ def test_an_iteration_that_gives_up_has_a_value_and_no_derivative() -> None:
 def test_what_is_refused(f: Any, words: str) -> None:
     with pytest.raises(UnsupportedError, match=words):
         grad(f, compile="never")(B)
+
+
+@pytest.mark.parametrize("made", [linalg.toeplitz, linalg.hankel])
+def test_matrices_with_constant_diagonals_of_no_numbers(made):
+    for c, r in ((X, []), (X[:0], X), (X[:0], None), (X, X[:1])):
+        found = np.asarray(trace(lambda c, r=r: made(c, r), c)[0])
+        assert found.shape == made(c, r).shape and np.array_equal(found, made(c, r))

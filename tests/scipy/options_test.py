@@ -44,6 +44,8 @@ TOLERANCES = [
     (lambda x, s: decay(x, rtol=s), 1e-6, 1e-9),
     (lambda x, s: decay(x, max_step=s), 0.1, 0.2),
     (lambda x, s: integrate.quad(lambda t: np.exp(-x[0] * t), 0, 1, epsabs=s)[0], 1e-8, 1e-9),
+    (lambda x, s: np.sum(np.linalg.pinv(np.outer(x, x) + np.diag(x[::-1]), rcond=s)), 0.1, 0.01),
+    (lambda x, s: np.sum(linalg.lstsq(np.outer(x, x) + np.diag(V), x, np.exp(-s))[0]), 1.5, 4.0),
     (lambda x, s: optimize.brentq(lambda t: t * t - x[0], 0.0, 2.0, xtol=s), 1e-12, 1e-10),
 ]
 

@@ -17,12 +17,11 @@ from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
-from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken
+from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken, tolerance
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
-from tapegrad.tracing.tracer import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -175,6 +174,7 @@ def as_parameter(x: Any) -> Any:
 _TOLERANCES = frozenset(
     [
         "tol",
+        "cond",
         "rtol",
         "atol",
         "xtol",
@@ -198,14 +198,6 @@ _TOLERANCES = frozenset(
         "mxstep",
     ]
 )
-
-
-def tolerance(x: Any) -> Any:
-    """A traced number that says how well a result is approximated, as a plain one. What it is the
-    approximation of doesn't depend on it, so no derivative is lost."""
-    if isinstance(x, Tracer) and not x.ndim and x.dtype.kind == "f" and x._can_be_plain():
-        return x._as_plain("a tolerance, or a size of steps")
-    return as_parameter(x) if isinstance(x, Tracer) and x.dtype.kind in "iub" else x
 
 
 def signature_of(original: Any) -> inspect.Signature | None:

@@ -67,7 +67,7 @@ def settle(result: Any, args: Sequence[Any], certain: bool) -> Any:
 
 def lay_out(x: Proxy, order: str) -> Proxy:
     """`x`, which was just made, in this order: "C", "F", or "K" as it is."""
-    if order in ("C", "F") and x._value is not None:
+    if order in ("C", "F") and x._value is not None and x.shape:
         x._value = np.asarray(x._value, order=order)  # type: ignore[call-overload]
         x._ordered = True
     return x

@@ -20,6 +20,8 @@ def toeplitz_of(c: Any, r: Any) -> Any:
     """The matrix with constant diagonals that has this first column and first row."""
     lead = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
     c, r = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (c, r))
+    if not (c.size and r.size):
+        return c[..., :, None] * r[..., None, :]
     diagonals = np.concatenate([c[..., ::-1], r[..., 1:]], -1)
     return np.copy(np.flip(_windows(diagonals, r.shape[-1]), -2))
 
@@ -44,6 +46,8 @@ def hankel(c: Any, r: Any = None) -> Any:
     """The matrix with constant antidiagonals: c is its first column, r its last row."""
     c, r = np.ravel(shown(c, r)), None if r is None else shown(r, c)
     r = np.zeros_like(c) if r is None else np.ravel(r)
+    if not (c.size and r.size):
+        return c[:, None] * r
     return np.copy(_windows(np.concatenate([c, r[1:]]), r.shape[0]))
 
 

@@ -15,7 +15,6 @@ from numpy import matrix_transpose
 from tapegrad.primitives.banded import BandedDefinite, BandedLU, BandedSolve
 from tapegrad.primitives.equations import DiscreteRiccati, Riccati, Sylvester
 from tapegrad.primitives.solving import inverse_t
-from tapegrad.primitives.spectral import PInv
 from tapegrad.primitives.toeplitz import ToeplitzSolve
 from tapegrad.primitives.triangles import TriangularSolve, from_triangle, mirrored
 from tapegrad.scipy.declaring import refusal
@@ -329,8 +328,7 @@ def _cutoff(a: Any, rtol: Any) -> float:
 
 
 def _pseudoinverse(a: Any, rtol: float, return_rank: Any) -> Any:
-    result, failed = PInv(rtol)(a)
-    raise_if(failed, "SVD did not converge")
+    result = numpys.pseudoinverse(a, rtol)
     if not return_rank:
         return result
     s = numpys.svd(a, compute_uv=False)
@@ -382,7 +380,7 @@ def lstsq(
     if lapack_driver not in (None, "gelsd", "gelsy", "gelss"):
         raise ValueError(f'LAPACK driver "{lapack_driver}" is not found')
     eps = float(np.finfo(a.dtype).eps)
-    cut = eps if cond is None else float(cond)
+    cut = eps if cond is None else numpys.one_cut(cond, "lstsq")
     if lapack_driver in (None, "gelsd"):
         cut = numpys.cut_of(cut, eps)
     elif cut < 0:

@@ -17,6 +17,7 @@ from tapegrad.scipy.stencils import correlated, padded, ranked
 from tapegrad.tracing.answers import row_of
 from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.linalg import floating
+from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.signal"
 
@@ -133,11 +134,24 @@ def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 
 
 @stands_for(HOME)
-def upfirdn(h: Any, x: Any, up: int = 1, down: int = 1, axis: int = -1) -> Any:
+def upfirdn(
+    h: Any,
+    x: Any,
+    up: int = 1,
+    down: int = 1,
+    axis: int = -1,
+    mode: Any = "constant",
+    cval: Any = 0,
+) -> Any:
     """`up` - 1 zeros after each element of `x` but the last, filtered by `h`, and each `down`-th
-    of the result."""
+    of the result. Beyond the ends of `x` is what `mode` says."""
     h, x = floating(h, x)
     rows = np.moveaxis(x, axis, -1)
+    if not (mode in (None, "constant", "zero") and _is_zero(cval)):
+        beyond = -(-(h.size - 1) // up)  # so many elements on each side the filter reaches
+        length = (rows.shape[-1] - 1) * up + h.size
+        whole = upfirdn(h, _extended(rows, beyond, mode, cval), up)
+        return np.moveaxis(whole[..., beyond * up :][..., :length:down], -1, axis)
     n = rows.shape[-1]
     spread = np.zeros((*rows.shape, up)) * rows[..., None]
     spread[..., 0] = rows
@@ -145,6 +159,33 @@ def upfirdn(h: Any, x: Any, up: int = 1, down: int = 1, axis: int = -1) -> Any:
     tail = np.zeros_like(rows, shape=(*rows.shape[:-1], h.size - 1))
     y = LinearFilter()(h, np.ones_like(h[:1]), np.concatenate([spread, tail], axis=-1))
     return np.moveaxis(y[..., ::down], -1, axis)
+
+
+def _is_zero(x: Any) -> bool:
+    return not isinstance(x, Tracer) and x == 0
+
+
+def _extended(rows: Any, count: int, mode: str, cval: Any) -> Any:
+    """Rows with so many elements before and after, as `upfirdn` continues them."""
+    around = [(0, 0)] * (rows.ndim - 1) + [(count, count)]
+    pad: Any = np.pad
+    if mode in ("edge", "wrap", "symmetric", "reflect"):
+        return pad(rows, around, mode)
+    if mode == "antireflect":
+        return pad(rows, around, "reflect", reflect_type="odd")
+    n = rows.shape[-1]
+    if mode == "antisymmetric":
+        turns = np.arange(-count, n + count) // n
+        return pad(rows, around, "symmetric") * np.where(turns % 2, -1, 1)
+    first, last = rows[..., :1], rows[..., -1:]
+    steps = np.arange(1, count + 1).astype(rows.dtype)
+    if mode == "line":
+        rise = fall = (last - first) / (n - 1)
+    elif mode == "smooth":
+        rise, fall = last - rows[..., -2:-1], rows[..., 1:2] - first
+    else:
+        first, last, rise, fall = first * 0 + cval, last * 0 + cval, steps[:1] * 0, steps[:1] * 0
+    return np.concatenate([first - fall * steps[::-1], rows, last + rise * steps], -1)
 
 
 @stands_for(HOME)
@@ -226,6 +267,7 @@ kernels(
 # What converts its arguments by `float` would need plain numbers.
 converting("scipy.signal._waveforms", "_chirp_phase")
 converting("scipy.signal._arraytools", "_validate_fs")
+converting("scipy.signal._spectral_py", "istft")
 converting("scipy.signal.windows._windows", "get_window")
 converting("scipy.signal._fir_filter_design", "firwin firls")
 converting(

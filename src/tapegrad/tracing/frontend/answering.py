@@ -24,6 +24,7 @@ from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer, stands_for_labelled
+from tapegrad.tracing.frontend.parameters import letter
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.frontend.subclasses import typed
 from tapegrad.tracing.layout import note_may_alias
@@ -106,13 +107,18 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: A
 @functools.wraps(np.arange)
 @unobserved
 def arange(*bounds: Any, **kwargs: Any) -> Any:
-    whole = [isinstance(x, Tracer) and x.dtype.kind in "iub" for x in bounds]
-    if has_traced([x for x, yes in zip(bounds, whole, strict=True) if not yes]) and not kwargs:
-        return _counted(*bounds)
-    return _arange(*[int(x) if yes else x for x, yes in zip(bounds, whole, strict=True)], **kwargs)
+    bounds = tuple(map(_plain_whole, bounds))
+    kwargs = {name: _plain_whole(x) for name, x in kwargs.items()}
+    if has_traced([*bounds, *kwargs.values()]) and kwargs.keys() <= {"start", "stop", "step"}:
+        return _counted(*bounds, **kwargs)
+    return _arange(*bounds, **kwargs)
 
 
-def _counted(start: Any, stop: Any = None, step: Any = 1) -> Any:
+def _plain_whole(x: Any) -> Any:
+    return int(x) if isinstance(x, Tracer) and x.dtype.kind in "iub" else x
+
+
+def _counted(start: Any = 0, stop: Any = None, step: Any = 1) -> Any:
     """`np.arange` of real numbers. How many there are is guarded."""
     if stop is None:
         start, stop = 0.0, start
@@ -215,7 +221,7 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
 def in_order(x: Any, order: str) -> Any:
     """An array that lies in this order: itself, if it does so, else a copy. Where it isn't known
     how it lies, a write to one of the two is an error once the other is read."""
-    if not isinstance(x, Tracer) or order == "K":
+    if not isinstance(x, Tracer) or letter(order) == "K":
         return x
     asked = order_of(x, order)
     if _lies(x, asked):
@@ -228,8 +234,8 @@ def in_order(x: Any, order: str) -> Any:
 
 def order_of(x: Any, order: str) -> str:
     """The order that this means for an array: "A" is the one in which it lies."""
-    plain: Any = np.empty
-    plain(0, order="C" if order in ("K", "A") else order)  # NumPy's own error
+    order, plain = letter(order), np.empty
+    plain(0, order="C" if order in ("K", "A") else order)  # type: ignore[call-overload]  # NumPy's own error
     return ("F" if _lies(x, "F") and not _lies(x, "C") else "C") if order == "A" else order
 
 

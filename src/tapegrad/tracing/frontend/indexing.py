@@ -40,6 +40,7 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     store,
 )
+from tapegrad.tracing.frontend.parameters import beyond
 from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
@@ -392,7 +393,7 @@ def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         x, axis = x.reshape(-1), 0
     x = x if x.ndim else x.reshape(-1)
     axis = normalize_axis_index(axis.__index__(), x.ndim)
-    indices = as_tracer(counting(indices), x)
+    indices, mode = as_tracer(counting(indices), x), beyond(mode)
     if mode == "wrap":
         indices = np.mod(indices, x.shape[axis])
     elif mode == "clip":
@@ -436,7 +437,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
             f"Cannot cast array data from {a.dtype!r} to dtype('int64') according to the rule "
             "'safe'"
         )
-    a = cast(a, np.intp)  # booleans choose as 0 and 1, and aren't a mask
+    a, mode = cast(a, np.intp), beyond(mode)  # booleans choose as 0 and 1, and aren't a mask
     if mode == "raise" and not np.all((a >= 0) & (a < len(choices))):
         raise ValueError("invalid entry in choice array")
     if mode != "raise":

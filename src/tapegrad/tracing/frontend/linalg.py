@@ -30,6 +30,7 @@ from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.parameters import tolerance
 from tapegrad.tracing.frontend.reducing import squared_size
 from tapegrad.tracing.frontend.residuals import Residuals
 from tapegrad.tracing.source import at_line
@@ -406,16 +407,30 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> A
             rcond = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
     if kwargs:
         raise TypeError(f"pinv() got an unexpected keyword argument {next(iter(kwargs))!r}")
-    return _pseudoinverse(a, rcond, "pinv", "rcond")
+    return pseudoinverse(a, one_cut(rcond, "pinv"))
 
 
-def _pseudoinverse(a: Any, rcond: Any, name: str, parameter: str) -> Any:
+def one_cut(rcond: Any, name: str) -> float:
+    """The part of the largest singular value below which others count as 0."""
     if np.ndim(rcond):
         raise UnsupportedError(
-            f"np.linalg.{name} with an array as {parameter} isn't supported on traced arrays"
-            f"{at_line()}. Pass one number"
+            f"np.linalg.{name} with an array as rcond isn't supported on traced arrays{at_line()}. "
+            "Pass one number"
         )
-    result, failed = PInv(float(rcond))(a)
+    return float(tolerance(rcond))
+
+
+def pseudoinverse(a: Any, rcond: float) -> Any:
+    """If more than rounding counts as 0 it is that of A P, with P the projection on what is left,
+    which turns when A changes: the formula at constant rank knows nothing of that."""
+    rounding = max(a.shape[-2:], default=0) * float(np.finfo(a.dtype).eps)
+    if rcond > rounding and a.size:
+        _, s, vt = svd(a, full_matrices=False)
+        relative = s / np.maximum(s[..., :1], np.finfo(a.dtype).tiny)
+        if np.any((relative > rounding) & (relative <= rcond)):
+            rows = vt * (relative > rcond)[..., None]
+            a = a @ np.conjugate(transposed(rows)) @ rows
+    result, failed = PInv(rcond)(a)
     raise_if(failed, "SVD did not converge")
     return result
 
@@ -423,7 +438,7 @@ def _pseudoinverse(a: Any, rcond: Any, name: str, parameter: str) -> Any:
 def cut_of(rcond: Any, eps: float) -> Any:
     """What LAPACK's gelsd makes of this: its own, where it would leave all singular values, or
     none."""
-    return rcond if np.ndim(rcond) or 0 < rcond < 1 else eps
+    return rcond if 0 < rcond < 1 else eps
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
@@ -436,8 +451,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     if a.shape[0] != b.shape[0]:
         raise LinAlgError("Incompatible dimensions")
     eps = float(np.finfo(a.dtype).eps)
-    cut = eps * max(a.shape) if rcond is None else cut_of(rcond, eps)
-    x = _pseudoinverse(a, cut, "lstsq", "rcond") @ b
+    cut = eps * max(a.shape) if rcond is None else cut_of(one_cut(rcond, "lstsq"), eps)
+    x = pseudoinverse(a, cut) @ b
     s = SVD()(a)[1]
     rank = cast(np.count_nonzero(s > cut * s[:1]), np.int32)
     residuals: Any = Residuals

@@ -150,6 +150,32 @@ def _modf(x: Any) -> Any:
     return _as_float(part), _as_float(whole)
 
 
+def _remainder(x: Any, y: Any) -> Any:
+    """x - n y, with the integer n that is nearest to x / y, of two the even one."""
+    whole, step = np.abs(x), np.abs(y)
+    below = np.fmod(whole, step)
+    above = step - below
+    even = np.fmod(0.5 * (whole - below), step) == 0
+    nearest = np.where((below < above) | ((below == above) & even), below, -above)
+    found = np.where(np.isinf(step) & np.isfinite(whole), whole, nearest)
+    return np.copysign(1.0, x) * found
+
+
+def _frexp(x: Any) -> Any:
+    if not is_followed([x]):
+        with observed():
+            return math.frexp(x)
+    part, exponent = np.frexp(_number(x))
+    return _as_float(part), as_python(exponent)
+
+
+def _nextafter(x: Any, y: Any, /, **steps: Any) -> Any:
+    if steps or not is_followed([x, y]):
+        with observed():
+            return math.nextafter(x, y, **steps)
+    return _as_float(np.nextafter(_number(x), _number(y)))
+
+
 def _ldexp(x: Any, i: Any) -> Any:
     n = i if (found := whole(i)) is None else found
     math.ldexp(0.0, n)  # Python's own error
@@ -185,11 +211,13 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "log2": np.log2,
     "pow": np.power,
     "radians": np.radians,
+    "remainder": _remainder,
     "sin": np.sin,
     "sinh": np.sinh,
     "sqrt": np.sqrt,
     "tan": np.tan,
     "tanh": np.tanh,
+    "ulp": lambda x: np.spacing(np.abs(x)),
 }
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "isclose": _is_close,
@@ -232,5 +260,8 @@ def declare_all() -> None:
     for name, function in _QUESTIONS.items():
         declare(math, name, _asked(getattr(math, name), function), traced=True)
     declare(math, "modf", functools.wraps(math.modf)(unobserved(_modf)), traced=True)
+    declare(math, "frexp", functools.wraps(math.frexp)(unobserved(_frexp)), traced=True)
+    nextafter = functools.wraps(math.nextafter)(unobserved(_nextafter))
+    declare(math, "nextafter", nextafter, traced=True)
     declare(math, "ldexp", functools.wraps(math.ldexp)(unobserved(_ldexp)), traced=True)
     declare(math, "dist", functools.wraps(math.dist)(unobserved(_dist)), traced=True)

@@ -16,6 +16,7 @@ from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.primitives.stated import Known
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
+from tapegrad.tracing.frontend.parameters import one_of
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -78,7 +79,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """np.gradient."""
-    if edge_order not in (1, 2):
+    if edge_order > 2:
         raise ValueError("'edge_order' greater than 2 not supported")
     f = as_tracer(f, *varargs)
     if f.dtype.kind in "iu":
@@ -230,6 +231,7 @@ def _correlation(a: Any, v: Any, mode: str) -> Any:
         raise ValueError("object too deep for desired array")
     if a.size == 0 or v.size == 0:
         raise ValueError("a and v cannot be empty")
+    mode = one_of(mode, "valid", "same", "full")
     if mode not in ("full", "same", "valid"):
         raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
     (n, m), dtype = (a.size, v.size), common_dtype(a, v)

@@ -18,6 +18,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.parameters import truth
 from tapegrad.tracing.observe.observer import following, observed
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import current_trace, innermost, refusing
@@ -248,7 +249,7 @@ def untraced(x: Tracer) -> Any:
 
 def mask_of(where: Any) -> Any:
     """`where=` as NumPy takes it: an array of booleans. Of what is no array the truth counts."""
-    listed, where = isinstance(where, (list, tuple)), as_operand(where)
+    listed, where = isinstance(where, (list, tuple)), as_operand(truth(where))
     is_scalar = where._is_scalar() if isinstance(where, Tracer) else not is_array(where)
     if getattr(where, "dtype", None) == np.bool_ or isinstance(where, bool):
         return where

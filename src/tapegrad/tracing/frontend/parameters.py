@@ -2,12 +2,14 @@
 
 A function's arguments are *operands*, which go on the tape, and *parameters*, which decide what is
 recorded: axes, shapes, counts, orders, flags. A traced integer or boolean as a parameter is taken
-for granted: its value is guarded, and the function gets that.
+for granted: its value is guarded, and the function gets that. What NumPy's code in C reads in
+several spellings has one here: `order="f"`, `kind="Stable"`, `mode=1`, `where="a"`.
 """
 
 from __future__ import annotations
 
 import inspect
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.tracing.decisions import may_decide
 from tapegrad.tracing.exact import is_of_integers
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
@@ -44,6 +47,7 @@ class Form:
     renamed: dict[str, str]
     positions: tuple[int, ...]
     after: int | None
+    read: tuple[tuple[int, str], ...]  # the positions of those that have several spellings
 
     def own(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by the names that they have here."""
@@ -84,7 +88,8 @@ def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
         k for k, p in enumerate(own) if p.name in PARAMETERS and p.kind in (*_POSITIONAL, many)
     )
     rest = [k for k in positions if own[k].kind is many]
-    return Form(renamed, positions, rest[0] if rest else None)
+    read = tuple((k, p.name) for k, p in enumerate(own) if p.name in READ and p.kind in _POSITIONAL)
+    return Form(renamed, positions, rest[0] if rest else None, read)
 
 
 def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], Any, bool]:
@@ -96,11 +101,57 @@ def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list
     for k in positions:
         if k < len(done) and _is_taken(done[k]):
             done[k], found = plain_parameter(done[k], args), True
+    for k, name in form.read:
+        if k < len(done):
+            done[k] = READ[name](done[k])
     for name, x in kwargs.items():
+        if name in READ:
+            named = {**named, name: READ[name](x)}
+            continue
         if form.renamed.get(name, name) in PARAMETERS and _is_taken(x):
             others = (*args, *kwargs.values())
             named, found = {**named, name: plain_parameter(x, others)}, True
     return done, named, found
+
+
+# ---- spellings
+
+
+def _text(x: Any) -> Any:
+    return x.decode() if type(x) is bytes else x
+
+
+def letter(x: Any) -> Any:
+    """An order in memory: "f" or b"F" --> "F"."""
+    x = _text(x)
+    return x.upper() if type(x) is str and len(x) == 1 else x
+
+
+def _lower(x: Any) -> Any:
+    """A way to sort: "Stable" --> "stable"."""
+    x = _text(x)
+    return x.lower() if type(x) is str else x
+
+
+def truth(x: Any) -> Any:
+    """A mask: of what is no array the truth counts, "a" --> True."""
+    if isinstance(x, (bool, np.ndarray)) or x is np._NoValue or has_tracers([x], {}):
+        return x
+    return x if hasattr(x, "dtype") and x.ndim else np.asarray(x, bool)[()]
+
+
+READ: dict[str, Callable[[Any], Any]] = {"order": letter, "kind": _lower, "where": truth}
+
+
+def one_of(x: Any, *names: str) -> Any:
+    """The mode that a parameter says by its name, or by its number: of 0, 1, 2 the names."""
+    x = _text(x)
+    return x if isinstance(x, str) else names[-1 if x is None else operator.index(x)]
+
+
+def beyond(mode: Any) -> Any:
+    """What becomes of indices beyond the ends."""
+    return one_of(mode, "clip", "wrap", "raise")
 
 
 class _Running(threading.local):
@@ -164,6 +215,24 @@ def plain_number(by: str, x: Any) -> Any:
     of_integers = is_of_integers(x._trace, x._read()[0])
     value = x._guarded("a number that goes to code in C") if of_integers else x._plain_float(by)
     return float(value) if x._weak else x.dtype.type(value)
+
+
+def tolerance(x: Any) -> Any:
+    """A traced number that says how well a result is approximated, as a plain one. What it is the
+    approximation of doesn't depend on it, so no derivative is lost. One that played and compiled
+    code round differently is the same to nine digits."""
+    if not isinstance(x, Tracer) or x.ndim:
+        return x
+    if x.dtype.kind != "f":
+        return plain_parameter(x, ())
+    if x._can_be_plain():
+        return x._as_plain("a tolerance, or a size of steps")
+    if x._trace.repeats or not may_decide(x._trace, x._read()[0]) or x._read()[1] is None:
+        return x
+    value = x.dtype.type(x._read()[1])
+    if not (np.abs(x - value) <= 1e-9 * abs(value)):
+        return x  # NaN
+    return value
 
 
 def _tracers(xs: Any) -> Iterator[Tracer]:

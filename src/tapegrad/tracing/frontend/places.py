@@ -10,6 +10,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.parameters import beyond
 
 
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
@@ -43,7 +44,8 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
         raise ValueError(f"parameter multi_index must be a sequence of length {len(dims)}")
     if any(k.dtype.kind not in "iub" for k in given):
         raise TypeError("only int indices permitted")
-    modes = [mode] * len(dims) if isinstance(mode, str) else list(mode)
+    each = mode if isinstance(mode, (list, tuple)) else [mode] * len(dims)
+    modes = list(map(beyond, each))
     whole, step, axes = np.intp(0), 1, range(len(dims))
     for axis in reversed(axes) if order == "C" else axes:
         at, extent = cast(given[axis], np.intp), dims[axis]

@@ -270,7 +270,9 @@ def var(
         dtype = np.float64
     _check_real("var", dtype)
     x = a if dtype is None and out is None else cast(a, whole_dtype(a, dtype, out))
-    center = _mean(x, axis, None, None, True, where=where) if mean is _MISSING else mean
+    center = (
+        _mean(x, axis, None, None, True, where=where) if mean is _MISSING or mean is None else mean
+    )
     deviation = x - center
     total = sum(squared_size(deviation), axis, None, None, keepdims, _MISSING, where)
     freedom = count_of(a, axis, where, keepdims, total.dtype) - ddof

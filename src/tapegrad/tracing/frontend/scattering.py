@@ -35,6 +35,7 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     untraced,
 )
+from tapegrad.tracing.frontend.parameters import beyond
 from tapegrad.tracing.parts import put as put_part
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -204,7 +205,7 @@ def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
     check_traced(a, "np.put")
     if a._weak:
         np.put(untraced(a), 0, 0)  # NumPy's own error
-    ind = as_operand(counting(indices))
+    ind, mode = as_operand(counting(indices)), beyond(mode)
     if mode == "wrap":
         ind = np.mod(ind, a.size)
     elif mode == "clip":

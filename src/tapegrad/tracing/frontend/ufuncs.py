@@ -55,7 +55,7 @@ from tapegrad.tracing.frontend.operands import (
     promoted,
     store,
 )
-from tapegrad.tracing.frontend.parameters import running
+from tapegrad.tracing.frontend.parameters import letter, running
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.source import at_line
@@ -454,7 +454,7 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
     where = where if where is True else mask_of(where)
     casting = kwargs.pop("casting", "same_kind")
     kwargs.pop("subok", None)
-    order = kwargs.pop("order", "K")
+    order = letter(kwargs.pop("order", "K"))
     if method == "__call__":
         dtype = kwargs.pop("dtype", None)
         if isinstance(dtype, type) and issubclass(dtype, np.dtype):  # np.dtypes.Float64DType

@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.answers import UNKNOWN
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import libraries
 from tapegrad.tracing.observe.activation import Activation
@@ -409,6 +410,7 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
         note = libraries.call(a, f, passed, kwargs, above + 1 + lower, plain)
         if note is not FOLLOWED:
             return note
+    passed = passed if type(args) in (list, tuple) else [UNKNOWN]
     passed += kwargs.values() if type(kwargs) is dict else []
     f = put(a, f, above + 1 + lower, passed, together=above)
     o = a.o

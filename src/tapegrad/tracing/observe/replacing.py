@@ -74,6 +74,9 @@ def put(
     plain = plain_of(f, args)
     if plain is not None:
         put_plain(a, places, together, plain)
+    if any(x is UNKNOWN for x in args) and takes_numbers(f):
+        frames.replace(operand_at(a.stack, at), called_plainly(f))
+        return f
     if type(f) in _UNBOUND and f.__objclass__ in _NUMBERS and args and isinstance(args[0], Value):
         if plain is None or plain(args[0]) is None:
             frames.replace(operand_at(a.stack, at), functools.partial(_method_of, f.__name__))
