@@ -223,11 +223,9 @@ def solved(system: Any, b: Any, turned: bool = False) -> Any:
 
 @in_rows
 def inv(a: Any) -> Any:
-    """np.linalg.inv."""
+    """np.linalg.inv, the solution of A X = 1: so signs of zeros are NumPy's."""
     (a,) = floating(a)
-    system = factored(a)
-    raise_if(is_singular(system[1]), "Singular matrix")
-    return transposed(inverse_t(*system))
+    return solve(a, np.eye(a.shape[-1], dtype=a.dtype))
 
 
 def slogdet(a: Any) -> Any:

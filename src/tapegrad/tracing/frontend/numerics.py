@@ -52,7 +52,10 @@ def linspace(
     parts = num - 1 if endpoint else num
     step = (stop - start) / parts if parts > 0 else start * np.nan
     k = np.arange(num, dtype=real).reshape((num,) + (1,) * start.ndim)
-    found = start + k * (step if parts > 0 else stop - start)
+    moved = k * (step if parts > 0 else stop - start)
+    if parts > 0:  # steps that vanish though what they are parts of doesn't
+        moved = np.where(np.any(step == 0), k / parts * (stop - start), moved)
+    found = moved + start
     if endpoint and num > 1:
         found[-1] = stop
     found = np.moveaxis(found, 0, axis)
@@ -179,8 +182,14 @@ def interp(
     k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, max(xp.size - 2, 0))
     after = np.minimum(k + 1, xp.size - 1)
     width = xp[after] - xp[k]
-    share = (x - xp[k]) / np.where(width == 0, 1.0, width)
-    inside = fp[k] + (fp[after] - fp[k]) * share
+    low, high = fp[k], fp[after]
+    slope = (high - low) / np.where(width == 0, 1.0, width)
+    line = slope * (x - xp[k]) + low
+    # Infinities that meet: from the node above, or what both nodes have; at a node its own value.
+    back = slope * (x - xp[after]) + high
+    back = np.where(np.isnan(back) & (low == high), low, back)
+    value = np.where(np.isnan(line) & (x == x), back, line)
+    inside = Known()(np.where(x == xp[k], low, value), line)
     below, above = fp[0] if below is None else below, fp[-1] if above is None else above
     inside = np.where(x >= xp[-1], fp[-1], inside)
     return scalar(np.where(x > xp[-1], above, np.where(x < xp[0], below, inside)))

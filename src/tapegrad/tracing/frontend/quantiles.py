@@ -111,7 +111,10 @@ def nanmedian(
         return np.nanmean(a, axis, out=out, keepdims=keepdims)
     count = np.sum(~np.isnan(x), axis=-1, keepdims=True)
     half = np.concatenate([np.maximum(count - 1, 0) // 2, count // 2], -1)
-    middle = np.mean(take_along_axis(sort(x), np.minimum(half, x.shape[-1] - 1), -1), axis=-1)
+    both = take_along_axis(sort(x), np.minimum(half, x.shape[-1] - 1), -1)
+    middle = np.mean(both, axis=-1)
+    if x.ndim == 1 or x.shape[-1] >= 600:  # else NumPy adds the one in the middle to itself
+        middle = np.where(count[..., 0] % 2 == 1, both[..., 0], middle)
     result = np.expand_dims(middle, axes) if keepdims else middle
     return scalar(result) if out is None else store(out, result, casting="unsafe")
 
