@@ -233,3 +233,33 @@ def test_matrices_with_constant_diagonals_of_no_numbers(made):
     for c, r in ((X, []), (X[:0], X), (X[:0], None), (X, X[:1])):
         found = np.asarray(trace(lambda c, r=r: made(c, r), c)[0])
         assert found.shape == made(c, r).shape and np.array_equal(found, made(c, r))
+
+
+GAPS = [
+    lambda x, **how: np.sum(stats.gmean(x, **how)),
+    lambda x, **how: stats.skew(x, axis=None, **how),
+    lambda x, **how: np.sum(stats.median_abs_deviation(x, axis=1, **how) ** 2),
+    lambda x, **how: np.sum(stats.circstd(x, keepdims=True, **how)),
+    lambda x, **how: stats.ttest_ind(x[0], x[1], **how)[0],
+    lambda x, **how: stats.linregress(x[0], x[1], **how).slope,
+]
+
+
+@pytest.mark.parametrize("f", GAPS)
+def test_nans_of_samples_are_left_out_or_an_error(f):
+    x = np.abs(np.sin(np.arange(1.0, 13.0))).reshape(3, 4) + 0.1
+    gaps = np.where(np.arange(12).reshape(3, 4) % 7 == 2, np.nan, x)
+    for how in ({"nan_policy": "omit"}, {"nan_policy": "raise"}, {}):
+        derived = value_and_grad(lambda x, how=how: f(x, **how), compile="never")
+        value, first = derived(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-12)
+        np.testing.assert_allclose(first, slope(f, x), rtol=1e-6, atol=1e-7)
+        if how == {"nan_policy": "raise"}:
+            with pytest.raises(ValueError, match="nan"):
+                derived(gaps)
+        elif how:
+            value, first = derived(gaps)
+            there = ~np.isnan(gaps)
+            np.testing.assert_allclose(value, f(gaps, **how), rtol=1e-12)
+            expected = slope(lambda x, how=how: f(x, **how), gaps)
+            np.testing.assert_allclose(first[there], expected[there], rtol=1e-6, atol=1e-7)

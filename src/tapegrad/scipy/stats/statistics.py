@@ -2,11 +2,12 @@
 
 Most of these functions are Python in terms of NumPy's, along the last axis, behind a decorator that
 brings the samples there, and looks for NaNs. Its part is done here: an axis, several axes or none,
-and `keepdims`. NaNs propagate; another `nan_policy` is refused.
+`keepdims` and `nan_policy`. Where there are NaNs is guarded.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import warnings
@@ -49,6 +50,7 @@ _REDUCED = {
     "iqr median_abs_deviation variation circmean circvar circstd",
     2: "ttest_1samp ttest_ind ttest_rel linregress",
 }
+_PAIRED = ("ttest_rel", "linregress")
 _TOO_FEW = {"sem": 1}  # so many have no statistic, as none have in all others
 
 
@@ -68,6 +70,37 @@ def _restored(found: Any, ndim: int, axis: Any) -> Any:
     """A result with axes of length 1 in the place of those that are gone."""
     axes = tuple(range(ndim)) if axis is None else axis
     return np.expand_dims(found, axes)
+
+
+def has_nans(xs: list[Any], policy: str) -> bool:
+    """Whether there are NaNs that are to be left out; an error where there are to be none."""
+    if policy == "propagate":
+        return False
+    if policy not in ("omit", "raise"):
+        raise ValueError("nan_policy must be one of {'propagate', 'raise', 'omit'}.")
+    found = any(bool(np.any(np.isnan(x))) for x in xs)
+    if found and policy == "raise":
+        raise ValueError("The input contains nan values")
+    return found
+
+
+def _row(xs: list[Any], k: tuple[int, ...]) -> list[Any]:
+    return [x[k] if np.ndim(x) > len(k) else x for x in xs]
+
+
+def _without_nans(xs: list[Any], paired: bool) -> list[Any]:
+    """Samples without NaNs; where these are paired, without pairs that have one."""
+    if paired:
+        there = ~functools.reduce(np.logical_or, [np.isnan(x) for x in xs])
+        return [x[there] for x in xs]
+    return [x[~np.isnan(x)] if np.ndim(x) else x for x in xs]
+
+
+def _refused(name: str, of: str) -> Exception:
+    return refusal(
+        f"scipy.stats.{name}(..., nan_policy='omit') of {of} with NaNs among the samples can't be "
+        f"traced{at_line()}. Leave them out before: x[~np.isnan(x)]"
+    )
 
 
 def _of_too_few(original: Any, xs: list[Any], bound: dict[str, Any]) -> Any:
@@ -90,12 +123,19 @@ def _reducing(name: str, count: int) -> None:
     samples = [*theirs.parameters][:count]
     default = theirs.parameters["axis"].default if "axis" in theirs.parameters else 0
 
-    shown = [p for key, p in theirs.parameters.items() if key != "nan_policy"]
-    mine = theirs.replace(parameters=shown)
+    def statistic(xs: list[Any], bound: dict[str, Any]) -> Any:
+        last = xs[0]
+        if last.size == 0 or last.shape[-1] <= _TOO_FEW.get(name, 0):
+            return _of_too_few(original, xs, bound)
+        found = own(*xs, **bound, **({"axis": -1} if "axis" in inner.parameters else {}))
+        if last.dtype.kind == "f" and not isinstance(found, tuple):
+            found = np.where(np.any(np.isnan(last), axis=-1), np.nan, found)
+        return found
 
     def along(*args: Any, **kwargs: Any) -> Any:
-        bound = mine.bind(*args, **kwargs).arguments
+        bound = theirs.bind(*args, **kwargs).arguments
         axis, keepdims = bound.pop("axis", default), bound.pop("keepdims", False)
+        policy = bound.pop("nan_policy", "propagate")
         given = [dispatch.as_operand(bound.pop(key)) for key in samples]
         ndim = np.ndim(given[0])
         weights = bound.get("weights")
@@ -103,16 +143,22 @@ def _reducing(name: str, count: int) -> None:
             bound["weights"] = _last(np.broadcast_to(weights, np.shape(given[0])), axis)
         xs = [_last(np.atleast_1d(given[0]), axis)]
         xs += [_last(x, axis) if np.ndim(x) else x for x in given[1:]]
-        last = xs[0]
-        if last.size == 0 or last.shape[-1] <= _TOO_FEW.get(name, 0):
-            found = _of_too_few(original, xs, bound)
+        if has_nans(xs, policy):
+            if weights is not None:
+                raise _refused(name, "weights")
+            rows = [_row(xs, k) for k in np.ndindex(xs[0].shape[:-1])]
+            each = [statistic(_without_nans(row, name in _PAIRED), bound) for row in rows]
+            if xs[0].ndim == 1:
+                found = each[0]
+            elif isinstance(each[0], tuple):
+                raise _refused(name, "several rows")
+            else:
+                found = np.reshape(np.stack(each), xs[0].shape[:-1])
         else:
-            found = own(*xs, **bound, **({"axis": -1} if "axis" in inner.parameters else {}))
-            if last.dtype.kind == "f" and not isinstance(found, tuple):
-                found = np.where(np.any(np.isnan(last), axis=-1), np.nan, found)
+            found = statistic(xs, bound)
         return _restored(found, ndim, axis) if keepdims else found
 
-    along.__signature__ = mine  # type: ignore[attr-defined]
+    along.__signature__ = theirs  # type: ignore[attr-defined]
     answer = answering(along, original, f"{HOME}.{name}")
 
     def answered(*args: Any, _no_deco: bool = False, **kwargs: Any) -> Any:
@@ -128,8 +174,18 @@ for _count, _names in _REDUCED.items():
 
 
 @stands_for(HOME)
-def entropy(pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, keepdims: Any = False) -> Any:
+def entropy(
+    pk: Any,
+    qk: Any = None,
+    base: Any = None,
+    axis: Any = 0,
+    nan_policy: str = "propagate",
+    keepdims: Any = False,
+) -> Any:
     """-sum(p log(p)), or with a second distribution sum(p log(p / q))."""
+    if has_nans([pk] if qk is None else [pk, qk], nan_policy):
+        raise _refused("entropy", "distributions")
+    keepdims = bool(keepdims)
     if base is not None and base <= 0:
         raise ValueError("`base` must be a positive number or `None`.")
     if axis is None:
