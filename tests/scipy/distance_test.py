@@ -135,3 +135,14 @@ def test_trees_of_points_are_refused_by_their_names() -> None:
         expected, k = tree.query(x)
         assert value == pytest.approx(expected)
         np.testing.assert_allclose(slope, (x - points[k]) / expected)
+
+
+def test_jensenshannon_broadcasts_as_scipy_does():
+    """each operand is a distribution along its own axis, whatever the other one's shape"""
+    rng = np.random.default_rng(0)
+    for shape, other in (((3, 3), (3,)), ((3,), (3, 3)), ((2, 3), (3,)), ((3, 1), (1, 3))):
+        p, q = rng.random(shape), rng.random(other)
+        for axis in (0, -1):
+            found = jit(lambda p, q, axis=axis: distance.jensenshannon(p, q, axis=axis))(p, q)
+            right = distance.jensenshannon(p, q, axis=axis)
+            np.testing.assert_allclose(found, right, rtol=1e-13)

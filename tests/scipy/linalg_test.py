@@ -295,3 +295,68 @@ def test_other_routines_say_what_to_use():
     ):
         with pytest.raises(UnsupportedError, match=use):
             grad(f, compile="never")(1.0)
+
+
+SIGNED = {
+    "every driver of eigh": lambda a, b: [
+        linalg.eigh(a, lower=low, driver=d)
+        for low in (True, False)
+        for d in ("ev", "evd", "evr", "evx")
+    ],
+    "eigh of a subset": lambda a, b: [
+        linalg.eigh(a, subset_by_index=[0, 2]),
+        linalg.eigh(a, subset_by_value=[-1.0, 1.0]),
+    ],
+    "eigh of two matrices": lambda a, b: [
+        linalg.eigh(a, b, lower=low, type=t) for low in (True, False) for t in (1, 2, 3)
+    ],
+    "every driver of eigh of two": lambda a, b: [
+        linalg.eigh(a, b, driver="gv"),
+        linalg.eigh(a, b, driver="gvx", subset_by_index=[1, 2]),
+        linalg.eigh(a, b, subset_by_index=[1, 2]),
+    ],
+    "eigh of complex numbers": lambda a, b: linalg.eigh(a + 1j * (np.triu(b, 1) - np.tril(b, -1))),
+    "tridiagonal": lambda a, b: [
+        linalg.eigh_tridiagonal(a[0], b[0, 1:], lapack_driver=d)
+        for d in ("auto", "stemr", "stebz", "stev", "stevd")
+    ],
+    "a subset of tridiagonal": lambda a, b: [
+        linalg.eigh_tridiagonal(a[0], b[0, 1:], select="i", select_range=(1, 2)),
+        linalg.eigh_tridiagonal(a[0], b[0, 1:], select="v", select_range=(-1.0, 1.0)),
+    ],
+    "svd": lambda a, b: [
+        linalg.svd(x, full, lapack_driver=d)
+        for x in (a @ b, a[:3] @ b, a @ b[:, :3])
+        for full in (True, False)
+        for d in ("gesdd", "gesvd")
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SIGNED)
+def test_vectors_have_the_signs_that_scipy_gives_them(name):
+    """whichever routine of LAPACK's it takes; and their squares, which have no sign to jump, have
+    the slopes of differences"""
+    f, rng = SIGNED[name], np.random.default_rng(3)
+
+    def total(a, b):
+        return sum(
+            np.sum(np.cos(np.arange(np.size(x))) * np.ravel(np.real(x)) ** 2) for x in parts(a, b)
+        )
+
+    def parts(a, b):
+        found = f(a, b)
+        return [x for each in (found if isinstance(found, list) else [found]) for x in each]
+
+    for _ in range(6):
+        a, b = rng.normal(size=(2, 4, 4))
+        a, b = a + a.T, b @ b.T + np.eye(4)
+        for x, y in zip(jit(parts, compile="never")(a, b), parts(a, b), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
+    if "complex" not in name:
+        da, db, h = a, np.diag(np.arange(4.0)), 1e-6
+        pulled = grad(total, (0, 1), compile="never")(a, b)
+        moved = (total(a + h * da, b + h * db) - total(a - h * da, b - h * db)) / (2 * h)
+        np.testing.assert_allclose(
+            np.sum(pulled[0] * da) + np.sum(pulled[1] * db), moved, rtol=1e-5
+        )

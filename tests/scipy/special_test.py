@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tapegrad import grad, stop_gradient, value_and_grad, vjp
+from tapegrad import grad, jit, stop_gradient, value_and_grad, vjp
 from tapegrad.errors import GradientError
 from tapegrad.primitives.incomplete import beta_slope, gamma_slope
 
@@ -279,3 +279,10 @@ def test_complex_arguments(name: str) -> None:
     np.testing.assert_allclose(first(z), differences(lambda z: f(*before, z)), rtol=1e-7)
     second = grad(lambda z: np.sum(np.real(first(z))), compile="never")
     np.testing.assert_allclose(second(z), differences(first), rtol=1e-7)
+
+
+def test_the_branch_of_lambertw_is_a_whole_number_as_scipy_makes_it():
+    x = np.array([0.9, 0.3])
+    for k in (1.7, -1.7, 0.9, True):
+        found = jit(lambda x, k=k: special.lambertw(x, k), compile="never")(x)
+        np.testing.assert_allclose(found, special.lambertw(x, k), rtol=1e-14)

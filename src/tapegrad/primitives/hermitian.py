@@ -35,12 +35,24 @@ from tapegrad.primitives.elementwise import AsType, logical_and, logical_or, not
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.solving import LU, Factored, inverse_t
-from tapegrad.primitives.spectral import FLAG, TIE, Turning, apart, attempted, moved_vectors, sizes
+from tapegrad.primitives.spectral import (
+    FLAG,
+    TIE,
+    Subset,
+    Turning,
+    apart,
+    attempted,
+    by_driver,
+    decomposed,
+    moved_vectors,
+    sizes,
+)
 from tapegrad.primitives.triangles import (
     below,
     from_triangle,
     halved,
     lower,
+    over_batch,
     solve_lower,
     solve_upper,
     square,
@@ -120,6 +132,8 @@ class HermitianEigH(Turning):
     """
 
     lower: bool = True
+    driver: str = ""
+    subset: Subset = ()
 
     name = "hermitian_eigh"
     cores = (2,)
@@ -135,7 +149,10 @@ class HermitianEigH(Turning):
         uplo: Any = "L" if self.lower else "U"
 
         def one(x: Any) -> Any:
-            return tuple(np.linalg.eigh(x, uplo))
+            if not self.driver:
+                return tuple(np.linalg.eigh(x, uplo))
+            each: Any = lambda x: by_driver(x, self.lower, self.driver, self.subset)  # noqa: E731
+            return over_batch(each, (2,), x)
 
         w, v, failed = attempted(one, lambda x: (x.shape[:1], x.shape), xs[0])
         return np.real(w), v, failed
@@ -255,6 +272,8 @@ class ComplexSVD(Turning):
     "Automatic differentiation for complex valued SVD", arXiv:1909.02659).
     """
 
+    driver: str = ""
+
     name = "complex_svd"
     origin = 1
     cores = (2,)
@@ -274,9 +293,7 @@ class ComplexSVD(Turning):
             k = min(x.shape)
             return (len(x), k), (k,), (k, x.shape[1])
 
-        u, s, vh, failed = attempted(
-            lambda x: tuple(np.linalg.svd(x, full_matrices=False)), shapes, xs[0]
-        )
+        u, s, vh, failed = attempted(lambda x: decomposed(x, False, self.driver), shapes, xs[0])
         return u, np.real(s), vh, failed
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:

@@ -86,6 +86,40 @@ class Turning(Library):
         return self.tangents((True,) * self.results, (), ts, out, *xs)
 
 
+OF_TRIDIAGONAL = "stemr", "stebz", "stev", "stevd"
+
+Subset = tuple[Any, ...]  # "index", the first and the last; or "value", and between which
+
+
+def by_driver(x: Any, lower: bool, driver: str, subset: Subset) -> tuple[Any, Any]:
+    """Eigenvalues and eigenvectors by SciPy; those of a subset as its call for that gives them."""
+    from scipy.linalg import eigh, eigh_tridiagonal
+
+    how: dict[str, Any] = {"check_finite": False}
+    if driver in OF_TRIDIAGONAL:
+        how["lapack_driver"], bands = driver, (np.diagonal(x), np.diagonal(x, -1))
+    else:
+        how.update(driver=driver, lower=lower)
+
+    def called(*subset: Any) -> tuple[Any, Any]:
+        kind, *between = subset or ("",)
+        if driver in OF_TRIDIAGONAL:
+            chosen = {"select": kind[0], "select_range": between} if subset else {}
+            found = eigh_tridiagonal(*bands, **chosen, **how)
+        else:
+            found = eigh(x, **({f"subset_by_{kind}": between} if subset else {}), **how)
+        return np.asarray(found[0], x.real.dtype), np.asarray(found[1], x.dtype)
+
+    w, v = called()
+    if subset:
+        values, vectors = called(*subset)
+        kind, low, _ = subset
+        first = low if kind == "index" else np.count_nonzero(w <= low)
+        at = slice(first, first + len(values))
+        w[at], v[:, at] = values, vectors
+    return w, v
+
+
 @parametric
 class EigH(Turning):
     """The eigenvalues w of a symmetric A, in ascending order, and its eigenvectors as columns of V.
@@ -98,6 +132,7 @@ class EigH(Turning):
 
     lower: bool = True
     driver: str = ""
+    subset: Subset = ()
 
     name = "eigh"
     cores = (2,)
@@ -113,13 +148,8 @@ class EigH(Turning):
         uplo: Any = "L" if self.lower else "U"
         if not self.driver:
             return attempted(lambda x: tuple(np.linalg.eigh(x, uplo)), shapes, xs[0])
-        return attempted(lambda x: over_batch(self._by_driver, (2,), x), shapes, xs[0])
-
-    def _by_driver(self, x: Any) -> Any:
-        from scipy.linalg import eigh
-
-        found = eigh(x, lower=self.lower, driver=self.driver, check_finite=False)
-        return tuple([np.asarray(part, x.dtype) for part in found])
+        one: Any = lambda x: by_driver(x, self.lower, self.driver, self.subset)  # noqa: E731
+        return attempted(lambda x: over_batch(one, (2,), x), shapes, xs[0])
 
     def kink(self, operands: Any) -> Any:
         return operands[0], self.lower
@@ -187,6 +217,18 @@ def sizes(z: Any) -> Any:
 # ---- singular values
 
 
+def decomposed(x: Any, full: bool, driver: str) -> tuple[Any, ...]:
+    """U, s and V^H, with the signs that NumPy gives them, or SciPy by a `driver` of LAPACK's."""
+    if not driver:
+        return tuple(np.linalg.svd(x, full_matrices=full))
+    from scipy.linalg import svd
+
+    def one(x: Any) -> Any:
+        return svd(x, full, lapack_driver=driver, check_finite=False)
+
+    return over_batch(one, (2,), x)
+
+
 @parametric
 class SVD(Turning):
     """The reduced decomposition A = U diag(s) V^T; the results are U, s and V^T.
@@ -196,6 +238,8 @@ class SVD(Turning):
     aren't square (I - U U^T) U' S^-1 V^T and U S^-1 V'^T (I - V V^T) beside it (J. Townsend,
     "Differentiating the singular value decomposition", 2016).
     """
+
+    driver: str = ""
 
     name = "svd"
     origin = 1
@@ -215,7 +259,7 @@ class SVD(Turning):
             k = min(x.shape)
             return (len(x), k), (k,), (k, x.shape[1])
 
-        return attempted(lambda x: tuple(np.linalg.svd(x, full_matrices=False)), shapes, xs[0])
+        return attempted(lambda x: decomposed(x, False, self.driver), shapes, xs[0])
 
     def kink(self, operands: Any) -> Any:
         return tuple(operands)
@@ -351,6 +395,7 @@ class Complement(Library):
     """
 
     of: str
+    driver: str = ""
 
     name = "complement"
     cores = (2,)
@@ -372,7 +417,7 @@ class Complement(Library):
             return ((m, m - n),)
 
         def further(x: Any) -> Any:
-            u, _, vt = np.linalg.svd(x)
+            u, _, vt = decomposed(x, True, self.driver)
             whole = u if self.of == "left" else np.swapaxes(vt, -1, -2)
             return (whole[..., min(x.shape[-2:]) :],)
 

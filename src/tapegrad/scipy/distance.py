@@ -147,10 +147,15 @@ def _hamming(x: Any, y: Any, w: Any = None) -> Any:
 
 
 def _jensenshannon(x: Any, y: Any, base: Any = None) -> Any:
+    return _divergence(x, y, base, -1, False)
+
+
+def _divergence(x: Any, y: Any, base: Any, axis: Any, keepdims: Any) -> Any:
     """The root of half of sum(x log(x / m) + y log(y / m)), of distributions and their mean m."""
-    x, y = (z / np.sum(z, -1, keepdims=True) for z in (x, y))
+    x, y = (z / np.sum(z, axis, keepdims=True) for z in (x, y))
     m = (x + y) / 2.0
-    found = np.sum(_relative_entropy(x, m), -1) + np.sum(_relative_entropy(y, m), -1)
+    sums = [np.sum(_relative_entropy(z, m), axis, keepdims=keepdims) for z in (x, y)]
+    found = sums[0] + sums[1]
     return _root((found if base is None else found / np.log(base)) / 2.0)
 
 
@@ -218,9 +223,7 @@ for _names, _metric in _METRICS.items():
 def jensenshannon(p: Any, q: Any, base: Any = None, axis: Any = 0, keepdims: bool = False) -> Any:
     """The distance of distributions along an axis."""
     p, q = _on_tape(p, q, base), _on_tape(q, p, base)
-    p, q = np.moveaxis(p, axis, -1), np.moveaxis(q, axis, -1)
-    found = _jensenshannon(p, q, base)
-    return np.expand_dims(found, axis) if keepdims else found
+    return _divergence(p, q, base, axis, keepdims)
 
 
 # ---- between rows

@@ -345,5 +345,5 @@ def lambertw(z: Any, k: Any = 0) -> Any:
     """The branch k of the inverse of w exp(w), as complex numbers."""
     z, k = as_tracer(z, k), as_tracer(k, z)
     if k.dtype.kind not in "iu":
-        k = np.rint(_constant(k))
+        k = np.trunc(cast(_constant(k), np.float64))  # SciPy's conversion to an integer
     return scalar(special_elementary.lambertw(cast(k, np.int64), cast(z, complex)))

@@ -277,7 +277,8 @@ def svd(
     (a,) = checked(check_finite, a)
     if lapack_driver not in ("gesdd", "gesvd"):
         raise ValueError(f'lapack_driver must be "gesdd" or "gesvd", not "{lapack_driver}"')
-    found = numpys.svd(a, bool(full_matrices), bool(compute_uv))
+    driver = "" if lapack_driver == "gesdd" else lapack_driver
+    found = numpys.decomposition(a, bool(full_matrices), bool(compute_uv), driver)
     return tuple(found) if compute_uv else found
 
 
@@ -317,11 +318,19 @@ def eigh(
     for x in given:
         check_square(x)
     a = given[0]
+    subset = _subset(subset_by_index, subset_by_value)
     if b is None:
-        w, v = _spectrum(a, bool(lower), driver or "evr")
+        w, v = _spectrum(a, bool(lower), driver or "evr", subset)
     else:
         factor = numpys.cholesky(given[1] if lower else adjoint(given[1]))
-        w, v = _generalised(a if lower else adjoint(a), factor, type)
+        how = (driver or ("gvx" if subset else "gvd")).replace("g", "e", 1)
+        w, v = _generalised(a if lower else adjoint(a), factor, type, (bool(lower), how, subset))
+    w, v = _chosen(a, w, v, subset_by_index, subset_by_value)
+    return w if eigvals_only else (w, v)
+
+
+def _chosen(a: Any, w: Any, v: Any, subset_by_index: Any, subset_by_value: Any) -> Any:
+    """The eigenvalues of a subset, and their vectors."""
     if subset_by_index is not None:
         first, last = map(int, subset_by_index)
         if not 0 <= first <= last < a.shape[-1]:
@@ -334,22 +343,28 @@ def eigh(
             raise ValueError(f"Requested eigenvalue bounds are not valid: {subset_by_value}")
         chosen = slice(int(np.sum(w <= low)), int(np.sum(w <= high)))
         w, v = w[chosen], v[:, chosen]
-    return w if eigvals_only else (w, v)
+    return w, v
 
 
-def _spectrum(a: Any, lower: bool, driver: str) -> Any:
-    """Eigenvalues and eigenvectors; of real matrices with the signs of this driver of LAPACK's."""
-    is_complex = a.dtype.kind == "c"
+def _subset(by_index: Any, by_value: Any) -> tuple[Any, ...]:
+    """How SciPy is asked for some of the eigenvalues."""
+    if by_index is not None:
+        return "index", *map(int, by_index)
+    return () if by_value is None else ("value", *map(float, by_value))
+
+
+def _spectrum(a: Any, lower: bool, driver: str, subset: tuple[Any, ...]) -> Any:
+    """Eigenvalues and eigenvectors, with the signs or phases of this driver of LAPACK's."""
     if a.size == 0:
-        driver = ""
-    primitive: Any = HermitianEigH(lower) if is_complex else EigH(lower, driver)
-    w, v, failed = primitive(a)
+        driver, subset = "", ()
+    kind: Any = HermitianEigH if a.dtype.kind == "c" else EigH
+    w, v, failed = kind(lower, driver, subset)(a)
     raise_if(failed, "Eigenvalues did not converge")
     return w, v
 
 
-def _generalised(a: Any, factor: Any, type: int) -> Any:
-    """Of the lower triangle of `a`, with L for b."""
+def _generalised(a: Any, factor: Any, type: int, how: Any) -> Any:
+    """Of the lower triangle of `a`, with L for b; `how` the inner spectrum is found."""
     from tapegrad.primitives.triangles import from_triangle
 
     whole, turned = from_triangle(a), adjoint(factor)
@@ -358,7 +373,7 @@ def _generalised(a: Any, factor: Any, type: int) -> Any:
         inner = TriangularSolve(True)(factor, adjoint(half))
     else:
         inner = turned @ whole @ factor
-    w, y = _spectrum(inner, True, "evd")
+    w, y = _spectrum(inner, *how)
     return w, factor @ y if type == 3 else TriangularSolve(False)(turned, y)
 
 
@@ -399,12 +414,17 @@ def eigh_tridiagonal(
     check_finite: bool = True,
     lapack_driver: str = "auto",
 ) -> Any:
-    """`eigh` of a tridiagonal matrix, by that of the matrix in full."""
-    by = {"a": {}, "i": {"subset_by_index": select_range}, "v": {"subset_by_value": select_range}}
+    """`eigh` of a tridiagonal matrix, by that of the matrix in full; vectors have the signs that
+    LAPACK's routine for these gives them."""
+    by = {"a": (None, None), "i": (select_range, None), "v": (None, select_range)}
     if select not in by:
         raise ValueError(f"invalid argument for select: {select}")
     whole = _tridiagonal(d, e, check_finite)
-    return eigh(whole, eigvals_only=eigvals_only, check_finite=False, **by[select])
+    every = "stevd" if select == "a" else "stebz"
+    driver = {"auto": every, "sterf": "stevd"}.get(lapack_driver, lapack_driver)
+    w, v = _spectrum(whole, True, driver, _subset(*by[select]))
+    w, v = _chosen(whole, w, v, *by[select])
+    return w if eigvals_only else (w, v)
 
 
 @answers(parameters="select")

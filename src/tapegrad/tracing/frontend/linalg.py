@@ -332,7 +332,12 @@ def svd(
     if hermitian:
         _refuse_complex(a, "svd with hermitian=True", "Use np.linalg.eigh")
         return _symmetric_svd(a, compute_uv)
-    u, s, vt, failed = (ComplexSVD() if _is_complex(a) else SVD())(a)
+    return decomposition(a, full_matrices, compute_uv, "")
+
+
+def decomposition(a: Any, full_matrices: bool, compute_uv: bool, driver: str) -> Any:
+    """U, s and V^H, by NumPy, or by SciPy with a `driver`; or s alone."""
+    u, s, vt, failed = (ComplexSVD if _is_complex(a) else SVD)(driver)(a)
     raise_if(failed, "SVD did not converge")
     if not compute_uv:
         return s
@@ -340,9 +345,9 @@ def svd(
     if full_matrices and m != n:
         _refuse_complex(a, "svd with full_matrices=True", "Use full_matrices=False")
     if full_matrices and m > n:
-        u = _completed(u, Complement("left")(a))
+        u = _completed(u, Complement("left", driver)(a))
     if full_matrices and m < n:
-        vt = transposed(_completed(transposed(vt), Complement("right")(a)))
+        vt = transposed(_completed(transposed(vt), Complement("right", driver)(a)))
     return _named("svd")(u, s, vt)
 
 
