@@ -44,14 +44,6 @@ def no_relatives():
         relatives.forget()
 
 
-@pytest.fixture(autouse=True, scope="session")
-def one_worker():
-    """A worker stays while the tests run: a new one loads numba, and has forgotten all kernels."""
-    from tapegrad.compiler import client
-
-    client.REST = 3600.0
-
-
 @pytest.fixture
 def own_answers(request):
     """What a test declares to answer functions of libraries is gone after it."""

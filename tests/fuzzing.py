@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 ENVIRONMENT = "TAPEGRAD_FUZZ_EXAMPLES"
 NEW = ENVIRONMENT in os.environ
-EXAMPLES = int(os.environ.get(ENVIRONMENT, "24"))  # random programs, each held to everything
+EXAMPLES = int(os.environ.get(ENVIRONMENT, "48"))  # random programs, each held to everything
 FIRST = int(os.environ["TAPEGRAD_FUZZ_SEED"]) if "TAPEGRAD_FUZZ_SEED" in os.environ else None
 TAPES = EXAMPLES if NEW else 300  # random tapes, which are checked in far less time
 

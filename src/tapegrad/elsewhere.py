@@ -57,10 +57,6 @@ _OPTIONS = {
     "in_axes out_axes": "They are options of vmap",
     "nopython parallel fastmath cache": "Leave it out: what is compiled is kept on disk by itself",
     "fullgraph dynamic mode": "Leave it out",
-    "create_graph retain_graph": "Leave it out: a derivative is a function, which has derivatives",
-    "reduce_axes axis_name axis_size spmd_axis_name abstracted_axes": (
-        "Leave it out: there are no named axes"
-    ),
 }
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from tests.compiler.programs import LIMIT, run, run_each
+from tests.compiler.programs import LIMIT, run
 
 
 def test_no_call_waits_and_numba_is_never_loaded(tmp_path):
@@ -59,15 +59,16 @@ def test_a_function_that_is_called_once_is_not_compiled(tmp_path):
     run(program, tmp_path)
 
 
-def test_a_worker_that_dies_or_hangs_is_replaced(tmp_path):
-    program = """
+@pytest.mark.parametrize("name", ["KILL", "STOP", "SEGV"])
+def test_a_worker_that_dies_or_hangs_is_replaced(name, tmp_path):
+    program = f"""
     office.SILENCE = 1.0
     df = made(1)
     right(df, 1)
     first = client.worker.pid
     played = made(2, "auto")
     right(played, 2), right(played, 2)
-    os.kill(first, getattr(signal, case))
+    os.kill(first, signal.SIG{name})
     waited = made(3)
     right(waited, 3)
     assert client.worker.pid != first and client.inside is None
@@ -79,7 +80,7 @@ def test_a_worker_that_dies_or_hangs_is_replaced(tmp_path):
     except ProcessLookupError:
         pass
     """
-    run_each(["SIGKILL", "SIGSTOP", "SIGSEGV"], program, tmp_path)
+    run(program, tmp_path)
 
 
 def test_workers_that_are_killed_at_random(tmp_path):
@@ -141,24 +142,24 @@ def test_a_program_that_kills_its_compiler_is_played(tmp_path):
     run(program, tmp_path)
 
 
-# Why there is no worker, and whether a thread can be had.
-WITHOUT_WORKER = [
-    ("sys.executable = '/usr/bin/uwsgi'; sys._base_executable = ''", True),
-    ("sys.executable = ''; sys._base_executable = None", False),
-    ("sys.frozen = True", True),
-    ("sys.executable = sys._base_executable = '/nowhere/python3'", False),
-    ("del os.posix_spawn", True),
-    ("sys.modules['socket'] = None", True),
-    ("office._interpreter = lambda: '/bin/false'", False),
-]
-
-
-def test_where_there_is_no_worker_a_thread_compiles(tmp_path):
+@pytest.mark.parametrize(
+    ("reason", "threads"),
+    [
+        ("sys.executable = '/usr/bin/uwsgi'; sys._base_executable = ''", True),
+        ("sys.executable = ''; sys._base_executable = None", False),
+        ("sys.frozen = True", True),
+        ("sys.executable = sys._base_executable = '/nowhere/python3'", False),
+        ("del os.posix_spawn", True),
+        ("sys.modules['socket'] = None", True),
+        ("office._interpreter = lambda: '/bin/false'", False),
+    ],
+)
+def test_where_there_is_no_worker_a_thread_compiles(reason, threads, tmp_path):
     """And where there is no thread either, whoever asks for it."""
-    program = """
-    reason, threads = case
-    exec(reason)
-    if not threads:
+    program = f"""
+    import numba, networkx, optree, scipy.linalg  # before the path is spoilt
+    {reason}
+    if not {threads}:
         def start(self):
             raise RuntimeError("can't start new thread")
         threading.Thread.start = start
@@ -168,11 +169,10 @@ def test_where_there_is_no_worker_a_thread_compiles(tmp_path):
     other = made(4, "auto")
     for _ in range(20):
         right(other, 4)
-    if threads:
+    if {threads}:
         until(lambda: right(other, 4) or compiled(other))
     """
-    loaded = "import numba, networkx, optree, scipy.linalg  # before the path is spoilt"
-    run_each(WITHOUT_WORKER, program, tmp_path, loaded)
+    run(program, tmp_path)
 
 
 def test_where_no_thread_can_be_had_none_is_asked_for(tmp_path):

@@ -56,17 +56,3 @@ def run(program, tmp_path, *options, head=HEAD, **environment):
     )
     assert found.returncode == 0, found.stderr[-3000:]
     return found.stdout
-
-
-def run_each(cases, program, tmp_path, before=""):
-    """Run a program for each case, by this name, in a fork of one process that has loaded all."""
-    forks = f"""
-{before}
-for case in {list(cases)!r}:
-    if not (child := os.fork()):
-        break
-    assert os.waitpid(child, 0)[1] == 0, case
-else:
-    sys.exit()
-"""
-    run(forks + textwrap.dedent(program), tmp_path)

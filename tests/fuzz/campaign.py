@@ -14,7 +14,7 @@ from tests.fuzz.properties import COMPARED
 from tests.fuzz.shrinking import likeness, shrunk
 from tests.fuzzing import EXAMPLES, FIRST, NEW
 
-PARTS = 40 if EXAMPLES >= 4000 else 2  # tests that share the programs, for several processes
+PARTS = 40 if EXAMPLES >= 4000 else 4  # tests that share the programs, for several processes
 ENOUGH, MANY = 12, 100  # programs that say something about their shares, and that say much
 SHOWN = 6  # failures that are made short, of each part
 

@@ -17,7 +17,7 @@ from tests.fuzzing import EXAMPLES
 import tapegrad
 from tapegrad.primitives.kinds import Repeated
 
-PLAYED = max(30, EXAMPLES // 10)  # programs
+PLAYED = max(60, EXAMPLES // 10)  # programs
 COMPILED = max(6, EXAMPLES // 40)
 STEP = 1e-5
 

@@ -484,11 +484,12 @@ def test_state_seen_before():
 
 
 def test_state_that_keeps_changing():
-    """a captured number is another at each call -> right, and a warning names it and the fix"""
-    step = 0
-    df = grad(lambda x: step * np.sum(x), compile="never")
-    with pytest.warns(RuntimeWarning, match=r"'step'.*Pass it as an argument"):
+    """a captured text is another at each call -> right, and a warning names it and the fix"""
+    name = ""
+    df = grad(lambda x: len(name) * np.sum(x), compile="never")
+    with pytest.warns(RuntimeWarning, match=r"'name'.*Pass it as an argument"):
         for step in range(20):
+            name = "a" * step
             np.testing.assert_array_equal(df(X), [step, step])
 
 

@@ -283,7 +283,7 @@ def test_other_threads_run_the_same_code():
         for traces, scale in enumerate((2.0, 3.0, 5.0), 1):
             found["box"].scale = scale
             assert df(1.0) == df(2.0) == pytest.approx(scale)
-            assert df.cache_info().traces == traces
+            assert df.cache_info().traces == min(traces, 2)  # from then on it is an input
     finally:
         stop.set()
         for thread in others:

@@ -44,6 +44,7 @@ READS = {
     "labels": lambda df: len(df["c"].unique()),
     "mask": lambda df: df["a"][df["c"] == "u"].sum(),
     "index": lambda df: df.index.values,
+    "categories": lambda df: pd.Categorical(df["c"]).codes,
 }
 
 

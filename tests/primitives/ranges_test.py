@@ -15,7 +15,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 from mpmath import mpf
-from tests.fuzzing import NEW
 from tests.primitives.references import ELEMENTARY, Inverse, Slopes
 from tests.primitives.special_references import REFERENCES
 
@@ -101,9 +100,8 @@ def points(name: str) -> tuple[list[Point], list[int]]:
     for letter, _, most in (x.partition("<") for x in letters):
         drawn.append([x for x in RANGES[letter] if abs(x) <= float(most or "inf")])
     live = [k for k, letter in enumerate(letters) if letter[0].islower()]
-    if len(drawn) == 1:  # every other one, from the first or the second on; all in `make fuzz`
-        chosen = drawn[0] if NEW else drawn[0][sum(name.encode()) % 2 :: 2]
-        return [(x,) for x in chosen], live
+    if len(drawn) == 1:
+        return [(x,) for x in drawn[0]], live
     rng = np.random.default_rng(list(name.encode()))
     return [
         tuple(xs[rng.integers(len(xs))] for xs in drawn) for _ in range(COUNT[len(drawn)])

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 STARTING = 300.0  # seconds in which a worker has to speak for the first time: disks may be slow
 SILENCE = 30.0  # seconds without a beat, while it works, after which a worker counts as hung
-REST = 20.0  # seconds without work after which a worker ends
 ATTEMPTS = 2  # how often a program is sent that kills its compiler, and a worker started in vain
 
 
@@ -166,7 +165,7 @@ def _spawn(socket: int) -> int:
         f"import sys; own = [k for k, p in enumerate(sys.path) if '-packages' in p]; "
         f"at = min(own, default=len(sys.path)); sys.path[at:at] = {first!r}; "
         f"sys.path += {last!r}; "
-        f"from tapegrad.compiler.worker import main; main({os.getpid()}, {REST})"
+        f"from tapegrad.compiler.worker import main; main({os.getpid()})"
     )
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR")}
     actions = [

@@ -42,6 +42,7 @@ from tapegrad.compiler.protocol import (
 from tapegrad.compiler.templates import with_templates
 from tapegrad.pipeline import compile
 
+REST = 20.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
 NICE = 2  # how far behind its parent's priority
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
@@ -157,7 +158,6 @@ class Server:
 
     socket: int
     parent: int
-    rest: float  # seconds without work after which the process ends
     received: bytearray = field(default_factory=bytearray)
     to_send: bytearray = field(default_factory=bytearray)
     waiting: list[tuple[int, bytes]] = field(default_factory=list)
@@ -187,7 +187,7 @@ class Server:
                 return
             if self.running or self.waiting or self.to_send:
                 self.active = time.monotonic()
-            elif time.monotonic() - self.active > self.rest:
+            elif time.monotonic() - self.active > REST:
                 return
 
     def _receive(self) -> bool:
@@ -339,9 +339,8 @@ def _close_all() -> None:
                 os.close(descriptor)
 
 
-def main(parent: int, rest: float) -> None:
-    """Serve the process of this number over file descriptor 0, until there was no work for so many
-    seconds."""
+def main(parent: int) -> None:
+    """Serve the process of this number over file descriptor 0."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -354,7 +353,7 @@ def main(parent: int, rest: float) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     os.set_blocking(socket, False)
-    server = Server(socket, parent, rest)
+    server = Server(socket, parent)
     prepare()
     server.to_send += message(BEAT, b"")
     server.active = time.monotonic()

@@ -31,7 +31,7 @@ from tapegrad.runtime.tier import foresee
 from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
-from tapegrad.tracing.observe.foreign import one_call
+from tapegrad.tracing.observe.foreign import answers, one_call
 from tapegrad.tracing.observe.libraries import not_followed
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
@@ -122,6 +122,8 @@ class Derived:
             if found is not None:
                 self.cache.used(key, variant)
                 return found
+            if variant.state.asks:
+                answers.renew()  # who draws in another one draws there
             self.cache.count("guard_failures")
             if log.wanted("guards"):
                 why = why_traced(variant, self.root, request)
@@ -164,6 +166,8 @@ class Derived:
         """The result of a new variant; `known` are those that don't answer these arguments."""
         if self.mode != "never" and disk.is_empty():
             foresee(self.mode)
+        if known:
+            known[0].state.learn(self.root, request.args, request.kwargs)
         variant = self._derive(request)
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(request)

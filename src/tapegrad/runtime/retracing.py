@@ -90,6 +90,11 @@ def warn_of_state(name: str, word: str, state: State) -> None:
 def what_changed(word: str, state: State) -> str:
     """What a call found changed, or can't compare, in the user's words, and the fix."""
     line = at_source(state.where.get(word))
+    if word in state.called and not state.never:
+        return (
+            f"What keeps changing is what {word!r} returns{line}. If it draws random numbers, give "
+            "it a seed, or numbers to start from; else call it outside, and pass what it returns"
+        )
     if not state.never:
         return (
             f"What keeps changing is {word!r}{line}, which the function reaches without being "

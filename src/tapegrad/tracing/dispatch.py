@@ -36,6 +36,7 @@ class Dispatch:
     clock: Handler  # what a clock shows
     root: Handler  # a function is called by tapegrad, and is followed
     found: Handler  # what becomes an input of what a name holds that the code sets too
+    varied: Handler  # what becomes inputs of what a call has returned that each call makes anew
     length: Handler  # what becomes an input of the length of a list to which the code adds
     tail: Handler  # and of the last few of them
     joined: Handler  # what is noted of a sum of a list and others

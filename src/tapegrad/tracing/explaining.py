@@ -17,23 +17,8 @@ from tapegrad.tracing.source import at_line, is_users, is_users_path
 
 # Libraries with arrays of their own, and NumPy under a name of theirs
 _OTHERS = {"jax": "jax.numpy", "torch": "torch", "tensorflow": "tf", "autograd": "autograd.numpy"}
-_WANTS_AN_ARRAY = re.compile(
-    r"(expect|requir|must be|argument|convert|\bgot\b|\bnot\b).*ndarray|buffer API"
-)
+_WANTS_AN_ARRAY = re.compile(r"(expect|requir|must be|argument|convert|\bgot\b|\bnot\b).*ndarray")
 _MEMORY = re.compile(r"__array_(interface|struct)__")
-
-
-# What Python says of containers that are taken for arrays
-_HELD = re.compile(
-    r"'(list|tuple|dict)'|\b(list|tuple) indices|sequence|"
-    "only integer scalar arrays can be converted to a scalar index"
-)
-
-
-def _is_of_numbers(x: Any) -> bool:
-    if type(x) in (list, tuple):
-        return all(map(_is_of_numbers, x))
-    return is_traced(x)
 
 
 def explain(error: BaseException, request: Request) -> None:
@@ -71,22 +56,15 @@ def _note(error: BaseException, request: Request) -> str:
             f"NumPy: use numpy in the place of {_OTHERS[other]}, and arrays of {other}'s as "
             "np.asarray(x), made outside of the function"
         )
-    held = None if "unhashable" in text else _HELD.search(text)
-    kind = held and (held[1] or held[2])
+    listed = re.search(r"'(list|tuple)'|sequence", text) is not None
     for k, x in enumerate(request.args):
-        if held and type(x) in (list, tuple, dict) and kind in (None, type(x).__name__):
+        if listed and type(x) in (list, tuple) and x and all(map(is_traced, x)):
             name = argument_names(request.f, len(request.args))[k]
-            if type(x) is dict and x:
-                return (
-                    f"argument {name!r} is a dict in the function too, which has no arithmetic. "
-                    f"Compute with its entries, such as {name}[{next(iter(x))!r}]"
-                )
-            if x and _is_of_numbers(x):
-                return (
-                    f"argument {name!r} is a {type(x).__name__} in the function too, which has no "
-                    f"arithmetic of arrays. Pass np.array({name}), whose gradient is an array, or "
-                    f"begin with {name} = np.array({name})"
-                )
+            return (
+                f"argument {name!r} is a {type(x).__name__} in the function too, which has no "
+                f"arithmetic of arrays. Pass np.array({name}), whose gradient is an array, or "
+                f"begin with {name} = np.array({name})"
+            )
     in_c = last is not None and is_users_path(frames[-1].tb_frame.f_code.co_filename)
     in_c = in_c and (is_foreign(called) or _WANTS_AN_ARRAY.search(text) is not None)
     if in_c or (last is not None and _MEMORY.search(text)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dis
+import functools
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType
@@ -26,6 +27,7 @@ from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.places import ADDS, END, ENDS, START, WHOLE, Location, value_at
+from tapegrad.tracing.observe.told import varies
 from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import stand_in
 
@@ -50,6 +52,12 @@ def _set_by(code: CodeType) -> tuple[frozenset[tuple[str, Any]], set[int]]:
     if _adds(code):
         names.add(ADDS)
     return frozenset(names), set()
+
+
+@lru_cache(maxsize=1024)
+def _changing_in(code: CodeType) -> set[int]:
+    """The places in a code where a number is looked up that was another one at a later call."""
+    return set()
 
 
 _COUNTS = "counts an item"
@@ -139,21 +147,27 @@ def input_of(
     """A name is about to be looked up in a place. If the code sets it too, what is found becomes an
     input; `store` is the instruction that sets such a name. What is there may be `known`."""
     o = a.o
-    names, fixed = _set_by(a.frame.f_code)
-    place = a.frame.f_lasti
-    if (store, name) not in names and ((_COUNTS, place) not in names or store != "STORE_SUBSCR"):
+    if not o.again or o.library is not None:  # a package may keep it for other calls
         return None
-    if not o.again:
-        return None
+    code, place = a.frame.f_code, a.frame.f_lasti
+    names, fixed = _set_by(code)
     trace, holder = o.trace, holder_of()
     if holder is None or trace is None or not trace.is_innermost or trace.inside is not None:
         return None
-    key = id(holder.x), at
-    if key in o.reads.written or place in fixed:
+    key, written = (id(holder.x), at), o.reads.written
+    if key in written or id(holder.x) in o.reads.open:
+        return None
+    if any((id(holder.x), moved) in written for moved in (START, WHOLE)):
         return None
     if key not in o.found:
+        sets = (store, name) in names or ((_COUNTS, place) in names and store == "STORE_SUBSCR")
+        if place in fixed or not (sets or place in _changing_in(code)):
+            told = ("class", at[1]) if isinstance(holder.x, type) else at
+            o.reads.sites.setdefault((id(holder.x), told), (_changing_in(code), place))
+            return None
         value = value_at(holder.x, at) if known is None else known
-        if not _is_input(value) or is_lent(o, value) or not o.reads.takes(holder, at, value):
+        fix = functools.partial(_fix, o, key)
+        if not _is_input(value) or is_lent(o, value) or not o.reads.takes(holder, at, value, fix):
             return None
         _made_input(o, holder, at, value)
     value, tracer, uses = o.found[key]
@@ -166,6 +180,12 @@ def input_of(
             o.reads.lost(str(name))
 
     return then
+
+
+def _fix(o: Any, key: Any) -> None:
+    """What became an input is read in another way, too: it stays what it is from now on."""
+    for sites, place in o.found[key][2]:
+        sites.add(place)
 
 
 MOST = 100  # items of a list that are inputs
@@ -193,7 +213,8 @@ def open_list(o: Any, x: Any) -> None:
         at, value = ("item", Key(j)), x[k]
         if value is not before[j]:
             return
-        if not _is_input(value) or not o.reads.takes(place, at, value):
+        fix = functools.partial(_fix, o, (id(x), at))
+        if not _is_input(value) or not o.reads.takes(place, at, value, fix):
             o.reads.read(place, at, f"{{}}[{j}]", value, place.word)
             continue
         x[k] = _made_input(o, place, at, value)
@@ -235,6 +256,33 @@ def _made_input(o: Any, holder: Location, at: Any, value: Any) -> Any:
     return tracer
 
 
+def varied(a: Activation, question: Any, result: Any, site: tuple[set[int], int]) -> None:
+    """A function that each call calls anew has returned this, and something else before: numbers
+    in it are inputs, looked up in what the call has returned. `site` is noted where that fails."""
+    o, trace = a.o, a.o.trace
+    if not o.again or trace is None or not trace.is_innermost or trace.inside is not None:
+        return
+    holder = o.reads.constant(question, "what a function returns")
+
+    def each(x: Any, path: tuple[Any, ...]) -> Any:
+        if type(x) in (tuple, list):
+            return type(x)(each(y, (*path, k)) for k, y in enumerate(x))
+        if type(x) is dict:
+            return {key: each(y, (*path, key)) for key, y in x.items()}
+        if not varies(x):
+            return x
+        tracer = _made_input(o, holder, ("answer", path), x)
+        o.found[id(question), ("answer", path)][2].append(site)
+        if type(x) is np.ndarray:
+            tracer._ordered = x.flags.c_contiguous
+        return tracer
+
+    made = each(result, ())
+    if any(d.generator is question for d in o.drawn):
+        question.varies = True
+        frames.replace(operand_at(a.stack, 0), made)
+
+
 def _is_input(x: Any) -> bool:
     if type(x) is int:
         return -(2**63) <= x < 2**63
@@ -271,4 +319,5 @@ def without_found(o: Notes, error: Exception) -> Reconsidered | None:
 dispatch.found = input_of
 dispatch.length, dispatch.last = length_of, last_of
 dispatch.tail, dispatch.joined = tail_of, joined_to
+dispatch.varied = varied
 dispatch.open, dispatch.open_if_bounded = open_list, open_if_bounded

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
 import importlib.util
 import os
 import sys
+import types
 from collections.abc import Iterator
+from functools import lru_cache
 from types import CodeType, FrameType
 
 from tapegrad.ir.tape import Source
@@ -51,11 +54,27 @@ def is_users(code: CodeType) -> bool:
     return known
 
 
+@lru_cache(maxsize=1024)
+def declared_in(kind: type) -> str:
+    """The module of a class that says it is of `builtins`: one in C says so, too, that was declared
+    without a module. Then the module is the one that has it, of an installed package."""
+    name = kind.__name__
+    if getattr(builtins, name, None) is kind or getattr(types, name, None) is kind:
+        return "builtins"
+    for home, module in list(sys.modules.items()):
+        file = str(getattr(module, "__file__", None))
+        in_c = file.endswith((".so", ".pyd")) and _PACKAGES in file
+        if in_c and vars(module).get(name) is kind:
+            return home
+    return "builtins"
+
+
 def is_told(file: str) -> bool:
     """Whether calls of code in this file are told as the user's."""
     known = _told.get(file)
     if known is None:
         library = file.startswith(_LIBRARY) and "site-packages" not in file
+        library = library or file.startswith("<frozen ")
         known = _told[file] = is_users_path(file) and not (library or file.startswith(_CLASSES))
     return known
 

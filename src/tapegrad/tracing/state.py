@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from tapegrad.core.handlers import let_through
@@ -38,7 +38,7 @@ class State:
         self.never, self.advice = reads.never, reads.advice
         self.where = reads.where
         self.followed = reads.followed
-        self.asks = reads.asks
+        self.asks, self.called, self._lines = reads.asks, reads.called, reads.lines
         self.sites, self.inside = sites, reads.inside
         self._read = list(dict.fromkeys(reads.guards))
         self._values = {**reads.values, **HELPERS}
@@ -116,19 +116,31 @@ class State:
         """What the user calls the first thing that has changed; empty if nothing has."""
         if self.never:
             return self.never
+        return next((word for _, word in self._failing(f, args, kwargs)), "")
+
+    def _failing(self, f: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
+        """The guards that don't hold, up to one that can't be asked, and the user's words."""
         names = {**self._values, "f": f, "args": args, "kwargs": kwargs}
         last = "something"
-        for line, word in self._guards:
+        for line, word in self._read:
             last = word or last
             try:
                 if not word:
                     exec(line, names)
                 elif not eval(line, names):
-                    return word
+                    yield line, word
             except Exception as error:
                 let_through(error)
-                return last
-        return ""
+                yield line, last
+                return
+
+    def learn(self, f: Any, args: Any, kwargs: Any) -> None:
+        """A call has found another state: numbers that are others now are inputs from now on, where
+        the same instructions look them up."""
+        if self._lines and not self.never:
+            for line, _ in self._failing(f, args, kwargs):
+                places, place = self._lines.get(line, (set(), 0))
+                places.add(place)
 
 
 def in_place(guards: list[tuple[str, str]], kept: Collection[str] = ()) -> list[tuple[str, str]]:

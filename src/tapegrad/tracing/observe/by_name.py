@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import contextvars
+import functools
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -37,6 +38,19 @@ def of_attribute(name: str) -> Callable[..., Then | None]:
         return None
 
     return noted
+
+
+def _getattr(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if len(args) < 2 or not isinstance(args[1], str):
+        return None
+    x, name = args[:2]
+    o.kind(x)
+    place, at = functools.partial(o.reads.place, x), ("attr", name)
+    found: Then | None = dispatch.found(o.running, "STORE_ATTR", name, place, at)
+    o.reads.given = (id(x), at) if found is not None else None
+    o.looked_up(x, name)
+    o.reads.given = None
+    return found
 
 
 def _found_plainly(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
@@ -196,7 +210,7 @@ def _import(o: Notes, args: Sequence[Any], kwargs: Any) -> Then:
 SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
     id(f): (f, note)
     for f, note in [
-        (getattr, of_attribute("looked_up")),
+        (getattr, _getattr),
         (hasattr, of_attribute("looked_up")),
         (setattr, ATTRIBUTE_METHODS["__setattr__"]),
         (delattr, ATTRIBUTE_METHODS["__delattr__"]),

@@ -25,7 +25,7 @@ def users_parts(o: Notes, reached: list[Any], x: Any) -> list[Any] | None:
     if kind is types.FunctionType:
         if not is_users_file(x.__code__.co_filename, o.home):
             return None
-        if x.__code__ in o.made or sets_variables(x.__code__):
+        if sets_variables(x.__code__):
             return None
         held = [x.__globals__[name] for name in names_in(x.__code__) if name in x.__globals__]
         cells = [cell.cell_contents for cell in x.__closure__ or () if cell != types.CellType()]

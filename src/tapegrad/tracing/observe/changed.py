@@ -2,7 +2,7 @@
 
 A call may fill in what wasn't there: an attribute that was None, a key that a dict didn't have. So
 do those that remember what they have computed, and once more makes no difference to them. They may
-also put an equal object in the place of another.
+also put an equal object or array in the place of another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES, is_inside
 from tapegrad.tracing.observe.lookups import slots_of
@@ -54,6 +56,8 @@ class Holding:
             if not isinstance(before, dict) or not isinstance(after, dict):
                 if before != after:
                     return False
+                if isinstance(x, np.ndarray) and place.setdefault(id(x), id(y)) != id(y):
+                    return False
             elif id(x) not in place:
                 place[id(x)] = id(y)
                 grows = type(x) in MAPPINGS or type(x) not in CONTAINERS
@@ -78,8 +82,10 @@ def is_equal_object(x: Any, y: Any) -> bool:
 def _value_of(x: Any) -> Any:
     if type(x) in PLAIN_TYPES:
         return type(x), repr(x)
-    if isinstance(x, np.ndarray):
-        return id(x), x.shape, plainly.checksum(x)
+    held = dispatch.plain(x) if isinstance(x, Value) else x  # of an array that the run has made
+    if isinstance(held, np.ndarray):
+        which = id(x) if held.dtype.hasobject else 0
+        return which, held.shape, held.dtype, held.strides, plainly.checksum(held)
     return id(x)
 
 

@@ -14,69 +14,64 @@ of its own, since calls change them.
 
 from __future__ import annotations
 
-import sys
 import threading
 import types
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.tables import is_pandas_object
-from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, TYPES, Leaf, bytes_of, same
-from tapegrad.tracing.observe.files import is_path
+from tapegrad.tracing import randomness
+from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, Leaf, bytes_of, same
 from tapegrad.tracing.observe.harmless import (
-    PLAIN_TYPES,
     is_extensions,
-    is_inside,
     is_scipys,
-    module_of,
 )
 from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.observe.told import (
+    Bound,
+    Incomparable,
+    Made,
+    New,
+    Same,
+    contents_of,
+    copied,
+    holds_made,
+    is_object,
+    kind_of,
+    kinds_of,
+    stays,
+    write_back,
+)
 
 
-class Incomparable(Exception):
-    """This can't be compared from call to call."""
+class Local(Leaf):
+    """A function that a run has made, with the values that its variables have: each call makes one
+    that has copies of them."""
 
+    def __init__(self, f: types.FunctionType, told: Callable[[Any], Any]) -> None:
+        self.f = f
+        cells = [[x.cell_contents] for x in f.__closure__ or () if x != types.CellType()]
+        if len(cells) < len(f.__closure__ or ()) or [f] in cells:  # it calls itself
+            raise Incomparable
+        self.held = told((cells, f.__defaults__, f.__kwdefaults__))
 
-@dataclass(frozen=True)
-class Made(Leaf):
-    """Object number `part` that call number `k` has returned."""
+    def made(self) -> types.FunctionType:
+        """One of a call's own."""
+        cells, defaults, named = filled(self.held)
+        f, closure = self.f, tuple(types.CellType(*held) for held in cells)
+        made = types.FunctionType(f.__code__, f.__globals__, f.__name__, defaults, closure)
+        made.__kwdefaults__ = named
+        return made
 
-    k: int
-    part: int
-
-
-@dataclass(frozen=True)
-class New(Leaf):
-    """Object number `part` of a result, which is new, and its class; the name of that, where a
-    function has made it, as it may do each time."""
-
-    part: int
-    kind: Any
-
-
-@dataclass(frozen=True)
-class Bound(Leaf):
-    """A method in Python, that belongs to this object."""
-
-    holder: Any
-    function: Any
-
-
-class Same(Leaf):
-    """An object that is always the same one."""
-
-    def __init__(self, x: Any) -> None:
-        self.x = x
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.x is other.x
+    def __eq__(self, other: Any) -> bool:
+        is_one = isinstance(other, Local) and self.f.__code__ is other.f.__code__
+        return is_one and same(self.held, other.held)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -87,12 +82,14 @@ class Answer:
     def __init__(self, f: Any, before: Any) -> None:
         self.f, self.before = f, before
         self.result: Any = None
+        self.raw: Any = None  # the very objects, till the program has them
         self.objects: list[Any] = []  # that are new in the result
         self.olds: list[Any] = []  # that are there, and were returned before
         self.arrays: list[np.ndarray] = []  # that are in it
         self.after: Any = None
         self.error: Exception | None = None
         self.has_objects = holds_made(before)
+        self.drew: list[tuple[Any, Any]] = []  # generators, and their states before
 
     def ask(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function. It may return what isn't compared."""
@@ -104,22 +101,24 @@ class Answer:
             self.error = error
             return None
         self.note(found, args, kwargs)
+        self.raw = found
         return found
 
     def note(self, found: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """The function has returned this."""
-        self.result, self.after = self._held(found), _contents((args, kwargs))
+        self.result, self.after = self._held(found), contents_of((args, kwargs))
         self.has_objects = self.has_objects or bool(self.objects)
 
     def is_of(self, f: Any, before: Any) -> bool:
         """Whether this is what the same call has returned."""
         return _is_same_function(self.f, f) and same(self.before, before)
 
-    def is_like(self, other: Answer) -> bool:
-        """Whether both calls gave the same."""
+    def is_like(self, other: Answer, varies: bool = False) -> bool:
+        """Whether both calls gave the same, or what differs in numbers where that `varies`."""
         if self.error is not None or other.error is not None:
             return type(self.error) is type(other.error) and str(self.error) == str(other.error)
-        return same(self.result, other.result) and same(self.after, other.after)
+        told = kinds_of if varies else lambda x: x
+        return same(told(self.result), told(other.result)) and same(self.after, other.after)
 
     def _held(self, x: Any) -> Any:
         """A copy of what a function returned, that says whether it can be compared."""
@@ -133,12 +132,12 @@ class Answer:
                 if isinstance(holder, Leaf):  # what is called is found there
                     return Bound(holder, part.__func__)
             if not is_object(part):
-                return Same(part) if _stays(part) else copied(part, each)
+                return Same(part) if stays(part) else copied(part, each)
             if _was_returned(part) and id(part) not in known:
                 known[id(part)] = Same(part)  # type: ignore[assignment]
                 self.olds.append(part)
             elif id(part) not in known:
-                known[id(part)] = New(len(self.objects), _kind_of(part))  # type: ignore[assignment]
+                known[id(part)] = New(len(self.objects), kind_of(part))  # type: ignore[assignment]
                 self.objects.append(part)
             return known[id(part)]
 
@@ -172,10 +171,14 @@ class _Answers(threading.local):
                 yield k, n, x
 
     def renew(self) -> None:
-        """Another attempt begins: it makes its own objects."""
+        """Another attempt begins: it makes its own objects, and draws itself."""
+        drew: list[tuple[Any, Any]] = []
         for k, answer in enumerate(self.given or ()):
-            if answer is not None and answer.has_objects:
+            if answer is not None and (answer.has_objects or answer.drew):
+                drew += answer.drew
                 self.given[k] = None  # type: ignore[index]
+        for generator, state in reversed(drew):
+            randomness.put_back(generator, state)
 
 
 answers = _Answers()
@@ -197,6 +200,7 @@ class Question:
 
     def __init__(self, k: int, answer: Answer) -> None:
         self.k, self.answer = k, answer
+        self.varies = False  # whether the numbers in the result are inputs of the tape
 
     def again(self) -> bool:
         """Whether the call gives the same now."""
@@ -205,9 +209,19 @@ class Question:
         if now is None:
             now = Answer(was.f, was.before)
             args, kwargs = filled(was.before)
+            now.drew = [(g, randomness.state_of(g)) for g, _ in was.drew]
             now.ask(args, kwargs)
             _give(self.k, now)
-        return now.is_like(was)
+        return now.is_like(was, self.varies)
+
+    def number(self, path: Sequence[Any]) -> Any:
+        """A number or array in what the call has returned now."""
+        given = answers.given
+        answer = given[self.k] if given is not None and self.k < len(given) else None
+        found: Any = None if answer is None else answer.raw
+        for key in path if found is not None else ():
+            found = found[key]
+        return found
 
     def part(self, n: int) -> Any:
         """The object number `n` that the call has returned now."""
@@ -248,8 +262,9 @@ class Questions:
             found = answer.ask(args, kwargs)
             _give(k, answer)
         else:
-            found = filled(answer.result)
-            _write_back(answer.after, (args, kwargs))
+            found, answer.raw = answer.raw, None
+            found = filled(answer.result) if found is None else found
+            write_back(answer.after, (args, kwargs))
         self.last = Question(k, answer)
         if answer.error is not None:
             raise answer.error
@@ -272,18 +287,21 @@ class Questions:
 
         return then
 
-    def note(self, word: str) -> None:
-        """The call is over: what it returned is a guard."""
+    def note(self, word: str, site: tuple[set[int], int] | None = None) -> None:
+        """The call is over: what it returned is a guard. Where that fails, `site` learns of it."""
         question, self.last = self.last, None
         answer = None if question is None else question.answer
         if answer is None or not answer.is_like(answer):
             self.reads.lost(word, CALLED_OUTSIDE)
             return
-        self.reads.asks = True
-        name = self.reads._value(question)
+        answer.raw = None
         if answer.has_objects:
             self._forget()
+        name, self.reads.asks = self.reads._value(question), True
+        self.reads.called.add(word)
         self.reads.found(f"{name}.again()", True, word)
+        if site is not None:
+            self.reads.lines[self.reads.guards[-1][0]] = site
         for x in answer.olds:
             self.olds[id(x)] = x
             self.reads.constant(x, word)
@@ -312,10 +330,9 @@ class Questions:
     def can_be_told(self, x: Any) -> bool:
         """Whether a value can be passed to such a function again."""
         try:
-            self._told(x)
+            return self._told(x) is not _OTHER
         except Incomparable:
             return False
-        return True
 
     def _told(self, x: Any) -> Any:
         """A copy of what is passed, of which all is known."""
@@ -324,14 +341,17 @@ class Questions:
             if found is None:
                 raise Incomparable
             return found
+        if isinstance(x, randomness.kinds()) and self.reads.place(x) is not None:
+            self.reads.pin(x)
+            return Same(x)
+        if type(x) is types.FunctionType:
+            return Same(x) if self.reads.place(x) is not None else Local(x, self._told)
         if is_object(x):
             kind: Any = type(x)
             if self.reads.place(x) is None and not (is_pandas_object(x) or is_scipys(kind)):
                 raise Incomparable
             return Same(x)
-        if _stays(x) or (type(x) is types.FunctionType and self.reads.place(x) is not None):
-            return Same(x)
-        return copied(x, self._told)
+        return Same(x) if stays(x) else copied(x, self._told)
 
     def _check_holder(self, f: Any) -> None:
         """What a method belongs to has to be an object of the outside."""
@@ -345,57 +365,6 @@ def _called(f: Any, /, *args: Any, **kwargs: Any) -> Any:
     return f(*args, **kwargs)
 
 
-def is_object(x: Any) -> bool:
-    """Whether this is an object of an installed package's, that changes as calls do it, or a
-    function or class that it has made."""
-    kind: Any = type(x)
-    if kind is types.FunctionType:
-        return getattr(sys.modules.get(str(x.__module__)), x.__name__, None) is not x
-    if isinstance(x, type):
-        return is_inside(x) and not module_of(x)
-    if kind in PLAIN_TYPES or kind is np.ndarray or isinstance(x, (np.generic, np.dtype, type)):
-        return False
-    return is_extensions(kind) or is_pandas_object(x) or is_scipys(kind) or is_inside(kind)
-
-
-def _stays(x: Any) -> bool:
-    """Whether this is a package's class, or a module."""
-    if isinstance(x, types.ModuleType):
-        return True
-    return isinstance(x, type) and is_inside(x) and module_of(x) != ""
-
-
-def _kind_of(x: Any) -> Any:
-    """What tells what kind of object it is: of functions that are made of a text their code, which
-    is equal each time."""
-    kind: Any = type(x)
-    if kind is types.FunctionType:
-        return x.__code__
-    if isinstance(x, type):
-        return kind, x.__module__, x.__qualname__
-    return kind if module_of(kind) else (kind.__module__, kind.__qualname__)
-
-
-def copied(x: Any, each: Any = None) -> Any:
-    """A copy of arguments or results, whose parts `each` copies."""
-    kind: Any = type(x)
-    each = each or copied
-    if kind is np.ndarray and not x.dtype.hasobject:
-        return x.copy(order="K")
-    if kind in (tuple, list):
-        return kind(map(each, x))
-    if kind is dict:
-        return {key: each(value) for key, value in x.items()}
-    if kind is slice:
-        return slice(each(x.start), each(x.stop), each(x.step))
-    is_scalar = isinstance(x, (np.generic, np.dtype)) and not isinstance(x, np.void)
-    is_type = isinstance(x, type) and (x in TYPES or issubclass(x, np.generic))
-    is_fixed = kind is range or kind in PLAIN_TYPES or is_path(x)
-    if is_fixed or is_scalar or is_type or isinstance(x, Leaf):
-        return x
-    raise Incomparable
-
-
 def filled(x: Any) -> Any:
     """A copy with the objects that others stand for."""
     if isinstance(x, Made):
@@ -406,23 +375,9 @@ def filled(x: Any) -> Any:
         return answer.objects[x.part]
     if isinstance(x, Bound):
         return types.MethodType(x.function, filled(x.holder))
+    if isinstance(x, Local):
+        return x.made()
     return x.x if isinstance(x, Same) else copied(x, filled)
-
-
-def holds_made(x: Any) -> bool:
-    """Whether an object that a call has returned is among arguments."""
-    if isinstance(x, dict):
-        return any(map(holds_made, x.values()))
-    return isinstance(x, (Made, Bound)) or (
-        isinstance(x, (tuple, list)) and any(map(holds_made, x))
-    )
-
-
-def _contents(x: Any) -> Any:
-    """The arrays among arguments, and what is in them. Objects are what they are."""
-    if is_object(x) or _stays(x):
-        return None
-    return copied(x, _contents)
 
 
 def _checksum(x: np.ndarray) -> int:
@@ -445,21 +400,7 @@ def _give(k: int, answer: Answer) -> None:
         known[k : k + 1] = [answer]
 
 
-def _write_back(found: Any, x: Any) -> None:
-    """Put what a function has written to its arguments into these."""
-    if isinstance(x, np.ndarray):
-        if found is not None and not same(found, x):
-            x[...] = found
-    elif type(x) in (tuple, list):
-        for part, own in zip(found, x, strict=True):
-            _write_back(part, own)
-    elif type(x) is dict:
-        for key, own in x.items():
-            _write_back(found[key], own)
-
-
 def _is_same_function(f: Any, g: Any) -> bool:
     holder = getattr(f, "__self__", None)
-    if f is g or holder is None:
-        return f is g
-    return holder is getattr(g, "__self__", None) and f.__name__ == g.__name__
+    is_method = holder is not None and holder is getattr(g, "__self__", None)
+    return f is g or (is_method and f.__name__ == g.__name__)

@@ -28,7 +28,7 @@ import numpy as np
 
 from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.source import SCIPY, is_users_path
+from tapegrad.tracing.source import SCIPY, declared_in, is_users_path
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 PLAIN_TYPES = frozenset([*PLAIN, type(...), type(NotImplemented)])
@@ -107,7 +107,7 @@ def module_of(kind: type) -> str:
     if not isinstance(name, str):
         return ""
     if not is_changeable(kind):
-        return name
+        return declared_in(kind) if name == "builtins" else name
     found: Any = sys.modules.get(name)
     for part in kind.__qualname__.split("."):
         try:

@@ -78,9 +78,11 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     a.o.kind(x)
     place = functools.partial(a.o.reads.place, x)
     found: Then | None = dispatch.found(a, "STORE_ATTR", name, place, ("attr", name))
+    a.o.reads.given = (id(x), ("attr", name)) if found is not None else None
     a.o.lookups.by_user = a.users
-    a.o.lookups.attribute(x, name)
-    a.o.lookups.by_user = True
+    if found is None or type(x) is not type:  # else it is the class's own
+        a.o.lookups.attribute(x, name)
+    a.o.lookups.by_user, a.o.reads.given = True, None
     return found
 
 
@@ -148,6 +150,11 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
             return found
     if kind is list and type(key) is slice:
         found = dispatch.tail(a, x, key)
+        if found is not None:
+            return found
+    if kind in (list, tuple) and type(key) is int and 0 <= key < len(x):
+        place, at = functools.partial(a.o.reads.place, x), ("item", Key(key))
+        found = dispatch.found(a, "STORE_SUBSCR", key, place, at)
         if found is not None:
             return found
     if kind in CONTAINERS:

@@ -14,13 +14,14 @@ import operator
 import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation, Handler
@@ -41,7 +42,6 @@ from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import (
     FOLLOWED,
-    draws_of,
     generators_in,
     global_generators,
     is_librarys,
@@ -87,6 +87,19 @@ class Called:
         return True
 
 
+class Step:
+    """A call of SciPy's that is one step: which instruction makes it."""
+
+    def __init__(self, o: Notes, site: tuple[set[int], int]) -> None:
+        self.site, self.losses = site, o.reads.losses
+
+    def over(self, o: Notes, result: Any) -> None:
+        """The call has returned, or raised. Where it has read what can't be compared, each call
+        makes it anew from the next trace on."""
+        if o.reads.losses != self.losses:
+            not_followed([self.site])
+
+
 @functools.lru_cache(maxsize=1024)
 def _asked_in(code: CodeType) -> set[int]:
     """The places in a code where what is called is called anew by each call."""
@@ -96,6 +109,18 @@ def _asked_in(code: CodeType) -> set[int]:
 @functools.lru_cache(maxsize=1024)
 def _followed_in(code: CodeType) -> set[int]:
     """The places in a code where what is called is never called anew."""
+    return set()
+
+
+@functools.lru_cache(maxsize=1024)
+def _varying_in(code: CodeType) -> set[int]:
+    """The places in a code where what is called anew has returned something else."""
+    return set()
+
+
+@functools.lru_cache(maxsize=1024)
+def _steady_in(code: CodeType) -> set[int]:
+    """Of these, where the program needs plain numbers."""
     return set()
 
 
@@ -113,7 +138,9 @@ def call(
     if not _is_watched(a):
         return FOLLOWED
     values = [held, *args, *kwargs.values()]
-    if not (_is_packages(o, f) or is_made(o, held) or _is_about_packages(f, values)):
+    one_step = is_scipys_own(f)
+    known = one_step or _is_packages(o, f) or is_made(o, held)
+    if not (known or _is_about_packages(f, values)):
         return FOLLOWED
     if not _are_plain(o, values):
         return FOLLOWED
@@ -121,13 +148,16 @@ def call(
     if site[1] in _followed_in(a.frame.f_code):
         return FOLLOWED
     if not (site[1] in site[0] or _is_given(o, values)):
+        if one_step:
+            o.step = Step(o, site)
+            return FOLLOWED
         return _follow(o, site)
     passed(dispatch.plain)
     o.questions.last = None
     if (id(site[0]), site[1]) in _looks_back:
         return _among_variables(a, f, values, at)
     frames.replace(operand_at(a.stack, at), functools.partial(dispatch.ask, o, f))
-    return _noted(o, values, name_of(f))
+    return _noted(a, values, name_of(f))
 
 
 def _among_variables(a: Activation, f: Any, values: Sequence[Any], at: int) -> Then:
@@ -145,7 +175,7 @@ def _among_variables(a: Activation, f: Any, values: Sequence[Any], at: int) -> T
         return dispatch.ask(o, among, variables, args, kwargs)
 
     frames.replace(operand_at(a.stack, at), asked)
-    note = _noted(o, values, name_of(f))
+    note = _noted(a, values, name_of(f))
 
     def then(result: Any) -> None:
         note(result)
@@ -192,20 +222,26 @@ def watched(handler: Handler) -> Handler:
         try:
             note = handler(a, arg)
         except Exception:
-            a.o.library = before
+            a.o.library, a.o.step = before, None
             raise
-        here = a.o.library
-        return note if here is before else both(note, functools.partial(here.over, a.o))
+        for begun in (a.o.library if a.o.library is not before else None, a.o.step):
+            if begun is not None:
+                note = both(note, functools.partial(begun.over, a.o))
+        a.o.step = None
+        return note
 
     return noted
 
 
 def attribute(a: Activation, x: Any, name: str) -> Any:
     """An attribute of a package's object is looked up."""
-    if not a.users or not _is_inside(x) or _is_method(x, name):
+    made = is_made(a.o, x)
+    if not a.users or not (_is_inside(x) or made):
+        return FOLLOWED
+    if _is_method(x, name) and not (made and plainly.looks_up_itself(type(x))):
         return FOLLOWED
     is_held = name in (plainly.own_names(x) or ())
-    return FOLLOWED if is_held and not is_made(a.o, x) else _instruction(a, getattr, (x, name))
+    return FOLLOWED if is_held and not made else _instruction(a, getattr, (x, name))
 
 
 def sets_attribute(a: Activation, x: Any, name: str, value: Any) -> Any:
@@ -218,7 +254,8 @@ def sets_attribute(a: Activation, x: Any, name: str, value: Any) -> Any:
 
 def item(a: Activation, x: Any, key: Any) -> Any:
     """An item of such an object is looked up."""
-    return _instruction(a, operator.getitem, (x, key)) if _is_inside(x) else FOLLOWED
+    known = _is_inside(x) or is_made(a.o, x)
+    return _instruction(a, operator.getitem, (x, key)) if known else FOLLOWED
 
 
 def enter_with(a: Activation, x: Any) -> Any:
@@ -232,7 +269,7 @@ def _entered(x: Any) -> Any:
 
 def operation(a: Activation, x: Any, y: Any) -> Any:
     """An operator works on such an object and a plain value."""
-    if not (a.users and (_is_inside(x) or _is_inside(y))):
+    if not a.users or not any(_is_inside(v) or is_made(a.o, v) for v in (x, y)):
         return FOLLOWED
     code = a.frame.f_code.co_code
     sign = opcode._nb_ops[code[a.frame.f_lasti + 1]][1]  # type: ignore[attr-defined]
@@ -251,7 +288,7 @@ def _instruction(a: Activation, f: Any, args: tuple[Any, ...]) -> Any:
     if not (site[1] in site[0] or _is_given(o, args)):
         return _follow(o, site)
     told = o.questions.asked(f, args)
-    note = _noted(o, [*args], name_of(f) if f is not getattr else str(args[1]))
+    note = _noted(a, [*args], name_of(f) if f is not getattr else str(args[1]))
 
     def then(result: Any) -> None:
         if result is not MISSING:
@@ -304,8 +341,9 @@ def failed_in(o: Notes) -> list[tuple[set[int], int]]:
     return o.back or (o.sites if o.library is not None or o.failed_inside else [])
 
 
-def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
+def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
     """What is noted of a call that each call makes anew."""
+    o, code, place = a.o, a.frame.f_code, a.frame.f_lasti
     if o.effects is not None:
         o.effects.count += 1
     outside = [x for x in values if o.reads.place(x) is not None and not is_made(o, x)]
@@ -315,26 +353,51 @@ def _noted(o: Notes, values: Sequence[Any], word: str) -> Then:
     of_users: list[Any] = []  # what code of the program's can reach
     users = functools.partial(users_parts, o, of_users)
     reached = generators_in(outside, MOST, packages=True, users=users) or []
-    note_draws = draws_of(o, (*global_generators(), *reached))
+    generators = [*global_generators(), *reached]
+    states = [(g, randomness.state_of(g)) for g in generators]
     # What was passed before may be held by an object that this call changes; what the program has
     # made and passes now may be changed: that is compared.
     local = {id(x) for x in values} - {id(x) for x in outside}
     before = Holding([x for x in (*o.passed, *outside, *of_users) if id(x) not in local])
     given = [x if (plain := dispatch.plain(x)) is None else plain for x in values]
     o.passed += [x for x in given if not (CALM[type(x)] or is_made(o, x))]
-    note = o.taken([x for x in values if not _is_inside(x)], whole=True)
+    note = o.taken(_read_of(o, values), whole=True)
     o.quiet = True
 
     def then(result: Any) -> None:
         o.quiet = False
-        note_draws()
+        _note_draws(o, states)
         if not before.is_now():
             o.reads.lost(word, CHANGES)
         if o.questions.last is None:  # it was passed what a call has returned that was followed
             not_followed(o.sites)
-        o.questions.note(word)
+        is_varying = place in _varying_in(code) and place not in _steady_in(code)
+        if is_varying and o.questions.last is not None:
+            dispatch.varied(a, o.questions.last, result, (_steady_in(code), place))
+        o.questions.note(word, (_varying_in(code), place))
 
     return both(note, then) or then
+
+
+def _read_of(o: Notes, values: Iterable[Any]) -> Iterator[Any]:
+    """What is read of arguments: of an object of a package's the call that made it is known."""
+    for x in values:
+        if type(x) in (list, tuple, dict) and any(is_made(o, y) for y in parts_of([x])):
+            yield from _read_of(o, x.values() if type(x) is dict else x)
+        elif not (_is_inside(x) or is_made(o, x)):
+            yield x
+
+
+def _note_draws(o: Notes, states: Sequence[tuple[Any, Any]]) -> None:
+    """What such a call has drawn each call draws again, before what it draws for the tape."""
+    question, own = o.questions.last, [drawn.generator for drawn in o.drawn]
+    for generator, state in states:
+        if randomness.same(state, randomness.state_of(generator)):
+            continue
+        if question is None or any(x is generator for x in own):
+            o.draws(generator)
+        else:
+            question.answer.drew.append((generator, state))
 
 
 CHANGES = (

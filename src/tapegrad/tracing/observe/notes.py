@@ -80,6 +80,7 @@ class Notes(Uses):
         # Calls of installed packages' functions: see `observe.libraries`
         self.roots: set[CodeType] = set()  # of functions that are traced in this run
         self.library: Any = None  # the one that is followed
+        self.step: Any = None  # the one of SciPy's that is about to be made
         self.sites: list[tuple[set[int], int]] = []  # where they are
         self.back: list[tuple[set[int], int]] = []  # a place where that can't be done
         self.passed: list[Any] = []  # what those that each call makes anew were passed
@@ -162,10 +163,13 @@ class Notes(Uses):
             if file.startswith("<"):
                 file = frame.f_globals.get("__file__", file)
             users = is_users_file(file, self.home)
-            if users and code.co_argcount and "__name__" not in frame.f_globals:
+            if users and "__name__" not in frame.f_globals:
                 # SciPy gives its distributions methods that it makes in this way
-                kind: Any = type(frame.f_locals.get(code.co_varnames[0]))
-                users = not is_scipys(kind)
+                if code.co_argcount:
+                    kind: Any = type(frame.f_locals.get(code.co_varnames[0]))
+                    users = not is_scipys(kind)
+                elif frame.f_back is not None:  # a text belongs to who runs it
+                    users = self.is_users(frame.f_back)
             known = self._users_code[code] = users
         return known
 

@@ -95,9 +95,13 @@ def _passing(frame: FrameType, event: str, arg: Any) -> Any:
     return _passing
 
 
-def _asks_system(code: CodeType) -> bool:
-    """Whether this draws random numbers that no seed decides, as a generator without one does."""
-    return code.co_qualname.startswith("SystemRandom.") and is_librarys_code(code)
+def _asks_system(frame: FrameType) -> bool:
+    """Whether this draws random numbers that no seed decides, as a generator without one does. One
+    that is copied is made without one, and then gets its state."""
+    code, back = frame.f_code, frame.f_back
+    if not (code.co_qualname.startswith("SystemRandom.") and is_librarys_code(code)):
+        return False
+    return back is None or back.f_globals.get("__name__") != "numpy.random._pickle"
 
 
 class Observer(Notes):
@@ -197,7 +201,7 @@ class Observer(Notes):
                 note_callers(self, frame)
         else:
             return self._followed(frame)
-        if _asks_system(frame.f_code):
+        if _asks_system(frame):
             self.reads.lost("a random generator that is made without a seed")
         frame.f_trace_lines = False
         return mark

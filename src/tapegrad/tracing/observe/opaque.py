@@ -170,12 +170,17 @@ def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
     or refused."""
     if is_compiled(f):
         return generators_in(values)
-    if not is_scipys_own(f):
+    if not (is_scipys_own(f) or _is_pandas_in_c(f)):
         owner = _in_c(f)
         if owner is None or is_date(f):
             return None
         values = [x for x in values if not isinstance(x, Value)]
     return generators_in(values if type(f) is types.FunctionType else [f, *values])
+
+
+def _is_pandas_in_c(f: Any) -> bool:
+    """Whether this is a class of pandas' in Python, of which objects are made in C."""
+    return isinstance(f, type) and is_librarys(f) and not is_pythons_class(f)
 
 
 def is_scipys_own(f: Any) -> bool:
@@ -207,13 +212,15 @@ def _is_scipys_in_c(f: Any, kind: Any) -> bool:
     held = getattr(f, "__self__", None)
     if held is not None and not isinstance(held, types.ModuleType):
         return is_scipys_object(held)
+    if isinstance(f, types.MethodDescriptorType):
+        return is_scipys(f.__objclass__)
     return is_scipys_module(getattr(f, "__module__", None))
 
 
 def is_scipys_object(x: Any) -> bool:
     """Whether an object is of a class that SciPy has written in C."""
     kind: Any = type(x)
-    return is_scipys_module(kind.__module__) and is_scipys(kind)
+    return is_scipys(kind)
 
 
 def is_asked_anew(f: Any) -> bool:

@@ -198,6 +198,12 @@ def _fill(x: Any, held: Any) -> None:
         base.update(x, held)
 
 
+_FIELDS = (
+    *(types.MemberDescriptorType, types.GetSetDescriptorType),
+    type(vars(collections.namedtuple("_Pair", "first"))["first"]),
+)
+
+
 def value_at(x: Any, at: Any) -> Any:
     """What a place holds; ABSENT if there is nothing."""
     what, key = at
@@ -209,6 +215,8 @@ def value_at(x: Any, at: Any) -> Any:
         return len(x)
     if what == "elements":
         return x
+    if what == "answer":  # of a question
+        return x.number(key)
     if what == "cell":
         try:
             return x.__closure__[key].cell_contents
@@ -218,7 +226,7 @@ def value_at(x: Any, at: Any) -> Any:
     if own is not None and key in own:
         return own[key]
     slot = inspect.getattr_static(type(x), key, ABSENT)
-    if isinstance(slot, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+    if isinstance(slot, _FIELDS):
         return getattr(x, key, ABSENT)
     return ABSENT
 

@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tapegrad.ir.tape import Source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import answered_by, row_of, stand_in
@@ -42,25 +41,29 @@ from tapegrad.tracing.observe.comparing import (
     lasts,
     may_be_another,
 )
+from tapegrad.tracing.observe.facts import Facts
 from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
-from tapegrad.tracing.observe.naming import Key, is_name
-from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Location, Write, begun, owner_of
-from tapegrad.tracing.source import line_in_trace
+from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.places import (
+    ABSENT,
+    ENDS,
+    WHOLE,
+    Location,
+    Write,
+    begun,
+    owner_of,
+    value_at,
+)
 
 _FEW = 100  # objects in an array that are compared one by one
 MOST = 5000  # guards; a function that reads more is traced at each call
 
 
-class Reads:
+class Reads(Facts):
     """Collects the guards of one run, in the order in which it read."""
 
     def __init__(self) -> None:
-        self.guards: list[tuple[str, str]] = []
-        self.values: dict[str, Any] = {}
-        self.where: dict[str, Source | None] = {}  # of the user's program, by the user's words
-        self.advice = ""
-        self.never = ""  # what it was, if something was read that can't be compared
-        self.losses = 0  # how often something was
+        super().__init__()
         self.places: dict[int, Location] = {}
         self.written: dict[tuple[int, Hashable], Write] = {}
         self.kept: set[tuple[int, Hashable]] = set()  # of these, what each call leaves anew
@@ -72,27 +75,15 @@ class Reads:
         self._owners: dict[int, list[Location]] = {}  # of arrays: by the object that has the memory
         self._first: dict[tuple[int, Hashable], Any] = {}
         self._absent: dict[tuple[int, str], tuple[Location, dict[str, None]]] = {}
+        self.taken: dict[tuple[int, Hashable], Callable[[], None]] = {}  # what calls look up
+        self.given: Any = None  # of these the one that the instruction at hand looks up
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
         self.inside: set[str] = set()  # words for what installed packages' functions have read
-        self.asks = False  # whether the guards call functions in C of installed packages
         self.followed: list[str] = []  # what later calls ask for: see `follow`
         self.looked_at: Callable[[Any], None] = lambda x: None  # an array of the outside was read
         self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
-
-    def lost(self, word: str, advice: str = "") -> None:
-        """Something took part whose state can't be seen: no later call can use the tape. `advice`
-        is what the user can do about it."""
-        self.losses += 1
-        if not self.never:
-            self.never, self.advice = word or "something", advice
-            self._at_line(self.never)
-
-    def _at_line(self, word: str) -> None:
-        """Note where the user's program comes to what this word stands for."""
-        if word and word not in self.where:
-            self.where[word] = line_in_trace()
 
     # ---- places
 
@@ -163,7 +154,12 @@ class Reads:
             return
         if any((id(holder.x), end) in self.written for end in ENDS):
             self.lost(word or holder.word, holder.grows)  # what is found depends on what was added
-        if key in self._first or key in self.written:
+        if key in self.written:
+            return
+        if key in self.taken and key != self.given:
+            self.lost(word or holder.word)
+            self.taken[key]()
+        if key in self._first:
             return
         self._first[key] = value
         if len(self.guards) > MOST:
@@ -171,6 +167,8 @@ class Reads:
             return
         like = holder.like and type(holder.x) is not types.FunctionType
         self.found(text.replace("{}", self.named(holder)), value, word or holder.word, like)
+        if key in self.sites:
+            self.lines[self.guards[-1][0]] = self.sites[key]
 
     def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
         """The guard that an expression gives this value, and its place if it is an object."""
@@ -232,50 +230,18 @@ class Reads:
                 self._identical(name, x, word)
                 self._place(x, name, word)
 
-    def takes(self, holder: Location, at: Hashable, value: Any) -> bool:
-        """Whether nothing was noted of a place; from here on nothing is: a call looks itself."""
-        return self._first.setdefault((id(holder.x), at), value) is value
+    def takes(self, holder: Location, at: Hashable, value: Any, fix: Callable[[], None]) -> bool:
+        """Whether nothing was noted of a place; from here on nothing is: a call looks itself. What
+        reads it otherwise has the tape used once, and calls `fix`."""
+        key = id(holder.x), at
+        if key not in self._first:
+            self._first[key], self.taken[key] = value, fix
+        return key in self.taken and self._first[key] is value
 
     def absent(self, holder: Location, name: str, held: str = "vars({})") -> None:
         """An object had no attribute of this name of its own; or a dict, `held`, no such key."""
         if (id(holder.x), ("absent", name)) not in self.written:
             self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = None
-
-    def _fact(self, text: str, word: str) -> None:
-        self.guards.append((text, word or "something"))
-        self._at_line(word)
-
-    def _assigned(self, text: str) -> str:
-        """A name for what an expression gives."""
-        if text.isidentifier():
-            return text
-        name = f"x{len(self.guards)}"
-        self.guards.append((f"{name} = {text}", ""))
-        return name
-
-    def _value(self, x: Any) -> str:
-        """A name for a value, in the guards."""
-        name = f"v{len(self.values)}"
-        self.values[name] = x
-        return name
-
-    def key(self, key: Any) -> str:
-        """A key as it is written in the text of the guards."""
-        plain = type(key) in (int, bool) or (type(key) is str and is_name(key))
-        return repr(key) if plain else self._value(key)
-
-    def _plain(self, text: str, x: Any, word: str) -> None:
-        if x is None or x is True or x is False or x is ...:
-            self._fact(f"({text}) is {x if x is not ... else '...'}", word)
-            return
-        name = text if text.isidentifier() else self._assigned(text)
-        value, kind = self._value(x), self._value(type(x))
-        same = f"{name} is {value} or (type({name}) is {kind} and {name} == {value}"
-        if isinstance(x, float):  # 0.0 is not -0.0
-            same += f" and signbit({name}) == signbit({value})"
-        elif isinstance(x, complex):
-            same += f" and repr({name}) == repr({value})"
-        self._fact(f"{same})", word)
 
     def _same_type(self, name: str, x: Any, word: str) -> None:
         known = self.places.get(id(type(x)))
@@ -481,14 +447,19 @@ class Reads:
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
         held = (self.places, self.written, self.mutated, self._owners, self._first, self._absent)
+        held = (*held, self.taken, self.sites)  # type: ignore[assignment]
         for noted in (*held, self.made_here, self.open, self.joined, self._held):
             noted.clear()
 
     def _check_written(self, write: Write) -> None:
         holder, at, word = write.holder, write.at, write.word
+        self.where.setdefault(word, write.src)  # the run is over
         if at is WHOLE:
             return None if write.is_as_before() else self.lost(word)
         now = write.now()
+        if now is ABSENT and write.before is ABSENT:
+            there = f"{self._value(value_at)}({self.named(holder)}, {self._value(at)})"
+            return self._fact(f"{there} is {self._value(ABSENT)}", word)
         if (id(holder.x), at) in self._first:
             return None if is_same(self._first[id(holder.x), at], now) else self.lost(word)
         if now is ABSENT or type(now) not in PLAIN_TYPES:

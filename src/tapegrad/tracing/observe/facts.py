@@ -1,0 +1,76 @@
+"""Conditions that a later call checks, as lines of a function that is generated of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tapegrad.ir.tape import Source
+from tapegrad.tracing.observe.naming import is_name
+from tapegrad.tracing.source import line_in_trace
+
+
+class Facts:
+    """The lines, in order: assignments, and conditions with the user's words for what they read."""
+
+    def __init__(self) -> None:
+        self.guards: list[tuple[str, str]] = []
+        self.values: dict[str, Any] = {}
+        self.where: dict[str, Source | None] = {}  # of the user's program, by the user's words
+        self.advice = ""
+        self.never = ""  # what it was, if something was read that can't be compared
+        self.losses = 0  # how often something was
+        self.asks = False  # whether the guards call functions of installed packages
+        self.called: set[str] = set()  # words for these
+        # Where instructions look up numbers that could be inputs, by place, and by the guard's text
+        self.sites: dict[tuple[int, Hashable], tuple[set[int], int]] = {}
+        self.lines: dict[str, tuple[set[int], int]] = {}
+
+    def lost(self, word: str, advice: str = "") -> None:
+        """Something took part whose state can't be seen: no later call can use the tape. `advice`
+        is what the user can do about it."""
+        self.losses += 1
+        if not self.never:
+            self.never, self.advice = word or "something", advice
+            self._at_line(self.never)
+
+    def _at_line(self, word: str) -> None:
+        """Note where the user's program comes to what this word stands for."""
+        if word and word not in self.where:
+            self.where[word] = line_in_trace()
+
+    def _fact(self, text: str, word: str) -> None:
+        self.guards.append((text, word or "something"))
+        self._at_line(word)
+
+    def _assigned(self, text: str) -> str:
+        """A name for what an expression gives."""
+        if text.isidentifier():
+            return text
+        name = f"x{len(self.guards)}"
+        self.guards.append((f"{name} = {text}", ""))
+        return name
+
+    def _value(self, x: Any) -> str:
+        """A name for a value, in the guards."""
+        name = f"v{len(self.values)}"
+        self.values[name] = x
+        return name
+
+    def key(self, key: Any) -> str:
+        """A key as it is written in the text of the guards."""
+        plain = type(key) in (int, bool) or (type(key) is str and is_name(key))
+        return repr(key) if plain else self._value(key)
+
+    def _plain(self, text: str, x: Any, word: str) -> None:
+        if x is None or x is True or x is False or x is ...:
+            self._fact(f"({text}) is {x if x is not ... else '...'}", word)
+            return
+        name = text if text.isidentifier() else self._assigned(text)
+        value, kind = self._value(x), self._value(type(x))
+        same = f"{name} is {value} or (type({name}) is {kind} and {name} == {value}"
+        if isinstance(x, float):  # 0.0 is not -0.0
+            same += f" and signbit({name}) == signbit({value})"
+        elif isinstance(x, complex):
+            same += f" and repr({name}) == repr({value})"
+        self._fact(f"{same})", word)

@@ -1,0 +1,163 @@
+"""Copies of what calls are passed and return, that are compared from call to call.
+
+For an object stands what tells which one it is.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.tables import is_pandas_object
+from tapegrad.tracing.observe.asked import TYPES, Leaf, same
+from tapegrad.tracing.observe.files import is_path
+from tapegrad.tracing.observe.harmless import (
+    DISPATCHER,
+    PLAIN_TYPES,
+    is_extensions,
+    is_inside,
+    is_scipys,
+    module_of,
+)
+
+
+class Incomparable(Exception):
+    """This can't be compared from call to call."""
+
+
+@dataclass(frozen=True)
+class Made(Leaf):
+    """Object number `part` that call number `k` has returned."""
+
+    k: int
+    part: int
+
+
+@dataclass(frozen=True)
+class New(Leaf):
+    """Object number `part` of a result, which is new, and its class; the name of that, where a
+    function has made it, as it may do each time."""
+
+    part: int
+    kind: Any
+
+
+@dataclass(frozen=True)
+class Bound(Leaf):
+    """A method in Python, that belongs to this object."""
+
+    holder: Any
+    function: Any
+
+
+class Same(Leaf):
+    """An object that is always the same one."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.x is other.x
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def is_object(x: Any) -> bool:
+    """Whether this is an object of an installed package's, that changes as calls do it, or a
+    function or class that it has made."""
+    kind: Any = type(x)
+    if kind is types.FunctionType:
+        return getattr(sys.modules.get(str(x.__module__)), x.__name__, None) is not x
+    if isinstance(x, type):
+        return is_inside(x) and not module_of(x)
+    if kind in PLAIN_TYPES or kind is np.ndarray or isinstance(x, (np.generic, np.dtype, type)):
+        return False
+    return is_extensions(kind) or is_pandas_object(x) or is_scipys(kind) or is_inside(kind)
+
+
+def stays(x: Any) -> bool:
+    """Whether this is a package's class, a module, or a function in C."""
+    if isinstance(x, types.ModuleType) or type(x) in (np.ufunc, DISPATCHER):
+        return True
+    if type(x) is types.BuiltinFunctionType:
+        return x.__self__ is None or isinstance(x.__self__, types.ModuleType)
+    return isinstance(x, type) and is_inside(x) and module_of(x) != ""
+
+
+def kind_of(x: Any) -> Any:
+    """What tells what kind of object it is: of functions that are made of a text their code, which
+    is equal each time."""
+    kind: Any = type(x)
+    if kind is types.FunctionType:
+        return x.__code__
+    if isinstance(x, type):
+        return kind, x.__module__, x.__qualname__
+    return kind if module_of(kind) else (kind.__module__, kind.__qualname__)
+
+
+def copied(x: Any, each: Any = None) -> Any:
+    """A copy of arguments or results, whose parts `each` copies."""
+    kind, each = type(x), each or copied
+    if kind is np.ndarray and not x.dtype.hasobject:
+        return x.copy(order="K")
+    if kind in (tuple, list):
+        return kind(map(each, x))
+    if kind is dict:
+        return {key: each(value) for key, value in x.items()}
+    if kind is slice:
+        return slice(each(x.start), each(x.stop), each(x.step))
+    is_scalar = isinstance(x, (np.generic, np.dtype)) and not isinstance(x, np.void)
+    is_type = isinstance(x, type) and (x in TYPES or issubclass(x, np.generic))
+    is_fixed = kind is range or kind in PLAIN_TYPES or is_path(x)
+    if is_fixed or is_scalar or is_type or isinstance(x, Leaf):
+        return x
+    raise Incomparable
+
+
+def varies(x: Any) -> bool:
+    """Whether this can be an input of a tape."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return x.dtype.kind in ("fciu" if type(x) is np.ndarray else "fc")
+    return type(x) is float or (type(x) is int and -(2**63) <= x < 2**63)
+
+
+def kinds_of(x: Any) -> Any:
+    """A result with its numbers and arrays by their kinds."""
+    if varies(x):
+        return type(x), getattr(x, "shape", ()), getattr(x, "dtype", None), np.asarray(x).strides
+    if type(x) in (tuple, list):
+        return [type(x), *map(kinds_of, x)]
+    return {k: kinds_of(v) for k, v in x.items()} if type(x) is dict else x
+
+
+def holds_made(x: Any) -> bool:
+    """Whether an object that a call has returned is among arguments."""
+    if isinstance(x, dict):
+        return any(map(holds_made, x.values()))
+    return isinstance(x, (Made, Bound)) or (
+        isinstance(x, (tuple, list)) and any(map(holds_made, x))
+    )
+
+
+def contents_of(x: Any) -> Any:
+    """The arrays among arguments, and what is in them. Objects are what they are."""
+    if is_object(x) or stays(x) or type(x) is types.FunctionType:
+        return None
+    return copied(x, contents_of)
+
+
+def write_back(found: Any, x: Any) -> None:
+    """Put what a function has written to its arguments into these."""
+    if isinstance(x, np.ndarray):
+        if found is not None and not same(found, x):
+            x[...] = found
+    elif type(x) in (tuple, list):
+        for part, own in zip(found, x, strict=True):
+            write_back(part, own)
+    elif type(x) is dict:
+        for key, own in x.items():
+            write_back(found[key], own)
