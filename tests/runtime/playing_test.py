@@ -16,6 +16,7 @@ from tapegrad import pipeline
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime import playing, variant
 from tapegrad.runtime.playing import Playing
+from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.variant import OFTEN_PLAYED
 
 X = np.array([[0.5, -1.0, 2.0], [1.5, 3.0, -0.5]])
@@ -220,6 +221,23 @@ def test_machine_code_takes_its_place():
     (entry,) = g.front.recent
     assert not isinstance(entry, Playing)
     np.testing.assert_allclose(g(X)[1], expected[1])
+
+
+def test_machine_code_that_has_come_answers_the_next_call(monkeypatch):
+    def f(x):
+        return np.sum(np.cos(x) * x)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tier, "executable", lambda self, wait=False: None)
+        g = often(f, X, compile="auto")
+    assert isinstance(g.front.recent[0], Playing)
+    while g.cache_info().compiling:
+        time.sleep(0.01)
+    time.sleep(2 * playing.OFTEN)
+    before = g.front.fast_hits
+    np.testing.assert_allclose(g(X)[1], np.cos(X) - np.sin(X) * X)
+    (entry,) = g.front.recent
+    assert g.front.fast_hits == before and not isinstance(entry, Playing)
 
 
 def test_it_goes_with_its_function():

@@ -107,7 +107,11 @@ class Playing:
         self.missed = 0  # how much more often than it has answered
 
     def call(self, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        start = time.perf_counter() if self.told else 0.0
+        start = 0.0
+        if self.told:
+            start = time.perf_counter()
+            if start - self.last > OFTEN:
+                self._tell(start)
         try:
             found = self._entry.call(root, args, kwargs)
         except Miss:
@@ -117,10 +121,7 @@ class Playing:
                 variant.front.drop(self)
             raise
         if self.told:
-            now = time.perf_counter()
-            self.seconds += now - start
-            if now - self.last > OFTEN:
-                self._tell(now, args, kwargs)
+            self.seconds += time.perf_counter() - start
         if self.missed:  # there are others before it, which this call wasn't for
             self.missed -= 1
             variant = self._variant()
@@ -128,8 +129,9 @@ class Playing:
                 variant.front.first(self)
         return found
 
-    def _tell(self, now: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _tell(self, now: float) -> None:
+        """Tell the variant before a call: the call misses if there is machine code for it."""
         variant, seconds = self._variant(), self.seconds
         self.last, self.seconds = now, 0.0
-        if variant is not None:
-            self.told = variant.was_played(self, seconds, args, kwargs)
+        if variant is not None and not variant.goes_on(self, seconds):
+            raise Miss

@@ -165,19 +165,16 @@ class Variant:
             self.playing.missed = 0
             self.front.first(self.playing)
 
-    def was_played(self, playing: Playing, seconds: float, args: Any, kwargs: Any) -> bool:
-        """Calls have found the tape as one function, and took so long. Whether it matters how long
-        the next ones take, or there may be machine code by then."""
-        if playing is not self.playing or self.entry is not None:
-            self.front.drop(playing)  # another thread was faster
-            return False
+    def goes_on(self, playing: Playing, seconds: float) -> bool:
+        """Whether calls go on to find the tape as one function, which took so long since this was
+        asked before. They don't if there is machine code, or the tape is another one by now."""
         self._note(seconds)
-        if self.tape is not playing.tape:
+        if playing is not self.playing or playing.tape is not self.tape or self.entry is not None:
             self.front.drop(playing)
-            self._play_often(args, kwargs)
-        elif not self.tier.is_played:
-            self._enter(args, kwargs)
-        return not self.tier.is_played or (self.tier.mode == "never" and not self.optimised)
+            return False
+        tier = self.tier
+        playing.told = not tier.is_played or (tier.mode == "never" and not self.optimised)
+        return tier.is_played or is_loading(MACHINE_CODE) or tier.executable() is None
 
     def _fits_outside(self) -> bool:
         """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
