@@ -13,7 +13,12 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import pipeline
+from tapegrad.backends.numpy.lives import summed_places
+from tapegrad.backends.numpy.play import run
 from tapegrad.errors import ArgumentError
+from tapegrad.ir.tape import Aval, Builder
+from tapegrad.primitives.elementwise import add
+from tapegrad.primitives.views import Place
 from tapegrad.runtime import playing, variant
 from tapegrad.runtime.playing import Playing
 from tapegrad.runtime.tier import Tier
@@ -349,3 +354,49 @@ class Counted:
     def __call__(self, *args):
         self.calls += 1
         return self.function(*args)
+
+
+def picking(x, y):
+    s = x[0, 1] * y[2] + np.sin(x[1, 0]) * x[0, 1]
+    s = s + np.sum(x[1] * y) * x[0, 2] - np.sum(x[:, 1] ** 2) + np.sum(x[0, ::2]) * y[0]
+    return s * x[1, 2] + y[1]
+
+
+def test_parts_are_added_to_one_array():
+    """The values are those of the first calls, in which each part is an array of its own."""
+    x, y = X.copy(), np.array([0.3, -1.2, 0.7])
+    g = tg.value_and_grad(picking, argnums=(0, 1), compile="never")
+    value, (dx, dy) = g(x, y)
+    (tape,) = g.tapes
+    sums = summed_places(tape)
+    parts = [k for k, c in enumerate(tape.calls) if isinstance(c.primitive, Place)]
+    assert len(set(parts) & set(sums)) > 6
+    for _ in range(CALLS):
+        again, (ex, ey) = g(x, y)
+    assert again == value == picking(x, y)
+    np.testing.assert_allclose(ex, dx, rtol=1e-15)
+    np.testing.assert_allclose(ey, dy, rtol=1e-15)
+    for at in np.ndindex(2, 3):
+        step = np.zeros((2, 3))
+        step[at] = 1e-6
+        slope = (picking(x + step, y) - picking(x - step, y)) / 2e-6
+        assert ex[at] == pytest.approx(slope, rel=1e-7, abs=1e-8)
+    for k, step in enumerate(1e-6 * np.eye(3)):
+        slope = (picking(x, y + step) - picking(x, y - step)) / 2e-6
+        assert ey[k] == pytest.approx(slope, rel=1e-7, abs=1e-8)
+
+
+def test_a_part_that_is_read_elsewhere_stays_by_itself():
+    builder = Builder("f")
+    a, b, c = [builder.input(Aval((), np.dtype(float))) for _ in range(3)]
+    p, q, r = [builder.call(Place((4,), (k,)), [x])[0] for k, x in enumerate((a, b, c))]
+    (first,) = builder.call(add, [p, q])
+    (last,) = builder.call(add, [first, r])
+    (twice,) = builder.call(add, [last, q])
+    tape = builder.finish([last, first, twice])
+    assert summed_places(tape) == {}
+    for _ in range(CALLS):
+        (s, f, t), _ = run(tape, [np.float64(1.0), np.float64(2.0), np.float64(3.0)])
+        np.testing.assert_array_equal(s, [1.0, 2.0, 3.0, 0.0])
+        np.testing.assert_array_equal(f, [1.0, 2.0, 0.0, 0.0])
+        np.testing.assert_array_equal(t, [1.0, 4.0, 3.0, 0.0])

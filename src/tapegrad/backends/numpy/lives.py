@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive
+from tapegrad.primitives.elementwise import add
+from tapegrad.primitives.views import Place
 
 LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
 SMALL = 1 << 10  # bytes; what is smaller is kept until the end
@@ -59,6 +62,28 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
             if spare:
                 over[position] = spare.pop()
     return over
+
+
+def summed_places(tape: Tape) -> dict[int, int]:
+    """Positions of calls -> the first one of their sum, of sums of arrays that are zero but for a
+    part, which are added in order. One array of zeros to which parts are added is the same:
+
+        place(a, 3) + place(b, 5) + ...   -->   z = zeros(n); z[3] += a; z[5] += b; ...
+    """
+    uses = Counter(x for call in tape.calls for x in call.operands)
+    uses.update((*tape.outputs, *[guard.operand for guard in tape.guards]))
+    parts: dict[Any, tuple[list[int], list[int]]] = {}  # of a variable, and additions of them
+    for position, call in enumerate(tape.calls):
+        xs, out = call.operands, call.outs[0]
+        if isinstance(call.primitive, Place):
+            if out.dtype.kind in "fc" and not _is_large(out):  # whose memory others may take
+                parts[out] = [position], []
+        elif call.primitive is add and all(x in parts and uses[x] == 1 for x in xs):
+            (before, sums), (after, others) = sorted(parts[x] for x in xs)
+            if len(after) == 1 and before[-1] < after[0]:
+                del parts[xs[0]], parts[xs[1]]
+                parts[out] = [*before, *after], [*sums, *others, position]
+    return {k: places[0] for places, sums in parts.values() if sums for k in (*places, *sums)}
 
 
 def _is_large(x: Var) -> bool:

@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.numpy.lives import SMALL, is_ufunc, last_uses, written_over
+from tapegrad.backends.numpy.lives import SMALL, is_ufunc, last_uses, summed_places, written_over
 from tapegrad.core.values import same_bits
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
 from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Moving, Repeated
+from tapegrad.primitives.views import Place, as_numpy
 
 INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
@@ -216,10 +217,15 @@ class _Text:
             self._check(guards.get(x, ()), names, depth)
         held = {names[x] for x in tape.inputs}  # what is passed, and what is left
         left = {*tape.outputs}
+        sums = summed_places(tape)
+        totals: dict[int, str] = {}
         for position, call in enumerate(tape.calls):
             outs = [self._fresh("v") for _ in call.outs]
             place = names[variables[over[position]]] if position in over else ""
-            if position in writes.updates:
+            if position in sums:
+                outs = [self._added(call, totals, sums[position], names, depth)]
+                held.update(outs)
+            elif position in writes.updates:
                 outs = self._update(call, names, depth)
                 held.difference_update(outs)
             elif call.primitive.repeats and depth < DEEPEST:
@@ -246,6 +252,19 @@ class _Text:
                 if x in names and names[x] not in held:
                     self._line(depth, f"{names[x]} = None")
         return [self._name(x, names) for x in tape.outputs]
+
+    def _added(
+        self, call: Call, totals: dict[int, str], first: int, names: dict[Operand, str], depth: int
+    ) -> str:
+        """The name of a sum of parts, to which a part is added where the call is one."""
+        if first not in totals:
+            totals[first] = self._fresh("v")
+            zeros = self._global(partial(np.zeros, call.out.shape, call.out.dtype))
+            self._line(depth, f"{totals[first]} = {zeros}()")
+        if isinstance(call.primitive, Place):
+            at = ", ".join(map(str, as_numpy(call.primitive.index))) or "()"
+            self._line(depth, f"{totals[first]}[{at}] += {self._name(call.operands[0], names)}")
+        return totals[first]
 
     def _applied(self, call: Call, names: dict[Operand, str], depth: int) -> list[str]:
         """The calls of a tape in the place of the call that runs it. Results get names of their
