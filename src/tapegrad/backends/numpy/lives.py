@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Tape, Var
+from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive
-from tapegrad.primitives.elementwise import add
-from tapegrad.primitives.views import Place
+from tapegrad.primitives.kinds import Scatter, StaticIndex
 
 LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
 SMALL = 1 << 10  # bytes; what is smaller is kept until the end
@@ -75,15 +74,28 @@ def summed_places(tape: Tape) -> dict[int, int]:
     parts: dict[Any, tuple[list[int], list[int]]] = {}  # of a variable, and additions of them
     for position, call in enumerate(tape.calls):
         xs, out = call.operands, call.outs[0]
-        if isinstance(call.primitive, Place):
+        if box_of(call) is not None:
             if out.dtype.kind in "fc" and not _is_large(out):  # whose memory others may take
                 parts[out] = [position], []
-        elif call.primitive is add and all(x in parts and uses[x] == 1 for x in xs):
+        elif _is_sum(call) and all(x in parts and uses[x] == 1 for x in xs):
             (before, sums), (after, others) = sorted(parts[x] for x in xs)
             if len(after) == 1 and before[-1] < after[0]:
                 del parts[xs[0]], parts[xs[1]]
                 parts[out] = [*before, *after], [*sums, *others, position]
     return {k: places[0] for places, sums in parts.values() if sums for k in (*places, *sums)}
+
+
+def box_of(call: Call) -> StaticIndex | None:
+    """Where the operand stands in a result that is zero elsewhere, of a call that says so."""
+    p: Any = call.primitive
+    if not isinstance(p, Scatter) or p.onto != "zeros" or p.indexed or len(call.operands) != 1:
+        return None
+    boxes = p.boxes(*call.operands)
+    return boxes[0] if len(boxes) == 1 else None
+
+
+def _is_sum(call: Call) -> bool:
+    return isinstance(call.primitive, Elementwise) and call.primitive.ufunc is np.add
 
 
 def _is_large(x: Var) -> bool:

@@ -22,13 +22,20 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.numpy.lives import SMALL, is_ufunc, last_uses, summed_places, written_over
+from tapegrad.backends.numpy.lives import (
+    SMALL,
+    box_of,
+    is_ufunc,
+    last_uses,
+    summed_places,
+    written_over,
+)
 from tapegrad.core.values import same_bits
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
 from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Moving, Repeated
-from tapegrad.primitives.views import Place, as_numpy
+from tapegrad.primitives.views import as_numpy
 
 INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
@@ -261,8 +268,9 @@ class _Text:
             totals[first] = self._fresh("v")
             zeros = self._global(partial(np.zeros, call.out.shape, call.out.dtype))
             self._line(depth, f"{totals[first]} = {zeros}()")
-        if isinstance(call.primitive, Place):
-            at = ", ".join(map(str, as_numpy(call.primitive.index))) or "()"
+        box = box_of(call)
+        if box is not None:
+            at = ", ".join(map(str, as_numpy(box))) or "()"
             self._line(depth, f"{totals[first]}[{at}] += {self._name(call.operands[0], names)}")
         return totals[first]
 
