@@ -34,6 +34,73 @@ def hunted(p, **how):
     return integrate.solve_ivp(f, (0.0, 2.0), [1.0, 2.0], **how)
 
 
+def grown(p, **how):
+    how = {"t_eval": None, "rtol": 1e-9, **how}
+    return hunted(p, **how)
+
+
+ENDS = {
+    "an element": lambda r: r.y[0, -1] * r.y[1, 0] + r.t[0],
+    "a column": lambda r: np.sum(r.y[:, -1] ** 2) + r.t[-1],
+    "rows": lambda r: r.y[0][-1] * r.y[-1][-1],
+    "unpacked": lambda r: (lambda x, y: x[-1] * y[-1])(*r.y),
+    "transposed": lambda r: r.y.T[-1][1] * r.y.T[-1, 0],
+    "an ellipsis": lambda r: r["y"][..., -1] @ np.array([1.0, 2.0]) + len(r.y),
+    "some rows": lambda r: np.sum(r.y[:1, -1]),
+}
+MORE = {
+    "an end that is written to": lambda r: _doubled(r.y[:, -1])[0] + r.y[0, -1] * r.y[1, -1],
+    "all that is written to": lambda r: _filled(r.y, r.y[:, -1]),
+    "how many there are": lambda r: r.y[0, -1] * r.t.size,
+    "the last but one": lambda r: r.y[0, -2] - r.y[0, -1],
+}
+
+
+def _doubled(y):
+    y *= 2
+    return y
+
+
+def _filled(y, end):
+    y[0] = y[1] + 1
+    return np.sum(end) + y[0, -1]
+
+
+@pytest.mark.parametrize("method", ["RK45", "DOP853", "LSODA"])
+@pytest.mark.parametrize("read", [*ENDS, *MORE])
+def test_a_solution_of_any_number_of_steps_of_which_the_ends_are_read(read, method):
+    reading = {**ENDS, **MORE}[read]
+
+    def f(p):
+        return reading(grown(p, method=method))
+
+    df = value_and_grad(f, compile="never")
+    for scale in (1.0, 1.6, 0.7):
+        value, gradient = df(scale * P)
+        inner = "one" in read  # where a step ends: errors that are compared are rounded
+        np.testing.assert_allclose(value, f(scale * P), rtol=1e-5 if inner else 1e-9)
+        if not inner:  # steps are constants to the derivative
+            expected = slope(f, scale * P, P)
+            np.testing.assert_allclose(gradient @ P, expected, rtol=2e-5, atol=1e-7)
+    assert (df.cache_info().traces == 1) == (read in ENDS)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_a_solution_between_its_steps_is_read_for_any_number_of_them(mode):
+    def f(p):
+        r = grown(p, dense_output=True)
+        return np.sum(r.sol(TIMES[1:-1])[0] * TIMES[1:-1]) + r.y[1, -1], r.nfev
+
+    df = value_and_grad(f, has_aux=True, compile=mode)
+    for scale in (1.0, 1.6):
+        (value, calls), gradient = df(scale * P)
+        np.testing.assert_allclose(value, f(scale * P)[0], rtol=1e-10)
+        assert calls == f(scale * P)[1]
+        expected = slope(lambda p: f(p)[0], scale * P, P)
+        np.testing.assert_allclose(gradient @ P, expected, rtol=1e-6)
+    assert df.cache_info().traces == 1
+
+
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_an_equation_is_solved_with_scipys_own_steps(mode):
     def f(p):

@@ -40,22 +40,10 @@ def values_at(
 ) -> tuple[Any, Any]:
     """Values at times in order, the rows of an array, of a solution whose `count` steps end at
     `ends`; and in how many steps there are times."""
-    start, end = span
-    last, still = stopped(end), stopped(start)
-    # A start that moves takes all steps with it, and an end the last one.
-    moved = start - still
-    number = len(times)
-    zero = np.int64(0)
-    begin = start + np.float64(0)
-    state = (
-        zero,
-        begin,
-        y0,
-        method.fun(begin, y0),
-        zero,
-        zero,
-        unset((number, y0.size), [begin, y0, count]),
-    )
+    number, zero = len(times), np.int64(0)
+    begun, taken = _stepping(method, span, y0, ends)
+    found = unset((number, y0.size), [begun[1], y0, count])
+    state = (*begun, zero, zero, found)
 
     def goes_on(state: Any) -> Any:
         return state[0] < count
@@ -68,10 +56,7 @@ def values_at(
 
     def step(state: Any) -> Any:
         k, t, y, f, first, asked, found = state
-        after = entry(ends, k)
-        after = np.where(after == last, end, after + moved)
-        h = after - t
-        y_new, slopes = method.stages(t, y, f, h)
+        after, h, y_new, slopes = taken(k, t, y, f)
         beyond = _beyond(method.direction, times, stopped(after), first)
         beyond = np.where(k + 1 == count, number, beyond)
         some = beyond > first
@@ -81,6 +66,38 @@ def values_at(
 
     left = while_loop(goes_on, step, state, method.room)
     return left[-1], left[-2]
+
+
+def last_value(method: Method, span: tuple[Any, Any], y0: Any, ends: Any, count: Any) -> Any:
+    """The value after `count` steps that end at `ends`."""
+    begun, taken = _stepping(method, span, y0, ends)
+
+    def step(state: Any) -> Any:
+        k, *before = state
+        after, _, y, slopes = taken(k, *before)
+        return k + 1, after, y, slopes[-1]
+
+    return while_loop(lambda state: state[0] < count, step, begun, method.room)[2]
+
+
+def _stepping(
+    method: Method, span: tuple[Any, Any], y0: Any, ends: Any
+) -> tuple[tuple[Any, ...], Callable[..., Any]]:
+    """Before the first step its number, the time, the value and the slope; and the function of
+    these that takes a step, and gives where it ends, its size, the value and slopes."""
+    start, end = span
+    last, still = stopped(end), stopped(start)
+    # A start that moves takes all steps with it, and an end the last one.
+    moved = start - still
+    begin = start + np.float64(0)
+
+    def taken(k: Any, t: Any, y: Any, f: Any) -> Any:
+        after = entry(ends, k)
+        after = np.where(after == last, end, after + moved)
+        h = after - t
+        return (after, h, *method.stages(t, y, f, h))
+
+    return (np.int64(0), begin, y0, method.fun(begin, y0)), taken
 
 
 def _if(some: Any, f: Callable[..., Any], xs: Sequence[Any]) -> Any:

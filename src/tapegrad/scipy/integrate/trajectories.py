@@ -7,6 +7,7 @@ it with tolerances of 1e-10: both are near to the same.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,13 +19,15 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate import jumps
+from tapegrad.scipy.integrate.ends import Steps, along
 from tapegrad.scipy.integrate.events import Events, Happened, events_of
-from tapegrad.scipy.integrate.readings import values_at
+from tapegrad.scipy.integrate.readings import last_value, values_at
 from tapegrad.scipy.integrate.rungekutta import METHODS, Method
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -117,19 +120,39 @@ def _settled(
 
 
 class Solution(theirs.OdeSolution, Carrier):
-    """The solution between its steps, with traced values."""
+    """The solution between its steps, with traced values. `steps` gives these, and the first times
+    that are asked for, in order, are read `on_the_way`, for any number of steps."""
 
-    def __init__(self, method: Method, steps: Any, ts: Any) -> None:
-        self.method, self.steps, self.ts = method, steps, ts
+    def __init__(
+        self,
+        method: Method,
+        steps: Callable[[], Any],
+        ts: Any,
+        on_the_way: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.method, self.ts = method, ts
+        self._steps, self._on_the_way = steps, on_the_way
         self.t_min, self.t_max = (ts[0], ts[-1]) if method.direction > 0 else (ts[-1], ts[0])
         self.ascending = method.direction > 0
-        self.n_segments = len(ts) - 1
 
+    @property
+    @unobserved
+    def n_segments(self) -> int:
+        return len(self.ts) - 1
+
+    @unobserved
     def __call__(self, t: Any) -> Any:
         times = t if is_traced(t) else np.asarray(t, float)
-        last = self.n_segments - 1
-        y = np.transpose(self.method.between(self.steps, np.reshape(times, (-1,)), last))
+        rows = self._at(np.reshape(times, (-1,)))
+        y = np.transpose(rows)
         return y[:, 0] if np.ndim(times) == 0 else y
+
+    def _at(self, times: Any) -> Any:
+        read, self._on_the_way = self._on_the_way, None
+        found = None if read is None or not np.size(times) else read(times)
+        if found is not None:
+            return found
+        return self.method.between(self._steps(), times, self.n_segments - 1)
 
 
 def _explicit(
@@ -154,10 +177,16 @@ def _explicit(
         return Trajectory(t=t_eval, y=np.transpose(y), nfev=evaluations, **told)
     ends, count, tried, done, ended = made.chosen(start, y0, end, events)
     _hold(done, True, "whether there are more steps than there is room for")
+    ways = isinstance(ends, Tracer) and events is None and t_eval is None
+    if ways and _stays_whole(made, start, y0, end):
+        t, y, told["sol"] = _of_any_number(made, (start, end), y0, ends, count)
+        asked = count if dense else 0  # in which steps SciPy wants values
+        told["sol"] = told["sol"] if dense else None
+        return Trajectory(t=t, y=y, nfev=_evaluations(made, tried, asked, options), **told)
     _hold(ended, plain.status == 1, "whether an event ends the solution")
     held = int(count)  # guarded
     steps = _taken(made, start, y0, end, ends[:held])
-    t, last = np.concatenate([steps[0][:1], steps[1][:held]]), steps[5]
+    t, last = _times(steps), steps[5]
     asked = np.full(held, bool(dense))  # in which steps SciPy wants values
     if events is not None:
         happened = events.happened(made, steps, held, plain.status == 1)
@@ -167,8 +196,8 @@ def _explicit(
             t = np.concatenate([t[:-1], np.reshape(happened.end, (1,))])
             last = made.between(steps, t[-1:], held - 1)[0]
     if dense:
-        told["sol"] = Solution(made, steps, t)
-    y = np.concatenate([np.reshape(y0, (1, -1)), steps[3][1:held], np.reshape(last, (1, -1))])
+        told["sol"] = Solution(made, lambda: steps, t)
+    y = _values(y0, steps, last)
     if t_eval is not None:
         if plain.status == 1:
             inside = made.direction * (stopped(t[-1]) - stopped(t_eval)) >= 0
@@ -177,6 +206,48 @@ def _explicit(
         asked = np.logical_or(asked, np.any(made.places(steps, t_eval), axis=0))
     evaluations = _evaluations(made, tried, np.sum(asked), options)
     return Trajectory(t=t, y=np.transpose(y), nfev=evaluations, **told)
+
+
+def _of_any_number(
+    method: Method, span: tuple[Any, Any], y0: Any, ends: Any, count: Any
+) -> tuple[Any, Any, Solution]:
+    """Times and values of all steps, and between them, where only what is read is computed."""
+    start, end = span
+
+    @functools.cache
+    def steps() -> Any:
+        return _taken(method, start, y0, end, ends[: int(count)])  # guarded
+
+    def values() -> Any:
+        return np.transpose(_values(y0, steps(), steps()[5]))
+
+    def last() -> Any:
+        return last_value(method, span, y0, ends, count)
+
+    def on_the_way(times: Any) -> Any:
+        if not _ordered(method.direction, *map(stopped, (start, end, times))):
+            return None
+        return values_at(method, span, y0, ends, count, times)[0]
+
+    trace = ends._trace
+    t = along(Steps(trace, lambda: _times(steps()), lambda: start, lambda: end), 1)
+    y = along(Steps(trace, values, lambda: y0, last), 2)
+    return t, y, Solution(method, steps, t, on_the_way)
+
+
+def _times(steps: Any) -> Any:
+    """Where all steps end, and the first one begins."""
+    return np.concatenate([steps[0][:1], steps[1]])
+
+
+def _values(y0: Any, steps: Any, last: Any) -> Any:
+    """The values there: the rows of an array."""
+    return np.concatenate([np.reshape(y0, (1, -1)), steps[3][1:], np.reshape(last, (1, -1))])
+
+
+def _stays_whole(method: Method, start: Any, y0: Any, end: Any) -> bool:
+    """Whether there is a loop over any number of steps, of which none is looked at by itself."""
+    return bool(not method.callback.may_jump and np.size(y0) and start != end)
 
 
 def _evaluations(method: Method, tried: Any, asked: Any, options: Any) -> Any:
@@ -208,7 +279,7 @@ def _at_times(method: Method, start: Any, y0: Any, end: Any, times: Any) -> tupl
     _hold(ordered, True, "whether times are in order, between the ends")
     ends, count, tried, done, _ = method.chosen(start, y0, end)
     _hold(done, True, "whether there are more steps than there is room for")
-    if not method.callback.may_jump and np.size(times) and np.size(y0) and start != end:
+    if np.size(times) and _stays_whole(method, start, y0, end):
         y, asked = values_at(method, (start, end), y0, ends, count, times)
         return y, tried, asked
     # All steps are there to be looked at.
@@ -259,24 +330,67 @@ def _others(
         raise _refused("jac")
     plain = _settled(callback, method, start, end, y0, t_eval, options)
 
+    room = 0 if t_eval is not None else 1 << (2 * plain.t.size).bit_length()
+
     def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
         lower, upper, y, *times = values
         span = float(lower), float(upper)
         r = theirs.solve_ivp(fs[0], span, y, method, *times, **options)
         counts = [np.int64(x) for x in (r.nfev, r.njev, r.nlu)]
-        return r.y, r.t, *counts, ending(r.success, r.status, r.message)
+        found = _widened(r.y, room), _widened(r.t, room), np.int64(r.t.size)
+        return *found, *counts, ending(r.success, r.status, r.message)
 
     times = [] if t_eval is None else [t_eval]
     outside = Outside("solve_ivp", solver, [callback], [start, end, y0, *times])
-    y, t, *counts = outside.record(Constant(), visible=len(outside.values))
-    if t_eval is None and is_traced(end):
-        t = _with_end(t, start, end)
-    fine = _fine(callback, start, end, y0, t if t_eval is None else t_eval)
-    y = y + np.transpose(fine - stopped(fine))
+    y, t, count, *counts = outside.record(Constant(), visible=len(outside.values))
+
+    def corrected(y: Any, times: Any) -> Any:
+        fine = _fine(callback, start, end, y0, times)
+        return y + np.transpose(fine - stopped(fine))
+
+    if t_eval is not None:
+        t, y = t_eval, corrected(y, t_eval)
+    else:
+        t, y = _of_room(y, t, count, (start, end), y0, corrected)
     told = {k: plain[k] for k in ("status", "message", "success")}
     told |= dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
     events = {"sol": None, "t_events": None, "y_events": None}
-    return Trajectory(t=t if t_eval is None else t_eval, y=y, **told, **events)
+    return Trajectory(t=t, y=y, **told, **events)
+
+
+def _widened(x: Any, room: int) -> Any:
+    """An array with room for more steps, if it has more than there are."""
+    wide = np.zeros((*x.shape[:-1], max(room, x.shape[-1])))
+    wide[..., : x.shape[-1]] = x
+    return wide
+
+
+def _of_room(
+    y: Any,
+    t: Any,
+    count: Any,
+    span: tuple[Any, Any],
+    y0: Any,
+    corrected: Callable[[Any, Any], Any],
+) -> tuple[Any, Any]:
+    """Times and values of `count` steps, of which there is room for more."""
+    start, end = span
+
+    def times() -> Any:
+        found = t[: int(count)]  # guarded
+        return _with_end(found, start, end) if is_traced(end) else found
+
+    def last() -> Any:
+        return corrected(np.reshape(y[:, count - 1], (-1, 1)), np.reshape(end, (1,)))[:, 0]
+
+    def values() -> Any:
+        return corrected(y[:, : int(count)], times())
+
+    if not (isinstance(y, Tracer) and np.size(y0) and start != end):
+        return times(), values()
+    trace = y._trace
+    of_times = along(Steps(trace, times, lambda: start, lambda: end), 1)
+    return of_times, along(Steps(trace, values, lambda: y0, last), 2)
 
 
 def _with_end(t: Any, start: Any, end: Any) -> Any:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.tracer import ArrayTracer, stand_in
+from tapegrad.tracing.deferred import Deferred
+from tapegrad.tracing.tracer import stand_in
 
 
-class Residuals(ArrayTracer):
+class Residuals(Deferred):
     """The sums of squares of B - A X, by columns: none, unless A has full rank and more rows than
-    columns. All that is asked of it, it asks of the array that it stands for."""
+    columns."""
 
     __slots__ = ("_found", "_given")
 
@@ -33,15 +34,3 @@ class Residuals(ArrayTracer):
             else:
                 self._found = np.zeros_like(x, shape=0)
         return self._found
-
-
-def _passed_on(name: str) -> property:
-    def set_to(self: Any, value: Any) -> None:
-        setattr(self._made(), name, value)
-
-    return property(lambda self: getattr(self._made(), name), set_to)
-
-
-_NAMES = """_aval _operand _value _trace _root _chain _version _ordered _may_alias _doubt"""
-for _name in _NAMES.split():
-    setattr(Residuals, _name, _passed_on(_name))
