@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from tapegrad import grad, jit, value_and_grad, vjp
-from tapegrad.errors import UnsupportedError
+from tapegrad.errors import TapegradError, UnsupportedError
 
 D = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5]])
 X = np.array([1.0, 2, 3])
@@ -120,12 +120,32 @@ def test_a_singular_system_and_one_that_doesnt_converge() -> None:
     assert f(X) == linalg.cg(D, X, maxiter=1)[1] == 1
 
 
+@pytest.mark.parametrize("method", [linalg.cg, linalg.gmres, linalg.bicgstab, linalg.lgmres])
+def test_preconditioners_change_how_a_solution_is_found_alone(method: Any) -> None:
+    definite, inverse = D @ D.T + np.eye(len(D)), np.diag(1 / np.diag(D @ D.T))
+    for A in (lambda x: definite, lambda x: sparse.csr_array(definite) + sparse.diags_array(x**2)):
+        for M in (inverse, sparse.csr_array(inverse), linalg.aslinearoperator(inverse)):
+
+            def f(x: Any, A: Any = A, M: Any = M) -> Any:
+                return np.sum(np.cos(method(A(x), x, M=M, rtol=1e-12, atol=0)[0]))
+
+            steps = 1e-5 * np.eye(len(X))
+            expected = [(f(X + h) - f(X - h)) / 2e-5 for h in steps]
+            np.testing.assert_allclose(grad(f, compile="never")(X), expected, rtol=1e-5, atol=1e-8)
+
+
+def test_an_end_that_is_far_from_a_solution_has_no_derivative() -> None:
+    definite, inverse = D @ D.T + np.eye(len(D)), np.diag(1 / np.diag(D @ D.T))
+    with pytest.raises(TapegradError, match="hasn't converged"):
+        grad(lambda x: np.sum(linalg.tfqmr(definite, x, M=inverse)[0]))(X)
+
+
 def test_what_is_refused_says_what_to_use() -> None:
     S, M = sparse.csr_array(D), sparse.csr_matrix(D)
     for f, words in (
         (lambda x: np.sum(M + np.diag(x)), "csr_array"),
         (lambda x: sparse.csr_array(np.diag(x))[0].sum(), r"S\[\[i\]\]"),
-        (lambda x: np.sum(linalg.cg(S, x, M=S)[0]), "only without M"),
+        (lambda x: np.sum(linalg.cg(S, x, M=np.diag(x))[0]), "only without M"),
         (lambda x: np.sum(linalg.eigsh(np.diag(x), k=1, sigma=0)[0]), "only without sigma"),
         (lambda x: np.sum(linalg.eigs(np.diag(x), k=1)[0].real), "eigsh"),
         (lambda x: np.sum(linalg.expm_multiply(sparse.csr_array(np.diag(x)), x)), "in B alone"),

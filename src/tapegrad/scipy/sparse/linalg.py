@@ -201,7 +201,8 @@ def _declare_iteration(name: str) -> None:
     @functools.wraps(original)
     @unobserved
     def answer(A: Any, b: Any, x0: Any = None, **settings: Any) -> Any:
-        if not isinstance(A, solvers.LinearOperator):
+        helped = any(settings.get(key) is not None for key in ("M", "M1", "M2"))
+        if not (isinstance(A, solvers.LinearOperator) or helped):
             return of_matrices(A, b, x0, **settings)
         return iterations.iterated(name, A, b, x0, settings)
 
