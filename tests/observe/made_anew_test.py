@@ -149,6 +149,11 @@ class Delayed:
     def __add__(self, other):
         return Delayed(lambda a, b: computed(a) + computed(b), self, other)
 
+def totalled(table, more):
+    np.random.uniform()
+    more[0][1] += 1.0
+    return float(np.sum(table["a"]) + np.sum(table["b"][0]) + np.sum(more[0]))
+
 def computed(x):
     return x.f(*x.args) if isinstance(x, Delayed) else x
 
@@ -209,6 +214,14 @@ def of_a_wrapper(package, x):
     return np.sum(package.Wrapper().forecast(3)) * np.sum(x**2)
 
 
+def of_arrays_in_containers(package, x):
+    """that the function makes"""
+    a, held = np.ones(3), [np.arange(3.0)]
+    y = package.totalled({"a": a, "b": (np.arange(3.0),)}, held) * np.sum(x**2)
+    a[0] = held[0][0] = 5.0
+    return y + np.sum(a * held[0] * x)
+
+
 def with_own(package, x):
     return package.fitted(np.arange(4.0)) * np.sum(x**2) * np.random.uniform()
 
@@ -218,6 +231,7 @@ def with_own_before(package, x):
 
 
 PROGRAMS = [of_function, of_object, of_both, on_a_path, of_a_list, of_a_wrapper]
+PROGRAMS += [of_arrays_in_containers]
 PROGRAMS += [with_own, with_own_before]
 
 
@@ -237,6 +251,8 @@ def test_a_packages_function_draws_as_in_plain_python(package, f, compile):
         return found
 
     def slope(x):
+        if f is of_arrays_in_containers:
+            return 2 * x * 10.0 + np.array([25.0, 2.0, 2.0]) + 0.0 * f(package, x)
         return 2 * x * f(package, x) / np.sum(x**2)
 
     g = grad(lambda x: f(package, x), compile=compile)

@@ -152,12 +152,28 @@ def call(
             o.step = Step(o, site)
             return FOLLOWED
         return _follow(o, site)
-    passed(dispatch.plain)
+    passed(_plain_within)
     o.questions.last = None
     if (id(site[0]), site[1]) in _looks_back:
         return _among_variables(a, f, values, at)
     frames.replace(operand_at(a.stack, at), functools.partial(dispatch.ask, o, f))
     return _noted(a, values, name_of(f))
+
+
+def _plain_within(x: Any) -> Any:
+    """The plain array of one that the run has made, which lists and dicts hold from then on; None
+    where there is nothing to be put in the place of `x`."""
+    if type(x) is tuple:
+        parts = [_plain_within(y) for y in x]
+        if all(y is None for y in parts):
+            return None
+        return tuple(x if y is None else y for x, y in zip(x, parts, strict=True))
+    if type(x) in (list, dict):
+        for key, y in [*(x.items() if type(x) is dict else enumerate(x))]:
+            if (plain := _plain_within(y)) is not None:
+                x[key] = plain
+        return None
+    return dispatch.plain(x)
 
 
 def _among_variables(a: Activation, f: Any, values: Sequence[Any], at: int) -> Then:
