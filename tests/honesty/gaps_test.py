@@ -10,6 +10,7 @@ import statistics
 import sys
 
 import numpy as np
+from scipy.stats import laplace
 
 from tapegrad import grad, jit
 
@@ -83,3 +84,11 @@ def test_sums_of_pythons_floats():
 
     assert jit(f, compile="never")(1.0) == 0.0
     assert f(1.0) == (0.0 if sys.version_info < (3, 12) else 2.0)
+
+
+def test_logarithms_of_densities_that_have_vanished():
+    """`laplace.logpdf(1000.0)` and the like of scipy.stats, where SciPy takes the logarithm of a
+    density that is 0 by then -> finite, where SciPy has -inf"""
+    assert jit(lambda x: laplace.logpdf(x), compile="never")(1000.0) == -1000 - np.log(2)
+    with np.errstate(divide="ignore"):
+        assert laplace.logpdf(1000.0) == -np.inf

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import scipy.spatial
 
-from tapegrad.primitives.elementwise import stop_gradient
+from tapegrad.primitives.stated import Known
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
+from tapegrad.scipy.linalg.functions import scales
 from tapegrad.tracing.answers import declare, original_of
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.linalg import raise_if
@@ -61,6 +62,11 @@ def _minkowski(x: Any, y: Any, p: Any = 2, w: Any = None) -> Any:
     d = x - y
     w = None if w is None else _checked(w)
     if np.ndim(p) == 0 and not any_traced([p]) and p in (1, 2, np.inf):
+        if p == 2 and d.ndim == 1 and d.size:  # of two vectors SciPy asks BLAS
+            down, up = scales(d)
+            if w is None:
+                return np.linalg.norm(d * down) * up
+            return _root(np.sum(w * np.abs(d * down) ** 2)) * up
         if p == 2 and w is not None:
             return _root(np.sum(w * np.abs(d) ** 2, axis=-1))
         if p == np.inf:
@@ -125,7 +131,7 @@ def _correlation(x: Any, y: Any, w: Any = None, centered: Any = True) -> Any:
     of = [np.sum(a * _times(w, b), axis=-1) for a, b in ((x, y), (x, x), (y, y))]
     found = 1.0 - of[0] / np.sqrt(of[1] * of[2])
     # What is outside by rounding is moved to the end, which has nothing to do with the derivative.
-    return found + stop_gradient(np.clip(found, 0.0, 2.0) - found)
+    return Known()(np.clip(found, 0.0, 2.0), found)
 
 
 def _cosine(x: Any, y: Any, w: Any = None) -> Any:

@@ -102,13 +102,21 @@ def norm(
 
 
 def _scaled_norm(a: Any) -> Any:
-    """The Euclidean norm as BLAS has it, whose squares neither overflow nor vanish, unlike NumPy's:
-    a power of two is taken out, and has no derivative."""
+    """The Euclidean norm as BLAS has it, whose squares neither overflow nor vanish, unlike
+    NumPy's."""
+    down, up = scales(a)
+    return numpys.norm(a * down) * up
+
+
+def scales(a: Any, axis: Any = None) -> tuple[Any, Any]:
+    """The power of two that takes the largest element of `a` to about 1, along an axis that is
+    kept, and its inverse. They have no derivative."""
     size = np.abs(stop_gradient(a))
     most = np.finfo(size.dtype).maxexp - 24  # so that its inverse is a number, too
-    power = np.clip(np.frexp(np.max(size))[1], -most, most)
+    largest = np.max(size, axis=axis, keepdims=axis is not None)
+    power = np.clip(np.frexp(largest)[1], -most, most)
     one = size.dtype.type(1)
-    return numpys.norm(a * np.ldexp(one, -power)) * np.ldexp(one, power)
+    return np.ldexp(one, -power), np.ldexp(one, power)
 
 
 borrow(HOME, "cosm sinm tanm coshm sinhm tanhm", decorated=True)

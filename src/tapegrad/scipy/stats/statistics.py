@@ -20,6 +20,7 @@ from scipy.stats import _stats_py as theirs_of
 
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
+from tapegrad.scipy.linalg.functions import scales
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend import borrowing
@@ -232,6 +233,7 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -
     if n < 3:
         raise refusal(f"pearsonr of {n} pairs can't be traced{at_line()}: it is 1 or -1")
     dx, dy = (v - np.mean(v, axis=-1, keepdims=True) for v in (x, y))
+    dx, dy = (d * scales(d, -1)[0] for d in (dx, dy))  # whose squares neither overflow nor vanish
     dx, dy = (d / np.linalg.norm(d, axis=-1, keepdims=True) for d in (dx, dy))
     r = np.clip(np.sum(dx * dy, axis=-1), -1.0, 1.0)
     half = n / 2 - 1
