@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import fft, integrate, linalg, ndimage, optimize, signal, special
+from scipy.sparse.linalg import cg
 
 from tapegrad import grad, jit, stop_gradient, vjp
 from tapegrad.errors import ConversionError
@@ -94,3 +95,17 @@ def test_bounds_are_options():
     slope = grad(f)
     for b in (3.0, 1.0, 5.0):
         assert np.allclose(slope(V, b), np.abs(V) < b)
+
+
+def test_a_tolerance_may_be_an_array_of_one_number():
+    tolerance, most = np.array(1e-12), np.array(50)
+
+    def f(x):
+        return optimize.brentq(lambda t: t * t - x[0], 0.0, 2.0, xtol=tolerance, maxiter=most)
+
+    slope = grad(f, compile="never")
+    for tolerance[...] in (1e-12, 1e-10, 1e-12):
+        assert np.isclose(slope(V)[0], 0.5 / np.sqrt(V[0]), rtol=1e-8)
+    assert slope.cache_info().traces == 2
+    b = grad(lambda x: np.sum(cg(np.diag(V), x, rtol=np.array(1e-9), maxiter=most)[0]))(V)
+    assert np.allclose(b, 1 / V)

@@ -20,7 +20,7 @@ import numpy as np
 
 from tapegrad.tracing.decisions import may_decide
 from tapegrad.tracing.exact import is_of_integers
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.trace import current_trace, innermost
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 # The names of parameters in NumPy's functions; all others are operands.
@@ -221,6 +221,9 @@ def tolerance(x: Any) -> Any:
     """A traced number that says how well a result is approximated, as a plain one. What it is the
     approximation of doesn't depend on it, so no derivative is lost. One that played and compiled
     code round differently is the same to nine digits."""
+    trace = current_trace()
+    if type(x) is np.ndarray and x.dtype.kind in "fiub" and not x.ndim and trace is not None:
+        x = stand_in(trace, *to_operand(trace, x))  # it may hold another number later
     if not isinstance(x, Tracer) or x.ndim:
         return x
     if x.dtype.kind != "f":
