@@ -84,7 +84,7 @@ def numbers(tape: Tape, seed: int, spoilt: str = "") -> list[np.ndarray]:
 
 @pytest.mark.parametrize(
     ("batch", "dtype"),
-    [*((batch, np.float64) for batch in [(), (0,), (3,), (2, 3)]), ((3,), np.float32)],
+    [*((batch, np.float64) for batch in [(), (0,), (3,)]), ((2, 3), np.float32)],
     ids=str,
 )
 def test_they_are_what_lapack_makes_of_them(batch, dtype):

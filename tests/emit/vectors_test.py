@@ -87,24 +87,33 @@ def test_functions_are_computed_in_vectors_whatever_is_known_of_their_operands(t
     np.testing.assert_allclose(y, eval(term, names), rtol=1e-14)
 
 
+LENGTHS = ((9, 4), (4, 9), (6, 5), (5, 6), (5, 5), (1, 4))
+
+
 @pytest.mark.parametrize("function", [np.convolve, np.correlate])
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 def test_the_shorter_one_moves(function, mode):
-    """Whichever that is, odd or even; both cotangents are those of a linear map."""
+    """Whichever that is, odd or even; both cotangents are those of a linear map. All lengths are
+    one program, which compiles once."""
     rng = np.random.default_rng(0)
-    for n, m in ((9, 4), (4, 9), (6, 5), (5, 6), (5, 5), (1, 4)):
-        x, v, t, u = (rng.normal(size=k) for k in (n, m, n, m))
-        weights = rng.normal(size=function(x, v, mode).size)
+    xs, ts = ([rng.normal(size=n) for n, _ in LENGTHS] for _ in "xt")
+    vs, us = ([rng.normal(size=m) for _, m in LENGTHS] for _ in "vu")
+    weights = [rng.normal(size=function(x, v, mode).size) for x, v in zip(xs, vs, strict=True)]
 
-        def loss(x, v, weights=weights):
-            return np.sum(function(x, v, mode) * weights)
+    def results(xs, vs):
+        return [function(x, v, mode) for x, v in zip(xs, vs, strict=True)]
 
-        for tier in ("never", "always"):
-            np.testing.assert_allclose(
-                jit(lambda x, v: function(x, v, mode), compile=tier)(x, v), function(x, v, mode)
-            )
-            ct_x, ct_v = grad(loss, (0, 1), compile=tier)(x, v)
-            np.testing.assert_allclose([ct_x @ t, ct_v @ u], [loss(t, v), loss(x, u)])
+    def losses(xs, vs):
+        return [np.sum(y * w) for y, w in zip(results(xs, vs), weights, strict=True)]
+
+    for tier in ("never", "always"):
+        found = jit(results, compile=tier)(xs, vs)
+        ct_xs, ct_vs = grad(lambda xs, vs: sum(losses(xs, vs)), (0, 1), compile=tier)(xs, vs)
+        for k, lengths in enumerate(LENGTHS):
+            np.testing.assert_allclose(found[k], results(xs, vs)[k], err_msg=f"{lengths}")
+            slopes = [ct_xs[k] @ ts[k], ct_vs[k] @ us[k]]
+            moved = [losses(ts, vs)[k], losses(xs, us)[k]]
+            np.testing.assert_allclose(slopes, moved, err_msg=f"{lengths}")
 
 
 def test_integers_and_complex_numbers_are_left_to_numpy():
