@@ -66,7 +66,7 @@ def rfft(x: Any, n: Any = None, axis: int = -1, overwrite_x: bool = False) -> An
 def irfft(x: Any, n: Any = None, axis: int = -1, overwrite_x: bool = False) -> Any:
     """The other way round."""
     x = np.moveaxis(ffts._real(floating(x)), axis, -1)
-    n = x.shape[-1] if n is None else n
+    n = x.shape[-1] if n is None else operator.index(n)
     x = fitted(x, x.ndim - 1, n)
     zero = np.zeros_like(x[..., :1])
     real = np.concatenate([x[..., :1], x[..., 1::2]], -1)
