@@ -10,6 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
+import scipy.special
 
 import tapegrad as tg
 from tapegrad import pipeline
@@ -400,3 +401,12 @@ def test_a_part_that_is_read_elsewhere_stays_by_itself():
         np.testing.assert_array_equal(s, [1.0, 2.0, 3.0, 0.0])
         np.testing.assert_array_equal(f, [1.0, 2.0, 0.0, 0.0])
         np.testing.assert_array_equal(t, [1.0, 4.0, 3.0, 0.0])
+
+
+def test_what_no_operator_says_is_called():
+    """`scipy.special.zeta(2, x)` is an expression that names a module."""
+    x = np.array([0.5, 1.0, 2.5])
+    g = often(lambda x: np.sum(scipy.special.digamma(x)), x)
+    before = g.front.fast_hits
+    np.testing.assert_allclose(g(x)[1], scipy.special.polygamma(1, x))
+    assert g.front.fast_hits == before + 1
