@@ -132,3 +132,14 @@ def test_zeros_of_an_inverse_have_numpys_signs(compile: str) -> None:
             right, found = np.linalg.inv(a), f(a)
             zero = (right == 0) & (found == 0)
             np.testing.assert_array_equal(np.signbit(found)[zero], np.signbit(right)[zero])
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, np.nan, 0.0, 1e-8, np.inf])
+def test_closeness_by_any_tolerance(tolerance: float) -> None:
+    """Equal numbers are close by any, infinities too."""
+    numbers = np.array([0.0, -0.0, 1.0, 1 + 1e-9, 5e-324, 1.7e308, np.inf, -np.inf, np.nan])
+    x, y = (a.ravel() for a in np.meshgrid(numbers, numbers))
+    for given in ({"rtol": tolerance}, {"atol": tolerance, "equal_nan": True}):
+        with np.errstate(all="ignore"):
+            found = jit(lambda x, y, g=given: np.isclose(x, y, **g), compile="never")(x, y)
+            np.testing.assert_array_equal(found, np.isclose(x, y, **given))

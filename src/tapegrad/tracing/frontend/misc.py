@@ -123,7 +123,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     b = as_tracer(b, a)
     b = cast(b, common_dtype(b, 1.0))
     close = np.abs(np.subtract(a, b)) <= atol + rtol * np.abs(b)
-    result = np.where(np.isfinite(b), close, np.equal(a, b))
+    result = np.logical_or(np.logical_and(close, np.isfinite(b)), np.equal(a, b))
     if equal_nan:
         result = np.logical_or(result, np.logical_and(np.isnan(a), np.isnan(b)))
     return scalar(result)
