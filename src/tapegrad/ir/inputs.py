@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,15 @@ def _numbered(var: Var, number: int, env: dict[Operand, Var]) -> Var:
 def unused(tape: Tape, avals: Sequence[Aval]) -> list[Var]:
     """Variables of these types that the tape doesn't know."""
     return [Var(number, aval) for number, aval in enumerate(avals, start=tape.last + 1)]
+
+
+def known_from(tape: Tape, inputs: Iterable[Var]) -> set[Operand]:
+    """The variables of a tape that depend on these inputs, and on nothing else."""
+    known: set[Operand] = {*inputs}
+    for call in tape.calls:
+        if all(isinstance(x, Literal) or x in known for x in call.operands):
+            known.update(call.outs)
+    return known
 
 
 def with_inputs(

@@ -17,6 +17,7 @@ round is made.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -30,10 +31,19 @@ from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.seen import effects_in
 from tapegrad.tracing.rounds import Leaf
-from tapegrad.tracing.stacking import known_as_row, rows_of
+from tapegrad.tracing.stacking import Rows, as_rows, known_as_row, rows_of
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
-from tapegrad.tracing.variables import Lent, Variables, is_apart, is_private, own, revive
+from tapegrad.tracing.variables import (
+    Lent,
+    Variables,
+    filled,
+    held_by,
+    is_apart,
+    is_private,
+    own,
+    revive,
+)
 
 _DEEP = 6
 
@@ -57,9 +67,18 @@ class Same(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A tuple of such."""
+    """A tuple or list of such."""
 
+    kind: Any
     parts: tuple[Any, ...]
+
+
+class Listed(NamedTuple):
+    """A list of the rows of one array that each round makes."""
+
+    row: Any
+    weak: bool
+    are_arrays: bool
 
 
 @dataclass(eq=False)
@@ -82,7 +101,7 @@ class Grown:
 
 def _told(x: Any) -> Any:
     if isinstance(x, Put):
-        return tuple(map(_told, x.parts))
+        return x.kind, tuple(map(_told, x.parts))
     return (x.path, x.text) if isinstance(x, Same) else x
 
 
@@ -91,6 +110,7 @@ class Growing:
 
     def __init__(self, frame: FrameType, place: int) -> None:
         effects = effects_in(frame)
+        self.frame, self.place = frame, place
         wanted = () if effects is None else flow_of(frame.f_code).appended(place)
         self.lists: list[list[Any]] = []
         self.refused = False  # whether a round has appended what can't be a row
@@ -98,13 +118,18 @@ class Growing:
             is_list = variable.number in wanted and type(variable.value) is list
             if is_list and is_private(frame, variable):
                 self.lists.append(variable.value)
+        count = len(self.lists)
+        if effects is not None:
+            self.lists += filled(frame, place)
+        self.fills = len(self.lists) > count  # a comprehension does
         # With those of the loops around, which aren't read here either
         self.all: list[Any] = [] if effects is None else effects.growing
         self.all += self.lists
 
     def end(self) -> None:
         """The rounds have been made."""
-        self.all[:] = [x for x in self.all if not any(x is y for y in self.lists)]
+        for x in self.lists:
+            del self.all[next(k for k, y in enumerate(self.all) if y is x)]
 
     def lengths(self) -> list[int]:
         return [len(x) for x in self.lists]
@@ -119,10 +144,10 @@ class Growing:
     ) -> Grown:
         """What a round has appended to lists of these lengths, which has found and left these
         variables."""
-        seen = _Seen(trace, before, after, lent)
+        seen = _Seen(trace, before, after, lent, self.frame)
         try:
             for x, length in zip(self.lists, lengths, strict=True):
-                seen.found.entries.append([seen.entry(y, 0) for y in x[length:]])
+                seen.found.entries.append([seen.entry(x, k) for k in range(length, len(x))])
             seen.check()
         except Refused:
             self.refused = True
@@ -177,28 +202,59 @@ def _made(entry: Any, rows: Sequence[Sequence[Any]], k: int, last: dict[str, Tra
     if isinstance(entry, Row):
         return rows[entry.number][k]
     if isinstance(entry, Put):
-        return tuple([_made(x, rows, k, last) for x in entry.parts])
+        return entry.kind([_made(x, rows, k, last) for x in entry.parts])
+    if isinstance(entry, Listed):
+        return rows_of(_made(entry.row, rows, k, last), entry.weak, entry.are_arrays)
     return last[entry.path] if entry.path else entry.value
 
 
 class _Seen:
     """What becomes of the values that one round has appended."""
 
-    def __init__(self, trace: Trace, before: Variables, after: Variables, lent: Lent) -> None:
-        self.trace, self.lent, self.found = trace, lent, Grown()
+    def __init__(
+        self, trace: Trace, before: Variables, after: Variables, lent: Lent, frame: FrameType
+    ) -> None:
+        self.trace, self.lent, self.frame, self.found = trace, lent, frame, Grown()
+        self.seen = {*before.seen, *after.seen}
         self.before, self.after = _by_path(before), _by_path(after)
         self.old, self.new = _by_id(before), _by_id(after)
         self.rows: dict[int, int] = {}
 
-    def entry(self, x: Any, depth: int) -> Any:
+    def entry(self, held: Any, k: int, depth: int = 0, may_be_new: bool = True) -> Any:
+        """What becomes of an entry of a list or tuple."""
+        x = held[k]
         kind: Any = type(x)
         if isinstance(x, Tracer):
             return self._traced(x)
-        if kind is tuple and depth < _DEEP:
-            return Put(tuple([self.entry(y, depth + 1) for y in x]))
+        if kind in (list, tuple) and depth < _DEEP:
+            is_new = may_be_new and self._is_new(held, k)
+            if is_new or kind is tuple:
+                found = None if kind is tuple else self._listed(x)
+                parts = [] if found else range(len(x))
+                entries = [self.entry(x, j, depth + 1, is_new) for j in parts]
+                return found or Put(kind, tuple(entries))
         if kind in PLAIN_TYPES or (isinstance(x, np.generic) and not isinstance(x, np.void)):
             return Same("", x, f"{kind.__name__} {x!r}")
         raise Refused
+
+    def _is_new(self, held: Any, k: int) -> bool:
+        """Whether an entry is the round's own: nothing else has it but variables that aren't read
+        any more."""
+        if id(held[k]) in self.seen:
+            return False
+        return holders(held, k) - held_by(self.frame, held[k]) <= _ALONE
+
+    def _listed(self, x: list[Any]) -> Listed | None:
+        rows = as_rows(x)
+        first = rows[0] if rows is not None and len(rows) == 1 else None
+        stack = first.whole if isinstance(first, Rows) else None
+        if stack is None or stack._trace is not self.trace:
+            return None
+        are_arrays = isinstance(x[0], ArrayTracer)
+        if are_arrays and any(holders(x, k) >= _ALONE for k in range(len(x))):
+            return None
+        row = self._traced(stack)
+        return Listed(row, x[0]._weak, are_arrays) if isinstance(row, Row) else None
 
     def _traced(self, x: Tracer) -> Any:
         if is_made(x) and x._trace.alive:
@@ -233,6 +289,14 @@ class _Seen:
             is_old = any(y is None or id(y) in self.old for y in made)
             if stays or again or is_old:
                 self.found.fits = False
+
+
+def holders(held: Any, k: int) -> int:
+    """How many references there are to an entry, with the one that counting takes."""
+    return sys.getrefcount(held[k])
+
+
+_ALONE = holders([[]], 0) + 1  # and the name that it has where it is looked at
 
 
 def _by_path(found: Variables) -> dict[str, Tracer]:

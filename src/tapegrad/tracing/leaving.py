@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Literal
-from tapegrad.tracing.counted import again_with, each_round
+from tapegrad.tracing.framed import again_with, each_round
 from tapegrad.tracing.items import Items, found_among
 from tapegrad.tracing.observe.joins import Sides
 from tapegrad.tracing.observe.observer import unobserved

@@ -84,7 +84,7 @@ def rows_of(stack: Tracer, weak: bool, are_arrays: bool) -> list[Tracer]:
     without axes are scalars, unless they `are_arrays`."""
     kind: Any
     aval = one_type(Aval(stack.shape[1:], stack.dtype, weak))
-    value = stack._read()[1]
+    value = stack._value if type(_slot.__get__(stack)) is tuple else stack._read()[1]
     found = []
     for k in range(stack.shape[0]):
         part = None if value is None else value[k, ...] if are_arrays else value[k]
@@ -161,9 +161,18 @@ class Rows(NamedTuple):
         """These rows of each array, as a new array."""
         return [self._part(x) for x in self.stacks]
 
+    @property
+    def whole(self) -> Tracer | None:
+        """The array, if these are all rows of one."""
+        of_one = len(self.stacks) == 1 and self._are_all(self.stacks[0])
+        return self.stacks[0] if of_one else None
+
+    def _are_all(self, stack: Tracer) -> bool:
+        return (self.start, self.rounds, self.step) == (0, stack.shape[0], 1)
+
     def _part(self, stack: Tracer) -> Tracer:
         part = stack
-        if (self.start, self.rounds, self.step) != (0, stack.shape[0], 1):
+        if not self._are_all(stack):
             rows = Slice(self.start, self.rounds, self.step)
             index = (rows, *[Slice(0, n) for n in stack.shape[1:]])
             part = record(stack._trace, GetItem(index), [stack])

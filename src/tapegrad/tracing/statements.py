@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from tapegrad.primitives.loops import CALLS, ROUNDS
-from tapegrad.tracing.counted import Count, Plain
+from tapegrad.tracing.counted import Plain
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.framed import Count
 from tapegrad.tracing.items import Numbers, items_of
 from tapegrad.tracing.leaving import Leaving
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.comparing import is_empty
 from tapegrad.tracing.observe.frames import operand_at
-from tapegrad.tracing.observe.joins import sides_of
+from tapegrad.tracing.observe.harmless import CALM
+from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.sizes import bound
 from tapegrad.tracing.trace import current_trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer
 
+_DEEP = 4
 MOST = 100_000  # rounds of an inner loop whose number is traced
 
 
@@ -33,12 +40,13 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     trace = current_trace()
     if trace is None or a.sides is not None or a.o.apart is not None:
         return None
-    sides = sides_of(a.frame.f_code)
-    place = sides.flow.loop_at(a.frame.f_lasti)
+    sides, place, function = _statement(a)
     if place is None or place in sides.unrolled:
         return None
     leaves = not sides.flow.body(place)
     if leaves and not sides.flow.is_left_by_tests(place):
+        return None
+    if function is not None and not any(map(reaches_traced, (a.top(), function))):
         return None
     holders = frames.references(operand_at(a.stack, 0))
     items = items_of(a.top(), holders)
@@ -51,6 +59,35 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     for each in traces_under_way():
         each.counted.append((sides, place))
     return Plain(items)
+
+
+def _statement(a: Activation) -> tuple[Sides, int | None, FunctionType | None]:
+    """The `for` that is about to begin: a statement, or that of a comprehension, with its
+    function."""
+    sides = sides_of(a.frame.f_code)
+    place = sides.flow.loop_at(a.frame.f_lasti)
+    if place is None and sides.flow.is_called_on_iterator(a.frame.f_lasti):
+        f = a.top(1)
+        if type(f) is FunctionType:
+            sides = sides_of(f.__code__)
+            return sides, sides.flow.comprehension, f
+    return sides, place, None
+
+
+def reaches_traced(x: Any, depth: int = 0) -> bool:
+    """Whether there may be a traced value in this, which a comprehension goes through or reads: of
+    objects and functions that isn't known."""
+    kind: Any = type(x)
+    if isinstance(x, Tracer):
+        return True
+    if kind is FunctionType:
+        return depth >= _DEEP or any(reaches_traced(c, depth + 1) for c in x.__closure__ or ())
+    if kind is CellType:
+        return not is_empty(x) and reaches_traced(x.cell_contents, depth)
+    if kind in (list, tuple, dict):
+        values = x.values() if kind is dict else x
+        return depth >= _DEEP or any(reaches_traced(y, depth + 1) for y in values)
+    return not (CALM[kind] or isinstance(x, (np.ndarray, type, ModuleType, range)))
 
 
 def _ranged(a: Activation, args: Sequence[Any]) -> Any:

@@ -18,24 +18,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.core.trees import flatten
 from tapegrad.errors import TapegradError, TraceError
+from tapegrad.ir.inputs import known_from
 from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Literal, Operand, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
-from tapegrad.tracing.counted import InFrame, Looped, again_with, each_round, is_long, named
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.ending import UNBOUNDED, recorded_until, room_of, rounds_until
+from tapegrad.tracing.framed import InFrame, Looped, again_with, each_round, is_long
 from tapegrad.tracing.growing import Growing
-from tapegrad.tracing.items import Numbers
 from tapegrad.tracing.leaving import Entries
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand, operand_at, top_of
@@ -50,10 +49,8 @@ from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in, to_operand
 from tapegrad.tracing.variables import (
     Lent,
-    copied,
     trace_numbers,
     trace_stored,
-    variables,
 )
 
 Rounds = Generator[Any, Any, None]
@@ -233,31 +230,10 @@ class Turning:
         try:
             trace_stored(frame, place, trace)
             for done in range(FIRST + 1):
-                before = variables(frame, place, growing.all)
-                leaves = copied(before)
-                rounds = Turned(
-                    named(f"{name}_round"),
-                    f"a loop of {name}",
-                    flatten(leaves)[1],
-                    src,
-                    frame,
-                    place,
-                    Numbers(range(0)),
-                    lent,
-                    done,
-                    changes(frame),
-                    [before],
-                    [],
-                    {},
-                    growing,
-                    growing.lengths(),
-                    [],
-                    True,
-                    None,
-                    going,
-                    [],
-                    self.entries,
+                leaves, rounds = Turned.begun(
+                    f"a loop of {name}", src, lent, growing, done, going=going, entries=self.entries
                 )
+                before = rounds.found[0]
                 round_, whole = yield from rounds.first(rounds.round(leaves, done))
                 raised, loop = trace.raised, None
                 if not rounds.changes_nothing():
@@ -299,13 +275,13 @@ def _guards() -> list[Any]:
     return trace.builder.guards
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Turned(InFrame):
     """Rounds that a frame makes until a test says otherwise: `going` says whether there is one."""
 
     going: Any
-    asked_all: list[bool]
     entries: Entries | None
+    asked_all: list[bool] = field(default_factory=list)
 
     def leave(self, loop: Looped, trace: Trace) -> None:
         super().leave(loop, trace)
@@ -388,10 +364,7 @@ def _is_known(body: Tape, start: Sequence[Any]) -> bool:
     step, *inputs = body.inputs
     carried = {k for k, x in enumerate(start) if isinstance(x, Literal)}
     while True:
-        known = {step, *[inputs[k] for k in carried]}
-        for call in body.calls:
-            if all(isinstance(x, Literal) or x in known for x in call.operands):
-                known.update(call.outs)
+        known = known_from(body, [step, *[inputs[k] for k in carried]])
         ends = {k for k, x in enumerate(body.outputs) if isinstance(x, Literal) or x in known}
         if carried <= ends:
             return len(start) in ends

@@ -129,12 +129,13 @@ def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
 # ---- where
 
 
-def place_of(frame: FrameType, iterator: Any) -> int | None:
-    """The `for` statement that asks this iterator for its next entry; None if it is none."""
+def place_of(frame: FrameType, iterator: Any, fills: bool = False) -> int | None:
+    """The `for` statement that asks this iterator for its next entry; None if it is none. It may be
+    one that `fills` a list, of a comprehension."""
     code, at = frame.f_code, frame.f_lasti
     if not code.co_flags & inspect.CO_OPTIMIZED or dis.opname[code.co_code[at]] != "FOR_ITER":
         return None
-    if code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
+    if not fills and code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
         return None
     flow = flow_of(code)
     if frames.is_described() and flow.heights is not None:
@@ -142,7 +143,7 @@ def place_of(frame: FrameType, iterator: Any) -> int | None:
         if frames.operand(top, 0) is not iterator:
             return None
         below = flow.height(at) - flow.variables > 1  # a comprehension has what it fills there
-        if below and type(frames.operand(top, 1)) in (list, set, dict):
+        if below and not fills and type(frames.operand(top, 1)) in (list, set, dict):
             return None
     return at
 
@@ -178,6 +179,14 @@ def own(frame: FrameType, place: int) -> Iterator[_Variable]:
     if frames.is_described():
         free = frame.f_code.co_freevars
         yield from (x for x in _contents(frame, place) if x.name not in free)
+
+
+def filled(frame: FrameType, place: int) -> list[list[Any]]:
+    """The lists on the frame's stack that a round of this `for` statement appends to."""
+    flow = flow_of(frame.f_code)
+    found = sorted(flow.filled(place)) if frames.is_described() else []
+    address = frames.address_of(frame)
+    return [frames.operand(address + frames.top_of(k + 1), 0) for k in found]
 
 
 def _set(frame: FrameType, variable: _Variable, x: Any) -> None:
@@ -277,6 +286,14 @@ def is_private(frame: FrameType, variable: _Variable) -> bool:
     known = frames.names_of(frames.address_of(frame))  # once somebody has asked for it
     shown = type(known) is dict and known.get(variable.name) is variable.value
     return variable.cell is None and _references(variable) <= _ALONE + shown
+
+
+def held_by(frame: FrameType, x: Any) -> int:
+    """How many of the frame's own variables hold this, whether they are read later or not."""
+    if not frames.is_described():
+        return 0
+    address = frames.address_of(frame)
+    return sum(frames.local(address, k) is x for k in range(frame.f_code.co_nlocals))
 
 
 def _references(variable: _Variable) -> int:

@@ -124,6 +124,33 @@ class Flow:
             return None
         return place
 
+    def is_called_on_iterator(self, offset: int) -> bool:
+        """Whether what the instruction at `offset` makes, an iterator, is all that the function
+        below it is called with: a comprehension is one, up to Python 3.11."""
+        place = self.next.get(offset)
+        while place is not None and self.at[place].opname in (*_PASSED, "PRECALL"):
+            place = self.next.get(place)
+        return place is not None and self.at[place].opname == "CALL" and not self.at[place].arg
+
+    @cached_property
+    def comprehension(self) -> int | None:
+        """The first `for` of a list comprehension, if this is the code of one."""
+        names = self.code.co_name, self.code.co_varnames[:1]
+        if names != ("<listcomp>", (".0",)) or self.heights is None:
+            return None
+        return next((o for o, i in self.at.items() if i.opname == "FOR_ITER"), None)
+
+    def filled(self, place: int) -> frozenset[int]:
+        """The entries of the stack, counted from the bottom of it, that are lists which a round of
+        a `for` statement appends to: comprehensions."""
+        height = self.height(place)
+        found = {
+            self.height(o) - 1 - (self.at[o].arg or 0)
+            for o in self.body(place)
+            if self.at[o].opname == "LIST_APPEND"
+        }
+        return frozenset(k for k in found if k < height - 1)
+
     @cached_property
     def exits(self) -> dict[int, Exit]:
         """The tests by which loops are left."""
@@ -286,9 +313,7 @@ class Flow:
         body = self.body(place)
         inner = [self.body(o) for o in body if self.at[o].opname == "FOR_ITER"]
         return sum(
-            INNER ** sum(o in rounds for rounds in inner)
-            for o in body
-            if self.at[o].opname.startswith(_OPERATIONS)
+            INNER ** sum(o in rounds for rounds in inner) * _operations(self.at[o]) for o in body
         )
 
     # ---- tests
@@ -398,6 +423,16 @@ class Flow:
         jumps = i.opname.endswith(("_IF_TRUE", "_IF_NONE")) == side
         target: int = i.argval if jumps else self.next[offset]
         return target
+
+
+def _operations(i: dis.Instruction) -> int:
+    """About how many operations an instruction makes; one that puts a comprehension on the stack
+    stands for all that this makes."""
+    if type(i.argval) is CodeType and i.argval.co_varnames[:1] == (".0",):
+        inner = flow_of(i.argval)
+        place = inner.comprehension
+        return INNER * inner.weight(place) if place is not None else 0
+    return i.opname.startswith(_OPERATIONS)
 
 
 def _line_of(i: dis.Instruction) -> int | None:
