@@ -70,8 +70,14 @@ class Counted(Sequence[Any]):
 class _Numbers:
     """What a `for` statement asks for its entries. To whoever else asks they are Python's."""
 
-    def __init__(self, items: Items, pythons: Iterator[Any] | None, count: Any = None) -> None:
-        self._items, self._pythons, self._count = items, pythons, count
+    def __init__(
+        self,
+        items: Items,
+        pythons: Iterator[Any] | None,
+        count: Any = None,
+        fills: list[Any] | None = None,
+    ) -> None:
+        self._items, self._pythons, self._count, self._fills = items, pythons, count, fills
         self._rounds: Iterator[Any] | None = None
         self.is_shared = False  # whether anybody but a statement may have it
 
@@ -90,7 +96,8 @@ class _Numbers:
             is_plain = self._pythons is None
             trace, place = current_trace(), place_of(frame, self, fills=is_plain)
             if trace is not None and place is not None:
-                self._rounds = _loop(frame, place, self._items, trace, is_plain, self._count)
+                growing = Growing(frame, place, self._fills)
+                self._rounds = _loop(growing, self._items, trace, is_plain, self._count)
             elif self._pythons is not None:
                 self._rounds = self._pythons
             else:
@@ -99,18 +106,13 @@ class _Numbers:
 
 
 def _loop(
-    frame: FrameType,
-    place: int,
-    items: Items,
-    trace: Trace,
-    is_plain: bool,
-    count: Count | None,
+    growing: Growing, items: Items, trace: Trace, is_plain: bool, count: Count | None
 ) -> Generator[Any, None, None]:
     """Yields a number for each round that the frame is to make; the loop stands for the rest. Where
     one can't, the frame makes all the rounds, as in Python's loop."""
+    frame, place = growing.frame, growing.place
     name, src = frame.f_code.co_name, user_source()
     lent, done, sides = Lent(frame, place, trace), -1, sides_of(frame.f_code)
-    growing = Growing(frame, place)
     try:
         if count is not None and growing.lists:  # they would have as many entries
             raise again_with(each_round(sides, place))
@@ -179,10 +181,29 @@ def _loop(
 
 
 class Plain:
-    """What stands for the entries of a plain loop whose rounds may be traced once."""
+    """What stands for the entries of a plain loop whose rounds may be traced once. What a generator
+    expression yields in a round its caller puts into the list that this `fills`."""
 
-    def __init__(self, items: Items, count: Count | None = None) -> None:
-        self._items, self._count = items, count
+    def __init__(
+        self, items: Items, count: Count | None = None, fills: list[Any] | None = None
+    ) -> None:
+        self._given = items, None, count, fills
 
     def __iter__(self) -> Iterator[Any]:
-        return _Numbers(self._items, None, self._count)
+        return _Numbers(*self._given)
+
+
+class Driven:
+    """An iterator that nobody but a generator expression has, of which each entry is asked for."""
+
+    is_shared = False
+
+    def __init__(self, entries: Iterator[Any]) -> None:
+        self._entries = entries
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    @unobserved
+    def __next__(self) -> Any:
+        return next(self._entries)

@@ -69,6 +69,7 @@ class Dispatch:
     counted: Handler  # what stands for a range whose rounds may be traced once; else None
     asked: Handler  # what a program hears that asks for a truth; None where it is guarded
     tested: Handler  # what a conditional jump asks for isn't traced
+    exhausted: Handler  # what is called for what goes through all entries; else None
     ranged: Handler  # the same of a range whose bounds are traced
     # of branches that go both ways: see `tracing.merging`
     arrays: Handler

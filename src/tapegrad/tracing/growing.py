@@ -108,7 +108,7 @@ def _told(x: Any) -> Any:
 class Growing:
     """The lists that grow in rounds of a frame's loop, and that nothing else holds."""
 
-    def __init__(self, frame: FrameType, place: int) -> None:
+    def __init__(self, frame: FrameType, place: int, fills: list[Any] | None = None) -> None:
         effects = effects_in(frame)
         self.frame, self.place = frame, place
         wanted = () if effects is None else flow_of(frame.f_code).appended(place)
@@ -120,7 +120,7 @@ class Growing:
                 self.lists.append(variable.value)
         count = len(self.lists)
         if effects is not None:
-            self.lists += filled(frame, place)
+            self.lists += filled(frame, place) if fills is None else [fills]
         self.fills = len(self.lists) > count  # a comprehension does
         # With those of the loops around, which aren't read here either
         self.all: list[Any] = [] if effects is None else effects.growing

@@ -8,17 +8,18 @@ a round turns out to do more than that allows, the trace is made again, with all
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Sequence
-from types import CellType, FunctionType, ModuleType
+from types import CellType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from tapegrad.primitives.loops import CALLS, ROUNDS
-from tapegrad.tracing.counted import Plain
+from tapegrad.tracing.counted import Driven, Plain
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.framed import Count
-from tapegrad.tracing.items import Numbers, items_of
+from tapegrad.tracing.items import Items, Numbers, items_of
 from tapegrad.tracing.leaving import Leaving
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
@@ -26,6 +27,8 @@ from tapegrad.tracing.observe.comparing import is_empty
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.joins import Sides, sides_of
+from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.observe.unchanging import ITERATORS, is_private
 from tapegrad.tracing.sizes import bound
 from tapegrad.tracing.trace import current_trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer
@@ -54,11 +57,39 @@ def _plain(a: Activation) -> Plain | Leaving | None:
         return None
     if leaves:
         return Leaving(items, sides, place)
-    if len(items) * sides.flow.weight(place) < CALLS:
+    return _once(sides, place, items)
+
+
+def _once(sides: Sides, place: int, items: Items, fills: list[Any] | None = None) -> Plain | None:
+    """What stands for these entries, if there are enough of them."""
+    if len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS:
         return None
     for each in traces_under_way():
         each.counted.append((sides, place))
-    return Plain(items)
+    return Plain(items, fills=fills)
+
+
+def entries_of(x: GeneratorType[Any, Any, Any], worth: bool = False) -> list[Any] | None:
+    """The entries of a generator expression that nobody has asked for one; None if that is only
+    `worth` it where one round is traced for all, and it isn't."""
+    frame: Any = x.gi_frame
+    entries, found = frame.f_locals[".0"], list[Any]()
+    sides = sides_of(x.gi_code)
+    place, given = sides.flow.comprehension, None
+    trace = current_trace()
+    if trace is not None and place is not None and place not in sides.unrolled:
+        traced = any(map(reaches_traced, (entries, *frame.f_locals.values())))
+        items = items_of(entries, 1) if traced else None
+        given = None if items is None else _once(sides, place, items, found)
+    if given is None and worth:
+        return None
+    if given is not None or (type(entries) in ITERATORS and is_private(entries)):
+        address = frames.address_of(frame)
+        frames.set_local(address, 0, iter(given) if given is not None else Driven(entries))
+    with observed():
+        for entry in x:
+            found.append(entry)
+    return found
 
 
 def _statement(a: Activation) -> tuple[Sides, int | None, FunctionType | None]:
@@ -68,7 +99,7 @@ def _statement(a: Activation) -> tuple[Sides, int | None, FunctionType | None]:
     place = sides.flow.loop_at(a.frame.f_lasti)
     if place is None and sides.flow.is_called_on_iterator(a.frame.f_lasti):
         f = a.top(1)
-        if type(f) is FunctionType:
+        if type(f) is FunctionType and not f.__code__.co_flags & inspect.CO_GENERATOR:
             sides = sides_of(f.__code__)
             return sides, sides.flow.comprehension, f
     return sides, place, None

@@ -23,6 +23,7 @@ from tapegrad.tracing.frontend import (
     compiled,
     constants,
     contracting,
+    exhausting,
     fourier,
     frames,
     identity,
@@ -201,6 +202,7 @@ dispatch.element, dispatch.number, dispatch.flat = (
 )
 dispatch.whole, dispatch.plain_number = parameters.whole, parameters.plain_number
 dispatch.put = scattering.put
+dispatch.exhausted = exhausting.answer
 dispatch.has_traced = answering.has_traced
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
 lists.declare_all(FUNCTIONS)

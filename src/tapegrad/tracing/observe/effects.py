@@ -9,6 +9,7 @@ and count by their own instructions.
 from __future__ import annotations
 
 import dis
+import inspect
 import opcode
 import operator
 import sys
@@ -22,8 +23,9 @@ import numpy as np
 
 from tapegrad.ir.turns import BASE, MODULUS, Path
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.frames import MISSING, local
+from tapegrad.tracing.observe.frames import MISSING, local, operand_at
 from tapegrad.tracing.observe.harmless import CALM, is_own
 from tapegrad.tracing.observe.unchanging import (
     ALONE,
@@ -50,8 +52,8 @@ _NAMES = """
     LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_GLOBAL MAKE_CELL MAKE_FUNCTION NOP
     POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_NONE
     POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_TOP PRECALL PUSH_NULL
-    RESUME RETURN_CONST RETURN_VALUE SET_FUNCTION_ATTRIBUTE STORE_FAST STORE_FAST_LOAD_FAST
-    STORE_FAST_STORE_FAST SWAP
+    RESUME RETURN_CONST RETURN_GENERATOR RETURN_VALUE SET_FUNCTION_ATTRIBUTE STORE_FAST
+    STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST SWAP
 """
 _NOTHING = frozenset(_NAMES.split())
 
@@ -227,6 +229,12 @@ def _set_slice(a: Activation, arg: Any) -> bool:
     return _of_traced(a, 2)
 
 
+def _yields(a: Activation, arg: Any) -> bool:
+    """A generator expression whose entries are all asked for, one after the other."""
+    entries: Any = local(a.address, 0) if a.frame.f_code.co_varnames[:1] == (".0",) else None
+    return type(entries).__module__ in _COUNTED and not entries.is_shared
+
+
 def _iterated(a: Activation, arg: Any) -> bool:
     x = a.top()
     kind: Any = type(x)
@@ -291,6 +299,8 @@ def _called_by_name(a: Activation, arg: tuple[int, tuple[str, ...]]) -> bool:
 
 def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool:
     first, second = a.top(above + count + 1), a.top(above + count)
+    if any(second is f or first is f for f in EXHAUSTING) and _is_passed_on(a, above, count):
+        return True  # it is followed
     values = [a.top(above + k) for k in range(count - 1, -1, -1)]
     f = second if first is MISSING else first
     if first is not MISSING and second is not MISSING:
@@ -303,6 +313,24 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     if f is list.append and len(values) == 2 and _grows(a, values[0]):
         return True
     return changes_nothing(f, values[: len(values) - named] if named else values, kwargs)
+
+
+def _is_passed_on(a: Activation, above: int, count: int) -> bool:
+    """Whether all that is passed is a generator expression that nothing else has."""
+    x = a.top(above)
+    alone = frames.references(operand_at(a.stack, above)) == 2  # and the name that it has here
+    return count == 1 and is_waiting(x) and alone
+
+
+def is_waiting(x: Any) -> bool:
+    """Whether this is a generator expression that nobody has asked for an entry yet."""
+    if type(x) is not types.GeneratorType or x.gi_code.co_name != "<genexpr>":
+        return False
+    return not is_own(x.gi_code) and inspect.getgeneratorstate(x) == inspect.GEN_CREATED
+
+
+# They go through all entries, and are answered: see `tracing.frontend.exhausting`
+EXHAUSTING = (list, tuple, sum, max, min)
 
 
 def _grows(a: Activation, x: Any) -> bool:
@@ -353,6 +381,7 @@ _CHECKS: dict[str, Check] = {
     "UNARY_NOT": _unary,
     "UNARY_POSITIVE": _unary,
     "INTRINSIC_UNARY_POSITIVE": _unary,
+    "YIELD_VALUE": _yields,
     "UNPACK_EX": _unpacked,
     "UNPACK_SEQUENCE": _unpacked,
 }

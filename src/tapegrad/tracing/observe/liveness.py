@@ -59,6 +59,8 @@ class Flow:
         self.variables = len({*code.co_varnames, *code.co_cellvars}) + len(code.co_freevars)
         jumps = (i for i in text if i.opcode in _JUMPING)
         self.loops = any(i.argval <= i.offset for i in jumps)
+        # Who goes through a generator expression asks for its entries until it has come to its end
+        self.leaving = {*_RETURNS} - {"YIELD_VALUE" if code.co_name == "<genexpr>" else ""}
         self._live = self._lives()
         self._same: dict[tuple[int, int], bool] = {}
         self._regions: dict[tuple[int, bool], frozenset[int]] = {}
@@ -134,11 +136,13 @@ class Flow:
 
     @cached_property
     def comprehension(self) -> int | None:
-        """The first `for` of a list comprehension, if this is the code of one."""
-        names = self.code.co_name, self.code.co_varnames[:1]
-        if names != ("<listcomp>", (".0",)) or self.heights is None:
+        """The first `for` of a list comprehension or generator expression, if this is the code of
+        one."""
+        if self.code.co_varnames[:1] != (".0",) or self.heights is None:
             return None
-        return next((o for o, i in self.at.items() if i.opname == "FOR_ITER"), None)
+        place = next((o for o, i in self.at.items() if i.opname == "FOR_ITER"), None)
+        known = self.code.co_name in ("<listcomp>", "<genexpr>")
+        return place if known and self.handlers.get(place or 0) is None else None
 
     def filled(self, place: int) -> frozenset[int]:
         """The entries of the stack, counted from the bottom of it, that are lists which a round of
@@ -193,7 +197,7 @@ class Flow:
         reached, todo, end = set(), [self.next[place]], self.at[place].argval
         while todo:
             offset = todo.pop()
-            if offset == end or self.at[offset].opname in _RETURNS:
+            if offset == end or self.at[offset].opname in self.leaving:
                 return frozenset()
             if offset != place and offset not in reached:
                 reached.add(offset)

@@ -67,6 +67,10 @@ def put(
         if counted is not None:
             frames.replace(operand_at(a.stack, at), counted)
             return f
+    exhausted = dispatch.exhausted(f, args)
+    if exhausted is not None:
+        frames.replace(operand_at(a.stack, at), exhausted)
+        return f
     answer = answer_of(f)
     if answer is not None and _put_answer(a, at, answer, args):
         # without what it is a method of

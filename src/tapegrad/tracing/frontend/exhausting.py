@@ -1,0 +1,171 @@
+"""Python's functions that go through all entries of what they are passed: list, sum, max, any.
+
+    sum(f(v) for v in x)        -->       %y = loop(n, ...)              y[k] = f(x[k])
+                                          %s = loop(n, 0, %y, ...)       s = s + y[k]
+
+The entries of a generator expression are those of a loop of which one round is traced
+(`statements.py`). What its rounds have given are rows of an array: these are added up, or compared,
+one after the other as in Python, in one more loop.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.loops import CALLS
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.effects import is_waiting
+from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.scan import scan
+from tapegrad.tracing.stacking import Rows, as_rows
+from tapegrad.tracing.statements import entries_of
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
+
+_ALONE = 6  # references: the stack, the lists of what a call is passed, those that count
+Fold = Callable[[Any, Any], Any]
+
+
+def answer(f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+    """What is called in the place of a function that is passed these; None if that is itself."""
+    found = _ANSWERS.get(id(f))
+    if found is None or dispatch.trace() is None or not args:
+        return None
+    is_meant, by = found
+    return functools.partial(by, f) if is_meant(*args) else None
+
+
+# ---- what is passed
+
+
+def _is_one(*args: Any) -> bool:
+    return len(args) == 1 and is_waiting(args[0])
+
+
+def _is_added(x: Any, *start: Any) -> bool:
+    many = type(x) is ArrayTracer and x.ndim > 0 and x.shape[0] >= CALLS
+    return len(start) < 2 and (many or is_waiting(x) or (type(x) is list and _are_many(x)))
+
+
+def _is_compared(*args: Any) -> bool:
+    return len(args) == 1 and (is_waiting(args[0]) or _are_numbers(args[0]))
+
+
+def _is_tested(*args: Any) -> bool:
+    alone = sys.getrefcount(args[0]) <= _ALONE  # what is left of it somebody else may ask for
+    return len(args) == 1 and (_are_numbers(args[0]) or (alone and is_waiting(args[0])))
+
+
+def _are_many(x: Any) -> bool:
+    return len(x) >= CALLS and isinstance(x[-1], Tracer)
+
+
+def _are_numbers(x: Any) -> bool:
+    """Whether these are many traced numbers of one type."""
+    if type(x) is ArrayTracer:
+        return x.ndim == 1 and x.shape[0] >= CALLS
+    if type(x) not in (list, tuple) or not _are_many(x):
+        return False
+    first = x[-1]._aval
+    return not isinstance(x[-1], ArrayTracer) and all(
+        isinstance(y, Tracer) and (y._aval is first or y._aval == first) for y in x
+    )
+
+
+# ---- one entry after the other
+
+
+def _folded(f: Fold, start: Any, entries: Any) -> Any:
+    """f(...f(f(start, entries[0]), entries[1])...), in a loop where these are rows of an array."""
+    if type(entries) is ArrayTracer:
+        return _along(f, start, entries, False)
+    k = 0
+    for part in as_rows(entries) or entries:
+        is_run = isinstance(part, Rows)
+        count = len(part.stacks) * part.rounds if is_run else 1
+        if is_run and len(part.stacks) == 1 and count >= CALLS:
+            start = _along(f, start, part.parts()[0], entries[k]._weak)
+        else:
+            for entry in entries[k : k + count]:
+                start = f(start, entry)
+        k += count
+    return start
+
+
+def _along(f: Fold, start: Any, rows: Any, weak: bool) -> Any:
+    def step(carried: Any, row: Any) -> tuple[Any, None]:
+        return f(carried, _as_pythons(row) if weak else row), None
+
+    return scan(step, start, rows, None, False)[0]
+
+
+def _as_pythons(x: Any) -> Any:
+    operand, value = x._read()
+    return stand_in(x._trace, operand, value, weak=True)
+
+
+def _add(total: Any, entry: Any) -> Any:
+    return total + entry
+
+
+def _chosen(is_larger: bool) -> Fold:
+    def chosen(best: Any, entry: Any) -> Any:
+        beyond = entry > best if is_larger else entry < best
+        found = record(entry._trace, ew.where, [beyond, entry, best])
+        return _as_pythons(found) if entry._weak else found
+
+    return chosen
+
+
+# ---- answers
+
+
+@unobserved
+def _collected(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    entries = entries_of(*args)
+    return entries if kind is list else kind(entries)
+
+
+@unobserved
+def _sum(original: Any, x: Any, /, start: Any = 0) -> Any:
+    entries = entries_of(x) if is_waiting(x) else x
+    if isinstance(start, (str, bytes, bytearray)) or not _is_added(entries):
+        with observed():
+            return original(entries, start)
+    return _folded(_add, start, entries)
+
+
+@unobserved
+def _extreme(original: Any, x: Any, /) -> Any:
+    entries: Any = entries_of(x) if is_waiting(x) else x
+    if not _are_numbers(entries):
+        with observed():
+            return original(entries)
+    return _folded(_chosen(original is builtins.max), entries[0], entries[1:])
+
+
+@unobserved
+def _tested(original: Any, x: Any, /) -> Any:
+    """`any` and `all` of many entries that are there: then those count, too, behind the first that
+    decides. Their rounds have changed nothing."""
+    entries = entries_of(x, worth=True) if is_waiting(x) else x
+    if entries is None or not _are_numbers(entries):
+        with observed():
+            return original(x if entries is None else entries)
+    function = np.any if original is builtins.any else np.all
+    found: Any = function(dispatch.as_operand(entries))
+    return _as_pythons(found)
+
+
+_ANSWERS: dict[int, tuple[Callable[..., bool], Callable[..., Any]]] = {
+    **{id(f): (_is_one, _collected) for f in (list, tuple)},
+    **{id(f): (_is_compared, _extreme) for f in (max, min)},
+    **{id(f): (_is_tested, _tested) for f in (any, all)},
+    id(sum): (_is_added, _sum),
+}
