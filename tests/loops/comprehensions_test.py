@@ -64,7 +64,7 @@ def rows(x: Any, a: Any) -> Any:
 
 @once
 def pairs(x: Any, a: Any) -> Any:
-    found = [(noted(u), v * a) for u, v in zip(x, x[1:], strict=False)]
+    found = [(noted(u), v * a) for u, v in zip(x, 2.0 * x, strict=False)]
     return found[3][0] + found[-1][1] + sum(u * v for u, v in found[:4])
 
 
@@ -145,7 +145,7 @@ def filtered(x: Any, a: Any) -> Any:
 def of_a_part(x: Any, a: Any) -> Any:
     y = x * a
     total = 0.0
-    for u, v in zip(y[:-1], y[1:], strict=True):
+    for u, v in zip(y[:-1], y[2:], strict=False):
         total = total + noted(u) * v
     return total
 

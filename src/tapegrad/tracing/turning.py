@@ -37,10 +37,11 @@ from tapegrad.tracing.framed import InFrame, Looped, again_with, each_round, is_
 from tapegrad.tracing.growing import Growing
 from tapegrad.tracing.leaving import Entries
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.exits import Exit
 from tapegrad.tracing.observe.frames import operand, operand_at, top_of
 from tapegrad.tracing.observe.frames import replace as replace_at
 from tapegrad.tracing.observe.joins import Sides, sides_of
-from tapegrad.tracing.observe.liveness import Exit, Flow, flow_of
+from tapegrad.tracing.observe.liveness import Flow, flow_of
 from tapegrad.tracing.observe.seen import changes, effects_in
 from tapegrad.tracing.rounds import FIRST, Round, typed
 from tapegrad.tracing.source import at_line, user_source
