@@ -11,7 +11,7 @@ import tapegrad
 from tapegrad import grad, jit, trace, value_and_grad
 from tapegrad.errors import TraceError, UnsupportedError
 from tapegrad.primitives.loops import Loop
-from tapegrad.tracing import counted
+from tapegrad.tracing import framed
 
 RNG = np.random.default_rng(14)
 W = RNG.normal(size=(3, 3)) * 0.4
@@ -597,7 +597,7 @@ def test_an_error_of_the_round_is_the_users_own():
 
 def test_a_round_that_does_more_the_second_time(monkeypatch):
     seen = itertools.chain([0, 0, 0], itertools.repeat(1))
-    monkeypatch.setattr(counted, "changes", lambda frame: next(seen))
+    monkeypatch.setattr(framed, "changes", lambda frame: next(seen))
 
     def f(x):
         for _ in tapegrad.range(50):

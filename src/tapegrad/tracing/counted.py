@@ -25,10 +25,11 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError, TraceError
-from tapegrad.tracing.framed import Count, InFrame, again_with, each_round, is_long
+from tapegrad.tracing.framed import Count, InFrame, again_with, each_round, is_long, renounce
 from tapegrad.tracing.growing import Growing
 from tapegrad.tracing.items import Items, Numbers
-from tapegrad.tracing.observe.joins import sides_of
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.rounds import FIRST
 from tapegrad.tracing.source import at_source, user_source
@@ -113,6 +114,7 @@ def _loop(
     frame, place = growing.frame, growing.place
     name, src = frame.f_code.co_name, user_source()
     lent, done, sides = Lent(frame, place, trace), -1, sides_of(frame.f_code)
+    handled = _note_handler(frame, place, sides) if is_plain else []
     try:
         if count is not None and growing.lists:  # they would have as many entries
             raise again_with(each_round(sides, place))
@@ -165,6 +167,10 @@ def _loop(
             trace_numbers(frame, place, before, trace)
         lent.give_back()
     except GeneratorExit:
+        if is_plain:
+            if trace.alive:
+                renounce(each_round(sides, place))
+            raise
         trace.unfinished = TraceError(
             f"the loop of {name} over tapegrad.range is left in its first rounds{at_source(src)}, "
             "by which the others are traced. Use tapegrad.while_loop, which goes on until a "
@@ -173,11 +179,27 @@ def _loop(
         raise
     finally:
         growing.end()
+        if handled:
+            handled.pop()
     if isinstance(items, Numbers):
         yield from items.numbers[done + 1 :]
 
 
 # ---- plain loops
+
+
+def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
+    """Where a round of a statement raises an error that the frame handles, behind the loop, the
+    trace is made again. Returns what that is noted in, if it is."""
+    handler, a = sides.flow.handlers.get(place), getattr(frame.f_trace, "__self__", None)
+    if handler is None or not isinstance(a, Activation):
+        return []
+
+    def left() -> None:
+        raise again_with(each_round(sides, place))
+
+    a.leaving.append((handler[0], left))
+    return a.leaving
 
 
 class Plain:

@@ -66,6 +66,7 @@ class Dispatch:
     gathered: Handler  # a plain array as a traced one, if what it is indexed with asks for that
     as_operand: Handler  # an operand that may be a list
     stack: Handler
+    entry: Handler  # of a list, in a loop's round, by its number there; None where that is guarded
     counted: Handler  # what stands for a range whose rounds may be traced once; else None
     asked: Handler  # what a program hears that asks for a truth; None where it is guarded
     tested: Handler  # what a conditional jump asks for isn't traced

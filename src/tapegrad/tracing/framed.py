@@ -18,14 +18,16 @@ import numpy as np
 from tapegrad.core.trees import flatten
 from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import known_from, unused
-from tapegrad.ir.tape import Aval, Literal, Source, Tape
+from tapegrad.ir.tape import Aval, Literal, Operand, Source, Tape
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
 from tapegrad.tracing.growing import Growing, Grown
 from tapegrad.tracing.items import Items, Numbers, found_among
 from tapegrad.tracing.observe.joins import Sides
+from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.observe.seen import changes
 from tapegrad.tracing.rounds import Given, Leaf, Round, Rounds, Steps, as_weak, typed
+from tapegrad.tracing.sizes import may_vary
 from tapegrad.tracing.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.trace import (
     Reconsidered,
@@ -66,11 +68,16 @@ def _calls_of(body: Tape) -> int:
 
 
 def again_with(notes: Sequence[tuple[set[int], int]]) -> Reconsidered:
-    """Give the traces under way up: they are made again with these notes."""
+    """Give the traces under way up: what is raised so that they are made again with these notes."""
     found = Reconsidered(notes, None)
     for trace in traces_under_way():
         trace.renounced = found
     return found
+
+
+def renounce(notes: Sequence[tuple[set[int], int]]) -> None:
+    """The same where nothing can be raised."""
+    again_with(notes)
 
 
 def each_round(sides: Sides, place: int) -> list[tuple[set[int], int]]:
@@ -198,6 +205,8 @@ class InFrame(Rounds):
                 try:
                     trace = given.step._trace
                     trace.holding = before.take_the_place_of(given.leaves, self.found)
+                    if self.is_plain:
+                        trace.fixed = self.fixed(given.leaves, kept)
                     answer = yield self._entry(given)
                     after = variables(self.frame, self.place, self.growing.all, trace)
                     new = copied(after)
@@ -220,6 +229,21 @@ class InFrame(Rounds):
             return found
         finally:
             steps.close()
+
+    def fixed(self, given: Sequence[Any], before: Sequence[Tracer]) -> set[Operand]:
+        """Which of the inputs of a round are the same in all rounds, of this loop and of those
+        around it: what is in variables that no round sets. `before` are what they stood for."""
+        flow = flow_of(self.frame.f_code)
+        stored = {
+            flow.at[o].argval
+            for o in flow.body(self.place)
+            if flow.at[o].opname.startswith("STORE_")
+        }
+        return {
+            x._operand
+            for x, was, path in zip(given, before, self.found[-1].paths, strict=True)
+            if path.isidentifier() and path not in stored and not may_vary(was)
+        }
 
     def further(self, answer: Any) -> list[Any]:
         """What a round gives beside what it leaves in variables, and has appended."""

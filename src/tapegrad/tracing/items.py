@@ -12,6 +12,7 @@ holds, is left to Python.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +23,8 @@ import numpy as np
 
 from tapegrad.core.arrays import objection
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.stacking import strong
+from tapegrad.tracing.sizes import may_vary
+from tapegrad.tracing.stacking import rows_of, strong
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 
@@ -76,10 +78,7 @@ class Entries:
         x = (found(self.array, k) if type(self.array) is np.ndarray else self.array)[k]
         if not self.is_weak:
             return x
-        operand, value = x._read()
-        if self.array.dtype.kind == "i":
-            trace.bounds[operand] = int(np.max(np.abs(self.array)))
-        return stand_in(trace, operand, value, weak=True)
+        return _weak(x, self.array)
 
 
 @dataclass(frozen=True)
@@ -96,6 +95,51 @@ class Zipped:
 
 
 Items = Numbers | Entries | Zipped
+
+
+def entry_of(x: Any, k: Tracer) -> Any:
+    """The entry of a list that a number says which may be another one in the next round; None
+    unless all entries are alike."""
+    value = k._read()[1]
+    if k.dtype.kind != "i" or k.shape or not may_vary(k) or not -len(x) <= value < len(x):
+        return None
+    known = _plain_array(x)
+    if known is not None:
+        entry = dispatch.gathered(known, k)[k]
+        if known.ndim == 2:
+            return type(x[0])(rows_of(entry, True, False))
+        return _weak(entry, known)
+    items = _of_list(x)
+    return (
+        _weak(items.array[k], items.array) if isinstance(items, Entries) and items.is_weak else None
+    )
+
+
+def _plain_array(x: Any) -> np.ndarray | None:
+    """The array of a list of plain floats or of plain integers, or of lists of as many of them."""
+    rows = x if type(x[0]) in (list, tuple) else (x,)
+    if any(type(row) is not type(rows[0]) or len(row) != len(rows[0]) for row in rows):
+        return None
+    entries = [v for row in rows for v in row]
+    kinds = set(map(type, entries))
+    if kinds != {float} and (kinds != {int} or any(abs(v) >= 2**31 for v in entries)):
+        return None
+    found = np.array(x)
+    return _shared(found.tobytes(), found.dtype.str, found.shape)
+
+
+@functools.lru_cache(maxsize=64)
+def _shared(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The same array where it is asked for again: in another trace of the round, too."""
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _weak(x: Any, array: Any) -> Any:
+    """A number of NumPy's, of an array, as one of Python's."""
+    operand, value = x._read()
+    if array.dtype.kind == "i" and type(array) is np.ndarray:
+        x._trace.bounds[operand] = int(np.max(np.abs(array)))
+    return stand_in(x._trace, operand, value, weak=True)
 
 
 def items_of(x: Any, holders: int) -> Items | None:
@@ -214,6 +258,8 @@ def found_among(lent: Any) -> Found:
 
     return found
 
+
+dispatch.entry = entry_of
 
 _GENERATOR: Any = type(x for x in "")
 _ITERATORS = {

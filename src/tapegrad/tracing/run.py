@@ -290,6 +290,9 @@ class Run:
             following.observer.identities.go_out(self._tracers)
             if lent := inner(following.observer, self.trace):  # it has raised an error
                 following.observer.refuse(written_inside(self.name, lent[0][0]))
+        if isinstance(error, Exception) and self.trace.renounced is not None:
+            let_through(error)
+            raise self.trace.renounced from None
         if isinstance(error, Exception) and (self.trace.merged or self.trace.counted):
             let_through(error)
             raise self.trace.without_merging(error) from None

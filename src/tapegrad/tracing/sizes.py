@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.errors import ConversionError
+from tapegrad.ir.tape import Var
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import at_line
 
@@ -65,6 +66,12 @@ def size(name: str, x: Any, y: Any) -> int:
         most = _LARGEST
         _take_for_granted(GROWTH[name](x * 1.0, y * 1.0) <= float(most))
     return most
+
+
+def may_vary(x: Any) -> bool:
+    """Whether a traced integer is one of a loop's round, and may be another one in the next."""
+    operand, fixed = x._read()[0], x._trace.fixed
+    return fixed is not None and isinstance(operand, Var) and operand not in fixed
 
 
 def is_wide(x: Any) -> bool:

@@ -69,9 +69,9 @@ def _once(sides: Sides, place: int, items: Items, fills: list[Any] | None = None
     return Plain(items, fills=fills)
 
 
-def entries_of(x: GeneratorType[Any, Any, Any], worth: bool = False) -> list[Any] | None:
-    """The entries of a generator expression that nobody has asked for one; None if that is only
-    `worth` it where one round is traced for all, and it isn't."""
+def entries_of(x: GeneratorType[Any, Any, Any]) -> list[Any] | None:
+    """The entries of a generator expression that nobody has asked for one, if one round is traced
+    for all; else None, and who asks for them asks for each."""
     frame: Any = x.gi_frame
     entries, found = frame.f_locals[".0"], list[Any]()
     sides = sides_of(x.gi_code)
@@ -81,11 +81,12 @@ def entries_of(x: GeneratorType[Any, Any, Any], worth: bool = False) -> list[Any
         traced = any(map(reaches_traced, (entries, *frame.f_locals.values())))
         items = items_of(entries, 1) if traced else None
         given = None if items is None else _once(sides, place, items, found)
-    if given is None and worth:
+    address = frames.address_of(frame)
+    if given is None:
+        if type(entries) in ITERATORS and is_private(entries):
+            frames.set_local(address, 0, Driven(entries))
         return None
-    if given is not None or (type(entries) in ITERATORS and is_private(entries)):
-        address = frames.address_of(frame)
-        frames.set_local(address, 0, iter(given) if given is not None else Driven(entries))
+    frames.set_local(address, 0, iter(given))
     with observed():
         for entry in x:
             found.append(entry)

@@ -224,6 +224,8 @@ class Trace:
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
         self._guarded: set[tuple[Guard, str]] = set()
         self._granted: set[Operand] = set()  # what guards hold
+        # Of a round that a frame makes: what is the same in all rounds, while it is
+        self.fixed: set[Operand] | None = None
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go

@@ -333,7 +333,7 @@ class Turned(InFrame):
         most = None if self.entries is None else self.left
         if not _is_known(until, start):
             if any(self.grown[-1].entries):
-                raise TraceError("a list grows by as many rounds as a call takes")
+                return self._growing(leaves, round_, given, most, trace)
             room = room_of(until, trace.in_frame)
             *outs, _, more = recorded_until(trace, until, [self.going, *given], most, room)
             self._end(more, trace)
@@ -347,6 +347,23 @@ class Turned(InFrame):
         given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
         found = record(trace, Loop(body, len(body.outputs), count), [np.int64(count), *given])
         outs = [*found] if isinstance(found, tuple) else [found]
+        return self.looped_as(round_, leaves, changed, outs, count)
+
+    def _growing(
+        self, leaves: Sequence[Any], round_: Round, given: list[Any], most: int | None, trace: Trace
+    ) -> Looped:
+        """The same where lists grow in it, whose lengths are taken for granted."""
+        going, *ys = [typed(y) for y in round_.ys]
+        body, changed, _ = self.body(round_)
+        until = replace(body, outputs=(*body.outputs, going.operand))
+        count, _ = rounds_until(trace, until, [self.going, *given], most)
+        until = with_stacks(until, len(changed), ys, count, self.src)
+        carried, stacks = until.outputs[: len(changed)], until.outputs[len(changed) + 1 :]
+        until = replace(until, outputs=(*carried, *stacks, until.outputs[len(changed)]))
+        given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
+        *outs, rounds, more = recorded_until(trace, until, [self.going, *given], count)
+        trace.guard(rounds, count, "how often a list grows", self.src)
+        self._end(more, trace)
         return self.looped_as(round_, leaves, changed, outs, count)
 
     def _end(self, more: Tracer, trace: Trace) -> None:

@@ -28,7 +28,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import complexes
 from tapegrad.tracing.again import made, seen
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.sizes import EXACT, GROWTH, bound, is_wide, size, value
+from tapegrad.tracing.sizes import EXACT, GROWTH, bound, is_wide, may_vary, size, value
 from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import innermost
 
@@ -135,6 +135,8 @@ def _check_divisor(x: Any, y: Any) -> None:
 
 def _is_fractional(y: Any) -> Any:
     """Whether an exponent is no whole number; infinities and NaN are none that matter."""
+    if isinstance(y, Value) and y.dtype.kind in "ib":
+        return False
     return math.isfinite(y) and y % 1 != 0 if not isinstance(y, Value) else np.floor(y) < y  # type: ignore[call-overload]
 
 
@@ -224,8 +226,9 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         return _by_value(name, x, y)
     most = None
     if name == "pow" and known and kinds[1] == "i":
-        y = y if type(y) is int else int(y)  # guarded: an integer decides which code is best
-        if not isinstance(x, Value):
+        if type(y) is not int and not may_vary(y):
+            y = int(y)  # guarded: an integer decides which code is best
+        if not isinstance(x, Value) and not isinstance(y, Value):
             return x**y
         if kinds[0] == "i" and y < 0:
             x, kinds, whole = _computed("mul", x, 1.0), "fi", False  # Python's result is a float

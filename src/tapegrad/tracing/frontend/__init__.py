@@ -87,8 +87,9 @@ _NAMES: dict[Any, str] = {
     indexing: "take take_along_axis compress choose nonzero argwhere",
     places: "unravel_index ravel_multi_index packbits unpackbits",
     scattering: "put_along_axis copyto put putmask place fill_diagonal",
-    misc: """where clip round fix isclose isneginf isposinf array_equiv meshgrid imag isreal
-        iscomplex isfortran result_type can_cast min_scalar_type may_share_memory""",
+    misc: """where clip round fix isclose isneginf isposinf array_equiv allclose array_equal
+        meshgrid imag isreal iscomplex isfortran result_type can_cast min_scalar_type
+        may_share_memory""",
 }
 # By NumPy's own code, which is Python
 BORROWED: dict[Any, str] = {
@@ -96,7 +97,7 @@ BORROWED: dict[Any, str] = {
         shape ndim size real real_if_close iscomplexobj isrealobj common_type tril triu
         tril_indices_from triu_indices_from diag_indices_from vstack hstack dstack
         column_stack append split vsplit hsplit dsplit unstack block apply_over_axes
-        average ptp diff trapezoid unwrap piecewise polyval cov allclose array_equal
+        average ptp diff trapezoid unwrap piecewise polyval cov
         nan_to_num outer extract flatnonzero angle cumulative_sum cumulative_prod
         geomspace logspace i0 ix_ nanargmax nanargmin poly
         polyadd polysub polyder polyint polydiv polyfit trim_zeros unique_all

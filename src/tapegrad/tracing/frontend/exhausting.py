@@ -126,40 +126,47 @@ def _chosen(is_larger: bool) -> Fold:
 # ---- answers
 
 
-@unobserved
-def _collected(kind: Any, *args: Any, **kwargs: Any) -> Any:
-    entries = entries_of(*args)
+def _of_entries(by: Callable[..., Any]) -> Callable[..., Any]:
+    """An answer of a function and the entries that a loop has given; where none has it is the
+    function's own, which asks for each."""
+
+    @unobserved
+    def called(original: Any, x: Any, /, *args: Any, **kwargs: Any) -> Any:
+        entries = entries_of(x) if is_waiting(x) else x
+        found = None if entries is None else by(original, entries, *args, **kwargs)
+        if found is not None:
+            return found
+        with observed():
+            return original(x if entries is None else entries, *args, **kwargs)
+
+    return called
+
+
+@_of_entries
+def _collected(kind: Any, entries: Any) -> Any:
     return entries if kind is list else kind(entries)
 
 
-@unobserved
-def _sum(original: Any, x: Any, /, start: Any = 0) -> Any:
-    entries = entries_of(x) if is_waiting(x) else x
-    if isinstance(start, (str, bytes, bytearray)) or not _is_added(entries):
-        with observed():
-            return original(entries, start)
-    return _folded(_add, start, entries)
+@_of_entries
+def _sum(original: Any, entries: Any, start: Any = 0) -> Any:
+    fits = not isinstance(start, (str, bytes, bytearray)) and _is_added(entries)
+    return _folded(_add, start, entries) if fits else None
 
 
-@unobserved
-def _extreme(original: Any, x: Any, /) -> Any:
-    entries: Any = entries_of(x) if is_waiting(x) else x
+@_of_entries
+def _extreme(original: Any, entries: Any) -> Any:
     if not _are_numbers(entries):
-        with observed():
-            return original(entries)
+        return None
     return _folded(_chosen(original is builtins.max), entries[0], entries[1:])
 
 
-@unobserved
-def _tested(original: Any, x: Any, /) -> Any:
+@_of_entries
+def _tested(original: Any, entries: Any) -> Any:
     """`any` and `all` of many entries that are there: then those count, too, behind the first that
     decides. Their rounds have changed nothing."""
-    entries = entries_of(x, worth=True) if is_waiting(x) else x
-    if entries is None or not _are_numbers(entries):
-        with observed():
-            return original(x if entries is None else entries)
-    function = np.any if original is builtins.any else np.all
-    found: Any = function(dispatch.as_operand(entries))
+    if not _are_numbers(entries):
+        return None
+    found: Any = (np.any if original is builtins.any else np.all)(dispatch.as_operand(entries))
     return _as_pythons(found)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.attributes import is_passed
-from tapegrad.tracing.frontend.indexing import nonzero
+from tapegrad.tracing.frontend.indexing import as_python, nonzero
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_operand,
@@ -129,13 +129,34 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     return scalar(result)
 
 
+def _are_all(x: Any) -> Any:
+    """Python's truth of all of an array."""
+    found = np.all(x)
+    return as_python(found) if isinstance(found, Tracer) else bool(found)
+
+
+def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+    """np.allclose."""
+    return _are_all(np.isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    """np.array_equal."""
+    if np.shape(a1) != np.shape(a2):
+        return False
+    same = np.equal(a1, a2)
+    if equal_nan:
+        same = np.logical_or(same, np.logical_and(np.isnan(a1), np.isnan(a2)))
+    return _are_all(same)
+
+
 def array_equiv(a1: Any, a2: Any) -> Any:
-    """np.array_equiv: a guarded truth."""
+    """np.array_equiv."""
     try:
         np.broadcast_shapes(np.shape(a1), np.shape(a2))
     except ValueError:
         return False
-    return bool(np.all(np.equal(a1, a2)))
+    return _are_all(np.equal(a1, a2))
 
 
 def imag(x: Any) -> Any:

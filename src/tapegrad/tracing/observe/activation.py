@@ -31,6 +31,7 @@ class Activation(Follower):
             "function",
             "is_opaque",
             "known",
+            "leaving",
             "looping",
             "loops",
             "lowered",
@@ -81,6 +82,9 @@ class Activation(Follower):
         self.turning: Any = None
         self.asked: Any = None
         self.tests: Any = None
+        # Of the `for` statements of which it makes such a round: where what an error in it leads to
+        # begins, and what is done there
+        self.leaving: list[tuple[int, Callable[[], Any]]] = []
         self.then: Then | None = None  # what is noted when the running instruction is done
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -124,6 +128,8 @@ class Activation(Follower):
                     self.branches.pop().joined(self)
                 if self.turning is not None:
                     self.turning.passes(frame.f_lasti)
+                if self.leaving and self.leaving[-1][0] == frame.f_lasti:
+                    self.leaving[-1][1]()
                 if o.effects is not None:
                     o.effects.step(self, at)
                 if instruction is not None:

@@ -42,8 +42,6 @@ class Loops(Control):
             place = self.next.get(place)
         if place is None or self.at[place].opname != "FOR_ITER" or self.heights is None:
             return None
-        if self.handlers.get(place) is not None:
-            return None
         return place
 
     def is_called_on_iterator(self, offset: int) -> bool:
@@ -141,8 +139,6 @@ class Loops(Control):
         found = [x for o in places if (x := self._leaves(o)) is not None]
         body, stays = direct or (found[0] if found else (frozenset(), False))
         if not body or any(self.at[o].opname in _RETURNS for o in body):
-            return None
-        if any(self.handlers.get(o) for o in places):
             return None
         return Exit(body, stays, frozenset(places))
 

@@ -175,10 +175,26 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
         if traced is not None:
             frames.replace(operand_at(a.stack, k), traced)
             return traced
+    if type(x) in (list, tuple) and isinstance(key, Value):
+        entry = dispatch.entry(x, key)
+        if entry is not None:
+            a.o.shallow(x)
+            frames.replace(operand_at(a.stack, k), _Holding(entry))
+            return entry
     answer = answer_of(x)
     if answer is not None and answer.looked_up:
         _put_answer(a, k, answer, ())
     return x
+
+
+class _Holding:
+    """Stands for a list of which an entry is asked for."""
+
+    def __init__(self, entry: Any) -> None:
+        self._entry = entry
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entry
 
 
 def put_without_derivative(a: Activation, x: Any, name: str) -> None:

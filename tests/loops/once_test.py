@@ -1,0 +1,272 @@
+"""Plain loops of which one round is traced for all: in `try` and `with`, with powers, entries of
+lists and tests that NumPy makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.loops.comprehensions_test import arguments, calls_of, noted
+
+from tapegrad import trace, value_and_grad
+
+Program = Callable[[Any, Any], Any]
+ONCE: list[Program] = []
+EACH: list[Program] = []
+TABLE = [[1.0, 2.0, 3.0], [4.0, 5.0, -6.0]]
+ORDER = [3, 1, 0, 2]
+
+
+def once(f: Program) -> Program:
+    ONCE.append(f)
+    return f
+
+
+def each(f: Program) -> Program:
+    EACH.append(f)
+    return f
+
+
+@once
+def in_try(x: Any, a: Any) -> Any:
+    total = 0.0
+    try:
+        for v in x:
+            total = total + noted(v) * a
+    except ValueError:
+        total = 1.0 * a
+    return total
+
+
+@once
+def with_settings(x: Any, a: Any) -> Any:
+    total = 0.0
+    with np.errstate(all="ignore"):
+        for v in x:
+            total = 0.9 * total + noted(v) * a
+    return total
+
+
+@once
+def until_with_settings(x: Any, a: Any) -> Any:
+    y, n = np.abs(x[0]) + 100.0 + a, 0
+    with np.errstate(all="ignore"):
+        while abs(y * y - a) > 1e-9:
+            y = 0.5 * (y + a / noted(y))
+            n += 1
+    return y * n
+
+
+@each
+def fails_in_a_round(x: Any, a: Any) -> Any:
+    total = 0.0 * a
+    try:
+        for v in x:
+            total = total + math.sqrt(v + 1.9)
+    except ValueError:
+        total = total + 2.0 * a
+    return total + x[0]
+
+
+@each
+def fails_at_first(x: Any, a: Any) -> Any:
+    total, entries = 0.5 * a, [1.0, 2.0]
+    try:
+        for v in x:
+            total = total + v
+            total = total * entries[int(total) + 50]
+    except IndexError:
+        total = total + 2.0 * a
+    return total + x[0]
+
+
+@each
+def again_and_again(x: Any, a: Any) -> Any:
+    scale = 1.0
+    while True:
+        try:
+            total = 0.0 * a
+            for v in x:
+                total = total + math.log(scale * v + 2.0)
+            return total * scale + a
+        except ValueError:
+            scale = 0.5 * scale
+
+
+@each
+def in_the_end(x: Any, a: Any) -> Any:
+    total = 0.0 * a
+    try:
+        for v in x:
+            total = total + noted(v)
+            if v > 1.5:
+                raise ValueError("large")
+    except ValueError:
+        return total * a
+    finally:
+        total = 0.0
+    return a + total
+
+
+@once
+def power(x: Any, a: Any) -> Any:
+    total = 0.0 * a
+    for k in range(len(x)):
+        total = total + (0.5 * np.tanh(x[0])) ** k * noted(x[k])
+    return total
+
+
+@once
+def power_of_a_number(x: Any, a: Any) -> Any:
+    total = 0.0 * a
+    for k in range(len(x)):
+        total = total + (0.5 * a) ** k / (k + 1) + noted(a) * 0.9**k
+    return total
+
+
+@once
+def power_that_stays(x: Any, a: Any) -> Any:
+    total, n = 0.0 * a, len(x) % 3 + 1
+    for v in x:
+        total = total + noted(v) ** n * a
+    return total
+
+
+@once
+def power_of_zero(x: Any, a: Any) -> Any:
+    total, zero = 0.0 * a, a - a
+    for k in range(len(x)):
+        total = total + zero**k * noted(x[k])
+    return total + a
+
+
+@once
+def alternating(x: Any, a: Any) -> Any:
+    total = 0.0 * a
+    for k in range(len(x)):
+        total = total + (-1) ** k * noted(x[k]) * a + int(k % 3) * x[k] + int(x[k] > a)
+    return total
+
+
+@once
+def from_tables(x: Any, a: Any) -> Any:
+    total, own = 0.0 * a, [a, 2.0 * a, 0.5 * a]
+    for k in range(len(x)):
+        total = total + TABLE[k % 2][k % 3] * noted(x[k]) + own[k % 3] * x[ORDER[k % 4]]
+    return total
+
+
+@once
+def from_the_end(x: Any, a: Any) -> Any:
+    weights, total = [1.0, 0.5, 0.25], 0.0 * a
+    for k in range(len(x)):
+        total = total + weights[-1 - k % 3] * noted(x[k])
+    return total
+
+
+@each
+def beyond_the_end(x: Any, a: Any) -> Any:
+    weights, total = [0.1] * 75, 0.0 * a
+    try:
+        for k in range(len(x)):
+            total = total + weights[k] * x[k] * a
+    except IndexError:
+        total = total + 3.0 * a
+    return total
+
+
+@each
+def table_that_changes(x: Any, a: Any) -> Any:
+    table, total = [[1.0, 2.0], [3.0, 4.0]], 0.0 * a
+    for k in range(len(x)):
+        row = table[k % 2]
+        row[k % 2] = row[k % 2] * 0.5
+        total = total + table[k % 2][0] * x[k] * a
+    return total
+
+
+@each
+def list_that_changes(x: Any, a: Any) -> Any:
+    table, total = [1.0, 2.0, 3.0], 0.0 * a
+    for k in range(len(x)):
+        total = total + table[k % 3] * x[k] * a
+        table[(k + 1) % 3] = 0.5
+    return total
+
+
+@once
+def until_close(x: Any, a: Any) -> Any:
+    y = np.ones(2) * (100.0 + a)
+    while not np.allclose(y * y, a, rtol=1e-12):
+        y = 0.5 * (y + a / noted(y))
+    return np.sum(y) + x[0]
+
+
+@once
+def history(x: Any, a: Any) -> Any:
+    y, found = 100.0 + a, []
+    while abs(y * y - a) > 1e-9:
+        found.append((y, y * a))
+        y = 0.5 * (y + a / noted(y))
+    return y + sum(v for v, _ in found) + len(found) * x[0] + found[-1][1]
+
+
+@once
+def left_after_steps(x: Any, a: Any) -> Any:
+    y, steps = 100.0 + a, []
+    for _ in range(60):
+        new = 0.5 * (y + a / noted(y))
+        steps.append(new - y)
+        if abs(new - y) < 1e-10:
+            break
+        y = new
+    return y + np.sum(np.array(steps) ** 2) + x[0]
+
+
+@once
+def left_when_close(x: Any, a: Any) -> Any:
+    y = np.ones(2) * (100.0 + a)
+    for _ in range(60):
+        new = 0.5 * (y + a / noted(y))
+        if np.allclose(new, y, rtol=1e-12):
+            break
+        y = new
+    return np.sum(y) + x[0]
+
+
+@pytest.mark.parametrize("f", ONCE, ids=lambda f: f.__name__)
+def test_a_round_is_traced_once(f):
+    x, a = arguments(0)
+    assert calls_of(noted, lambda: trace(f, x, a)) <= 5
+
+
+@pytest.mark.parametrize("f", [*ONCE, *EACH], ids=lambda f: f.__name__)
+def test_values_and_derivatives(f):
+    derivative = value_and_grad(f, (0, 1), compile="never")
+    for k in range(6):
+        x, a = arguments(k)
+        value, (dx, da) = derivative(x, a)
+        assert value == pytest.approx(f(x.copy(), a), rel=1e-13)
+        along = np.random.default_rng(k).standard_normal(len(x))
+        ends = [f(x + h * along, a + h) for h in (1e-6, -1e-6)]
+        assert dx @ along + da == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("f", [np.allclose, np.array_equal, np.array_equiv])
+def test_truths_of_numpy(f):
+    def tested(x: Any, y: Any) -> Any:
+        found = f(x, y), f(x, x), f(x, y[:1]), f(x, 1.0), f([x[0], 1.0], [y[0], 1.0])
+        return np.sum(x) if found[0] else np.sum(y), *found
+
+    for x, y in [
+        ([1.0, 2.0], [1.0, 2.0]),
+        ([1.0, np.nan], [1.0, np.nan]),
+        ([1.0, 1.0], [1.0, 1.0]),
+    ]:
+        given = np.array(x), np.array(y)
+        found, expected = trace(tested, *given)[0], tested(*given)
+        assert [bool(v) for v in found[1:]] == [bool(v) for v in expected[1:]]
+        assert np.array_equal(found[0], expected[0], equal_nan=True)
