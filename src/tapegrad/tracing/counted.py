@@ -168,7 +168,7 @@ def _loop(
         lent.give_back()
     except GeneratorExit:
         if is_plain:
-            if trace.alive:
+            if trace.alive and trace.renounced is None:
                 renounce(each_round(sides, place))
             raise
         trace.unfinished = TraceError(

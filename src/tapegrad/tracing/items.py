@@ -43,6 +43,9 @@ class Numbers:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def settle(self) -> None:
+        """Nothing is."""
+
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         """The number of a step, if so many rounds stand in front of the loop: one of Python's."""
         first, by = self.numbers[done], self.numbers.step
@@ -63,13 +66,22 @@ class Numbers:
 class Entries:
     """Those of an array along its first axis, or of a list of Python's numbers."""
 
-    array: Any
+    given: Any  # the array, or a list of traced floats, which is stacked
     is_weak: bool = False
     backwards: bool = False
     whole: Any = None  # the list itself, which is held: so rounds don't make it longer unseen
 
     def __len__(self) -> int:
-        return int(self.array.shape[0])
+        return len(self.given)
+
+    @functools.cached_property
+    def array(self) -> Any:
+        is_list = type(self.given) in (list, tuple)
+        return dispatch.stack(list(map(strong, self.given))) if is_list else self.given
+
+    def settle(self) -> None:
+        """They are gone through: what that takes is recorded before the loop."""
+        _ = self.array
 
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         count = len(self)
@@ -89,6 +101,10 @@ class Zipped:
 
     def __len__(self) -> int:
         return min(map(len, self.parts))
+
+    def settle(self) -> None:
+        for part in self.parts:
+            part.settle()
 
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         return tuple([part.item(trace, step, done, found) for part in self.parts])
@@ -173,8 +189,7 @@ def _of_list(x: Any, backwards: bool = False) -> Items | None:
     if kinds == {float} or (kinds == {int} and all(abs(v) < 2**31 for v in x)):
         return Entries(np.array(x), is_weak=True, backwards=backwards, whole=x)
     if len(kinds) == 1 and _are_reals(x):
-        array, is_weak = dispatch.stack(list(map(strong, x))), x[0]._weak
-        return Entries(array, is_weak=is_weak, backwards=backwards, whole=x)
+        return Entries([*x], is_weak=x[0]._weak, backwards=backwards, whole=x)
     return None
 
 

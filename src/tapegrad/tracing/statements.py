@@ -27,7 +27,7 @@ from tapegrad.tracing.observe.comparing import is_empty
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.joins import Sides, sides_of
-from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.unchanging import ITERATORS, is_private
 from tapegrad.tracing.sizes import bound
 from tapegrad.tracing.trace import current_trace, traces_under_way
@@ -56,6 +56,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     if items is None or len(items) < ROUNDS:
         return None
     if leaves:
+        items.settle()
         return Leaving(items, sides, place)
     return _once(sides, place, items)
 
@@ -64,33 +65,30 @@ def _once(sides: Sides, place: int, items: Items, fills: list[Any] | None = None
     """What stands for these entries, if there are enough of them."""
     if len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS:
         return None
+    items.settle()
     for each in traces_under_way():
         each.counted.append((sides, place))
     return Plain(items, fills=fills)
 
 
-def entries_of(x: GeneratorType[Any, Any, Any]) -> list[Any] | None:
-    """The entries of a generator expression that nobody has asked for one, if one round is traced
-    for all; else None, and who asks for them asks for each."""
+def turned(x: GeneratorType[Any, Any, Any]) -> list[Any] | None:
+    """Have a generator expression that nobody has asked for an entry make one round for all, where
+    that may be. Returns the list into which who asks for its entries is to put them."""
     frame: Any = x.gi_frame
     entries, found = frame.f_locals[".0"], list[Any]()
-    sides = sides_of(x.gi_code)
+    sides, address = sides_of(x.gi_code), frames.address_of(frame)
     place, given = sides.flow.comprehension, None
-    trace = current_trace()
-    if trace is not None and place is not None and place not in sides.unrolled:
+    if place is not None and place not in sides.unrolled:
         traced = any(map(reaches_traced, (entries, *frame.f_locals.values())))
         items = items_of(entries, 1) if traced else None
         given = None if items is None else _once(sides, place, items, found)
-    address = frames.address_of(frame)
-    if given is None:
-        if type(entries) in ITERATORS and is_private(entries):
-            frames.set_local(address, 0, Driven(entries))
-        return None
-    frames.set_local(address, 0, iter(given))
-    with observed():
-        for entry in x:
-            found.append(entry)
-    return found
+    if given is not None:
+        frames.set_local(address, 0, iter(given))
+        return found
+    watched = following.observer is not None and following.observer.effects is not None
+    if watched and type(entries) in ITERATORS and is_private(entries):
+        frames.set_local(address, 0, Driven(entries))
+    return None
 
 
 def _statement(a: Activation) -> tuple[Sides, int | None, FunctionType | None]:

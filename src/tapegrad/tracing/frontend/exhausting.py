@@ -25,7 +25,7 @@ from tapegrad.tracing.observe.effects import is_waiting
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.scan import scan
 from tapegrad.tracing.stacking import Rows, as_rows
-from tapegrad.tracing.statements import entries_of
+from tapegrad.tracing.statements import turned
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
 
 _ALONE = 6  # references: the stack, the lists of what a call is passed, those that count
@@ -34,11 +34,16 @@ Fold = Callable[[Any, Any], Any]
 
 def answer(f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     """What is called in the place of a function that is passed these; None if that is itself."""
-    found = _ANSWERS.get(id(f))
-    if found is None or dispatch.trace() is None or not args:
+    known = _ANSWERS.get(id(f))
+    if known is None or dispatch.trace() is None or not args:
         return None
-    is_meant, by = found
-    return functools.partial(by, f) if is_meant(*args) else None
+    is_meant, by = known
+    if not is_meant(*args):
+        return None
+    if not is_waiting(args[0]):
+        return functools.partial(_of_entries, by, f)
+    found = turned(args[0])
+    return None if found is None else functools.partial(_collected, by, f, found)
 
 
 # ---- what is passed
@@ -126,41 +131,40 @@ def _chosen(is_larger: bool) -> Fold:
 # ---- answers
 
 
-def _of_entries(by: Callable[..., Any]) -> Callable[..., Any]:
-    """An answer of a function and the entries that a loop has given; where none has it is the
-    function's own, which asks for each."""
-
-    @unobserved
-    def called(original: Any, x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        entries = entries_of(x) if is_waiting(x) else x
-        found = None if entries is None else by(original, entries, *args, **kwargs)
-        if found is not None:
-            return found
-        with observed():
-            return original(x if entries is None else entries, *args, **kwargs)
-
-    return called
+@unobserved
+def _of_entries(by: Any, original: Any, entries: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What the function gives of entries; its own answer where these are no rows."""
+    found = by(original, entries, *args, **kwargs)
+    if found is not None:
+        return found
+    with observed():
+        return original(entries, *args, **kwargs)
 
 
-@_of_entries
-def _collected(kind: Any, entries: Any) -> Any:
+@unobserved
+def _collected(by: Any, f: Any, found: list[Any], given: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """The same of a generator expression, whose entries are asked for."""
+    with observed():
+        for entry in given:
+            found.append(entry)
+    return _of_entries(by, f, found, *args, **kwargs)
+
+
+def _listed(kind: Any, entries: Any) -> Any:
     return entries if kind is list else kind(entries)
 
 
-@_of_entries
 def _sum(original: Any, entries: Any, start: Any = 0) -> Any:
     fits = not isinstance(start, (str, bytes, bytearray)) and _is_added(entries)
     return _folded(_add, start, entries) if fits else None
 
 
-@_of_entries
 def _extreme(original: Any, entries: Any) -> Any:
     if not _are_numbers(entries):
         return None
     return _folded(_chosen(original is builtins.max), entries[0], entries[1:])
 
 
-@_of_entries
 def _tested(original: Any, entries: Any) -> Any:
     """`any` and `all` of many entries that are there: then those count, too, behind the first that
     decides. Their rounds have changed nothing."""
@@ -171,7 +175,7 @@ def _tested(original: Any, entries: Any) -> Any:
 
 
 _ANSWERS: dict[int, tuple[Callable[..., bool], Callable[..., Any]]] = {
-    **{id(f): (_is_one, _collected) for f in (list, tuple)},
+    **{id(f): (_is_one, _listed) for f in (list, tuple)},
     **{id(f): (_is_compared, _extreme) for f in (max, min)},
     **{id(f): (_is_tested, _tested) for f in (any, all)},
     id(sum): (_is_added, _sum),
