@@ -76,7 +76,7 @@ def lists_in_a_list(x: Any, a: Any) -> Any:
     return sum(found[0]) + sum(found[1]) + found[-1][1]
 
 
-@each
+@once
 def lists_by_a_statement(x: Any, a: Any) -> Any:
     found = []
     for v in x:
@@ -185,6 +185,81 @@ def views(x: Any, a: Any) -> Any:
     found = [y[k : k + 2] for k in range(len(y) - 1)]
     found[0][1] = 5.0 * a
     return np.sum(found[1])
+
+
+@once
+def lists_by_a_function(x: Any, a: Any) -> Any:
+    def powers(v: Any) -> Any:
+        row = []
+        for k in range(4):
+            row.append(v * a * k)
+        return row
+
+    found = [powers(noted(v)) for v in x]
+    found[1][1] = a
+    return np.sum(np.array(found))
+
+
+@each
+def two_names(x: Any, a: Any) -> Any:
+    found, held = [], {}
+    for v in x:
+        row: list[Any] = []
+        held["last"] = row
+        for k in range(3):
+            row.append(v * k * a)
+        found.append(row)
+    held["last"].append(a)
+    return sum(found[-1]) + len(found[0]) * a
+
+
+@each
+def longer_each_round(x: Any, a: Any) -> Any:
+    row: list[Any] = []
+    total = 0.0 * a
+    for v in x:
+        other = row
+        for k in range(3):
+            other.append(v * k)
+        total = total + len(other) * a
+    return total + x[0]
+
+
+@each
+def read_afterwards(x: Any, a: Any) -> Any:
+    for v in x:
+        row = []
+        for k in range(3):
+            row.append(v * k)
+    row.append(a)
+    return sum(row)
+
+
+@each
+def given_as_default(x: Any, a: Any) -> Any:
+    def collected(v: Any, row: list[Any] = []) -> Any:  # noqa: B006
+        for _ in range(2):
+            row.append(v)
+        return len(row)
+
+    total = 0.0 * a
+    for v in x:
+        total = total + collected(v) * v * a
+    return total
+
+
+@each
+def kept_by_a_generator(x: Any, a: Any) -> Any:
+    def lengths() -> Any:
+        row: list[Any] = []
+        for v in x:
+            row.append(v)
+            yield len(row) * v
+
+    total = 0.0 * a
+    for v in lengths():
+        total = total + v * a
+    return total
 
 
 @each

@@ -74,7 +74,7 @@ def draw(
     if observer.apart is not None:
         raise Stopped
     if observer.effects is not None:
-        observer.effects.count += 1
+        observer.effects.changed()
     calls = (Calls if outside else _Own)(observer, holder_of_draws(traces), generator)
     try:
         return calls.made(name, given, kwargs)
@@ -93,7 +93,7 @@ def read_clock(observer: Notes, clock: Callable[[], Any], /) -> Any:
         observer.reads.lost(f"time.{clock.__name__}")
         return clock()
     if observer.effects is not None:
-        observer.effects.count += 1
+        observer.effects.changed()
     observer.clocks.are_read = True
     return Calls(observer, holder_of_draws(traces), time).number(clock.__name__)
 

@@ -125,9 +125,12 @@ class Growing:
         # With those of the loops around, which aren't read here either
         self.all: list[Any] = [] if effects is None else effects.growing
         self.all += self.lists
+        self._rounds: list[Any] = [] if effects is None else effects.rounds
+        self._rounds.append((frame, place))
 
     def end(self) -> None:
         """The rounds have been made."""
+        self._rounds.remove((self.frame, self.place))
         for x in self.lists:
             del self.all[next(k for k, y in enumerate(self.all) if y is x)]
 

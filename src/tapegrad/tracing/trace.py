@@ -224,8 +224,7 @@ class Trace:
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
         self._guarded: set[tuple[Guard, str]] = set()
         self._granted: set[Operand] = set()  # what guards hold
-        # Of a round that a frame makes: what is the same in all rounds, while it is
-        self.fixed: set[Operand] | None = None
+        self.fixed: set[Operand] | None = None  # of a frame's round: what is the same in all
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
@@ -240,8 +239,7 @@ class Trace:
         self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
         self.unfinished: TapegradError | None = None  # what its function may not return with
-        # What has raised an error that decides by values which aren't guarded: see `note_lost`
-        self.raised = ""
+        self.raised = ""  # what raised an error by values that aren't guarded: see `note_lost`
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []

@@ -275,11 +275,12 @@ def begin(
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
     bounds = dict(trace.bounds)
     count, written, path = effects.count, len(effects.written), effects.path
+    lasting = effects.lasting
     effects.time += 1
     time = effects.time
     other = _apart(a, sides, join, not truth, trace, given, arrays)
     del given
-    effects.count, effects.path = count, path
+    effects.count, effects.lasting, effects.path = count, lasting, path
     del effects.written[written:]
     forget_tests(trace, time)
     if other is None:

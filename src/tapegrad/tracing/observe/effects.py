@@ -27,6 +27,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import MISSING, local, operand_at
 from tapegrad.tracing.observe.harmless import CALM, is_own
+from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.observe.unchanging import (
     ALONE,
     ITERATORS,
@@ -67,16 +68,25 @@ class Effects:
 
     def __init__(self) -> None:
         self.count = 0
+        self.lasting = 0  # of these, what isn't done to a list that a round has made for itself
         self.advanced: dict[int, int] = {}  # iterators, by id: the time at which they last went on
         self.written: list[tuple[int, int]] = []  # traced arrays: see `note_write`
         self.compared = False  # whether it matters which object a traced value is
         self.time = 0
         self.path = Path()
         self.most = 0  # instructions, while a side runs by itself
-        # Lists of which the rounds that are being made do nothing but append to them
+        # Lists of which the rounds that are being made do nothing but append to them; the frames
+        # that make rounds, and where these begin; and whether what changes is a round's own list
         self.growing: list[Any] = []
+        self.rounds: list[tuple[Any, int]] = []
+        self.to_own = False
         # Loops that may make no round, the arrays that are one then, and how many writes there were
         self.loose: list[tuple[Any, list[Any], int]] = []
+
+    def changed(self) -> None:
+        self.count += 1
+        self.lasting += not self.to_own
+        self.to_own = False
 
     def selects(self, values: Iterable[Any]) -> None:
         """What is found depends on these values, as the way that a program takes would."""
@@ -116,8 +126,9 @@ class Effects:
         check, arg = entry
         if not check(a, arg):
             if a.o.apart is not None:
+                self.to_own = False
                 raise Stopped
-            self.count += 1
+            self.changed()
         elif check is _goes_on:
             self.advanced[id(a.top())] = self.time
 
@@ -310,9 +321,26 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     a.o.effects.selects(values)
     if any(f is x for x in _COMPARING):
         a.o.effects.compared = True
-    if f is list.append and len(values) == 2 and _grows(a, values[0]):
-        return True
+    if f is list.append and len(values) == 2:
+        if _grows(a, values[0]):
+            return True
+        a.o.effects.to_own = _is_own(a, values[0])
+        return False
     return changes_nothing(f, values[: len(values) - named] if named else values, kwargs)
+
+
+def _is_own(a: Activation, x: Any) -> bool:
+    """Whether a round has made this list for itself: one variable of the frame holds it, and
+    nothing else. A round sets that before it reads it, or calls what the variable is in."""
+    code, effects = a.frame.f_code, a.o.effects
+    holders = [k for k in range(code.co_nlocals) if local(a.address, k) is x]
+    if len(holders) != 1 or code.co_flags & inspect.CO_GENERATOR or sys.getrefcount(x) > _HELD:
+        return False
+    live = flow_of(code).live
+    return not any(frame is a.frame and holders[0] in live(at) for frame, at in effects.rounds)
+
+
+_HELD = 6  # references: the variable, the stack, the names that it has here, the one that counts
 
 
 def _is_passed_on(a: Activation, above: int, count: int) -> bool:

@@ -25,7 +25,7 @@ def changes(frame: FrameType) -> Any:
     """What tells, when it is asked again, whether anything has been changed in between but this
     frame's variables and traced arrays; None where nobody looks."""
     effects = effects_in(frame)
-    return None if effects is None else (effects.count, effects.compared)
+    return None if effects is None else (effects.lasting, effects.compared)
 
 
 def rebound() -> list[Any]:
