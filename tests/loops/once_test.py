@@ -270,3 +270,31 @@ def test_truths_of_numpy(f):
         found, expected = trace(tested, *given)[0], tested(*given)
         assert [bool(v) for v in found[1:]] == [bool(v) for v in expected[1:]]
         assert np.array_equal(found[0], expected[0], equal_nan=True)
+
+
+def test_tables_that_change_between_calls():
+    def f(x: Any) -> Any:
+        total = 0.0 * x[0]
+        for k in range(len(x)):
+            total = total + TABLE[k % 2][k % 3] * x[k] + ORDER[k % 4] * x[k]
+        return total
+
+    derivative, x = value_and_grad(f, compile="never"), arguments(0)[0]
+    assert derivative(x)[0] == pytest.approx(f(x), rel=1e-13)
+    before = TABLE[1][2], ORDER[1]
+    try:
+        TABLE[1][2] = 70.0
+        assert derivative(x)[0] == pytest.approx(f(x), rel=1e-13)
+        ORDER[1] = 9
+        assert derivative(x)[0] == pytest.approx(f(x), rel=1e-13)
+    finally:
+        TABLE[1][2], ORDER[1] = before
+
+
+def test_sums_of_integers_of_any_size():
+    def f(x: Any, k: Any) -> Any:
+        return sum([i * k for i in range(len(x))]) * x[0] + sum(v > 0 for v in x) * x[1]
+
+    derivative, x = value_and_grad(f, compile="never"), arguments(0)[0]
+    for k in (3, 2**30, 2**40):
+        assert derivative(x, k)[0] == pytest.approx(f(x, k), rel=1e-13)

@@ -29,6 +29,7 @@ from tapegrad.tracing.statements import turned
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
 
 _ALONE = 6  # references: the stack, the lists of what a call is passed, those that count
+_BOUNDED = "fb"  # kinds of numbers that stay what they are, however many are added up
 Fold = Callable[[Any, Any], Any]
 
 
@@ -88,13 +89,14 @@ def _are_numbers(x: Any) -> bool:
 
 def _folded(f: Fold, start: Any, entries: Any) -> Any:
     """f(...f(f(start, entries[0]), entries[1])...), in a loop where these are rows of an array."""
-    if type(entries) is ArrayTracer:
+    if type(entries) is ArrayTracer and entries.dtype.kind in _BOUNDED:
         return _along(f, start, entries, False)
     k = 0
     for part in as_rows(entries) or entries:
         is_run = isinstance(part, Rows)
         count = len(part.stacks) * part.rounds if is_run else 1
-        if is_run and len(part.stacks) == 1 and count >= CALLS:
+        is_loop = is_run and len(part.stacks) == 1 and count >= CALLS
+        if is_loop and part.stacks[0].dtype.kind in _BOUNDED:
             start = _along(f, start, part.parts()[0], entries[k]._weak)
         else:
             for entry in entries[k : k + count]:

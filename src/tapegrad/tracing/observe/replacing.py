@@ -178,7 +178,7 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
     if type(x) in (list, tuple) and isinstance(key, Value):
         entry = dispatch.entry(x, key)
         if entry is not None:
-            a.o.shallow(x)
+            a.o.read_all(x)
             frames.replace(operand_at(a.stack, k), _Holding(entry))
             return entry
     answer = answer_of(x)
