@@ -367,3 +367,12 @@ def test_values_and_derivatives(f):
         along = np.random.default_rng(k).standard_normal(len(x))
         ends = [f(x + h * along, a + h) for h in (1e-6, -1e-6)]
         assert dx @ along + da == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-6)
+
+
+def test_arrays_are_no_entries_of_fromiter():
+    def f(x: Any) -> Any:
+        return np.sum(np.fromiter((x * k for k in range(3)), float))
+
+    for g in (f, value_and_grad(f)):
+        with pytest.raises(ValueError, match="setting an array element"):
+            g(np.ones(2))

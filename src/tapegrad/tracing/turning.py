@@ -362,7 +362,8 @@ class Turned(InFrame):
         until = replace(until, outputs=(*carried, *stacks, until.outputs[len(changed)]))
         given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
         *outs, rounds, more = recorded_until(trace, until, [self.going, *given], count)
-        trace.guard(rounds, count, "how often a list grows", self.src)
+        for x, found in ((rounds, count), (more, bool(more._read()[1]))):
+            trace.guard(x, found, "how often a list grows", self.src)
         self._end(more, trace)
         return self.looped_as(round_, leaves, changed, outs, count)
 

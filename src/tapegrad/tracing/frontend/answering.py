@@ -298,6 +298,8 @@ def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         return np.fromiter(iter, dtype, *args, **kwargs)
     entries = list(iter)
     if has_traced(entries):
+        if any(isinstance(x, ArrayTracer) and x.ndim for x in entries):
+            np.fromiter([np.empty(2)], float)  # NumPy's own error
         return array(entries, dtype)
     return _kept(np.fromiter(unmade(entries), dtype), "fc")
 
