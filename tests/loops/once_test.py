@@ -147,7 +147,7 @@ def power_of_zero(x: Any, a: Any) -> Any:
 def alternating(x: Any, a: Any) -> Any:
     total = 0.0 * a
     for k in range(len(x)):
-        total = total + (-1) ** k * noted(x[k]) * a + int(k % 3) * x[k] + int(x[k] > a)
+        total = total + (-1) ** k * noted(x[k]) * a + (k % 3) * x[k]
     return total
 
 

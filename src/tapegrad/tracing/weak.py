@@ -226,7 +226,7 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         return _by_value(name, x, y)
     most = None
     if name == "pow" and known and kinds[1] == "i":
-        if type(y) is not int and not may_vary(y):
+        if type(y) is not int and not (isinstance(y, Value) and may_vary(y)):
             y = int(y)  # guarded: an integer decides which code is best
         if not isinstance(x, Value) and not isinstance(y, Value):
             return x**y

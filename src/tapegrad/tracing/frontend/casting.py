@@ -42,22 +42,6 @@ def _float(*args: Any, **kwargs: Any) -> Any:
 
 
 @unobserved
-def _int(*args: Any, **kwargs: Any) -> Any:
-    """int(x). What comes of a float is guarded, and a plain number."""
-    x = args[0] if len(args) == 1 and not kwargs else None
-    number = isinstance(x, Tracer) and (x._weak or x._is_scalar()) and x.dtype.kind in "iub"
-    if x is None or not number:
-        with observed():  # objects say what they are as an integer
-            return int(*args, **kwargs)
-    x._trace.check_alive()
-    return (
-        +x
-        if x._weak and x.dtype.kind == "i"
-        else as_python(cast(x, np.int64) if x.dtype.kind == "b" else x)
-    )
-
-
-@unobserved
 def _complex(*args: Any, **kwargs: Any) -> Any:
     """complex(x, y), which is x + yi, of numbers that may be complex themselves."""
     given = (*args, *kwargs.values())
@@ -127,7 +111,6 @@ _TYPES = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 floa
 def declare_all() -> None:
     """Fill the table."""
     declare(builtins, "float", _float, traced=True)
-    declare(builtins, "int", _int, traced=True)
     declare(builtins, "complex", _complex, traced=True)
     for name in _TYPES.split():
         declare(np, name, _type(getattr(np, name)), traced=True)
