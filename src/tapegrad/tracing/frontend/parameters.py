@@ -134,10 +134,13 @@ def _lower(x: Any) -> Any:
 
 
 def truth(x: Any) -> Any:
-    """A mask: of what is no array the truth counts, "a" --> True."""
+    """A mask: of what is no array the truth counts, "a" --> True. Numbers stay, which `np.mean`
+    adds up to count the elements."""
     if isinstance(x, (bool, np.ndarray)) or x is np._NoValue or has_tracers([x], {}):
         return x
-    return x if hasattr(x, "dtype") and x.ndim else np.asarray(x, bool)[()]
+    if (hasattr(x, "dtype") and x.ndim) or np.asarray(x).dtype.kind in "biuf":
+        return x
+    return np.asarray(x, bool)[()]
 
 
 READ: dict[str, Callable[[Any], Any]] = {"order": letter, "kind": _lower, "where": truth}

@@ -245,6 +245,7 @@ def count_of(a: Any, axis: Any, where: Any, keepdims: Any, dtype: np.dtype) -> A
     if where is not _MISSING and where is not True:
         mask_of(where)  # raises what NumPy does, which counts the numbers in a list as they are
         mask = np.broadcast_to(as_tracer(where, a), a.shape)
+        mask = cast(mask, np.dtype(np.intp)) if mask.dtype.kind == "f" else mask
         keep = keepdims is not _MISSING and bool(keepdims)
         return cast(np.sum(mask, axis=axis, keepdims=keep), dtype)
     return int(np.prod([a.shape[k] for k in axes_of(a, axis)], dtype=int))
