@@ -33,6 +33,7 @@ from tapegrad.primitives.kinds import Bilinear, Contraction
 from tapegrad.primitives.reductions import LONG_SUM
 from tapegrad.primitives.views import ExpandDims, Squeeze, Transpose
 
+MATMUL = np.matmul  # as it is outside of a trace
 LETTERS = string.ascii_lowercase[8:] + string.ascii_lowercase[:8] + string.ascii_uppercase
 
 
@@ -110,7 +111,7 @@ class Einsum(Bilinear, Contraction):
     def for_types(self, *avals: Aval) -> Any:
         recipe = _recipe(self.subscripts)
         if recipe is _dot:
-            return _dot if _in_pairs(avals[0]) else np.matmul
+            return _dot if _in_pairs(avals[0]) else MATMUL
         return recipe.arranged(*avals) if isinstance(recipe, _Arranging) else recipe
 
     def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
@@ -122,7 +123,7 @@ class Einsum(Bilinear, Contraction):
     @property
     def is_matmul(self) -> bool:
         """Whether NumPy's matmul of the same operands is this, element by element in its memory."""
-        return _recipe(self.subscripts) is np.matmul
+        return _recipe(self.subscripts) is MATMUL
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         product = _matrix_text(self.terms, xs)
@@ -232,7 +233,7 @@ def _recipe(subscripts: str) -> Any:
         if not rows + columns + batch:
             return _dot
         if not batch or len(rows) == len(columns) == 1:
-            return np.matmul
+            return MATMUL
     order_x, order_y = (
         tuple(map(term.index, wanted)) for term, wanted in zip(terms, direct[:2], strict=False)
     )
