@@ -96,7 +96,7 @@ def stages_of_tapegrad(family: Family, rounds: int) -> list[float]:
     from tapegrad.compiler.client import client
     from tapegrad.compiler.packed import pack
     from tapegrad.core.request import Request
-    from tapegrad.runtime.entry import Text
+    from tapegrad.runtime.entry import compiled_text
 
     x = argument(family)
     derivative: Any = grad(lambda x: family.program(np, rounds, x))
@@ -105,7 +105,7 @@ def stages_of_tapegrad(family: Family, rounds: int) -> list[float]:
     derived = time.perf_counter()
     job = client.submit(pack(tape), None)
     client.wait(job)
-    Text(job.executable())
+    compiled_text(job.executable())
     total = time.perf_counter() - derived
     scheduled = job.times["passes"] + job.times["schedule"]
     return [derived - start, scheduled, total - scheduled]

@@ -181,5 +181,6 @@ def steps(program, n):
 def test_twice_the_program_takes_twice_the_steps(program, monkeypatch):
     """Nothing is compared with all else, be it arguments, results, calls or rounds."""
     monkeypatch.setattr(pipeline, "DEBUG", False)
-    steps(program, 10)  # what is loaded and made for the first time
+    for n in (10, 80):  # what is loaded and made for the first time, of loops too
+        steps(program, n)
     assert steps(program, 320) < MOST * steps(program, 160)

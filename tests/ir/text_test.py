@@ -152,6 +152,8 @@ PARAMETERS = {
     "i": 1,
     "j": 0,
     "q": 3,
+    "sure": True,
+    "subset": (1, 2),
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +14,16 @@ from tapegrad.optimize import unrolled
 CASES = {
     "another shape": lambda x: sum(np.sum(np.sort(x[:t])) for t in range(1, len(x))),
     "goes one way": lambda x: both_ways(x),
-    "changes from round to round": lambda x: sum(np.sin(x[t * t % len(x)]) for t in range(len(x))),
+    "changes from round to round": lambda x: sum(map(partial(sine_at, x), squares(len(x)))),
 }
+
+
+def sine_at(x, t):
+    return np.sin(x[t])
+
+
+def squares(n):
+    return [t * t % n for t in range(n)]
 
 
 def both_ways(x):

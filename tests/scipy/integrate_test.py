@@ -51,6 +51,9 @@ ENDS = {
 MORE = {
     "an end that is written to": lambda r: _doubled(r.y[:, -1])[0] + r.y[0, -1] * r.y[1, -1],
     "all that is written to": lambda r: _filled(r.y, r.y[:, -1]),
+    "times that are written to": lambda r: (
+        _filled(np.stack([r.t, r.y[0]]), r.y[:, -1]) + _moved(r.t)[0] * r.y[0, -1]
+    ),
     "how many there are": lambda r: r.y[0, -1] * r.t.size,
     "the last but one": lambda r: r.y[0, -2] - r.y[0, -1],
 }
@@ -59,6 +62,11 @@ MORE = {
 def _doubled(y):
     y *= 2
     return y
+
+
+def _moved(t):
+    t[0] = 3.0
+    return t
 
 
 def _filled(y, end):

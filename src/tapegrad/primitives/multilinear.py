@@ -212,9 +212,11 @@ def stepwise(
         terms = [term for k, term in enumerate(terms) if k not in step]
         needed = set(out).union(*[labels for _, labels in terms])
         if whole and len(chosen) >= max(2, whole):
-            own = dict.fromkeys([k for _, labels in chosen for k in labels if k in needed])
-            x, summed = products(chosen, list(own))
-            chosen = [Term(x, list(own))]
+            own = [*dict.fromkeys([k for _, labels in chosen for k in labels if k in needed])]
+            if not terms:  # the last step
+                own.sort(key=out.index)
+            x, summed = products(chosen, own)
+            chosen = [Term(x, own)]
         while len(chosen) > 1:
             later = needed.union(*[labels for _, labels in chosen[2:]])
             summed = bool((set(chosen[0].labels) & set(chosen[1].labels)) - later)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import ArrayTracer
 
 
@@ -14,6 +16,10 @@ class Deferred(ArrayTracer):
 
     def _made(self) -> Any:
         raise NotImplementedError
+
+    @unobserved
+    def __setitem__(self, index: Any, value: Any) -> None:
+        dispatch.setitem(self, index, value)
 
 
 def _passed_on(name: str) -> property:

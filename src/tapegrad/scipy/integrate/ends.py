@@ -67,6 +67,10 @@ class Along(Deferred):
     def _trace(self) -> Trace:
         return self._steps.trace
 
+    @_trace.setter
+    def _trace(self, trace: Trace) -> None:
+        self._made()._trace = trace
+
     @unobserved
     def _made(self) -> Any:
         if self._found is None:

@@ -124,7 +124,7 @@ def _text(x: Any) -> Any:
 def letter(x: Any) -> Any:
     """An order in memory: "f" or b"F" --> "F"."""
     x = _text(x)
-    return x.upper() if type(x) is str and len(x) == 1 else x
+    return x.upper() if type(x) is str and x in ("c", "f", "a", "k") else x
 
 
 def _lower(x: Any) -> Any:
