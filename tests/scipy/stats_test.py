@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tapegrad import grad, jit, trace, value_and_grad, vjp
+from tapegrad import grad, jacfwd, jit, trace, value_and_grad, vjp
 from tapegrad.errors import RandomnessError, UnsupportedError
 from tapegrad.scipy.stats.laws import laws
 
@@ -406,3 +406,17 @@ def test_shapes_outside_their_domain_give_nan(method):
     found = jit(lambda x: f(x, c, 0.7), compile="never")(x)
     np.testing.assert_allclose(found, f(x, c, 0.7), rtol=1e-12)
     assert list(np.isnan(found)) == [False, True, True]
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_rows_beside_one_that_is_not_finite(mode):
+    """A NaN in one data point is that point's alone."""
+    data = np.array([[0.5, 1.0], [np.nan, 2.0], [np.inf, 1.0]])
+
+    def f(s):
+        return stats.multivariate_normal.logpdf(data, [0.0, 0.0], np.eye(2) * s)
+
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(jit(f, compile=mode)(1.3), f(1.3))
+        slopes = (f(1.3 + 1e-6) - f(1.3 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(jacfwd(f, compile=mode)(1.3), slopes, rtol=1e-6)

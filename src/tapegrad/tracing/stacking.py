@@ -84,7 +84,7 @@ def rows_of(stack: Tracer, weak: bool, are_arrays: bool) -> list[Tracer]:
     without axes are scalars, unless they `are_arrays`."""
     kind: Any
     aval = one_type(Aval(stack.shape[1:], stack.dtype, weak))
-    value = stack._value if type(_slot.__get__(stack)) is tuple else stack._read()[1]
+    value = stack._value if type(_held(stack)) is tuple else stack._read()[1]
     found = []
     for k in range(stack.shape[0]):
         part = None if value is None else value[k, ...] if are_arrays else value[k]
@@ -141,11 +141,19 @@ def _set(row: Tracer, operand: Any) -> None:
     _slot.__set__(row, operand)
 
 
+def _held(x: Tracer) -> Any:
+    """What a tracer holds in the place of its operand."""
+    try:
+        return _slot.__get__(x)
+    except AttributeError:  # it is made when it is used
+        return x._operand
+
+
 def _place_of(x: Any) -> tuple[Tracer, int] | None:
     """The array of which this is a row, and its number; None if it is none."""
     if not isinstance(x, Tracer) or x._root is not None:
         return None
-    found: Any = _slot.__get__(x)
+    found = _held(x)
     return found if type(found) is tuple else x._trace.rows.get(found)
 
 

@@ -97,7 +97,7 @@ def _distance(dev: Any, cov: Any, dim: int) -> tuple[Any, Any]:
         return np.sum(dev * dev / cov, axis=-1), np.sum(np.log(cov * np.ones(dim)))
     factor = cholesky(cov, lower=True)
     columns = np.reshape(dev, (-1, dim)).T
-    whitened = solve_triangular(factor, columns, lower=True)
+    whitened = solve_triangular(factor, columns, lower=True, check_finite=False)
     found = np.reshape(np.sum(whitened * whitened, axis=0), np.shape(dev)[:-1])
     return found, 2 * np.sum(np.log(np.diagonal(factor)))
 
