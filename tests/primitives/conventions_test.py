@@ -208,6 +208,14 @@ ROWS: dict[tuple[str, str], list[Case]] = {
         case(np.prod, ([2.0, 0.0, 0.0], [0, 0, 0])),
         case(lambda x: np.cumprod(x)[-1], ([2.0, 0.0, 3.0], [0, 6, 0])),
     ],
+    (
+        "inverses in `scipy.special`, such as `stdtridf`, `pdtrik`, `tklmbda`",
+        "at a bound of SciPy's search, outside of a support",
+    ): [
+        case(sp.stdtridf, ([0.95], [0]), ([1.5], [0])),
+        case(lambda m: sp.pdtrik(0.3, m), ([0.5], [0])),
+        case(sp.tklmbda, ([0.9, -0.9], [0, 0]), ([1.9, 1.9], [0, 0])),
+    ],
     ("`sinc`", "0"): [
         case(np.sinc, ([0.0, 1.0], [0, -1])),
         case(lambda x: grad(np.sinc)(x[0]), ([0.0], [-(np.pi**2) / 3])),

@@ -42,6 +42,12 @@ FAR: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
         lambda x: (1 + 3 / x**2) * sinch(x) - 3 * mp.cosh(x) / x**2,
         (-1e-160, 1e-110, 0.5),
     ),
+    "elliprg(1, 3, z)": (
+        lambda z: sp.elliprg(1.0, 3.0, z),
+        lambda z: mp.elliprg(1, 3, z),
+        (1e-3, 1e200, 1e300),
+    ),
+    "poch(z, 3)": (lambda z: sp.poch(z, 3.0), lambda z: z * (z + 1) * (z + 2), (-5.0, -4.0)),
     "spherical_jn(2, x)": (
         lambda x: sp.spherical_jn(2, x),
         lambda x: mp.sqrt(mp.pi / 2 / x) * mp.besselj(2.5, x),

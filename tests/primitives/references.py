@@ -170,6 +170,8 @@ def log_abs_gamma(x: Any) -> Any:
 
 
 def betaln(x: Any, y: Any) -> Any:
+    if y < 0:
+        return mp.log(abs(mp.beta(x, y)))
     return log_abs_gamma(x) + log_abs_gamma(y) - log_abs_gamma(x + y)
 
 
@@ -203,10 +205,10 @@ GAMMA: dict[str, tuple[str, Any]] = {
     "trigamma": ("p", partial(mp.psi, 1)),
     "gamma": ("r<200", mp.gamma),
     "rgamma": ("r<200", mp.rgamma),
-    "betaln": ("p<1e200 p<1e200", betaln),
-    "beta": ("k k", mp.beta),
-    "accurate_beta": ("k k", mp.beta),
-    "poch": ("k k", mp.rf),
+    "betaln": ("p<1e200 p<1e200; O t", betaln),
+    "beta": ("k k; O t", mp.beta),
+    "accurate_beta": ("k k; O t", mp.beta),
+    "poch": ("t O; k k", mp.rf),
     "binom": ("k k", mp.binomial),
     "gammainc": ("g g", lower_gamma),
     "gammaincc": ("g g", upper_gamma),

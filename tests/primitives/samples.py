@@ -16,6 +16,7 @@ from typing import Any
 
 import mpmath
 import numpy as np
+import scipy.integrate
 import scipy.linalg
 import scipy.special as sp
 from tests.primitives.special_samples import NOT_SMOOTH, special_operands
@@ -78,7 +79,8 @@ from tapegrad.primitives.solving import (
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
 from tapegrad.primitives.special_gamma import BetaDensity, GammaDensity, ParameterSlope
-from tapegrad.primitives.special_integrals import EllipticMoment
+from tapegrad.primitives.special_integrals import Carlson, EllipticMoment
+from tapegrad.primitives.special_polynomials import Chebyshev
 from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.stated import Known, Stated
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
@@ -160,6 +162,22 @@ def carlson(s: Any, m: Any, q: int) -> Any:
     """Moments of sin(t)^2 (DLMF 19.25.14)."""
     ends = (1.0, 1 - m * s * s) if q == 3 else (1 - m * s * s, 1.0)
     return s**3 / 3 * sp.elliprd(1 - s * s, *ends)
+
+
+@np.vectorize(excluded={0, 1})
+def carlson_by_quadrature(power: int, twice: tuple[int, ...], *xs: float) -> Any:
+    def integrand(t: float) -> float:
+        powers = [(t + x) ** (-b / 2) for b, x in zip(twice, xs, strict=True)]
+        return float(t**power * math.prod(powers))
+
+    return scipy.integrate.quad(integrand, 0, np.inf, epsabs=0, epsrel=1e-11)[0]
+
+
+def chebyshev_slope(order: int, n: Any, x: Any) -> Any:
+    t = np.arccos(x)
+    if order == 1:
+        return np.sin(n * t) / np.sin(t)
+    return (np.sin(n * t) / np.tan(t) - n * np.cos(n * t)) / np.sin(t) ** 2
 
 
 def within(low: float, high: float) -> Callable[..., Any]:
@@ -1954,6 +1972,25 @@ def _other() -> dict[Any, list[Sample]]:
                 label=str(q),
             )
             for q in (1, 3)
+        ],
+        Carlson: [
+            Sample(
+                Carlson(power, twice),
+                (positive(3), positive(2, 3, seed=1), positive(2, 3, seed=2)),
+                lambda *xs, power=power, twice=twice: carlson_by_quadrature(power, twice, *xs),
+                label=f"{power} {twice}",
+            )
+            for power, twice in ((0, (3, 1, 3)), (0, (1, 1, 5)), (1, (3, 1, 1)))
+        ],
+        Chebyshev: [
+            Sample(
+                Chebyshev(order),
+                (np.array([3, 5, -2]), within(-0.9, 0.9)(2, 3)),
+                lambda n, x, order=order: chebyshev_slope(order, n, x),
+                label=str(order),
+                fixed=(0,),
+            )
+            for order in (1, 2)
         ],
         GammaDensity: [
             Sample(

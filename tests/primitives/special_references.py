@@ -178,10 +178,10 @@ INTEGRALS: dict[str, tuple[str, Any]] = {
         "q u",
         lambda u, m: mp.atan2(*[mp.re(mp.ellipfun(name, u, m=m)) for name in ("sn", "cn")]),
     ),
-    "elliprd": ("m m m", mp.elliprd),
-    "elliprf": ("m m m", mp.elliprf),
-    "elliprg": ("n B B", mp.elliprg),
-    "elliprc": ("m m", mp.elliprc),
+    "elliprd": ("m m m; m m =", mp.elliprd),
+    "elliprf": ("m m m; m m =", mp.elliprf),
+    "elliprg": ("n B B; m m =; p n n", mp.elliprg),
+    "elliprc": ("m m; m =; m l", mp.elliprc),
     "agm": ("g g", mp.agm),
 }
 
@@ -212,6 +212,15 @@ def sph_legendre_p(n: int, m: int, theta: Any) -> Any:
     return scale * mp.legenp(n, m, mp.cos(theta))
 
 
+def chebyt(n: Any, x: Any) -> Any:
+    return mp.cos(n * mp.acos(x)) if abs(x) < 1 else mp.chebyt(n, x)
+
+
+def chebyu(n: Any, x: Any) -> Any:
+    t = mp.acos(x)
+    return mp.sin((n + 1) * t) / mp.sin(t) if abs(x) < 1 else mp.chebyu(n, x)
+
+
 POLYNOMIALS: dict[str, tuple[str, Any]] = {
     "hyp0f1": ("V w<1e3", mp.hyp0f1),
     "hyp1f1": ("V B w<1e3", mp.hyp1f1),
@@ -219,17 +228,17 @@ POLYNOMIALS: dict[str, tuple[str, Any]] = {
     "hyp2f1": ("V V B e", mp.hyp2f1),
     "wright_bessel": ("B B z<100", wright_bessel),
     "log_wright_bessel": ("B B z<100", lambda a, b, x: mp.log(wright_bessel(a, b, x))),
-    "eval_gegenbauer": ("N V w", mp.gegenbauer),
-    "eval_jacobi": ("N V V w", mp.jacobi),
-    "eval_sh_jacobi": ("N V V w", sh_jacobi),
-    "eval_legendre": ("N w", mp.legendre),
-    "eval_sh_legendre": ("N w", lambda n, x: mp.legendre(n, 2 * x - 1)),
-    "eval_chebyt": ("N w", mp.chebyt),
-    "eval_chebyu": ("N w", mp.chebyu),
-    "eval_chebyc": ("N w", lambda n, x: 2 * mp.chebyt(n, x / 2)),
-    "eval_chebys": ("N w", lambda n, x: mp.chebyu(n, x / 2)),
-    "eval_sh_chebyt": ("N w", lambda n, x: mp.chebyt(n, 2 * x - 1)),
-    "eval_sh_chebyu": ("N w", lambda n, x: mp.chebyu(n, 2 * x - 1)),
+    "eval_gegenbauer": ("N V w; D P h", mp.gegenbauer),
+    "eval_jacobi": ("N V V w; D P P h", mp.jacobi),
+    "eval_sh_jacobi": ("N V V w; D P P u", sh_jacobi),
+    "eval_legendre": ("N w; D h", mp.legendre),
+    "eval_sh_legendre": ("N w; D u", lambda n, x: mp.legendre(n, 2 * x - 1)),
+    "eval_chebyt": ("N w; D h", chebyt),
+    "eval_chebyu": ("N w; D h", chebyu),
+    "eval_chebyc": ("N w; D h", lambda n, x: 2 * chebyt(n, x / 2)),
+    "eval_chebys": ("N w; D h", lambda n, x: chebyu(n, x / 2)),
+    "eval_sh_chebyt": ("N w; D u", lambda n, x: chebyt(n, 2 * x - 1)),
+    "eval_sh_chebyu": ("N w; D u", lambda n, x: chebyu(n, 2 * x - 1)),
     "eval_genlaguerre": ("N V w", genlaguerre),
     "eval_laguerre": ("N w", lambda n, x: mp.laguerre(n, 0, x)),
     "eval_hermite": ("N w", mp.hermite),

@@ -92,6 +92,10 @@ def _whole_rise(n: int, x: Any, h: Any) -> Any:
     left = (x < 0.5) & (x + h < 0.5) & ~pole & (n < 2)
     if np.any(left):
         found[left] = _by_reflection(n, x[left], h[left])
+    # From pole to pole, h apart, both move with x: what is infinite cancels in DLMF 5.5.4.
+    poles = (x <= 0) & (x + h <= 0) & (x == np.rint(x)) & (x + h == np.rint(x + h)) & np.isfinite(h)
+    if np.any(poles):
+        found[poles] = (-1.0) ** n * _whole_rise(n, 1 - x[poles], -h[poles])
     return found
 
 

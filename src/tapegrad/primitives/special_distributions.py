@@ -12,9 +12,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Missing
-from tapegrad.primitives.elementwise import exp, log1p, logical_and, sign, where
+from tapegrad.primitives.elementwise import exp, log1p, logical_and, logical_or, sign, where
 from tapegrad.primitives.rises import digamma_rise
 from tapegrad.primitives.scipys import SciPys, as_real, whole
 from tapegrad.primitives.special import SQRT_2PI, _log_ndtr_partials, ndtri
@@ -41,6 +43,9 @@ def _negative(slope: Any) -> Any:
     return slope if slope is None or isinstance(slope, Missing) else -slope
 
 
+SEARCHED = 1e100  # how far SciPy searches for parameters
+
+
 def _function(name: str, slopes: Slopes, complement: bool = False) -> SciPys:
     def partials(out: Any, *xs: Any) -> Any:
         xs = tuple(as_real(x, xs[-1]) for x in xs)
@@ -51,10 +56,16 @@ def _function(name: str, slopes: Slopes, complement: bool = False) -> SciPys:
 
 
 def _inverse(
-    name: str, slopes: Slopes, arguments: str, given: str, complement: bool = False
+    name: str,
+    slopes: Slopes,
+    arguments: str,
+    given: str,
+    complement: bool = False,
+    searched: float | None = None,
 ) -> SciPys:
     """The inverse: `arguments` are those of the function, `given` those of the inverse, of which
-    "p" is the probability, if no argument of the function is."""
+    "p" is the probability, if no argument of the function is. Where SciPy has searched for it
+    between 0 and `searched`, and stays at one of them, the slopes are 0."""
     names, own = arguments.split(), given.split()
     (solved,) = set(names) - set(own)
     (p,) = set(own) - set(names)
@@ -62,6 +73,13 @@ def _inverse(
     def partials(out: Any, *xs: Any) -> Any:
         known = {name: as_real(x, xs[-1]) for name, x in zip(own, xs, strict=True)}
         known[solved] = out
+        at_bound = None
+        if searched is not None:
+            kind = np.finfo(out.dtype)
+            most = min(searched, float(kind.max))
+            at_bound = logical_or(out <= float(kind.tiny), out >= most)
+            inside = {name: out.constant(3 if name == "n" else 0.5) for name in known}
+            known = {name: where(at_bound, inside[name], x) for name, x in known.items()}
         found = dict(zip(names, slopes(*[known[name] for name in names]), strict=True))
         steep = found[solved]
         results = []
@@ -71,6 +89,9 @@ def _inverse(
                 slope = -slope if complement else slope
             elif slope is not None and not isinstance(slope, Missing):
                 slope = slope / steep
+            known_one = slope is not None and not isinstance(slope, Missing)
+            if at_bound is not None and known_one:
+                slope = where(at_bound, out.constant(0), slope)
             results.append(slope)
         return results
 
@@ -111,14 +132,14 @@ gammaincinv = _inverse("gammaincinv", gammainc_slopes, "a x", "a p")
 gammainccinv = _inverse("gammainccinv", gammainc_slopes, "a x", "a p", complement=True)
 gdtr, gdtrc = _function("gdtr", gdtr_slopes), _function("gdtrc", gdtr_slopes, complement=True)
 gdtria = _inverse("gdtria", gdtr_slopes, "a b x", "p b x")
-gdtrib = _inverse("gdtrib", gdtr_slopes, "a b x", "a p x")
+gdtrib = _inverse("gdtrib", gdtr_slopes, "a b x", "a p x", searched=SEARCHED)
 gdtrix = _inverse("gdtrix", gdtr_slopes, "a b x", "a b p")
 chdtr, chdtrc = _function("chdtr", chdtr_slopes), _function("chdtrc", chdtr_slopes, complement=True)
 chdtri = _inverse("chdtri", chdtr_slopes, "v x", "v p", complement=True)
-chdtriv = _inverse("chdtriv", chdtr_slopes, "v x", "p x")
+chdtriv = _inverse("chdtriv", chdtr_slopes, "v x", "p x", searched=SEARCHED)
 pdtr, pdtrc = _function("pdtr", pdtr_steps), _function("pdtrc", pdtr_steps, complement=True)
 pdtri = _inverse("pdtri", pdtr_steps, "k m", "k p")
-pdtrik = _inverse("pdtrik", pdtr_slopes, "k m", "p m")
+pdtrik = _inverse("pdtrik", pdtr_slopes, "k m", "p m", searched=SEARCHED)
 
 # ---- made of the incomplete beta function
 
@@ -204,21 +225,21 @@ def _inverse_beta(name: str, other: str) -> SciPys:
 
 betaincinv = _inverse_beta("betaincinv", "betainccinv")
 betainccinv = _inverse_beta("betainccinv", "betaincinv")
-btdtria = _inverse("btdtria", betainc_slopes, "a b x", "p b x")
-btdtrib = _inverse("btdtrib", betainc_slopes, "a b x", "a p x")
+btdtria = _inverse("btdtria", betainc_slopes, "a b x", "p b x", searched=SEARCHED)
+btdtrib = _inverse("btdtrib", betainc_slopes, "a b x", "a p x", searched=SEARCHED)
 bdtr, bdtrc = _function("bdtr", bdtr_steps), _function("bdtrc", bdtr_steps, complement=True)
 bdtri = _inverse("bdtri", bdtr_steps, "k n x", "k n p")
-bdtrik = _inverse("bdtrik", bdtr_slopes, "k n x", "p n x")
-bdtrin = _inverse("bdtrin", bdtr_slopes, "k n x", "k p x")
+bdtrik = _inverse("bdtrik", bdtr_slopes, "k n x", "p n x", searched=SEARCHED)
+bdtrin = _inverse("bdtrin", bdtr_slopes, "k n x", "k p x", searched=SEARCHED)
 nbdtr, nbdtrc = _function("nbdtr", nbdtr_steps), _function("nbdtrc", nbdtr_steps, complement=True)
 nbdtri = _inverse("nbdtri", nbdtr_steps, "k n x", "k n p")
-nbdtrik = _inverse("nbdtrik", nbdtr_slopes, "k n x", "p n x")
-nbdtrin = _inverse("nbdtrin", nbdtr_slopes, "k n x", "k p x")
+nbdtrik = _inverse("nbdtrik", nbdtr_slopes, "k n x", "p n x", searched=SEARCHED)
+nbdtrin = _inverse("nbdtrin", nbdtr_slopes, "k n x", "k p x", searched=SEARCHED)
 fdtr, fdtrc = _function("fdtr", fdtr_slopes), _function("fdtrc", fdtr_slopes, complement=True)
 fdtri = _inverse("fdtri", fdtr_slopes, "n d x", "n d p")
-fdtridfd = _inverse("fdtridfd", fdtr_slopes, "n d x", "n p x")
+fdtridfd = _inverse("fdtridfd", fdtr_slopes, "n d x", "n p x", searched=SEARCHED)
 stdtr = _function("stdtr", stdtr_slopes)
-stdtridf = _inverse("stdtridf", stdtr_slopes, "v t", "p t")
+stdtridf = _inverse("stdtridf", stdtr_slopes, "v t", "p t", searched=1e10)
 stdtrit = _inverse("stdtrit", stdtr_slopes, "v t", "v p")
 
 # ---- the noncentral chi-squared distribution: along x and along the noncentrality
@@ -240,7 +261,7 @@ def chndtr_slopes(x: Any, v: Any, c: Any) -> tuple[Any, Any, Any]:
 
 chndtr = _function("chndtr", chndtr_slopes)
 chndtrix = _inverse("chndtrix", chndtr_slopes, "x v c", "p v c")
-chndtrinc = _inverse("chndtrinc", chndtr_slopes, "x v c", "x v p")
+chndtrinc = _inverse("chndtrinc", chndtr_slopes, "x v c", "x v p", searched=SEARCHED)
 
 # ---- the normal distribution, by its mean or its deviation
 
@@ -268,10 +289,14 @@ ndtri_exp = SciPys("ndtri_exp", lambda out, y: (1 / _log_ndtr_partials(y, out)[0
 
 
 def _tukey_partials(out: Any, x: Any, shape: Any) -> tuple[Any, Any]:
-    boxcox = _named("boxcox")
+    """By the implicit function theorem; 0 outside of the support."""
+    boxcox, zero = _named("boxcox"), out.constant(0)
+    outside = logical_or(out <= 0, out >= 1)
+    out, shape = where(outside, out.constant(0.5), out), where(outside, out.constant(1), shape)
     upper, lower = (boxcox.partials(None, q, shape) for q in (out, 1 - out))
     steep = upper[0] + lower[0]
-    return 1 / steep, -((upper[1] - lower[1]) / steep)
+    slopes = 1 / steep, -((upper[1] - lower[1]) / steep)
+    return where(outside, zero, slopes[0]), where(outside, zero, slopes[1])
 
 
 tklmbda = SciPys("tklmbda", _tukey_partials)

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.tape import DECLARED, Aval
 from tapegrad.primitives.base import Elementwise, Missing, broadcast_shapes, parametric, total
 from tapegrad.primitives.complexes import cartesian, imag, real
@@ -23,9 +25,11 @@ from tapegrad.primitives.elementwise import (
     sin,
     sinh,
     sqrt,
+    stop_gradient,
     where,
 )
 from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinked import maximum
 from tapegrad.primitives.scipys import SciPys, near, ratio, tail, whole
 from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
 from tapegrad.primitives.stated import stated
@@ -352,13 +356,73 @@ ellipj_1: SciPys = SciPys("ellipj_1", _cn_partials, "ellipj({0}, {1})[1]")
 ellipj_2: SciPys = SciPys("ellipj_2", _dn_partials, "ellipj({0}, {1})[2]")
 ellipj_3: SciPys = SciPys("ellipj_3", _am_partials, "ellipj({0}, {1})[3]")
 
-# ---- Carlson's symmetric integrals (DLMF 19.18). Second derivatives are NaN of equal arguments.
+# ---- Carlson's symmetric integrals (DLMF 19.16, 19.18)
+
+
+@parametric
+class Carlson(Library):
+    """J_b(x, y, z), of real numbers: the integral over t > 0 of
+
+        t^power (t + x)^(-b_0/2) (t + y)^(-b_1/2) (t + z)^(-b_2/2).
+
+    Its slope along x is -b_0/2 times that with b_0 + 2: nothing cancels, whichever arguments are
+    equal. R_F is J_111 / 2, R_D is 3/2 J_113, and the slope of R_G along x is J_311 / 8 of power 1.
+    """
+
+    power: int
+    twice: tuple[int, ...]
+
+    name = "carlson"
+    cores = 0
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
+
+    def evaluate(self, *xs: Any) -> Any:
+        import scipy.special
+
+        from tapegrad.primitives import incomplete
+
+        shaped = np.broadcast_arrays(*[np.asarray(x, float) for x in xs])
+        x, y, z = (v.ravel() for v in shaped)
+        found, rd = np.empty(x.shape), scipy.special.elliprd
+        apart = (np.abs(x - z) > 0.2 * np.maximum(x, z)) & (
+            (self.power, *self.twice) == (0, 3, 1, 3)
+        )
+        with np.errstate(all="ignore"):
+            # 1 / (t + z) - 1 / (t + x) = (x - z) / ((t + x) (t + z))
+            u, v, w = x[apart], y[apart], z[apart]
+            found[apart] = (rd(u, v, w) - rd(v, w, u)) / (u - w) / 1.5
+            rest = np.flatnonzero(~apart)
+            for k in range(0, rest.size, 256):
+                part = rest[k : k + 256]
+                zs = np.stack([x[part], y[part], z[part]])
+                found[part] = incomplete.carlson(self.power, self.twice, zs)
+        return found.reshape(shaped[0].shape).astype(np.asarray(xs[-1]).dtype)[()]
+
+    def partials(self, *xs: Any) -> list[Any]:
+        return [
+            Carlson(self.power, (*self.twice[:k], b + 2, *self.twice[k + 1 :]))(*xs) * (-0.5 * b)
+            for k, b in enumerate(self.twice)
+        ]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [ct * partial for partial in self.partials(*xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        pairs = zip(ts, self.partials(*xs), strict=True)
+        return total(None if t is None else t * partial for t, partial in pairs)
 
 
 def _elliprd_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
-    """Of the equation of Euler and Poisson; R_D is homogeneous of degree -3/2."""
-    along_x = (elliprd(y, z, x) - out) / ((x - z) * 2)
-    along_y = (elliprd(x, z, y) - out) / ((y - z) * 2)
+    """R_D is homogeneous of degree -3/2. Of complex numbers by the equation of Euler and Poisson,
+    which is NaN of equal arguments."""
+    if x.dtype.kind == "c":
+        along_x = (elliprd(y, z, x) - out) / ((x - z) * 2)
+        along_y = (elliprd(x, z, y) - out) / ((y - z) * 2)
+    else:
+        steep = Carlson(0, (3, 1, 3))
+        along_x, along_y = steep(x, y, z) * -0.75, steep(y, x, z) * -0.75
     return along_x, along_y, -((out * 1.5 + x * along_x + y * along_y) / z)
 
 
@@ -368,11 +432,27 @@ def _elliprf_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
 
 
 def _elliprg_partials(out: Any, x: Any, y: Any, z: Any) -> Any:
-    f = elliprf(x, y, z)
-    return [
-        (f - v * elliprd(*others, v) * (1 / 3)) * 0.25
-        for v, others in ((x, (y, z)), (y, (x, z)), (z, (x, y)))
-    ]
+    """(R_F(x, y, z) - x R_D(y, z, x) / 3) / 4. R_D is asked for in units of s, since it underflows
+    or overflows elsewhere. The second derivatives are stated: differences lose their digits."""
+    f, s = elliprf(x, y, z), x.constant(1)
+    if x.dtype.kind != "c":
+        large = stop_gradient(maximum(maximum(x, y), z))
+        most = float(np.finfo(x.dtype).max) ** (1 / 3)
+        tiny = logical_and(large > 0, large < 1 / most)
+        s = where(large > most, large / most, where(tiny, large, s))
+    root = sqrt(s)
+
+    def share(v: Any, u: Any, w: Any) -> Any:
+        return v / s * elliprd(u / s, w / s, v / s) / root * (1 / 3)
+
+    def slope(u: Any, v: Any, w: Any) -> Any:
+        found = (f - share(u, v, w)) * 0.25
+        if x.dtype.kind == "c":
+            return found
+        bends = Carlson(1, (3, 1, 1)).partials(u, v, w)
+        return stated(found, *[(t, bend * 0.125) for t, bend in zip((u, v, w), bends, strict=True)])
+
+    return slope(x, y, z), slope(y, x, z), slope(z, x, y)
 
 
 elliprd: SciPys = SciPys("elliprd", _elliprd_partials, of_complex=True)
@@ -381,9 +461,19 @@ elliprg = SciPys("elliprg", _elliprg_partials, of_complex=True)
 
 
 def _elliprc_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """R_F(x, y, y), which is homogeneous of degree -1/2."""
-    along_x = elliprd(y, y, x) * (-1 / 6)
-    return along_x, -((out * 0.5 + x * along_x) / y)
+    """R_F(x, y, y). Of negative y, where it is a principal value, by what its closed forms
+    (DLMF 19.2.18 on) solve: 2 (y - x) dR/dx = R - x^(-1/2), 2 (y - x) dR/dy = x^(1/2) / y - R."""
+    if x.dtype.kind == "c":
+        along_x = elliprd(y, y, x) * (-1 / 6)
+        return along_x, -((out * 0.5 + x * along_x) / y)
+    left, one = y < 0, x.constant(1)
+    u, v = where(left, one, x), where(left, one, y)
+    x, y, out = where(left, x, one), where(left, y, -one), where(left, out, one)
+    root, gap = sqrt(x), (y - x) * 2
+    return (
+        where(left, (out - 1 / root) / gap, elliprd(v, v, u) * (-1 / 6)),
+        where(left, (root / y - out) / gap, elliprd(u, v, v) * (-1 / 3)),
+    )
 
 
 elliprc = SciPys("elliprc", _elliprc_partials, of_complex=True)

@@ -6,12 +6,18 @@ known to SciPy, and that is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.primitives.base import Missing
+import numpy as np
+
+from tapegrad.errors import GradientError
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Missing, broadcast_shapes, parametric
 from tapegrad.primitives.complexes import real
-from tapegrad.primitives.elementwise import exp, sin, sqrt, where
+from tapegrad.primitives.elementwise import exp, logical_and, not_equal, rint, sin, sqrt, where
+from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinked import maximum
 from tapegrad.primitives.scipys import SciPys, as_real
 
@@ -70,34 +76,193 @@ def _real(x: Any, value: float) -> Any:
     return real(number) if x.dtype.kind == "c" else number
 
 
-def _gegenbauer(below: Any, order: float, x: Any) -> Any:
-    return eval_gegenbauer(below, _real(x, order), x)
+def _beside_the_pole(n: Any, x: Any, raised: Callable[[Any], Any], same: Any) -> Any:
+    """A slope: left of 0 by functions of the `same` parameters, if the degree isn't whole. Those
+    have a pole at -1, where SciPy loses the digits of `raised` ones."""
+    if x.dtype.kind == "c":
+        return raised(x)
+    left = logical_and(logical_and(x < 0, x > -1), not_equal(n, rint(n)))
+    inner = where(left, x, x.constant(-0.5))
+    return where(left, same(inner), raised(where(left, x.constant(0.5), x)))
 
 
 def _jacobi_slope(below: Any, n: Any, a: Any, b: Any, x: Any) -> Any:
-    return eval_jacobi(below, a + 1, b + 1, x) * (n + as_real(a + b, x) + 1) * 0.5
+    """DLMF 18.9.15, or 18.9.17."""
+    both = as_real(a + b, x)
+
+    def same(x: Any) -> Any:
+        twice = n * 2 + both
+        own = eval_jacobi(n, a, b, x) * n * (a - b - twice * x)
+        return (own + eval_jacobi(below, a, b, x) * (n + a) * (n + b) * 2) / (twice * (1 - x * x))
+
+    def raised(x: Any) -> Any:
+        return eval_jacobi(below, a + 1, b + 1, x) * (n + both + 1) * 0.5
+
+    return _beside_the_pole(n, x, raised, same)
 
 
-eval_gegenbauer: SciPys = _polynomial(
-    "eval_gegenbauer", lambda below, n, a, x: eval_gegenbauer(below, a + 1, x) * as_real(a, x) * 2
-)
+def _gegenbauer_slope(below: Any, n: Any, a: Any, x: Any) -> Any:
+    """DLMF 18.9.19, or (1 - x^2) C_n' = (n + 2 a - 1) C_(n-1) - n x C_n."""
+
+    def same(x: Any) -> Any:
+        own = eval_gegenbauer(n, a, x) * n * x
+        return (eval_gegenbauer(below, a, x) * (n + a * 2 - 1) - own) / (1 - x * x)
+
+    def raised(x: Any) -> Any:
+        return eval_gegenbauer(below, a + 1, x) * as_real(a, x) * 2
+
+    return _beside_the_pole(n, x, raised, same)
+
+
+def _legendre_slope(n: Any, x: Any) -> Any:
+    """Of P_n, which is P_(-n-1), too; Jacobi's polynomials keep digits of large degrees."""
+    n = where(n < 0, -1 - n, n)
+    one, constant = _real(x, 1.0), n.equals(0)
+    degree = where(constant, n, n - 1)
+    slope = eval_jacobi(degree, one, one, x) * (as_real(n, x) + 1) * 0.5
+    return where(constant, x.constant(0), slope)
+
+
+# ---- Chebyshev's
+
+OF_DEGREE = Missing("Chebyshev polynomials have no derivative with respect to the degree")
+
+
+@parametric
+class Chebyshev(Library):
+    """(1/n) d^k/dx^k T_n(x), k > 0, of any degree: that of k = 1 is U_(n-1)(x).
+
+        T_n(cos t) = cos(n t),    (1 - x^2) y^(k+2) = (2k + 1) x y^(k+1) - (n^2 - k^2) y^(k)
+
+    Beside 1, where the recurrence cancels, it is hypergeometric (DLMF 18.5.7). Beside -1 it is
+
+        T_n(-cos t) = cos(n pi) cos(n t) + sin(n pi) sin(n t).
+    """
+
+    order: int
+
+    name = "chebyshev"
+    cores = 0
+    of_complex = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
+
+    def evaluate(self, n: Any, x: Any) -> Any:
+        import scipy.special
+
+        k, dtype = self.order, np.asarray(x).dtype
+        wide = np.asarray(x, complex if dtype.kind == "c" else float)
+        n, x = np.broadcast_arrays(np.asarray(n, float), wide)
+        with np.errstate(all="ignore"):
+            found, whole = np.empty(x.shape, x.dtype), (n == np.rint(n)) & (np.abs(n) < 1000)
+            if not np.all(whole):
+                found[~whole] = _of_any_degree(k, n[~whole], x[~whole])
+            if np.any(whole):
+                m, scale = np.abs(n[whole]), 2.0 ** (k - 1) * math.factorial(k - 1)
+                below = np.asarray(m - k, np.int64)
+                known = scipy.special.eval_gegenbauer(below, float(k), x[whole])
+                found[whole] = np.where(below < 0, 0.0, known) * scale * np.sign(n[whole])
+        return found.astype(dtype)[()]
+
+    def vjp(self, ct: Any, out: Any, n: Any, x: Any) -> Any:
+        return OF_DEGREE, ct * Chebyshev(self.order + 1)(n, x)
+
+    def jvp(self, ts: Any, out: Any, n: Any, x: Any) -> Any:
+        if ts[0] is not None:
+            raise GradientError(OF_DEGREE.message)
+        return ts[1] * Chebyshev(self.order + 1)(n, x)
+
+
+def _of_any_degree(k: int, n: Any, x: Any) -> Any:
+    left = np.real(x) < 0
+    y = np.where(left, -x, x)
+    near = _beside_1(k, n, y)
+    if not np.any(left):
+        return near
+    half = n - 2 * np.rint(n / 2)  # n pi without whole turns
+    turned = np.cos(np.pi * half) * near + np.sin(np.pi * half) * _odd_part(k, n, y)
+    return np.where(left, (-1.0) ** k * turned, near)
+
+
+def _angle(y: Any) -> Any:
+    """arccos(y), and its sine; imaginary ones of y > 1 without the i."""
+    if np.iscomplexobj(y):
+        t = np.arccos(y)
+        return t, np.sin(t), np.sin, np.cos
+    beyond = y > 1
+    t = np.where(beyond, np.arccosh(np.maximum(y, 1)), np.arccos(np.minimum(y, 1)))
+
+    def either(outer: Any, inner: Any) -> Any:
+        return lambda t: np.where(beyond, outer(t), inner(t))
+
+    root = np.sqrt(np.abs(1 - y)) * np.sqrt(1 + y)
+    return t, root, either(np.sinh, np.sin), either(np.cosh, np.cos)
+
+
+def _raised(k: int, n: Any, y: Any, value: Any, slope: Any) -> Any:
+    """From n times the value and the slope to the k-th derivative, by the recurrence."""
+    below, found = value, slope
+    for j in range(k - 1):
+        factor = n if j == 0 else n * n - j * j
+        below, found = found, ((2 * j + 1) * y * found - factor * below) / (1 - y) / (1 + y)
+    return found
+
+
+def _beside_1(k: int, n: Any, y: Any) -> Any:
+    t, root, sine, cosine = _angle(y)
+    far = _raised(k, n, y, cosine(n * t), sine(n * t) / root)
+    close = (np.abs(1 - y) < 0.1) & (np.abs(1 - y) * n * n < 4)
+    u = np.where(close, (1 - y) / 2, 0)
+    total = term = n * math.prod((n * n - j * j) / (2 * j + 1) for j in range(1, k))
+    for j in range(30):
+        term = term * u * (j + k - n) * (j + k + n) / ((j + k + 0.5) * (j + 1))
+        total = total + term
+    return np.where(close, total, far)
+
+
+def _odd_part(k: int, n: Any, y: Any) -> Any:
+    """Of sin(n arccos(y)), which is no number beyond 1."""
+    t, root, sine, cosine = _angle(y)
+    found = _raised(k, n, y, sine(n * t), -cosine(n * t) / root)
+    return found if np.iscomplexobj(y) else np.where((y > 1) & (n != np.rint(n)), np.nan, found)
+
+
+def _chebyshev(
+    name: str, kind: int, scale: float = 1.0, shift: float = 0.0, weight: int = 1
+) -> Any:
+    """`weight` times T_n or U_n of scale x + shift: U_n is T_(n+1)' / (n + 1)."""
+
+    def partials(out: Any, n: Any, x: Any) -> Any:
+        inner, factor = x * scale + shift, scale * weight
+        if kind == 1:
+            return DEGREE, Chebyshev(1)(n, inner) * as_real(n, x) * factor
+        return DEGREE, Chebyshev(2)(n + 1, inner) * factor
+
+    return SciPys(name, partials, of_complex=True)
+
+
+eval_chebyt = _chebyshev("eval_chebyt", 1)
+eval_chebyu = _chebyshev("eval_chebyu", 2)
+eval_chebyc = _chebyshev("eval_chebyc", 1, 0.5, weight=2)
+eval_chebys = _chebyshev("eval_chebys", 2, 0.5)
+eval_sh_chebyt = _chebyshev("eval_sh_chebyt", 1, 2.0, -1.0)
+eval_sh_chebyu = _chebyshev("eval_sh_chebyu", 2, 2.0, -1.0)
+
+# ---- the others
+
+eval_gegenbauer: SciPys = _polynomial("eval_gegenbauer", _gegenbauer_slope)
 eval_jacobi: SciPys = _polynomial("eval_jacobi", _jacobi_slope)
 eval_sh_jacobi: SciPys = _polynomial(
     "eval_sh_jacobi", lambda below, n, p, q, x: eval_sh_jacobi(below, p + 2, q + 1, x) * n
 )
-eval_legendre = _polynomial("eval_legendre", lambda below, n, x: _gegenbauer(below, 1.5, x))
-eval_sh_legendre = _polynomial(
-    "eval_sh_legendre", lambda below, n, x: _gegenbauer(below, 1.5, x * 2 - 1) * 2
+eval_legendre = SciPys(
+    "eval_legendre", lambda out, n, x: (DEGREE, _legendre_slope(n, x)), of_complex=True
 )
-eval_chebyt = _polynomial("eval_chebyt", lambda below, n, x: _gegenbauer(below, 1, x) * n)
-eval_chebyu = _polynomial("eval_chebyu", lambda below, n, x: _gegenbauer(below, 2, x) * 2)
-eval_chebyc = _polynomial("eval_chebyc", lambda below, n, x: _gegenbauer(below, 1, x * 0.5) * n)
-eval_chebys = _polynomial("eval_chebys", lambda below, n, x: _gegenbauer(below, 2, x * 0.5))
-eval_sh_chebyt = _polynomial(
-    "eval_sh_chebyt", lambda below, n, x: _gegenbauer(below, 1, x * 2 - 1) * n * 2
-)
-eval_sh_chebyu = _polynomial(
-    "eval_sh_chebyu", lambda below, n, x: _gegenbauer(below, 2, x * 2 - 1) * 4
+eval_sh_legendre = SciPys(
+    "eval_sh_legendre",
+    lambda out, n, x: (DEGREE, _legendre_slope(n, x * 2 - 1) * 2),
+    of_complex=True,
 )
 eval_genlaguerre: SciPys = _polynomial(
     "eval_genlaguerre", lambda below, n, a, x: -eval_genlaguerre(below, a + 1, x)
