@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -141,3 +143,12 @@ def test_what_array_api_compat_would_do_otherwise_is_refused():
         tg.jit(clipped, compile="never")(I)
     with pytest.raises((ValueError, TapegradError)):
         tg.jit(lambda x: compat.array_namespace(x).asarray([x[0]], copy=False), compile="never")(V)
+
+
+def test_another_module_of_that_name_gets_numpys_namespace(monkeypatch):
+    """xarray has a file `array_api_compat.py` of its own."""
+    asking = ModuleType("someone.array_api_compat")
+    exec("def namespace(x): return x.__array_namespace__()", vars(asking))
+    monkeypatch.setitem(sys.modules, asking.__name__, asking)
+    f = lambda x: x[0] * asking.namespace(x).sum(x)  # noqa: E731
+    np.testing.assert_allclose(tg.grad(f, compile="never")(V), [1.1, 0.3])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
@@ -33,7 +34,10 @@ def namespace(api_version: Any, asks: str) -> Any:
     parts = asks.split(".")
     if _LIBRARY not in parts:
         return plain
-    return _traceable(".".join(parts[: parts.index(_LIBRARY) + 1]) + ".numpy")
+    copy = ".".join(parts[: parts.index(_LIBRARY) + 1])
+    if not hasattr(sys.modules.get(copy), "__path__"):  # another module of that name
+        return plain
+    return _traceable(f"{copy}.numpy")
 
 
 class _Namespace(ModuleType):
