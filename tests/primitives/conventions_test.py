@@ -214,6 +214,8 @@ ROWS: dict[tuple[str, str], list[Case]] = {
     ): [
         case(sp.stdtridf, ([0.95], [0]), ([1.5], [0])),
         case(lambda m: sp.pdtrik(0.3, m), ([0.5], [0])),
+        case(lambda p, x: sp.fdtridfd(60.0, p, x), ([1e-9], [0]), ([0.05], [0])),
+        case(lambda p, x: sp.fdtridfd(2.0, p, x), ([0.9], [0]), ([1.5], [0])),
         case(sp.tklmbda, ([0.9, -0.9], [0, 0]), ([1.9, 1.9], [0, 0])),
     ],
     ("`sinc`", "0"): [

@@ -65,7 +65,7 @@ def _inverse(
 ) -> SciPys:
     """The inverse: `arguments` are those of the function, `given` those of the inverse, of which
     "p" is the probability, if no argument of the function is. Where SciPy has searched for it
-    between 0 and `searched`, and stays at one of them, the slopes are 0."""
+    from 0, or 1e-100, to `searched`, and stays at one of them, the slopes are 0."""
     names, own = arguments.split(), given.split()
     (solved,) = set(names) - set(own)
     (p,) = set(own) - set(names)
@@ -76,8 +76,8 @@ def _inverse(
         at_bound = None
         if searched is not None:
             kind = np.finfo(out.dtype)
-            most = min(searched, float(kind.max))
-            at_bound = logical_or(out <= float(kind.tiny), out >= most)
+            least, most = max(1e-100, float(kind.tiny)), min(searched, float(kind.max))
+            at_bound = logical_or(out <= least, out >= most)
             inside = {name: out.constant(3 if name == "n" else 0.5) for name in known}
             known = {name: where(at_bound, inside[name], x) for name, x in known.items()}
         found = dict(zip(names, slopes(*[known[name] for name in names]), strict=True))
