@@ -154,6 +154,8 @@ PARAMETERS = {
     "q": 3,
     "sure": True,
     "subset": (1, 2),
+    "power": 1,
+    "twice": (3, 1, 1),
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 
