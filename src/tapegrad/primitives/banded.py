@@ -102,6 +102,8 @@ class BandedSolve(Routine):
             return np.array(b)
         gbtrs = lapack.sgbtrs if b.dtype == np.float32 else lapack.dgbtrs
         upper = factors.shape[1] - 1 - 2 * self.lower
+        if np.any((pivots < 1) | (pivots > len(pivots))):  # LAPACK would write to other memory
+            return np.full_like(b, np.nan)
         found = gbtrs(factors.T, self.lower, upper, b.T, pivots - 1, trans=self.transposed)[0]
         return found.T
 

@@ -249,6 +249,8 @@ class LUSolve(Factored, Routine):
             return np.array(b)
         if len(b) > 1 and len(factors) * b.size <= ALONE:
             return self._solve_alone(factors, pivots, b)
+        if np.any((pivots < 1) | (pivots > len(factors))):  # LAPACK would write to other memory
+            return np.full_like(b, np.nan)
         getrs = fortran("lapack", "getrs", b.dtype)
         return getrs(factors.T, pivots - 1, b.T, trans=self.transposed)[0].T
 
