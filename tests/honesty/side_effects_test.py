@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import heapq
 import io
 import json
 import logging
 import math
+import queue
 import sys
 import time
 
@@ -435,6 +437,28 @@ def test_values_kept_in_containers_and_objects(method, traces, compile):
         assert recorder.first[1] is recorder.second
     if method == "objects":
         assert recorder.record.of is recorder
+
+
+def test_changes_that_give_nothing_back():
+    """`heappush`, `insort`, `sort`, `insert`, `Counter.update`, `move_to_end`, `dict.pop` or a
+    queue's `put` changes an object of the outside -> each call does it once, after its result"""
+
+    def f(x, heap, counts, jobs):
+        heapq.heappush(heap, np.sum(x))
+        counts.update(["calls"])
+        jobs.put(x[0])
+        return np.sum(x**2)
+
+    held, plain = [([], collections.Counter(), queue.Queue()) for _ in range(2)]
+    df = value_and_grad(lambda x: f(x, *held), compile="never")
+    for k in range(4):
+        x = np.array([1.0 - k, 2.0])
+        value, slope = df(x)
+        assert value == f(x, *plain)
+        np.testing.assert_array_equal(slope, 2 * x)
+        assert held[:2] == plain[:2]
+        assert [*held[2].queue] == [*plain[2].queue]
+    assert df.cache_info().traces == 1
 
 
 def test_containers_that_are_put_back():

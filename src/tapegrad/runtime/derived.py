@@ -232,6 +232,8 @@ class Derived:
         state = State(observer.reads, self.root, inside.args, inside.kwargs, observer.sites)
         if state.never and not lost:  # a package has left what no later call can
             not_followed(state.sites)
+        if observer.waiting is not None:
+            observer.waiting()
         observer.forget()
         return Variant(derivation, state, self.mode, self.front, self.__name__)
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from dis import opname
 from functools import lru_cache
-from types import FrameType
 from typing import Any
 
 _PACKAGES = ("tqdm",)
@@ -49,7 +48,7 @@ def tells_time(x: Any, name: str) -> bool:
 def shown(o: Any, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """A function of such a package is about to be called: what is noted of it."""
     note = o.taken([x for x in (*args, *kwargs.values()) if not is_bar(type(x))])
-    unused = o.running is not None and _is_unused(o.running.frame)
+    unused = o.running is not None and is_unused(o.running.frame)
 
     def then(result: Any) -> None:
         if note is not None:
@@ -60,7 +59,7 @@ def shown(o: Any, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return then
 
 
-def _is_unused(frame: FrameType) -> bool:
+def is_unused(frame: Any) -> bool:
     """Whether what the running call returns is dropped."""
     code = frame.f_code.co_code
     after = [k for k in range(frame.f_lasti + 2, len(code), 2) if opname[code[k]] != "CACHE"]

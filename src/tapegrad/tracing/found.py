@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dis
 import functools
+import itertools
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType
@@ -68,7 +69,7 @@ def length_of(a: Activation, x: Any) -> Callable[[Any], None] | None:
     """`len(x)` of a list or deque to which the code adds: what it was when the call began is an
     input, and what was added since is counted."""
     place, written = a.o.reads.place(x), [w for w in a.o.reads.written.values() if w.x is x]
-    if place is None or getattr(x, "maxlen", None) is not None or id(x) in a.o.reads.open:
+    if place is None or getattr(x, "maxlen", None) is not None or _is_noted(a.o, x):
         return None
     if any(w.at is WHOLE for w in written):
         return None
@@ -86,11 +87,16 @@ def length_of(a: Activation, x: Any) -> Callable[[Any], None] | None:
     return then
 
 
+def _is_noted(o: Any, x: Any) -> bool:
+    """Whether all items of a container are inputs, or changes of it wait."""
+    return id(x) in o.reads.open or id(x) in o.reads.waiting
+
+
 def last_of(a: Activation, x: Any, key: int) -> Callable[[Any], None] | None:
     """`x[key]`, counted from the end, of a list to which the code adds: what was there when the
     call began is an input."""
     written = [w for w in a.o.reads.written.values() if w.x is x]
-    if id(x) in a.o.reads.open:
+    if _is_noted(a.o, x):
         return None
     added = sum(w.added for w in written)
     if key >= -added or any(w.at is not END for w in written):
@@ -103,9 +109,11 @@ def tail_of(a: Activation, x: Any, key: slice) -> Callable[[Any], None] | None:
     """`x[-k:]` of a list to which the code adds: the items are those, one by one."""
     count = -key.start if type(key.start) is int else 0
     place, reads = a.o.reads.place(x), a.o.reads
+    if _sets_slices(a.frame.f_code):
+        open_list(a.o, x)
     if not 0 < count <= min(len(x), MOST) or key.stop is not None or key.step not in (None, 1):
         return None
-    if place is None or id(x) in reads.open or (id(x), START) in reads.written:
+    if place is None or _is_noted(a.o, x) or (id(x), START) in reads.written:
         return None
     added = sum(w.added for w in reads.written.values() if w.x is x)
     items = x[-count:]
@@ -115,6 +123,13 @@ def tail_of(a: Activation, x: Any, key: slice) -> Callable[[Any], None] | None:
         items[k] = a.o.found[id(x), ("item", Key(k + added))][1]
     reads._fact(f"len({reads.named(place)}) >= {count - added}", place.word)
     return lambda result: frames.replace(operand_at(a.stack, 0), items)
+
+
+@lru_cache(maxsize=1024)
+def _sets_slices(code: CodeType) -> bool:
+    """Whether a code sets parts of lists, as one that shifts their items does."""
+    names = [i.opname for i in dis.Bytecode(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    return "STORE_SLICE" in names or ("BUILD_SLICE", "STORE_SUBSCR") in itertools.pairwise(names)
 
 
 def joined_to(o: Any, x: Any) -> Callable[[Any], None] | None:
@@ -155,7 +170,7 @@ def input_of(
     if holder is None or trace is None or not trace.is_innermost or trace.inside is not None:
         return None
     key, written = (id(holder.x), at), o.reads.written
-    if key in written or id(holder.x) in o.reads.open:
+    if key in written or _is_noted(o, holder.x):
         return None
     if any((id(holder.x), moved) in written for moved in (START, WHOLE)):
         return None
@@ -196,7 +211,7 @@ def open_list(o: Any, x: Any) -> None:
     """A list or deque of the outside is about to change in other ways than by what is added to it.
     Its items, which each call leaves others of, become inputs, and a later call leaves all anew."""
     place, trace = o.reads.place(x), o.trace
-    if type(x) not in (list, collections.deque) or place is None or id(x) in o.reads.open:
+    if type(x) not in (list, collections.deque) or place is None or _is_noted(o, x):
         return
     if not o.again or trace is None or not trace.is_innermost or trace.inside is not None:
         return
@@ -234,10 +249,10 @@ def open_list(o: Any, x: Any) -> None:
 def open_if_bounded(o: Any, x: Any) -> None:
     """All of a list or deque is about to be read: the same, if the run has added to it, or may, and
     it never gets longer for that."""
-    frame = None if o.running is None else o.running.frame
-    if getattr(x, "maxlen", None) is None or frame is None:
+    if getattr(x, "maxlen", None) is None:
         return
-    if any(w.x is x for w in o.reads.written.values()) or _adds(frame.f_code):
+    frame = None if o.running is None else o.running.frame
+    if any(w.x is x for w in o.reads.written.values()) or (frame and _adds(frame.f_code)):
         open_list(o, x)
 
 

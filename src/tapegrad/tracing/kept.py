@@ -11,8 +11,9 @@ that can't be said, of what a container holds between other values, say, the tap
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,21 @@ class Kept:
         leave(call.objects[self.source], self.at, [part.make(call) for part in self.parts])
 
 
+@dataclass(frozen=True, eq=False)
+class Done:
+    """A change of an object that each call makes, `f(source, *parts, **named)`."""
+
+    source: Any
+    f: Callable[..., Any]
+    parts: Sequence[Part]
+    named: Mapping[str, Part]
+
+    def put(self, call: Making) -> None:
+        """Make it."""
+        named = {name: part.make(call) for name, part in self.named.items()}
+        self.f(call.objects[self.source], *[part.make(call) for part in self.parts], **named)
+
+
 class Keeping:
     """What a run has left outside: `kept` in `objects`, and the operands that it is made of. Later
     calls leave theirs if they do it `again`. What a run that is `inside` of another one has left is
@@ -71,7 +87,7 @@ class Keeping:
         self.trace, self.reads, self.again, self.inside = trace, reads, again, inside
         self.f = f
         self.lines: list[tuple[str, Source | None]] = []
-        self.kept: list[Kept] = []
+        self.kept: list[Kept | Done] = []
         self.outside: list[Outside] = []
         self.operands: list[Operand] = []
         self.values: list[Any] = []  # of these
@@ -93,8 +109,11 @@ class Keeping:
         for key, write in reads.written.items():
             if self._keeps(write, described):
                 reads.kept.add(key)
+        for change in reads.postponed:
+            self._does(change, described)
         replacing = Replacing(reads, lambda x: self._plain(x, replacing.at))
         replacing.everywhere()
+        self.waiting = made_plain(reads, lambda x: self._as_found(x))
         del replacing.new  # which holds it
 
     @property
@@ -102,11 +121,11 @@ class Keeping:
         """Those that a call asks for."""
         return [*[kept.source for kept in self.kept], *[x.source for x in self.outside]]
 
-    def numbered(self, order: dict[int, int]) -> list[Kept]:
+    def numbered(self, order: dict[int, int]) -> list[Kept | Done]:
         """What is kept, with the numbers of objects."""
         for x in self.outside:
             x.source = order[id(x.source)]
-        return [Kept(order[id(k.source)], k.at, k.parts) for k in self.kept]
+        return [replace(k, source=order[id(k.source)]) for k in self.kept]
 
     def pass_on(self, values: Sequence[Any]) -> None:
         """What was left is this for the run around: the values of the operands."""
@@ -141,6 +160,17 @@ class Keeping:
         self.kept.append(Kept(write.x, write.at, parts))
         self.lines.append((write.word, write.src))
         return True
+
+    def _does(self, change: Any, described: Described) -> None:
+        """Later calls make a change that waits, if they can."""
+        try:
+            parts = [described.part(x) for x in change.args]
+            named = {name: described.part(x) for name, x in change.kwargs.items()}
+        except Unknown:
+            self.reads.never = self.reads.never or change.holder.word
+            return
+        self.kept.append(Done(change.holder.x, change.f, parts, named))
+        self.lines.append((change.holder.word, change.src))
 
     def _output(self, x: Tracer) -> Part:
         if x._trace is not self.trace:
@@ -177,15 +207,39 @@ class Keeping:
 
     def _plain(self, x: Tracer, key: Any) -> Any:
         """What stands for a traced value that was left in this place."""
-        if id(x) in self._found and not x._version:
-            found = self._found[id(x)][0]
-        else:
-            found = plain(self.trace, x)
+        found = self._as_found(x)
         if found is not x and not x._is_constant() and key not in self.reads.kept:
             write = self.reads.written[key]
             self.reads.lost(write.word)
             self.lines.append((write.word, write.src))
         return found
+
+    def _as_found(self, x: Tracer) -> Any:
+        if id(x) in self._found and not x._version:
+            return self._found[id(x)][0]
+        return plain(self.trace, x)
+
+
+def made_plain(reads: Reads, new: Callable[[Tracer], Any]) -> Callable[[], None]:
+    """Makes the changes that wait, with plain values."""
+    changes, reads.postponed = reads.postponed, []
+    reads.waiting.clear()
+    replacing = Replacing(reads, new)
+    calls = [
+        functools.partial(
+            change.f,
+            change.holder.x,
+            *[replacing.of(x) for x in change.args],
+            **{name: replacing.of(x) for name, x in change.kwargs.items()},
+        )
+        for change in changes
+    ]
+
+    def make() -> None:
+        for call in calls:
+            call()
+
+    return make
 
 
 def plain(trace: Any, x: Tracer) -> Any:
@@ -208,3 +262,4 @@ def plain(trace: Any, x: Tracer) -> Any:
 def let_be_plain(trace: Any, reads: Reads) -> None:
     """A run has ended with an error of the user's: what it has left holds no traced values."""
     Replacing(reads, lambda x: plain(trace, x)).everywhere()
+    made_plain(reads, lambda x: plain(trace, x))()

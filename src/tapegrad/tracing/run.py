@@ -263,6 +263,7 @@ class Run:
             check_found(observer)
             reads, found = observer.reads, arrays_found(observer)
             self._keeping = Keeping(self.trace, reads, observer.again, found=found)
+            observer.waiting = self._keeping.waiting
         elif following.observer is not None:
             lent, passes_on = inner(following.observer, self.trace), self.request.passes_on
             if passes_on:

@@ -383,7 +383,8 @@ CHANGING = {
     *("__imul__", "fill", "put", "partition", "resize", "setfield", "setflags", "itemset"),
     *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
-    "__imatmul__",
+    *("__imatmul__", "heappush", "heappop", "heapify", "heappushpop", "heapreplace"),
+    *("insort_left", "insort_right"),
 }
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEXTS = {

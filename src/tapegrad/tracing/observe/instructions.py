@@ -7,6 +7,7 @@ the instruction's argument. What is returned is called with the result.
 from __future__ import annotations
 
 import functools
+from collections import deque
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -43,6 +44,7 @@ from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.plainness import put_key
+from tapegrad.tracing.observe.postponed import postpone, postpone_item
 from tapegrad.tracing.observe.replacing import (
     put,
     put_class,
@@ -144,6 +146,8 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
         found: Then | None = dispatch.found(a, "STORE_SUBSCR", key, place, at)
         if found is not None:
             return found
+    if kind is deque:
+        dispatch.open_if_bounded(a.o, x)
     if kind is list and type(key) is int and -len(x) <= key < 0:
         found = dispatch.last(a, x, key)
         if found is not None:
@@ -178,6 +182,8 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
 def store_subscript(a: Activation, _: Any) -> Then | None:
     fill(a, 1, 0, 2)
     put_key(a, 0, a.top(1), "__setitem__")
+    if postpone_item(a, [a.top(2)]):
+        return None
     return set_item(a, a.top(1), a.top(0), a.top(2))
 
 
@@ -197,6 +203,8 @@ def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
 
 def delete_subscript(a: Activation, _: Any) -> Then | None:
     put_key(a, 0, a.top(1), "__delitem__")
+    if postpone_item(a, []):
+        return None
     return change_item(a, a.top(1), a.top(0), deletes=True)
 
 
@@ -383,6 +391,9 @@ def call_with(
     at = above + count + (first is not MISSING)
     passed = functools.partial(put_plain, a, places, None)
     positional = values[: len(values) - named]
+    note = postpone(a, f, positional, kwargs, at)
+    if note is not FOLLOWED:
+        return note
     note = libraries.call(a, f, positional, kwargs, at, passed)
     if note is not FOLLOWED:
         return note
@@ -413,6 +424,9 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
         fill_all(a, found)
         return call_together(a, flags, filled=True)
     if type(args) in (list, tuple) and type(kwargs) is dict:
+        note = postpone(a, f, passed, kwargs, above + 1 + lower)
+        if note is not FOLLOWED:
+            return note
         plain = functools.partial(put_plain, a, (), above)
         note = libraries.call(a, f, passed, kwargs, above + 1 + lower, plain)
         if note is not FOLLOWED:

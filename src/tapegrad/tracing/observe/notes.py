@@ -70,6 +70,7 @@ class Notes(Uses):
         self.in_context: collections.Counter[Any] = collections.Counter()  # variables that it set
         self.found: dict[Any, tuple[Any, Any, list[Any]]] = {}
         self.again = False  # whether later calls do again what the run does outside
+        self.waiting: Callable[[], None] | None = None  # makes the changes that wait for its end
         self.trace: Any = None  # that of the run
         self.lent: Any = (
             None  # the arrays that are lent to it, and which may be: see `tracing.lent`
@@ -105,6 +106,7 @@ class Notes(Uses):
         if self.lent is not None:
             self.lent.forget()
             self.reads.looked_at = lambda x: None  # which holds this
+        self.waiting = None
         self.running = self.trace = self.lent = self.choices = self.arguments = None
 
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:

@@ -43,7 +43,8 @@ def _counts(o: Notes | None) -> Any:
     if o is None:
         return ()
     arrays = [(key, checksum(x)) for key, (x, was) in o.reads.mutated.items() if was is not None]
-    return o.reads.losses, o.told, o.questions.count, len(o.reads.mutated), arrays
+    counts = o.reads.losses, o.told, o.questions.count, len(o.reads.postponed)
+    return *counts, len(o.reads.mutated), arrays
 
 
 def _held(o: Notes | None) -> dict[Any, list[Any]]:

@@ -70,6 +70,8 @@ class Reads(Facts):
         self.open: set[int] = set()  # containers whose items are inputs of the tape
         # Lists that begin as one of the outside, until somebody looks into them: that, its length
         self.joined: dict[int, tuple[Location, int]] = {}
+        self.postponed: list[Any] = []  # changes that wait: see `observe.postponed`
+        self.waiting: set[int] = set()  # what these change
         self.mutated: dict[int, tuple[Any, Any]] = {}  # and what was in arrays before
         self.made_here: dict[int, type] = {}  # classes that the run has made, by id
         self._owners: dict[int, list[Location]] = {}  # of arrays: by the object that has the memory
@@ -386,8 +388,26 @@ class Reads(Facts):
 
     # ---- writing
 
+    def postpone(self, change: Any) -> None:
+        """A change waits until the run is over."""
+        self.postponed.append(change)
+        self.waiting.update(map(id, [change.holder.x, *change.held()]))
+
+    def settle(self) -> None:
+        """Somebody is about to look at what changes that wait would have changed."""
+        changes, self.postponed = self.postponed, []
+        self.waiting.clear()
+        for change in changes:
+            change.at_once(self)
+
+    def lost(self, word: str, advice: str = "") -> None:
+        super().lost(word, advice)
+        self.settle()
+
     def _is_open(self, place: Location) -> bool:
         """Whether nothing is noted of a container: its items are inputs, or it is the run's own."""
+        if id(place.x) in self.waiting:
+            self.settle()
         joined = self.joined.pop(id(place.x), None)
         if joined is None:
             return id(place.x) in self.open
@@ -448,7 +468,8 @@ class Reads(Facts):
         """Drop what was held so that no id is given away: it may be the user's."""
         held = (self.places, self.written, self.mutated, self._owners, self._first, self._absent)
         held = (*held, self.taken, self.sites)  # type: ignore[assignment]
-        for noted in (*held, self.made_here, self.open, self.joined, self._held):
+        waits = (self.postponed, self.waiting)
+        for noted in (*held, *waits, self.made_here, self.open, self.joined, self._held):
             noted.clear()
 
     def _check_written(self, write: Write) -> None:

@@ -1,0 +1,265 @@
+"""Changes of objects of the outside that wait until a run is over.
+
+    heapq.heappush(self.heap, loss)    nobody looks into the list before the call is over, so what
+    counts.update(steps=3)             is in it doesn't matter: each call does the same, with its
+    jobs.put((loss, x))                own numbers, as the last thing that it does
+
+Who looks into such an object earlier has the changes made there and then, and the tape is used
+once; from the next trace on they are made where they stand.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import sys
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+from tapegrad.ir.tape import Source
+from tapegrad.tracing.bars import is_unused
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.frames import MISSING, operand_at
+from tapegrad.tracing.observe.harmless import CONTAINERS, PLAIN_TYPES
+from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.opaque import FOLLOWED
+from tapegrad.tracing.observe.places import Location
+from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.source import user_source
+
+_OF_DICTS = "clear pop"
+_QUEUES = "put put_nowait task_done"
+# What changes an object, and returns nothing that is needed: methods by class, and functions by
+# module, whose first argument that is.
+_METHODS = {
+    "builtins.list": "sort reverse insert clear",
+    "builtins.dict": _OF_DICTS,
+    "collections.OrderedDict": f"{_OF_DICTS} move_to_end",
+    "collections.defaultdict": _OF_DICTS,
+    "collections.Counter": f"{_OF_DICTS} update subtract",
+    "collections.deque": "rotate reverse clear",
+    "array.array": "append extend insert reverse",
+    "queue.Queue": _QUEUES,
+    "queue.LifoQueue": _QUEUES,
+    "queue.PriorityQueue": _QUEUES,
+    "_queue.SimpleQueue": "put put_nowait",
+    "threading.Event": "set clear",
+    "_io.StringIO": "write writelines",
+    "_io.BytesIO": "write writelines",
+    "_heapq": "heappush heapify heappop heappushpop heapreplace",
+    "_bisect": "insort_left insort_right",
+}
+_KNOWN = {name: frozenset(methods.split()) for name, methods in _METHODS.items()}
+_COPYING = (
+    "update",
+    "subtract",
+    "extend",
+    "extendleft",
+    "writelines",
+)  # they look into what they are passed
+_BY_KEY = ("pop", "move_to_end")
+# What a change may be that follows another one.
+_AFTER = ["append", "appendleft", "extend", "extendleft", "add", "discard", "update", "setdefault"]
+_RAISING = (
+    "move_to_end",
+    "heappop",
+    "heapreplace",
+    "__setitem__",
+    "__delitem__",
+)  # where something isn't there
+_GIVING = (
+    "pop",
+    "heappop",
+    "heappushpop",
+    "heapreplace",
+    "write",
+    "setdefault",
+)  # something that may be used
+
+
+@dataclass(eq=False)
+class Postponed:
+    """A call `f(x, *args, **kwargs)` that waits, where x is what `holder` has. `site` is where in
+    the program it stands."""
+
+    holder: Location
+    f: Callable[..., Any]
+    args: list[Any]
+    kwargs: dict[str, Any]
+    src: Source | None
+    site: tuple[set[int], int]
+    changes: Callable[[Any], None]  # notes that a container is about to change
+
+    def at_once(self, reads: Reads) -> None:
+        """Make it now, and from the next trace on where it stands."""
+        held, at = self.site
+        held.add(at)
+        reads.lost(self.holder.word)
+        for x in self.held():
+            if reads.place(x) is None:
+                reads.constant(x, self.holder.word)
+            self.changes(x)
+        self.f(self.holder.x, *self.args, **self.kwargs)
+
+    def held(self) -> list[Any]:
+        """The containers that it changes."""
+        x = self.holder.x
+        if type(x) in CONTAINERS:
+            return [x]
+        return [v for v in getattr(x, "__dict__", {}).values() if type(v) in CONTAINERS]
+
+
+def postpone(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
+    """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
+    that waits; `FOLLOWED` for all others."""
+    kind: Any = type(f)
+    if kind in (types.BuiltinFunctionType, types.MethodType) and _is_bound(f):
+        args = [f.__self__, *args]
+    x, name = args[0] if args else None, getattr(f, "__name__", "")
+    if kind not in _CALLED or id(x) not in a.o.reads.places or not _is_known(a.o, f, x, name):
+        return FOLLOWED
+    if name == "pop" and isinstance(x, dict) and not is_unused(a.frame):
+        return _popped(a, x, args[1:], at)
+    given = _given(a, name, args[1:])
+    method = getattr(type(x), name, None) or getattr(sys.modules[f.__module__], name)
+    if given is None or not _waits(a, x, method, given, kwargs):
+        return FOLLOWED
+    frames.replace(operand_at(a.stack, at), _nothing)
+    return None
+
+
+def postpone_item(a: Activation, value: Sequence[Any]) -> bool:
+    """An item of what is below the topmost operand, its key, is about to be set to this value, or
+    deleted. Whether that waits, since other changes do."""
+    x, key = a.top(1), a.top(0)
+    if id(x) not in a.o.reads.waiting or type(x) not in CONTAINERS or type(key) not in PLAIN_TYPES:
+        return False
+    name = "__setitem__" if value else "__delitem__"
+    if not _waits(a, x, getattr(type(x), name), [key, *value], {}):
+        return False
+    frames.replace(operand_at(a.stack, 1), _SINK)
+    return True
+
+
+def _popped(a: Activation, x: Any, args: Sequence[Any], at: int) -> Any:
+    """`x.pop(key, default)`, of a dict: what is there is read, and goes at the end."""
+    key = args[0] if args else None
+    given = (
+        x.get(key, args[1] if len(args) > 1 else MISSING) if type(key) in PLAIN_TYPES else MISSING
+    )
+    if (
+        given is MISSING
+        or id(x) in a.o.reads.waiting
+        or (id(x), ("item", Key(key))) in a.o.reads.written
+    ):
+        return FOLLOWED
+    if not _waits(a, x, type(x).pop, [key, None], {}, begins=False):
+        return FOLLOWED
+    place, where = functools.partial(a.o.reads.place, x), ("item", Key(key))
+    note = dispatch.found(a, "STORE_SUBSCR", key, place, where) if key in x else None
+    if note is None:
+        a.o.item(x, key, makes=False)
+    _waits(a, x, type(x).pop, [key, None], {})
+    frames.replace(operand_at(a.stack, at), lambda *_: given)
+    return note
+
+
+def _waits(
+    a: Activation, x: Any, f: Any, args: list[Any], kwargs: dict[str, Any], begins: bool = True
+) -> bool:
+    """Whether a change of `x`, `f(x, *args, **kwargs)`, waits; it does if it `begins` to."""
+    code, place = a.frame.f_code, a.frame.f_lasti
+    if place in _at_once_in(code) or not _may_wait(a, f.__name__):
+        return False
+    if begins:
+        a.o.identities.changes(x)
+        site, holder = (_at_once_in(code), place), a.o.reads.places[id(x)]
+        change = Postponed(holder, f, args, dict(kwargs), user_source(), site, a.o.changes)
+        a.o.reads.postpone(change)
+    return True
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Stands in the place of what waits."""
+
+
+class _Sink:
+    """Stands in the place of what is changed."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def __delitem__(self, key: Any) -> None:
+        pass
+
+
+_SINK = _Sink()
+_CALLED = (
+    *(types.BuiltinFunctionType, types.MethodDescriptorType),
+    *(types.FunctionType, types.MethodType),
+)
+
+
+def _is_bound(f: Any) -> bool:
+    return not (f.__self__ is None or isinstance(f.__self__, (types.ModuleType, type)))
+
+
+@lru_cache(maxsize=1024)
+def _at_once_in(code: CodeType) -> set[int]:
+    """The places in a code where changes are made at once."""
+    return set()
+
+
+def _is_known(o: Any, f: Any, x: Any, name: str) -> bool:
+    kind: Any = type(x)
+    if name in _KNOWN.get(str(getattr(f, "__module__", None)), ()):
+        return kind is list
+    known = _KNOWN.get(f"{kind.__module__}.{kind.__qualname__}", ())
+    if name not in known and not (
+        name in _AFTER and kind in CONTAINERS and id(x) in o.reads.waiting
+    ):
+        return False
+    method = getattr(kind, name, None)
+    return f is method or getattr(f, "__func__", None) is method or f == getattr(x, name, None)
+
+
+def _may_wait(a: Activation, name: str) -> bool:
+    """Whether later calls do it as this run would."""
+    o, trace = a.o, a.o.trace
+    if not o.again or trace is None or not trace.is_innermost or trace.inside is not None:
+        return False
+    if o.apart is not None or o.library is not None or not a.users or a.turning is not None:
+        return False
+    return name not in _RAISING or not _may_be_caught(a.frame)
+
+
+def _may_be_caught(frame: Any) -> bool:
+    """Whether somebody may wait for an error."""
+    while frame is not None and getattr(frame.f_trace, "__self__", None) is not None:
+        if frame.f_code.co_exceptiontable:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _given(a: Activation, name: str, args: Sequence[Any]) -> list[Any] | None:
+    """The arguments, as they are when the call would be made; None if it doesn't wait."""
+    if name in _GIVING and not is_unused(a.frame):
+        return None
+    if name in _BY_KEY and not (args and all(type(k) in PLAIN_TYPES for k in args[:1])):
+        return None
+    if name == "pop" and len(args) < 2:
+        return None  # which raises
+    if name not in _COPYING:
+        return [*args]
+    if not all(type(x) in (list, tuple, dict, collections.Counter, str) for x in args):
+        return None  # others can be gone through once
+    if (note := a.o.taken(args)) is not None:
+        note(None)
+    return [x.copy() if hasattr(x, "copy") else x for x in args]
