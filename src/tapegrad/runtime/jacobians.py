@@ -21,6 +21,7 @@ from tapegrad.primitives.base import Node, Slice, Writer
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.views import GetItem, Reshape, Transpose
 from tapegrad.runtime.checks import check_real_results, check_scalar_result
+from tapegrad.runtime.coloured import dense, without_unread
 from tapegrad.runtime.transformations import (
     Derivation,
     Gradient,
@@ -51,7 +52,8 @@ class Jacobian(Gradient):
         rows = self.differentiated(traced)
         kept = self.kept(traced)
         tape = self._derived(traced, selection, rows, kept)
-        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
+        tape = without_unread(playable(tape) if final else finished(tape))
+        tape, traced = with_captured(tape, traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def differentiated(self, traced: Traced) -> list[int]:
@@ -72,6 +74,11 @@ class Jacobian(Gradient):
         ins = [tape.inputs[k] for k in selection.wrt]
         outs = [tape.outputs[k] for k in rows]
         mode = self._mode(traced.name, ins, outs)
+        every = [*[tape.outputs[k] for k in kept], *[tape.outputs[k] for k in rows]]
+        whole = replace(tape, outputs=tuple(every), output_names=())
+        few = dense(whole, selection.wrt, range(len(kept)), mode, self.checkpoint, second=False)
+        if few is not None:
+            return few
         if mode == "auto":
             wide = sum(math.prod(x.shape) for x in ins) > sum(math.prod(y.shape) for y in outs)
             mode = "reverse" if wide else "forward"
@@ -206,7 +213,7 @@ class Hessian(Gradient):
     second = True
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
-        from tapegrad.pipeline import derive, finished, playable, pushforward
+        from tapegrad.pipeline import derive, finished, playable
 
         check_scalar_result(traced, self.has_aux, self.name, may_be_complex=True)
         kept = self.kept(traced)
@@ -217,15 +224,14 @@ class Hessian(Gradient):
             gradient = _complex_gradient(loss, wrt, keep, self.checkpoint)
         else:
             gradient = derive(loss, wrt, keep=keep, checkpoint=self.checkpoint)
-        count, inputs = len(gradient.outputs), len(traced.tape.inputs)
-        tape = pushforward(gradient, wrt)
-        tangents = tape.outputs[count + len(kept) :]
-        head = tape.outputs[: count if self.value else len(kept)]
-        tape = replace(tape, outputs=(*head, *tangents), output_names=())
-        shapes = [gradient.inputs[k].shape for k in wrt]
-        tape = _in_all_directions(tape, range(inputs, inputs + len(wrt)), shapes, len(head))
-        tape = _columns_apart(tape, len(head), shapes)
-        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
+        head = len(gradient.outputs) if self.value else len(kept)
+        outputs = [*gradient.outputs[:head], *gradient.outputs[len(kept) :]]
+        gradient = replace(gradient, outputs=tuple(outputs), output_names=())
+        few = dense(gradient, wrt, range(head), "forward", self.checkpoint, second=True)
+        rows = range(head, len(outputs))
+        tape = few or _by_columns(gradient, wrt, rows, range(head))
+        tape = without_unread(playable(tape) if final else finished(tape))
+        tape, traced = with_captured(tape, traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def _is_complex(self, name: str, loss: Tape, wrt: Sequence[int]) -> bool:

@@ -44,14 +44,22 @@ AGAIN = 8
 
 
 def entries(
-    writer: Writer, tape: Tape, whole: Node, places: Any, known: Mapping[Var, Any], seeds: set[Var]
+    writer: Writer,
+    tape: Tape,
+    whole: Node,
+    places: Any,
+    known: Mapping[Var, Any],
+    seeds: set[Var],
+    among: tuple[int, Any] | None = None,
 ) -> Node:
-    """The elements of `whole`, a value of one axis, at `places`.
+    """The elements of `whole`, a value of one axis, at `places`; or `among` so many zeros, where
+    that has a place for each.
 
     `known` has the values of inputs of the tape that don't change, `seeds` which of these the
     values are linear in.
     """
     root, count = whole.operand, len(places)
+    size, at = (count, np.arange(count)) if among is None else among
     if isinstance(root, Var) and count:
         values = Values(tape, known, seeds)
         all_of_them = Pieces(values, root, places)
@@ -64,15 +72,32 @@ def entries(
         groups = [group for group in groups if len(group)]
         found = [Pieces(values, root, places[group]) for group in groups]
         if count + sum(pieces.work() for pieces in found) <= values.passes(root):
-            if sure.any():
-                out = writer.capture(np.where(sure, numbers, 0).astype(whole.dtype))
-            else:
-                zero = writer.node(Literal(whole.dtype.type(0)))
-                out = BroadcastTo(places.shape)(zero)
+            out = _known(writer, size, whole.dtype, at[sure], numbers[sure])
             for pieces, group in zip(found, groups, strict=True):
-                out = _put(out, pieces.written(writer), group)
+                out = _put(out, pieces.written(writer), at[group])
             return out
-    return _taken(whole, places)
+    taken = _taken(whole, places)
+    return taken if among is None else _put(_zeros(writer, size, taken.dtype), taken, at)
+
+
+def _zeros(writer: Writer, size: int, dtype: Any) -> Node:
+    return BroadcastTo((size,))(writer.node(Literal(dtype.type(0))))
+
+
+def _known(writer: Writer, size: int, dtype: Any, at: Any, values: Any) -> Node:
+    """So many zeros, and these values at their places."""
+    if 2 * len(at) > size:
+        array = np.zeros(size, dtype)
+        array[at] = values
+        return writer.capture(array)
+    out, levels = _zeros(writer, size, dtype), np.unique(values)
+    groups = [values == x for x in levels] if len(levels) <= FORMULAS else []
+    if sum(np.count_nonzero(group) for group in groups) < len(at):  # NaN equals nothing
+        groups = [np.ones(len(at), bool)]
+    for group in groups:
+        node = _constant(writer, values[group])
+        out = _put(out, node if node.shape else BroadcastTo((int(group.sum()),))(node), at[group])
+    return out
 
 
 def _put(out: Node, node: Node, places: Any) -> Node:
