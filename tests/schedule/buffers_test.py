@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from tapegrad import trace, value_and_grad
+from tapegrad import jit, standalone, trace, value_and_grad
 from tapegrad.ir.allocation import Allocation, Home
 from tapegrad.ir.plan import (
     Affine,
@@ -235,3 +236,34 @@ def test_results_that_housed_temporaries_are_fresh_each_time():
     for a, b, c in zip(first, kept, f(x, w), strict=True):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_allclose(a, c, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.reshape(np.exp(np.flip(x)).T @ x, -1),
+        lambda x: np.cumsum(x * 2, axis=0).ravel(),
+        lambda x: np.reshape(np.reshape(np.cumsum(x), (3, 16)), (2, 24)),
+    ],
+)
+def test_a_result_is_computed_where_it_leaves_under_whichever_shape(f):
+    x = np.random.default_rng(0).normal(size=(8, 6))
+    compiled = jit(f, compile="always")
+    np.testing.assert_allclose(compiled(x), f(x), rtol=1e-12)
+    source = standalone(f, x).source
+    assert "reshaped(out, " in source or ".reshape(" in source
+    last = source.split("return 0")[0].rstrip().splitlines()[-1]
+    assert not re.fullmatch(r"\s+out\[.*\] = t\d*\[.*\]", last)
+
+
+def test_two_results_never_share_memory():
+    def f(x):
+        y = np.cumsum(x)
+        return y, np.reshape(y, (6, 8)), np.reshape(y, (8, 6))
+
+    x = np.arange(1.0, 49)
+    for results in (jit(f, compile="always")(x), jit(f, compile="never")(x)):
+        for found, wanted in zip(results, f(x), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        results[0][:] = 0
+        assert results[1].all() and results[2].all()

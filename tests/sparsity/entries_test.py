@@ -1,11 +1,23 @@
-"""Entries of sparse matrices: known ones aren't computed, and others by themselves."""
+"""Entries of matrices that are mostly zeros: known ones are not computed, others by themselves."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.optimize
 
-from tapegrad import jacobian, sparse_hessian, sparse_jacobian
+import tapegrad
+from tapegrad import (
+    grad,
+    hessian,
+    jacobian,
+    sparse_hessian,
+    sparse_jacobian,
+    value_and_jacobian,
+    value_grad_and_hessian,
+    vmap,
+)
+from tapegrad.runtime import coloured
 
 RNG = np.random.default_rng(0)
 ORDER = RNG.permutation(30)
@@ -110,7 +122,8 @@ def test_a_tridiagonal_hessian_has_a_formula_for_each_diagonal():
     ddf(np.ones(1000))
     (tape,) = ddf.tapes
     assert max(call.out.aval.size for call in tape.calls if call.primitive.pointwise) == 999
-    assert sum(call.primitive.name == "setitem" for call in tape.calls) == 3
+    # three diagonals, and the last element of the main one, a number
+    assert sum(call.primitive.name == "setitem" for call in tape.calls) == 4
 
 
 def test_a_linear_function_has_known_entries_alone():
@@ -133,3 +146,104 @@ def test_results_are_the_callers():
     first = df(np.ones(5))
     first.data[:] = 7.0
     np.testing.assert_array_equal(df(np.ones(5)).data, [-1, 1] * 4)
+
+
+# ---- dense matrices that are mostly zeros
+
+
+def work(of):
+    """How many elements a call computes, of what isn't moved or written alone."""
+    return sum(c.out.aval.size for t in of.tapes for c in t.calls if c.primitive.pointwise)
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_dense_jacobian_is_the_same_by_few_passes(name, mode, monkeypatch):
+    f, x = PROGRAMS[name], RNG.normal(size=30)
+    monkeypatch.setattr(coloured, "SMALL", 10**9)
+    wanted = jacobian(f, mode=mode, compile="never")(x)
+    monkeypatch.setattr(coloured, "SMALL", 0)
+    monkeypatch.setattr(coloured, "FEWER", 1)
+    for compile in ("never", "always"):
+        found = jacobian(f, mode=mode, compile=compile)(x)
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+
+
+def test_a_dense_hessian_of_few_colours_takes_few_passes():
+    x = RNG.normal(size=200)
+    found = hessian(lambda x: rosenbrock(x), compile="never")
+    np.testing.assert_allclose(found(x), scipy.optimize.rosen_hess(x), atol=1e-9)
+    assert work(found) < 20 * len(x)  # n^2 in n passes
+
+
+def coupled(a, b):
+    """A chain, each of whose links is coupled with `a`; and what stands for itself."""
+    return np.sum(np.diff(b) ** 4) + a * np.sum(np.sin(b)) + a**3
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_blocks_of_a_dense_hessian_of_few_colours(compile):
+    a, b = np.float64(0.5), RNG.normal(size=60)
+    found = hessian(lambda a, b: coupled(a, b), (0, 1), compile=compile)
+    (aa, ab), (ba, bb) = found(a, b)
+    step = np.diff(b)
+    chain = np.zeros((60, 60))
+    for k, d in enumerate(step):
+        chain[k : k + 2, k : k + 2] += 12 * d**2 * np.array([[1, -1], [-1, 1]])
+    np.testing.assert_allclose(aa, 6 * a)
+    np.testing.assert_allclose(ab, np.cos(b))
+    np.testing.assert_allclose(ba, np.cos(b))
+    np.testing.assert_allclose(bb, chain - a * np.diag(np.sin(b)), atol=1e-12)
+    assert work(found) < 3 * 60 * 20
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_a_value_comes_along_with_a_matrix_of_few_colours(compile):
+    x = RNG.normal(size=50)
+    value, slope, matrix = value_grad_and_hessian(rosenbrock, compile=compile)(x)
+    np.testing.assert_allclose(value, rosenbrock(x))
+    np.testing.assert_allclose(slope, scipy.optimize.rosen_der(x))
+    np.testing.assert_allclose(matrix, scipy.optimize.rosen_hess(x), atol=1e-10)
+    for mode in ("forward", "reverse"):
+        value, both = value_and_jacobian(lambda x: (np.sin(x), x[:40] * x[10:]), mode=mode)(x)
+        np.testing.assert_allclose(value[0], np.sin(x))
+        np.testing.assert_allclose(both[0], np.diag(np.cos(x)))
+        wanted = x[10:, None] * np.eye(40, 50) + x[:40, None] * np.eye(40, 50, 10)
+        np.testing.assert_allclose(both[1], wanted)
+
+
+def test_a_matrix_of_few_colours_is_differentiated_and_mapped():
+    x = RNG.normal(size=40)
+    third = grad(lambda x: np.sum(hessian(lambda x: np.sum(x**4))(x)))(x)
+    np.testing.assert_allclose(third, 24 * x)
+    rows = RNG.normal(size=(3, 40))
+    found = vmap(jacobian(lambda x: x[1:] * x[:-1]))(rows)
+    for one, row in zip(found, rows, strict=True):
+        wanted = row[1:, None] * np.eye(39, 40) + row[:-1, None] * np.eye(39, 40, 1)
+        np.testing.assert_allclose(one, wanted)
+
+
+def test_which_elements_an_index_says_may_change():
+    table, x = np.arange(40), RNG.normal(size=40)
+    df = jacobian(lambda x, table: x[table] ** 2)
+    for at in (table, table[::-1], np.zeros(40, int)):
+        wanted = np.zeros((40, 40))
+        wanted[np.arange(40), at] = 2 * x[at]
+        np.testing.assert_allclose(df(x, at), wanted)
+    bound = jacobian(lambda x: x[table] ** 2)
+    for _ in range(2):
+        np.testing.assert_allclose(bound(x), np.eye(40)[table] * 2 * x[table][:, None])
+        table[:] = table[::-1].copy()
+
+
+def test_a_rule_of_one_mode_has_its_jacobian_by_that():
+    @tapegrad.primitive
+    def cube(x):
+        return np.array([float(v) ** 3 for v in x])
+
+    tapegrad.defvjp(cube, lambda ct, out, x: ct * 3 * x**2)
+    x = RNG.normal(size=40)
+    np.testing.assert_allclose(
+        jacobian(lambda x: cube(np.sin(x)))(x), np.diag(3 * np.sin(x) ** 2 * np.cos(x))
+    )

@@ -106,7 +106,7 @@ class Cell:
     round, what is carried in place, which is an input and an output at once.
 
     `alias` is the cell whose memory this one shares under another shape. `axes` are the axes that
-    shrinking leaves; None means all of them.
+    shrinking leaves; None means all of them. A result may leave under another shape, `leaving`.
     """
 
     shape: tuple[int, ...]
@@ -118,6 +118,7 @@ class Cell:
     axes: tuple[int, ...] | None = None
     scalar: bool = False  # an input passed by value
     stored: bool = False  # in memory though it has no axes: two kernels use it
+    leaving: tuple[int, ...] | None = None
     id: int = field(default_factory=lambda: next(_ids))
 
     @property
@@ -128,6 +129,11 @@ class Cell:
     def left(self) -> tuple[int, ...]:
         """The extents of the axes that shrinking left."""
         return self.shape if self.axes is None else tuple(self.shape[a] for a in self.axes)
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """The shape under which it is passed to kernels, and leaves."""
+        return self.shape if self.leaving is None else self.leaving
 
     @property
     def in_register(self) -> bool:

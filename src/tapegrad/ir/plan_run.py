@@ -125,7 +125,7 @@ class _Machine:
         for k, owner in enumerate(memory.owners):
             if owner != number + k:
                 self.fail("a result isn't written whole", None, cell)
-        return np.array(memory.values, cell.dtype).reshape(cell.shape)
+        return np.array(memory.values, cell.dtype).reshape(cell.outer)
 
     def forget_registers(self) -> None:
         self.waiting.clear()

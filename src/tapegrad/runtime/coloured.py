@@ -78,12 +78,12 @@ def _elements(tape: Tape) -> float:
     total = 0.0
     for call in tape.calls:
         total += sum(x.aval.size for x in call.outs)
-        for inner in call.primitive.tapes:
-            (steps, *_) = call.operands
-            once = not call.primitive.repeats
-            known = isinstance(steps, Literal) and steps.dtype.kind in "iu"
-            times = 1 if once else int(steps.value) if known else math.inf
-            total += times * _elements(inner)
+        times: float = 1
+        if call.primitive.repeats:
+            steps = call.operands[0]
+            whole = isinstance(steps, Literal) and steps.dtype.kind in "iu"
+            times = int(steps.value) if whole else math.inf  # type: ignore[union-attr]
+        total += times * sum(map(_elements, call.primitive.tapes))
     return total
 
 

@@ -5,8 +5,7 @@ The structure depends on what integers say, such as indices. They are compared a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,17 +13,12 @@ import numpy as np
 
 from tapegrad.core.request import Request
 from tapegrad.core.trees import is_traced
-from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.reverse import with_reached
-from tapegrad.differentiate.seeds import Make, blocks, full, seeded
 from tapegrad.errors import ConversionError, UnsupportedError
-from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Tape
+from tapegrad.ir.tape import Builder, Guard, Literal, Tape
 from tapegrad.primitives.base import Writer
-from tapegrad.primitives.batches import row_numbers
-from tapegrad.primitives.elementwise import AsType, equal
+from tapegrad.primitives.elementwise import equal
 from tapegrad.primitives.reductions import All
-from tapegrad.primitives.scatter import Concatenate
-from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.coloured import entries_of, without_unread
 from tapegrad.runtime.jacobians import Jacobian, without_hessian

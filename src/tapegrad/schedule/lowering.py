@@ -146,9 +146,12 @@ class Lowering:
         names = self.tape.output_names or ("",) * len(self.tape.outputs)
         for x, name in zip(self.tape.outputs, names, strict=True):
             cell = self.cells.get(x) if isinstance(x, Var) else None
-            own = cell is not None and cell.role == "temporary" and cell.alias is None
-            if cell is not None and own and x.shape and cell not in becomes:
-                becomes[cell] = replace(cell, role="output", hint=name or cell.hint)
+            mine = self._memory_of(x)
+            if mine is not None and mine not in becomes:
+                leaving = None if mine.shape == x.shape else x.shape
+                hint = name or mine.hint
+                cell = replace(mine, role="output", hint=hint, leaving=leaving)
+                becomes[mine] = cell
             elif cell is not None and x in self.carried and x.shape and cell not in outputs:
                 pass  # what a round leaves as it has found it isn't copied
             elif cell is not None and cell.role == "state" and cell not in outputs:
@@ -160,6 +163,20 @@ class Lowering:
                     self._copy_early()
             outputs.append(cell)
         return tuple(outputs), becomes
+
+    def _memory_of(self, x: Operand) -> Cell | None:
+        """The temporary whose memory an output is, under whichever shape; None if it has none, or
+        that of something else."""
+        while isinstance(x, Var) and x not in self.cells and x in self.made:
+            call = self.made[x]
+            if self.among or not _relabels(call):
+                break
+            (x,) = call.operands
+        cell = self.cells.get(x) if isinstance(x, Var) else None
+        if cell is not None and not self.among:
+            cell = cell.root
+        own = cell is not None and cell.role == "temporary" and cell.alias is None and cell.shape
+        return cell if own else None
 
     def _copy_early(self) -> None:
         """Have a number leave where it is computed, not in a kernel of its own after the last."""

@@ -422,11 +422,13 @@ class _KernelEmitter:
         """The name of an array; a view of scratch memory, or of another shape, is made once."""
         if cell in self.local:
             return self.local[cell]
-        if cell.alias is None and cell in self.shared:
+        if cell.alias is None and cell in self.shared and cell.leaving is None:
             return self.shared[cell]
         start = 0
         if cell.alias is not None:
             base, shape = self.array(cell.root), cell.shape
+        elif cell in self.shared:
+            base, shape = self.shared[cell], cell.shape
         else:
             home = self.homes[cell]
             base, start, shape = self.shared[home.memory], home.start, cell.left

@@ -50,7 +50,7 @@ class Kernel:
             return "chunk", (), np.dtype(np.int64)
         if isinstance(p, Slot):
             return "array", (p.size,), p.dtype
-        return ("scalar" if p.scalar else "array"), p.shape, p.dtype
+        return ("scalar" if p.scalar else "array"), p.outer, p.dtype
 
     def types(self) -> list[tuple[str, tuple[int, ...], np.dtype]]:
         """How the parameters are passed."""
@@ -111,7 +111,7 @@ class Program:
         checked = self._checked()
 
         def places(cells: Sequence[Cell]) -> tuple[Variable, ...]:
-            return tuple(Variable(self.names[c], c.shape, c.dtype, c in checked) for c in cells)
+            return tuple(Variable(self.names[c], c.outer, c.dtype, c in checked) for c in cells)
 
         return Driver(
             places(self.plan.inputs),
@@ -146,7 +146,7 @@ class Program:
         lines = []
         for cell in self.plan.outputs:
             lines.append(
-                f"{self.names[cell]} = empty({_shape(cell.shape)}, {numpy_name(cell.dtype)})"
+                f"{self.names[cell]} = empty({_shape(cell.outer)}, {numpy_name(cell.dtype)})"
             )
         kernels = iter(self.kernels)
         for segment in segments(self.plan.steps):
@@ -185,7 +185,7 @@ class Program:
             end = home.start + math.prod(root.left)
             return f"{memory}[{home.start or ''}:{end}].reshape({_shape(cell.shape)})"
         name = self.names[root]
-        return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"
+        return name if cell.shape == root.outer else f"{name}.reshape({_shape(cell.shape)})"
 
 
 def _called(kernel: Kernel, errors: Mapping[int, str], found: str) -> list[str]:
