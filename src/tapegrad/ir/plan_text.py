@@ -133,7 +133,8 @@ class _Text:
     def declarations(self, allocation: Allocation | None) -> Iterator[str]:
         for word, cells in (("inp", self.plan.inputs), ("out", self.plan.outputs)):
             for cell in cells:
-                yield f"  {word}  {self.name(cell)} : {_type(cell)}"
+                leaving = "" if cell.leaving is None else f", left as {_shape(cell.leaving)}"
+                yield f"  {word}  {self.name(cell)} : {_type(cell)}{leaving}"
         slots = {} if allocation is None else {s: k for k, s in enumerate(allocation.slots)}
         for cell in dict.fromkeys(self.cells()):
             if cell.role != "temporary" or cell.in_register:
@@ -297,4 +298,8 @@ class _Text:
 
 def _type(cell: Cell) -> str:
     shape = cell.shape if cell.role != "temporary" or cell.alias is not None else cell.left
-    return f"{dtype_name(cell.dtype)}[{','.join(map(str, shape))}]"
+    return f"{dtype_name(cell.dtype)}{_shape(shape)}"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, shape))}]"
