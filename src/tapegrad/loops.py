@@ -66,17 +66,18 @@ def scan(
 
 
 def range(*numbers: Any) -> Any:
-    """Python's `range`, for a `for` statement whose round is traced once.
+    """Python's `range`, for a `for` statement that is a loop however short it is.
 
         for t in range(n):
             h = f(h, x[t])
             y[t] = h
 
     It computes what Python's loop does, and outside of `grad`, `jit` and the like it is Python's
-    range. In them the statement makes its round twice, or a few times more where types change, and
-    the tape holds a loop: what tracing takes doesn't depend on the number of rounds. What the
-    variables hold after a round is carried into the next one: traced arrays and numbers, also those
-    in lists, tuples and dicts, and arrays that are written to.
+    range. In them it is what Python's range is, too: the statement makes its round twice, or a few
+    times more where types change, and the tape holds a loop, so what tracing takes doesn't depend
+    on the number of rounds. What the variables hold after a round is carried into the next one:
+    traced arrays and numbers, also those in lists, tuples and dicts, and arrays that are written
+    to. A short loop over Python's range is unrolled, as code is faster then; one over this isn't.
 
         >>> def decay(x):
         ...     for t in range(1, 1000):
@@ -95,12 +96,6 @@ def range(*numbers: Any) -> Any:
     computed with, and indexes traced arrays and plain ones in the function's own variables. Where a
     round changes anything but these and traced arrays (a list, an attribute, a counter elsewhere),
     or the rounds don't do the same, each of them is run once, as in Python's loop.
-
-    Raises
-    ------
-    TraceError : the loop is left in its first rounds, by `break`, `return` or an error.
-    UnsupportedError : a round writes to an array of which others show a part, or which it then
-        replaces by another.
     """
     import builtins
 

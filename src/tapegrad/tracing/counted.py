@@ -1,6 +1,6 @@
-"""Python's own `for` over `tapegrad.range`, of which one round is traced for all.
+"""Python's own `for` statement, of which one round is traced for all.
 
-    for t in tapegrad.range(n):                 loop(n, %h, %ys, %xs, body)
+    for t in range(n):                          loop(n, %h, %ys, %xs, body)
         h = f(h, xs[t])              -->            %x = window(%xs, step)
         ys[t] = h                                   ...
                                                     out %h, set_window(%ys, %h, step)
@@ -13,7 +13,8 @@ is told that there are no more numbers. So whoever else holds such a tracer sees
 plain number that the first round changes becomes a traced one.
 
 That holds where a round changes nothing but variables and traced arrays (`observe/effects.py`).
-Elsewhere the round that was traced stands by itself, and the statement gets Python's numbers.
+Elsewhere the trace is made again, with a note of the statement, and all rounds are made.
+`tapegrad.range` says that a loop is one however short it is.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from types import FrameType
 from typing import Any
 
 from tapegrad.core.handlers import let_through
-from tapegrad.errors import InternalError, TraceError
+from tapegrad.errors import InternalError
 from tapegrad.tracing.framed import Count, InFrame, again_with, each_round, is_long, renounce
 from tapegrad.tracing.growing import Growing
-from tapegrad.tracing.items import Items, Numbers
+from tapegrad.tracing.items import Items
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.rounds import FIRST
-from tapegrad.tracing.source import at_source, user_source
+from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import (
     Trace,
     current_trace,
@@ -46,46 +47,38 @@ from tapegrad.tracing.variables import (
 
 
 class Counted(Sequence[Any]):
-    """The numbers of a range, for a loop whose rounds are traced once."""
+    """The numbers of a range, for a loop that is one however short it is."""
 
     def __init__(self, numbers: range) -> None:
-        self._numbers = numbers
+        self.numbers = numbers
 
     def __iter__(self) -> Iterator[Any]:
-        return _Numbers(Numbers(self._numbers), iter(self._numbers))
+        return iter(self.numbers)
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.numbers)
 
     def __getitem__(self, k: Any) -> Any:
-        found = self._numbers[k]
+        found = self.numbers[k]
         return Counted(found) if isinstance(found, range) else found
 
     def __reversed__(self) -> Iterator[Any]:
-        return reversed(range(0)) if not self._numbers else iter(Counted(self._numbers[::-1]))
+        return reversed(self.numbers)
 
     def __repr__(self) -> str:
-        return f"tapegrad.{self._numbers!r}"
+        return f"tapegrad.{self.numbers!r}"
 
 
 class _Numbers:
-    """What a `for` statement asks for its entries. To whoever else asks they are Python's."""
+    """What a `for` statement asks for its entries."""
 
-    def __init__(
-        self,
-        items: Items,
-        pythons: Iterator[Any] | None,
-        count: Any = None,
-        fills: list[Any] | None = None,
-    ) -> None:
-        self._items, self._pythons, self._count, self._fills = items, pythons, count, fills
+    def __init__(self, items: Items, count: Any, fills: list[Any] | None, short: bool) -> None:
+        self._items, self._count, self._fills, self._short = items, count, fills, short
         self._rounds: Iterator[Any] | None = None
         self.is_shared = False  # whether anybody but a statement may have it
 
     def __iter__(self) -> Iterator[Any]:
         self.is_shared = True
-        if self._rounds is None and self._pythons is not None:
-            self._rounds = self._pythons
         return self
 
     def __next__(self) -> Any:
@@ -94,67 +87,50 @@ class _Numbers:
     @unobserved
     def _next(self, frame: FrameType) -> Any:
         if self._rounds is None:
-            is_plain = self._pythons is None
-            trace, place = current_trace(), place_of(frame, self, fills=is_plain)
-            if trace is not None and place is not None:
-                growing = Growing(frame, place, self._fills)
-                self._rounds = _loop(growing, self._items, trace, is_plain, self._count)
-            elif self._pythons is not None:
-                self._rounds = self._pythons
-            else:
+            trace, place = current_trace(), place_of(frame, self)
+            if trace is None or place is None:
                 raise InternalError("a loop's entries were asked for by something else")
+            growing = Growing(frame, place, self._fills)
+            self._rounds = _loop(growing, self._items, trace, self._count, self._short)
         return next(self._rounds)
 
 
 def _loop(
-    growing: Growing, items: Items, trace: Trace, is_plain: bool, count: Count | None
+    growing: Growing, items: Items, trace: Trace, count: Count | None, short: bool
 ) -> Generator[Any, None, None]:
-    """Yields a number for each round that the frame is to make; the loop stands for the rest. Where
-    one can't, the frame makes all the rounds, as in Python's loop."""
+    """Yields a number for each round that the frame is to make; the loop stands for the rest."""
     frame, place = growing.frame, growing.place
     name, src = frame.f_code.co_name, user_source()
-    lent, done, sides = Lent(frame, place, trace), -1, sides_of(frame.f_code)
-    handled = _note_handler(frame, place, sides) if is_plain else []
+    lent, sides = Lent(frame, place, trace), sides_of(frame.f_code)
+    handled = _note_handler(frame, place, sides)
     try:
         if count is not None and growing.lists:  # they would have as many entries
             raise again_with(each_round(sides, place))
-        if is_plain:
-            trace_stored(frame, place, trace)
+        trace_stored(frame, place, trace)
         for done in range(len(items)):
-            label = f"the loop of {name} over tapegrad.range"
             leaves, rounds = InFrame.begun(
-                label, src, lent, growing, done, items=items, is_plain=is_plain, inner=count
+                f"a loop of {name}", src, lent, growing, done, items=items, inner=count
             )
             before = rounds.found[0]
             round_ = yield from rounds.made(rounds.round(leaves, done))
-            certain, loop = done < FIRST and rounds.changes_nothing(), None
-            raised = trace.raised
-            long = count is not None or is_long(round_.tape, len(items) - done)
-            if is_plain and not (certain and long and rounds.is_meant(round_)):
+            raised, loop = trace.raised, None
+            long = short or count is not None or is_long(round_.tape, len(items) - done)
+            certain = done < FIRST and rounds.changes_nothing()
+            if not (certain and long and rounds.is_meant(round_)):
                 raise again_with(each_round(sides, place))
             more = done + 1 < len(items) or count is not None
             stays = before.shape == rounds.found[-1].shape and rounds.grown[-1].fits
-            if certain and stays and more:
+            if stays and more:
                 try:
                     loop = yield from rounds.rest(leaves, round_)
                 except Exception as error:
                     let_through(error)
                     trace.raised = raised
-                    certain = False  # they don't do the same
-                    if is_plain:
-                        notes = rounds.branches(error, done)
-                        certain = notes == []
-                        if not certain:
-                            notes = notes or each_round(sides, place)
-                            raise again_with(notes) from error
-                if is_plain and not rounds.changes_nothing():
-                    raise again_with(each_round(sides, place))
+                    notes = rounds.branches(error, done)
+                    if notes != []:
+                        raise again_with(notes or each_round(sides, place)) from error
                 if not rounds.changes_nothing():
-                    raise TraceError(
-                        f"{rounds.label}: the round did more when it was made again{rounds.at()}, "
-                        "which can't be taken back: it depends on something else than its "
-                        "variables. Use Python's range"
-                    )
+                    raise again_with(each_round(sides, place))
             if loop is not None:
                 rounds.leave(loop, trace)
                 lent.give_back()
@@ -162,30 +138,16 @@ def _loop(
             if count is not None:  # there may be no first round, at other calls
                 raise again_with(each_round(sides, place))
             rounds.alone(leaves, round_, trace)
-            if not certain:
-                break
             trace_numbers(frame, place, before, trace)
         lent.give_back()
     except GeneratorExit:
-        if is_plain:
-            if trace.alive and trace.renounced is None:
-                renounce(each_round(sides, place))
-            raise
-        trace.unfinished = TraceError(
-            f"the loop of {name} over tapegrad.range is left in its first rounds{at_source(src)}, "
-            "by which the others are traced. Use tapegrad.while_loop, which goes on until a "
-            "condition says so, or Python's range"
-        )
+        if trace.alive and trace.renounced is None:
+            renounce(each_round(sides, place))
         raise
     finally:
         growing.end()
         if handled:
             handled.pop()
-    if isinstance(items, Numbers):
-        yield from items.numbers[done + 1 :]
-
-
-# ---- plain loops
 
 
 def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
@@ -203,13 +165,18 @@ def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
 
 
 class Plain:
-    """What stands for the entries of a plain loop whose rounds may be traced once. What a generator
-    expression yields in a round its caller puts into the list that this `fills`."""
+    """What stands for the entries of a loop whose rounds may be traced once, however `short` it is
+    or only if it is long. What a generator expression yields in a round its caller puts into the
+    list that this `fills`."""
 
     def __init__(
-        self, items: Items, count: Count | None = None, fills: list[Any] | None = None
+        self,
+        items: Items,
+        count: Count | None = None,
+        fills: list[Any] | None = None,
+        short: bool = False,
     ) -> None:
-        self._given = items, None, count, fills
+        self._given = items, count, fills, short
 
     def __iter__(self) -> Iterator[Any]:
         return _Numbers(*self._given)

@@ -40,13 +40,10 @@ from tapegrad.tracing.tracer import Tracer, record
 from tapegrad.tracing.variables import (
     Lent,
     Variables,
-    alone,
     become,
     copied,
     renew,
-    revive,
     state_of,
-    survivors,
     variables,
 )
 
@@ -116,10 +113,9 @@ class Looped(NamedTuple):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InFrame(Rounds):
     """Rounds that a frame makes, behind those that are `done`. `seen` tells whether they change
-    anything but variables; `found` are the variables before and after each of them, `others` the
-    tracers that the first one has left elsewhere, if it does; `tests` are the branches that they
-    came to, with their lines; `grown` is what each of them has appended to lists that are
-    `growing`, whose `lengths` were these before."""
+    anything but variables; `found` are the variables before and after each of them; `tests` are the
+    branches that they came to, with their lines; `grown` is what each of them has appended to lists
+    that are `growing`, whose `lengths` were these before."""
 
     frame: FrameType
     place: int
@@ -130,9 +126,7 @@ class InFrame(Rounds):
     found: list[Variables]
     lengths: list[int]
     items: Items = field(default_factory=lambda: Numbers(range(0)))
-    is_plain: bool = True
     inner: Count | None = None
-    others: list[Tracer] = field(default_factory=list)
     tests: dict[Any, tuple[Source | None, bool]] = field(default_factory=dict)
     grown: list[Grown] = field(default_factory=list)
 
@@ -205,8 +199,7 @@ class InFrame(Rounds):
                 try:
                     trace = given.step._trace
                     trace.holding = before.take_the_place_of(given.leaves, self.found)
-                    if self.is_plain:
-                        trace.fixed = self.fixed(given.leaves, kept)
+                    trace.fixed = self.fixed(given.leaves, kept)
                     answer = yield self._entry(given)
                     after = variables(self.frame, self.place, self.growing.all, trace)
                     new = copied(after)
@@ -214,16 +207,12 @@ class InFrame(Rounds):
                     self.tests.update(trace.sources)
                     grown = self.growing.grown(lengths, trace, before, after, self.lent)
                     rows = [state_of(x) for x in grown.rows]
-                    if not self.changes_nothing() and not self.is_plain:
-                        self.others[:] = survivors(trace, after)
-                        grown, rows = Grown(), []  # what was appended is among them
-                    others = [alone(x) for x in self.others]
                 finally:
                     for x, state in zip(before.tracers, kept, strict=True):
                         become(x, state)
                 self.found.append(after)
                 self.grown.append(grown)
-                given = steps.send((new, [*self.further(answer), *others, *rows], None))
+                given = steps.send((new, [*self.further(answer), *rows], None))
         except StopIteration as end:
             found: T = end.value
             return found
@@ -284,8 +273,6 @@ class InFrame(Rounds):
         after.leave(ends, trace)
         rows = others[len(others) - len(self.grown[-1].rows) :]
         self.growing.leave(self.lengths, self.grown[-1], rows, [*before.tracers, *after.tracers])
-        for x, end in zip(self.others, others, strict=False):
-            revive(x, end)
         return others
 
     def once(self, trace: Trace, tape: Tape, inputs: Sequence[Any]) -> Sequence[Any]:

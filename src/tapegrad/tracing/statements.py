@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.loops import CALLS, ROUNDS
-from tapegrad.tracing.counted import Driven, Plain
+from tapegrad.tracing.counted import Counted, Driven, Plain
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.framed import Count
 from tapegrad.tracing.items import Items, Numbers, items_of
@@ -52,23 +52,28 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     if function is not None and not any(map(reaches_traced, (a.top(), function))):
         return None
     holders = frames.references(operand_at(a.stack, 0))
-    items = items_of(a.top(), holders)
-    if items is None or len(items) < ROUNDS:
+    x = a.top()
+    short = type(x) is Counted
+    items = items_of(x.numbers if short else x, holders)
+    if items is None or (len(items) < ROUNDS and not short):
         return None
     if leaves:
         items.settle()
         return Leaving(items, sides, place)
-    return _once(sides, place, items)
+    return _once(sides, place, items, short=short)
 
 
-def _once(sides: Sides, place: int, items: Items, fills: list[Any] | None = None) -> Plain | None:
+def _once(
+    sides: Sides, place: int, items: Items, fills: list[Any] | None = None, short: bool = False
+) -> Plain | None:
     """What stands for these entries, if there are enough of them."""
-    if len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS:
+    few = len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS
+    if few and not short:
         return None
     items.settle()
     for each in traces_under_way():
         each.counted.append((sides, place))
-    return Plain(items, fills=fills)
+    return Plain(items, fills=fills, short=short)
 
 
 def turned(x: GeneratorType[Any, Any, Any]) -> list[Any] | None:

@@ -323,7 +323,7 @@ class Trace:
         if self.repeats:
             advice = (
                 "Rounds are traced once for all: let the function carry it, or return it as the "
-                "round's result; in a loop over tapegrad.range, keep it in a variable"
+                "round's result"
             )
         raise LeakedTracerError(
             f"a value traced in {self.label} was used after that trace had ended{at_line()}. "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dis
-import gc
 import inspect
 import re
 import sys
@@ -116,34 +115,26 @@ def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
     """An UnsupportedError if a round's write to an array would be seen by others."""
     if not stays:
         raise UnsupportedError(
-            f"a round of tapegrad.range writes to {path} and then lets it be another array"
-            f"{at_line()}. Start with a copy, {path} = {path}.copy(), or use Python's range"
+            f"a round writes to {path} and then lets it be another array{at_line()}"
         )
     if any(y._trace is kept._trace for y in views_of(x)):
         raise UnsupportedError(
-            f"a round of tapegrad.range writes to {path}{at_line()}, of which other arrays show a "
-            f"part that were made before the loop. Let them be copies, or use Python's range"
+            f"a round writes to {path}{at_line()}, of which older arrays show a part"
         )
 
 
 # ---- where
 
 
-def place_of(frame: FrameType, iterator: Any, fills: bool = False) -> int | None:
-    """The `for` statement that asks this iterator for its next entry; None if it is none. It may be
-    one that `fills` a list, of a comprehension."""
+def place_of(frame: FrameType, iterator: Any) -> int | None:
+    """The `for` statement that asks this iterator for its next entry; None if it is none."""
     code, at = frame.f_code, frame.f_lasti
     if not code.co_flags & inspect.CO_OPTIMIZED or dis.opname[code.co_code[at]] != "FOR_ITER":
-        return None
-    if not fills and code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
         return None
     flow = flow_of(code)
     if frames.is_described() and flow.heights is not None:
         top = frames.address_of(frame) + frames.top_of(flow.height(at))
         if frames.operand(top, 0) is not iterator:
-            return None
-        below = flow.height(at) - flow.variables > 1  # a comprehension has what it fills there
-        if below and not fills and type(frames.operand(top, 1)) in (list, set, dict):
             return None
     return at
 
@@ -259,9 +250,8 @@ class Lent:
                 _set(self._frame, variable, x)
             elif not alone:
                 raise UnsupportedError(
-                    f"{variable.name} is written to in a loop over tapegrad.range{at_line()}, and "
-                    "it is an array that others hold too, or show a part of, which wouldn't see "
-                    f"it. Write to a copy: {variable.name} = {variable.name}.copy()"
+                    f"{variable.name} is written to in a loop{at_line()}, and it is an array that "
+                    "others hold too, or show a part of, which wouldn't see it"
                 )
 
 
@@ -326,7 +316,7 @@ def variables(
 def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) -> None:
     kind: Any = type(x)
     if isinstance(x, Tracer):
-        check_stays(x, f"the variable {path} in a loop over tapegrad.range")
+        check_stays(x, f"the variable {path} in a loop")
         if is_made(x) and x._trace.alive:  # the round may write to it
             x._owner._let_be_written()
             is_made(x)
@@ -337,9 +327,8 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
             return
         if x._trace is inner:
             raise UnsupportedError(
-                f"{path} shows a part of another array, or may do so, from round to round of "
-                f"tapegrad.range{at_line()}, and writing to either would change both. Let it hold "
-                "a copy, x.copy(); if it isn't read after the loop, `del` it there"
+                f"{path} shows a part of another array, or may do so, from round to round"
+                f"{at_line()}, and writing to either would change both"
             )
     elif kind in PLAIN_TYPES:
         found.shape[path] = "plain", repr(x)
@@ -377,13 +366,6 @@ def is_apart(x: Tracer) -> bool:
 # ---- what tracers stand for
 
 
-def survivors(trace: Trace, found: Variables) -> list[Tracer]:
-    """The tracers of a trace that somebody still holds, but for those in variables."""
-    known = {id(x) for x in found.tracers}
-    every = [x for x in gc.get_objects() if issubclass(type(x), Tracer)]
-    return [x for x in every if x._trace is trace and id(x) not in known]
-
-
 def revive(x: Tracer, other: Tracer) -> None:
     """`x`, whose trace has ended, stands for what `other` does; if it is a view it stays one."""
     if x._root is None:
@@ -403,14 +385,6 @@ def state_of(x: Tracer) -> Tracer:
     for name in (*_STATE, "_value", "_version"):
         setattr(other, name, getattr(x, name))
     note_view(other)
-    return other
-
-
-def alone(x: Tracer) -> Tracer:
-    """Another tracer that stands for what this one, which may be a view, shows now."""
-    x._read()
-    other = state_of(x)
-    other._root, other._chain = None, ()
     return other
 
 
