@@ -36,11 +36,11 @@ FEWER = 4  # passes for one that is left: below, dense ones are as fast
 
 
 def dense(
-    tape: Tape, wrt: Sequence[int], kept: Sequence[int], mode: str, checkpoint: Any, second: bool
+    tape: Tape, wrt: Sequence[int], kept: Sequence[int], mode: str, checkpoint: Any
 ) -> Tape | None:
     """The tape of the outputs `kept`, and the derivatives of each output behind these with respect
-    to each input in `wrt`; None, if colours don't save much. Of second derivatives the matrix is
-    symmetric."""
+    to each input in `wrt`; None, if colours don't save much. Those of a gradient aren't taken to be
+    symmetric: by a rule of the user's they may not be."""
     from tapegrad.pipeline import inlined
     from tapegrad.sparsity.pattern import pattern
     from tapegrad.sparsity.recovery import choose
@@ -59,10 +59,7 @@ def dense(
     structure = pattern(of, wrt, rows)
     if structure.nnz * FEWER > width * height:
         return None
-    if second:
-        found = choose(structure, is_symmetric=True, subtract=False)
-    else:
-        found = choose(structure, forward=mode != "reverse", reverse=mode != "forward", price=1.5)
+    found = choose(structure, forward=mode != "reverse", reverse=mode != "forward", price=1.5)
     if found.count * FEWER > passes:
         return None
     size, at = _placed(found.pattern, [y.aval.size for y in outs], [x.aval.size for x in ins])

@@ -76,7 +76,7 @@ class Jacobian(Gradient):
         mode = self._mode(traced.name, ins, outs)
         every = [*[tape.outputs[k] for k in kept], *[tape.outputs[k] for k in rows]]
         whole = replace(tape, outputs=tuple(every), output_names=())
-        few = dense(whole, selection.wrt, range(len(kept)), mode, self.checkpoint, second=False)
+        few = dense(whole, selection.wrt, range(len(kept)), mode, self.checkpoint)
         if few is not None:
             return few
         if mode == "auto":
@@ -227,7 +227,7 @@ class Hessian(Gradient):
         head = len(gradient.outputs) if self.value else len(kept)
         outputs = [*gradient.outputs[:head], *gradient.outputs[len(kept) :]]
         gradient = replace(gradient, outputs=tuple(outputs), output_names=())
-        few = dense(gradient, wrt, range(head), "forward", self.checkpoint, second=True)
+        few = dense(gradient, wrt, range(head), "forward", self.checkpoint)
         rows = range(head, len(outputs))
         tape = few or _by_columns(gradient, wrt, rows, range(head))
         tape = without_unread(playable(tape) if final else finished(tape))

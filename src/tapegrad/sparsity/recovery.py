@@ -194,13 +194,11 @@ def choose(
     forward: bool = True,
     reverse: bool = True,
     price: float = 1.0,
-    subtract: bool = True,
 ) -> Colouring:
     """The colouring that takes least: of the kinds that the modes allow, one with few products. A
-    product in reverse mode counts `price`. Of a symmetric matrix either mode gives both; entries
-    are differences of others only if it may `subtract`."""
+    product in reverse mode counts `price`. Of a symmetric matrix either mode gives both."""
     if is_symmetric:
-        return _of_symmetric(symmetric(pattern), subtract)
+        return _of_symmetric(symmetric(pattern))
     widest = np.diff(pattern.indptr).max(initial=0)  # there are as many colours at least
     tallest = np.bincount(pattern.indices, minlength=1).max()
     sides: list[tuple[float, Any, Any, float]] = []
@@ -240,7 +238,7 @@ def _fewest(pattern: Any, colours_of: Any, least: int) -> Any:
     return found
 
 
-def _of_symmetric(pattern: Any, subtract: bool) -> Colouring:
+def _of_symmetric(pattern: Any) -> Colouring:
     lengths = np.diff(pattern.indptr).astype(float)
     colours = _fewest(pattern, column_colours, int(lengths.max(initial=0)))
     chosen = by_columns(pattern, colours)
@@ -252,7 +250,7 @@ def _of_symmetric(pattern: Any, subtract: bool) -> Colouring:
         colours = star_colours(pattern, order)
         if colours.max() + 1 < chosen.count:
             chosen = by_star(pattern, colours)
-    if subtract and chosen.count > 2 * FEW and not large:
+    if chosen.count > 2 * FEW and not large:
         colours = acyclic_colours(pattern, "smallest_last")
         if 3 * (colours.max() + 1) <= 2 * chosen.count:  # else it isn't worth the lost digits
             chosen = by_forests(pattern, colours, DEEP) or chosen
