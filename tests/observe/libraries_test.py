@@ -182,6 +182,26 @@ the_kept = Mean(1.0)
 def kept():
     vars(threading.local())
     return the_kept
+
+class Graph:
+    def __init__(self, is_strange):
+        self.nodes = {k: {"name": k} for k in range(2)}
+        self.is_strange = is_strange
+
+    def __iter__(self):
+        return iter(self.nodes)
+
+    def __getitem__(self, k):
+        if self.is_strange:
+            vars(threading.local())
+        return self.nodes[k]
+
+    def node(self, k):
+        return self[k]
+
+    @property
+    def first(self):
+        return self.nodes[0]
 """
 
 
@@ -533,3 +553,23 @@ def test_a_generator_of_an_object_of_the_outside_goes_on(package):
     dloss = grad(lambda x: drawing.drawn(np.ones(2)) * np.sum(x**2), compile="never")
     for _ in range(4):
         np.testing.assert_allclose(dloss(X), 2 * X * other.drawn(np.ones(2)))
+
+
+@MODES
+@pytest.mark.parametrize("is_strange", [False, True])
+@pytest.mark.parametrize("way", ["item", "method"])
+def test_containers_of_its_objects_that_the_program_writes_to(package, compile, is_strange, way):
+    """What it returns is no copy: what the program puts there is there at the next look-up."""
+    graph = package.Graph(is_strange)
+
+    def f(x):
+        for k in graph:
+            graph[k]["value"] = x[k]
+        nodes = [graph[k] if way == "item" else graph.node(k) for k in range(2)]
+        return nodes[0]["value"] * nodes[1]["value"] * (1 + graph.first["name"])
+
+    g = grad(f, compile=compile)
+    for k in range(5):
+        np.testing.assert_array_equal(g(X * (k + 1)), (X * (k + 1))[::-1])
+        assert [graph.nodes[j]["value"] for j in range(2)] == [*X * (k + 1)]
+    assert g.cache_info().traces <= 1 or is_strange

@@ -25,6 +25,7 @@ from tapegrad.tracing.lending import is_lent
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.learned import CHANGING, FIXED, places
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.places import ADDS, END, ENDS, START, WHOLE, Location, value_at
@@ -34,10 +35,9 @@ from tapegrad.tracing.tracer import stand_in
 
 
 @lru_cache(maxsize=1024)
-def _set_by(code: CodeType) -> tuple[frozenset[tuple[str, Any]], set[int]]:
+def _set_by(code: CodeType) -> frozenset[tuple[str, Any]]:
     """What a code sets, of items their constant keys, and the offset where `d[k] += 1` looks one
-    up; and the places in it where what is looked up stays what it is, since a trace that took it
-    for an input has failed."""
+    up."""
     text = [i for i in dis.Bytecode(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
     names: set[tuple[str, Any]] = set()
     for k, i in enumerate(text):
@@ -52,13 +52,7 @@ def _set_by(code: CodeType) -> tuple[frozenset[tuple[str, Any]], set[int]]:
             names.add((i.opname, i.argval))
     if _adds(code):
         names.add(ADDS)
-    return frozenset(names), set()
-
-
-@lru_cache(maxsize=1024)
-def _changing_in(code: CodeType) -> set[int]:
-    """The places in a code where a number is looked up that was another one at a later call."""
-    return set()
+    return frozenset(names)
 
 
 _COUNTS = "counts an item"
@@ -165,7 +159,7 @@ def input_of(
     if not o.again or o.library is not None:  # a package may keep it for other calls
         return None
     code, place = a.frame.f_code, a.frame.f_lasti
-    names, fixed = _set_by(code)
+    names, fixed = _set_by(code), places(code, FIXED)
     trace, holder = o.trace, holder_of()
     if holder is None or trace is None or not trace.is_innermost or trace.inside is not None:
         return None
@@ -176,9 +170,9 @@ def input_of(
         return None
     if key not in o.found:
         sets = (store, name) in names or ((_COUNTS, place) in names and store == "STORE_SUBSCR")
-        if place in fixed or not (sets or place in _changing_in(code)):
+        if place in fixed or not (sets or place in places(code, CHANGING)):
             told = ("class", at[1]) if isinstance(holder.x, type) else at
-            o.reads.sites.setdefault((id(holder.x), told), (_changing_in(code), place))
+            o.reads.sites.setdefault((id(holder.x), told), (places(code, CHANGING), place))
             return None
         value = value_at(holder.x, at) if known is None else known
         fix = functools.partial(_fix, o, key)

@@ -29,6 +29,7 @@ class Activation(Follower):
             "entered",
             "frame",
             "function",
+            "hands_on",
             "is_opaque",
             "known",
             "leaving",
@@ -70,6 +71,7 @@ class Activation(Follower):
         self.lowered = 0  # how many entries of the stack aren't there then
         self.users = o.is_users(frame)
         self.direct: Any = None  # the code that the running instruction calls by itself
+        self.hands_on: Any = None  # the code whose result is the running look-up's, by a method
         self.is_opaque = False  # whether the running instruction calls what isn't followed
         self.numbers = (
             False  # whether it compares numbers and traced values, and asks for the truth
@@ -151,6 +153,10 @@ class Activation(Follower):
             return None
         frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = self.step, True, False
         return None if event == "line" else self.step(frame, event, arg)
+
+    def looked_up(self, result: Any) -> None:
+        """A look-up by a method is done."""
+        self.hands_on = None
 
     def top(self, k: int = 0) -> Any:
         """The operand number `k`, counted from the top of the stack."""

@@ -353,7 +353,13 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
     if not is_known or now:
         o.reads.lost(name_of(kind), advice_about(kind, ""))
         return None
-    return o.taken([*args, *kwargs.values()])
+    given = [*args, *kwargs.values()]
+    return o.taken(o.gone_through(given) if kind in _GOING_THROUGH else given)
+
+
+# Of what these are passed they look at the items, and not at what these hold.
+_GOING_THROUGH = (list, tuple, dict, collections.deque, enumerate, zip, reversed)
+_SHALLOW = ("iter", "copy", "items", "keys", "values", "__iter__", "__reversed__")
 
 
 def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
@@ -440,7 +446,8 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     sets = _set_by(o, name, args, kwargs) if kind in MAPPINGS else None
     if name in CHANGING and sets is None and puts is None:
         dispatch.open(o, args[0])
-    note = o.taken([*(args if sets is None and puts is None else args[1:]), *kwargs.values()])
+    given = [*(args if sets is None and puts is None else args[1:]), *kwargs.values()]
+    note = o.taken(o.gone_through(given) if name in _SHALLOW and len(given) == 1 else given)
     if puts is not None:
         o.adds(args[0], *puts)
     elif sets is not None:

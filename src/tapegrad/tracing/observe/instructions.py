@@ -43,6 +43,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED
+from tapegrad.tracing.observe.plainly import found_in_class
 from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.postponed import postpone, postpone_item
 from tapegrad.tracing.observe.replacing import (
@@ -85,7 +86,7 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     if found is None or type(x) is not type:  # else it is the class's own
         a.o.lookups.attribute(x, name)
     a.o.lookups.by_user, a.o.reads.given = True, None
-    return found
+    return both(found, handed_on(a, getattr(found_in_class(kind, name), "fget", None)))
 
 
 def load_super_attribute(a: Activation, name: str) -> None:
@@ -176,7 +177,13 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
     if asked is not FOLLOWED:
         return asked
     a.o.kind(x)
-    return a.o.operands([x, key])
+    return both(a.o.operands([x, key]), handed_on(a, found_in_class(kind, "__getitem__")))
+
+
+def handed_on(a: Activation, f: Any) -> Then | None:
+    """An instruction is about to look something up by a function, whose result it hands on."""
+    a.hands_on = _code_of(f)
+    return None if a.hands_on is None else a.looked_up
 
 
 def store_subscript(a: Activation, _: Any) -> Then | None:

@@ -38,6 +38,7 @@ from tapegrad.tracing.observe.harmless import (
     is_own,
     is_silent,
 )
+from tapegrad.tracing.observe.learned import ASKED, FOLLOWED_ON, STEADY, VARYING, places
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import (
@@ -100,30 +101,6 @@ class Step:
             not_followed([self.site])
 
 
-@functools.lru_cache(maxsize=1024)
-def _asked_in(code: CodeType) -> set[int]:
-    """The places in a code where what is called is called anew by each call."""
-    return set()
-
-
-@functools.lru_cache(maxsize=1024)
-def _followed_in(code: CodeType) -> set[int]:
-    """The places in a code where what is called is never called anew."""
-    return set()
-
-
-@functools.lru_cache(maxsize=1024)
-def _varying_in(code: CodeType) -> set[int]:
-    """The places in a code where what is called anew has returned something else."""
-    return set()
-
-
-@functools.lru_cache(maxsize=1024)
-def _steady_in(code: CodeType) -> set[int]:
-    """Of these, where the program needs plain numbers."""
-    return set()
-
-
 _looks_back: set[tuple[int, int]] = set()  # sites of calls that read their callers' variables
 
 
@@ -144,8 +121,8 @@ def call(
         return FOLLOWED
     if not _are_plain(o, values):
         return FOLLOWED
-    site = _asked_in(a.frame.f_code), a.frame.f_lasti
-    if site[1] in _followed_in(a.frame.f_code):
+    site = places(a.frame.f_code, ASKED), a.frame.f_lasti
+    if site[1] in places(a.frame.f_code, FOLLOWED_ON):
         return FOLLOWED
     if not (site[1] in site[0] or _is_given(o, values)):
         if one_step:
@@ -197,7 +174,7 @@ def _among_variables(a: Activation, f: Any, values: Sequence[Any], at: int) -> T
         note(result)
         o.read_all([variables[name] for name in among.asked if name in variables])
         if among.uses_others:
-            o.back = [(_followed_in(a.frame.f_code), here)]
+            o.back = [(places(a.frame.f_code, FOLLOWED_ON), here)]
             o.refuse(UnsupportedError("a variable of the program's that isn't plain"))
 
     return then
@@ -300,7 +277,9 @@ def _instruction(a: Activation, f: Any, args: tuple[Any, ...]) -> Any:
     o = a.o
     if not _is_watched(a) or not _are_plain(o, args):
         return FOLLOWED
-    site = _asked_in(a.frame.f_code), a.frame.f_lasti
+    site = places(a.frame.f_code, ASKED), a.frame.f_lasti
+    if site[1] in places(a.frame.f_code, FOLLOWED_ON):
+        return FOLLOWED
     if not (site[1] in site[0] or _is_given(o, args)):
         return _follow(o, site)
     told = o.questions.asked(f, args)
@@ -385,14 +364,24 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
         _note_draws(o, states)
         if not before.is_now():
             o.reads.lost(word, CHANGES)
+        if _is_part(result, before):  # which the program may change
+            o.back = [(places(code, FOLLOWED_ON), place)]
+            o.refuse(UnsupportedError(f"a container of the outside that {word} returns"))
         if o.questions.last is None:  # it was passed what a call has returned that was followed
             not_followed(o.sites)
-        is_varying = place in _varying_in(code) and place not in _steady_in(code)
+        is_varying = place in places(code, VARYING) and place not in places(code, STEADY)
         if is_varying and o.questions.last is not None:
-            dispatch.varied(a, o.questions.last, result, (_steady_in(code), place))
-        o.questions.note(word, (_varying_in(code), place))
+            dispatch.varied(a, o.questions.last, result, (places(code, STEADY), place))
+        o.questions.note(word, (places(code, VARYING), place))
 
     return both(note, then) or then
+
+
+def _is_part(x: Any, held: Holding) -> bool:
+    """Whether a value is a container, or holds one, that others hold, too."""
+    if type(x) not in CONTAINERS:
+        return False
+    return id(x) in held.held or any(_is_part(y, held) for y in plainly.values(x))
 
 
 def _read_of(o: Notes, values: Iterable[Any]) -> Iterator[Any]:

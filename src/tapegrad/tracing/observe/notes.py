@@ -132,6 +132,18 @@ class Notes(Uses):
         dispatch.open_if_bounded(self, x)
         super().shallow(x)
 
+    def gone_through(self, given: Iterable[Any]) -> list[Any]:
+        """The arguments of a function but for containers: it looks at their items, and not at what
+        these hold."""
+        others = []
+        for x in given:
+            if type(x) in CONTAINERS:
+                self.kind(x)
+                self.shallow(x)
+            else:
+                others.append(x)
+        return others
+
     def changes(self, x: Any) -> None:
         dispatch.open(self, x)
         super().changes(x)
@@ -283,5 +295,6 @@ class Notes(Uses):
         if type(value) in CONTAINERS or isinstance(value, np.ndarray):
             back = frame.f_back
             caller = getattr(back.f_trace, "__self__", None) if back is not None else None
-            if caller is None or caller.direct is not frame.f_code:
+            code = frame.f_code
+            if caller is None or not (caller.direct is code or caller.hands_on is code):
                 self.read_all(value)

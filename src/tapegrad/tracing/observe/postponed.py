@@ -16,8 +16,6 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType
 from typing import Any
 
 from tapegrad.ir.tape import Source
@@ -27,6 +25,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import CONTAINERS, PLAIN_TYPES
+from tapegrad.tracing.observe.learned import AT_ONCE, places
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.places import Location
@@ -175,11 +174,11 @@ def _waits(
 ) -> bool:
     """Whether a change of `x`, `f(x, *args, **kwargs)`, waits; it does if it `begins` to."""
     code, place = a.frame.f_code, a.frame.f_lasti
-    if place in _at_once_in(code) or not _may_wait(a, f.__name__):
+    if place in places(code, AT_ONCE) or not _may_wait(a, f.__name__):
         return False
     if begins:
         a.o.identities.changes(x)
-        site, holder = (_at_once_in(code), place), a.o.reads.places[id(x)]
+        site, holder = (places(code, AT_ONCE), place), a.o.reads.places[id(x)]
         change = Postponed(holder, f, args, dict(kwargs), user_source(), site, a.o.changes)
         a.o.reads.postpone(change)
     return True
@@ -208,12 +207,6 @@ _CALLED = (
 
 def _is_bound(f: Any) -> bool:
     return not (f.__self__ is None or isinstance(f.__self__, (types.ModuleType, type)))
-
-
-@lru_cache(maxsize=1024)
-def _at_once_in(code: CodeType) -> set[int]:
-    """The places in a code where changes are made at once."""
-    return set()
 
 
 def _is_known(o: Any, f: Any, x: Any, name: str) -> bool:

@@ -1,0 +1,21 @@
+"""What was found out about places in codes, by traces that went for nothing or that had to be made
+again: later traces go by it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import CodeType
+
+ASKED = "what is called is called anew by each call"
+FOLLOWED_ON = "what is called is never called anew"
+VARYING = "what is called anew has returned something else"
+STEADY = "of these, the program needs plain numbers"
+CHANGING = "a number is looked up that was another one at a later call"
+FIXED = "what is looked up stays what it is, since a trace that took it for an input has failed"
+AT_ONCE = "a change is made where it stands, since the program looks at what it changes"
+
+
+@lru_cache(maxsize=4096)
+def places(code: CodeType, what: str) -> set[int]:
+    """The places in a code of which this is known."""
+    return set()
