@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from array import array
 from collections.abc import Sequence
 from textwrap import dedent
 from typing import Any
@@ -211,7 +211,7 @@ def test_every_primitive_has_lines():
 def test_a_function_that_only_numpy_can_run_is_called_by_name():
     @primitive
     def backwards(x):
-        return np.array([math.fsum([v]) for v in x[::-1]])
+        return np.array([array("d", [v])[0] for v in x[::-1]])
 
     tape = trace(lambda x: 2.0 * backwards(x), X[0])[1]
     assert "    t = backwards(x)\n    t1 = 2.0 * t\n" in tape.numpy_source

@@ -9,10 +9,10 @@ import heapq
 import io
 import json
 import logging
-import math
 import queue
 import sys
 import time
+from array import array
 
 import numpy as np
 import pytest
@@ -469,9 +469,9 @@ def test_containers_that_are_put_back():
     def refusing(x):
         for method in ("objects", "dicts", "by_name", "deques", "items", "inserts"):
             getattr(recorder, method)(x)
-        return math.fsum([x[0]])
+        return array("d", x)[0]
 
-    with refused(ConversionError, "math.fsum"):
+    with refused(ConversionError, "array"):
         grad(refusing)(X)
     assert before == {name: repr(getattr(recorder, name)) for name in before}
 
@@ -516,9 +516,9 @@ def test_arrays_that_are_put_back():
         held[1:] *= 2.0
         np.add(held, 1.0, out=held)
         held.sort()
-        return math.fsum([x[0]])
+        return array("d", x)[0]
 
-    with refused(ConversionError, "math.fsum"):
+    with refused(ConversionError, "array"):
         grad(refusing)(X)
     assert held.tolist() == [3.0, 1.0, 2.0]
 
@@ -608,9 +608,9 @@ def test_errors_in_the_middle():
 
     def refusing(x):
         kept.append(np.sum(x))
-        return math.fsum([x[0]])
+        return array("d", x)[0]
 
-    with refused(ConversionError, "math.fsum"):
+    with refused(ConversionError, "array"):
         grad(refusing)(X)
     assert len(kept) == 4
 

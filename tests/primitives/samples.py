@@ -54,6 +54,7 @@ from tapegrad.primitives.reductions import (
     CumLinear,
     CumProd,
     CumSum,
+    ExactSum,
     Prod,
     Sum,
 )
@@ -496,6 +497,17 @@ def _sum() -> Iterator[Sample]:
     yield Sample(Sum((0,)), (normal(0, 3),), lambda x: np.zeros(3), label="empty")
     yield Sample(Sum((1,)), (np.arange(6).reshape(2, 3),), lambda x: np.array([3, 12]))
     yield Sample(Sum(()), (normal(3),), reference, label="no axes")
+
+
+def _exact_sum() -> Iterator[Sample]:
+    def reference(x: Any) -> Any:
+        return np.array(math.fsum(x) if x.ndim == 1 else [math.fsum(row) for row in x])
+
+    for shape in ((4,), (2, 3), (1,), (2, 0)):
+        yield Sample(ExactSum(), (normal(*shape),), reference)
+    yield Sample(ExactSum(), (np.array([1e100, 1.0, -1e100]),), reference, smooth=False)
+    infinite = np.array([[np.inf, 1.0], [np.nan, 1.0]])
+    yield Sample(ExactSum(), (infinite,), reference, smooth=False, label="infinite")
 
 
 def _prod() -> Iterator[Sample]:
@@ -1873,6 +1885,7 @@ def _other() -> dict[Any, list[Sample]]:
     ties = np.array([[1.0, 0.0, 1.0], [np.nan, 2.0, -1.0]])
     return {
         Sum: list(_sum()),
+        ExactSum: list(_exact_sum()),
         Prod: list(_prod()),
         Max: list(_extremum(Max, max, -np.inf)),
         Min: list(_extremum(Min, min, np.inf)),

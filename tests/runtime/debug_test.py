@@ -1,6 +1,6 @@
 """Compiled calls are held against played ones, in all tests."""
 
-import math
+from array import array
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_what_must_agree():
 def test_functions_of_the_users_are_called_once():
     @primitive
     def foreign(x):
-        return np.sin(math.fsum(x[:1])) * np.ones(3)
+        return np.sin(array("d", x[:1])[0]) * np.ones(3)
 
     def call():
         raise AssertionError

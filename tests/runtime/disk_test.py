@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import pickle
 import platform
@@ -18,6 +17,7 @@ import stat
 import subprocess
 import sys
 import warnings
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -235,7 +235,7 @@ def test_functions_that_numpy_runs_are_the_callers_own(folder):
     def opaque(factor):
         @tg.primitive
         def f(x):
-            return np.array([factor * math.fsum([v]) for v in x])
+            return np.array([factor * array("d", [v])[0] for v in x])
 
         tg.defvjp(f, lambda ct, out, x: ct * factor)
         return f

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 import warnings
 import weakref
+from array import array
 
 import numpy as np
 import pytest
@@ -203,7 +203,7 @@ def test_a_tape_with_a_users_function_has_none():
 
     @tg.primitive
     def own(x):
-        return math.fsum(x) * np.ones(3)
+        return sum(array("d", x)) * np.ones(3)
 
     def f(x):
         return np.sum(own(x) * x)

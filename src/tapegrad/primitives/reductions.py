@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.ir.fold import ADD, ALL, ANY, PRODUCT, SUM
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
-from tapegrad.primitives.kinds import Extremal, Linear, Reduction, Running
+from tapegrad.primitives.kinds import Extremal, Library, Linear, Reduction, Running
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.texts import axes_text
 from tapegrad.primitives.views import (
@@ -85,6 +85,34 @@ def reducing(ufunc: np.ufunc, axes: tuple[int, ...], **options: Any) -> Any:
 def restored(x: Any, axes: tuple[int, ...]) -> Any:
     """The reduced axes put back, with extent 1."""
     return ExpandDims(axes)(x) if axes else x
+
+
+@parametric
+class ExactSum(Linear, Library):
+    """The sum along the last axis, rounded once, as `math.fsum` has it. NaN where that raises."""
+
+    name = "fsum"
+
+    def aval(self, *xs: Aval) -> Aval:
+        (x,) = xs
+        return x.with_shape(x.shape[:-1])
+
+    def of_rows(self, size: int) -> Any:
+        return self
+
+    def evaluate(self, *xs: Any) -> Any:
+        (x,) = xs
+        return np.apply_along_axis(_rounded_once, -1, x) if x.size else np.zeros(x.shape[:-1])
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        return BroadcastTo(x.shape)(restored(ct, (ct.ndim,)))
+
+
+def _rounded_once(x: Any) -> Any:
+    try:
+        return math.fsum(x)
+    except (OverflowError, ValueError):
+        return np.nan
 
 
 @parametric

@@ -49,7 +49,7 @@ def check_scalar_result(
     if at is None:
         if may_be_complex and isinstance(leaf, (complex, np.complexfloating)):
             return
-        if not isinstance(leaf, (float, np.floating)) or isinstance(leaf, bool):
+        if not isinstance(leaf, (float, np.floating)) and type(leaf) is not int:  # as of no terms
             raise GradientError(
                 f"{what}: {name} returned {leaf!r} ({type(leaf).__name__}), but {what} needs a "
                 "real scalar that depends on its arguments. Is a return missing?"

@@ -41,9 +41,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 @dataclass(frozen=True, eq=False)
 class Answer:
     """A row: `by` answers the user's calls of `original`, the attribute `name` of `module`; with
-    `lists`, only of those that are passed a list or tuple, with `traced` a traced value or a list,
-    and with `when` those of which that says so, given the arguments. `looked_up` is what stands for
-    an object that isn't called but indexed."""
+    `lists`, only of those that are passed a list or tuple, with `traced` a traced value, a list or
+    an object that may say it is one, and with `when` those of which that says so, given the
+    arguments. `looked_up` is what stands for an object that isn't called but indexed."""
 
     module: ModuleType | type
     name: str
@@ -229,8 +229,15 @@ def _is_meant(answer: Answer, args: Sequence[Any]) -> bool:
         return answer.when(args) or any(x is UNKNOWN for x in args)
     if answer.lists or answer.traced:
         lists = any(type(x) in (list, tuple, deque) for x in args)
-        return lists or (answer.traced and any(isinstance(x, Value) for x in args))
+        return lists or (answer.traced and any(isinstance(x, Value) or says(x) for x in args))
     return True
+
+
+def says(x: Any, names: Sequence[str] = ("__float__", "__complex__")) -> FunctionType | None:
+    """How a class written in Python says which number an object is, if it does. That number may be
+    traced, and code in C takes none but plain ones."""
+    found = (getattr(type(x), name, None) for name in names)
+    return next((f for f in found if type(f) is FunctionType), None)
 
 
 def to_be_called(f: Any, args: Sequence[Any]) -> Any:
@@ -239,7 +246,7 @@ def to_be_called(f: Any, args: Sequence[Any]) -> Any:
     if type(f) is functools.partial:
         inner = to_be_called(f.func, (*f.args, *args))
         return f if inner is f.func else functools.partial(inner, *f.args, **f.keywords)
-    answer = None if type(f) is FunctionType and is_users(f.__code__) else answer_of(f)
+    answer = answer_of(f)
     return f if answer is None or not _is_meant(answer, args) else answer.by
 
 

@@ -248,12 +248,14 @@ class AsReal:
             )
         else:
             name, instead = called_now()
-            drop = f"use {instead}" if name else "drop float(...), and use NumPy's functions"
+            call = call_text()
+            drop = "" if call and "float" not in call else "drop float(...), and "
+            drop = f"use {instead}" if name else f"{drop}use NumPy's functions"
             advice = (
                 f"{drop}. A function that needs plain numbers can be declared with "
                 "tapegrad.primitive"
             )
-            by = name or "float(x) or a function of the math module"
+            by = name or (f"`{call}`" if call else "float(x) or code in C")
         message = (
             f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
             f"plain float carries no derivative: {advice}"

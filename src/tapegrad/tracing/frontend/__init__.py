@@ -19,6 +19,7 @@ from tapegrad.tracing.frontend import (
     answering,
     applying,
     arranging,
+    averages,
     casting,
     compiled,
     constants,
@@ -219,3 +220,4 @@ identity.declare_all()
 subclasses.declare_all()
 arranging.declare_all()
 applying.declare_all()
+averages.declare_all()

@@ -22,6 +22,7 @@ from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.borrowing import borrowed, borrowed_method
 from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
+from tapegrad.tracing.frontend.mathematics import said_of
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer, stands_for_labelled
 from tapegrad.tracing.frontend.parameters import letter
@@ -386,12 +387,18 @@ def _flat(x: Any) -> list[Any]:
     return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
 
+_TYPES = (type, str, np.dtype)
+
+
 def _as_numpys(numpys: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
     """An answer that takes what NumPy's function takes, and no more."""
 
     @functools.wraps(answer)
     @unobserved
     def called(*args: Any, **kwargs: Any) -> Any:
+        if args:
+            dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+            args = (said_of(args[0], dtype if isinstance(dtype, _TYPES) else None), *args[1:])
         if not has_traced([*args, *kwargs.values()]):
             return answer(*args, **kwargs)
         if among([*args, *kwargs.values()], traced=True):

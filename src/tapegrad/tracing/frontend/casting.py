@@ -15,7 +15,7 @@ from tapegrad.primitives.complexes import cartesian
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import as_python
-from tapegrad.tracing.frontend.mathematics import as_complex, is_followed
+from tapegrad.tracing.frontend.mathematics import as_complex, is_followed, said, said_complex
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.made import is_made
@@ -28,10 +28,10 @@ from tapegrad.tracing.tracer import Tracer, record
 @unobserved
 def _float(*args: Any, **kwargs: Any) -> Any:
     """float(x). What comes of integers alone is guarded, and a plain number."""
-    x = args[0] if len(args) == 1 and not kwargs else None
+    x = said(args[0]) if len(args) == 1 and not kwargs else None
     if not isinstance(x, Tracer) or not is_followed([x]):
-        with observed():  # objects say what they are as a float
-            return float(*args, **kwargs)
+        with observed():  # objects say what they are as an index
+            return float(*args if x is None else [x], **kwargs)
     x._trace.check_alive()
     if x.dtype.kind == "c":
         number: Any = 1j if x._weak else x
@@ -44,6 +44,7 @@ def _float(*args: Any, **kwargs: Any) -> Any:
 @unobserved
 def _complex(*args: Any, **kwargs: Any) -> Any:
     """complex(x, y), which is x + yi, of numbers that may be complex themselves."""
+    args = tuple(map(said_complex, args))
     given = (*args, *kwargs.values())
     if not is_followed(given) or any(isinstance(x, str) for x in given):
         args = tuple(map(_guarded, args))
@@ -80,9 +81,11 @@ def _type(kind: Any) -> Callable[..., Any]:
         x = args[0] if len(args) == 1 and not kwargs else None
         if isinstance(x, (list, tuple)):
             x = dispatch.as_operand(x)
+        if issubclass(kind, np.inexact):
+            x = (said_complex if issubclass(kind, np.complexfloating) else said)(x)
         if not isinstance(x, Tracer) or is_made(x):
             with observed():
-                return kind(*args, **kwargs)
+                return kind(*args if x is None else [x], **kwargs)
         x._trace.check_alive()
         if x._weak and x.dtype.kind == "f" and issubclass(kind, np.integer):
             _check_fits(x, kind)

@@ -17,8 +17,10 @@ import numpy as np
 
 from tapegrad.core.handlers import quiet
 from tapegrad.primitives import special
+from tapegrad.primitives.reductions import ExactSum
 from tapegrad.tracing import complexes
-from tapegrad.tracing.answers import declare
+from tapegrad.tracing.answers import declare, says
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_of_integers
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
@@ -26,7 +28,7 @@ from tapegrad.tracing.frontend.parameters import whole
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import innermost
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracer import Tracer, record
 
 
 def _is_traced(x: Any) -> bool:
@@ -40,6 +42,34 @@ def is_followed(xs: Sequence[Any]) -> bool:
     if not traced or innermost(traced).repeats:
         return bool(traced)
     return not all(is_of_integers(x._trace, x._read()[0]) for x in traced)
+
+
+def said(x: Any, names: Sequence[str] = ("__float__",)) -> Any:
+    """The number that an object of a class written in Python says it is, by the first of these
+    methods that it has; anything else as it is."""
+    method = None if isinstance(x, Tracer) else says(x, names)
+    if method is None:
+        return x
+    with observed():
+        number = method(x)
+    kind = method.__name__.strip("_")
+    if isinstance(number, float if kind == "float" else complex):
+        return number
+    named = f"{type(x).__name__}.__{kind}__"
+    raise TypeError(f"{named} returned non-{kind} (type {number.__class__.__name__})")
+
+
+def said_complex(x: Any) -> Any:
+    """The same for a complex number of Python's."""
+    return said(x, ("__complex__", "__float__"))
+
+
+def said_of(x: Any, dtype: Any) -> Any:
+    """The same for entries of nested lists of which an array of this type is made."""
+    if type(x) not in (list, tuple) or dtype is None or np.dtype(dtype).kind not in "fc":
+        return x
+    found = [said_of(e, dtype) if type(e) in (list, tuple) else said(e) for e in x]
+    return x if all(a is b for a, b in zip(found, x, strict=True)) else found
 
 
 def _number(x: Any) -> Any:
@@ -81,12 +111,13 @@ def _answered(
     @functools.wraps(original)
     @unobserved
     def called(*args: Any) -> Any:
+        args = tuple(map(said if number is _number else said_complex, args))
         if not is_followed(args):
-            with observed():  # objects say what they are as a float
+            with observed():  # objects say what they are as an index
                 return original(*args)
         numbers = [number(x) for x in args]
         result = quiet(function)(*numbers)
-        if not all(map(_is_finite, result if isinstance(result, tuple) else (result,))):
+        if not all(map(is_finite, result if isinstance(result, tuple) else (result,))):
             for x in numbers:
                 for part in (x.real, x.imag):
                     if not np.isfinite(part) and not np.isnan(part):
@@ -97,7 +128,7 @@ def _answered(
     return called
 
 
-def _is_finite(x: Any) -> bool:
+def is_finite(x: Any) -> bool:
     """Whether a result is, or isn't known."""
     return not isinstance(x, Tracer) or x._value is None or bool(np.isfinite(x))
 
@@ -112,6 +143,7 @@ def _asked(
     @functools.wraps(original)
     @unobserved
     def called(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(map(said if number is _number else said_complex, args))
         if not any(map(_is_traced, (*args, *kwargs.values()))):
             with observed():
                 return original(*args, **kwargs)
@@ -129,6 +161,7 @@ def _hypot(*xs: Any) -> Any:
 
 
 def _dist(p: Any, q: Any) -> Any:
+    p, q = [said(x) for x in p], [said(x) for x in q]
     if not is_followed([*p, *q]):
         with observed():
             return math.dist(p, q)
@@ -144,6 +177,7 @@ def _is_close(a: Any, b: Any, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> A
 
 
 def _modf(x: Any) -> Any:
+    x = said(x)
     if not is_followed([x]):
         return math.modf(x)
     part, whole = np.modf(_number(x))
@@ -162,6 +196,7 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 def _frexp(x: Any) -> Any:
+    x = said(x)
     if not is_followed([x]):
         with observed():
             return math.frexp(x)
@@ -170,6 +205,7 @@ def _frexp(x: Any) -> Any:
 
 
 def _nextafter(x: Any, y: Any, /, **steps: Any) -> Any:
+    x, y = said(x), said(y)
     if steps or not is_followed([x, y]):
         with observed():
             return math.nextafter(x, y, **steps)
@@ -231,6 +267,25 @@ def _phase(z: Any) -> Any:
     return np.arctan2(z.imag, z.real)
 
 
+@unobserved
+def fsum(entries: Any, /) -> Any:
+    if isinstance(entries, Tracer) and entries.ndim == 1 and is_followed([entries]):
+        total = exact_sum(cast(entries, np.float64))
+        if is_finite(total):
+            return as_python(total)
+    with observed():
+        entries = list(entries)
+    return _fsum(*entries)
+
+
+def exact_sum(x: Any) -> Any:
+    """The sum of a vector's elements, rounded once."""
+    return record(x._trace, ExactSum(), [x]) if isinstance(x, Tracer) else math.fsum(x)
+
+
+_fsum = _answered(lambda *xs: math.fsum(xs), lambda *xs: exact_sum(dispatch.as_operand(list(xs))))
+
+
 def _rect(size: Any, phase: Any) -> Any:
     size, phase = _number(size), _number(phase)
     return size * np.cos(phase) + size * np.sin(phase) * 1j
@@ -264,4 +319,5 @@ def declare_all() -> None:
     nextafter = functools.wraps(math.nextafter)(unobserved(_nextafter))
     declare(math, "nextafter", nextafter, traced=True)
     declare(math, "ldexp", functools.wraps(math.ldexp)(unobserved(_ldexp)), traced=True)
+    declare(math, "fsum", functools.wraps(math.fsum)(fsum))
     declare(math, "dist", functools.wraps(math.dist)(unobserved(_dist)), traced=True)
