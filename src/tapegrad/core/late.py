@@ -41,7 +41,6 @@ MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what
     "tapegrad.backends.cpu.linking",
 )
 COMPILER = (  # what a compiler in this process takes
-    "networkx",
     "tapegrad.compiler.inside",
     "tapegrad.backends.source.names",
     "tapegrad.backends.cpu.emit",

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.mincut import sink_side
 from tapegrad.ir.tape import Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Contraction, Repeated
@@ -157,23 +158,15 @@ class _Halves:
 
     def _cut(self, calls: Collection[Call], price: float) -> set[Var]:
         """What is kept, if each byte has this price."""
-        import networkx as nx
-
-        graph = nx.DiGraph()
+        edges: list[tuple[object, object, float]] = []
         for number, call in enumerate(calls):
-            capacity = {} if _runs_once(call) else {"capacity": _work(call)}
-            graph.add_edge("source", number, **capacity)
-            for out in call.outs:
-                graph.add_edge(number, out, capacity=price * out.aval.nbytes)
-            for x in self.needs(call):
-                graph.add_edge(x, number)  # without a capacity it is never cut
-        for x in self.wanted:
-            graph.add_edge(x, "sink")
-        _, (there, needed) = nx.minimum_cut(graph, "source", "sink")
-        return {
-            out for number, call in enumerate(calls) if number in there
-            for out in call.outs if out in needed
-        }  # fmt: skip
+            edges.append(("source", number, math.inf if _runs_once(call) else _work(call)))
+            edges += [(number, out, price * out.aval.nbytes) for out in call.outs]
+            edges += [(x, number, math.inf) for x in self.needs(call)]
+        edges += [(x, "sink", math.inf) for x in self.wanted]
+        needed = sink_side(edges, "source", "sink")
+        there = [call for number, call in enumerate(calls) if number not in needed]
+        return {out for call in there for out in call.outs if out in needed}
 
     def _reached(self, kept: Collection[Var]) -> list[Call]:
         """The calls that are made again, in order, for these are kept."""

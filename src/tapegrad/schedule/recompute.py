@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tapegrad.core.locks import cached_property
+from tapegrad.core.mincut import sink_side
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,
@@ -288,25 +289,16 @@ class _Network:
         return any(self.again(cell) < self.keep(cell) for cell in self.crossing)
 
     def computed_again(self) -> set[Cell]:
-        import networkx as nx
-
-        graph = nx.DiGraph()
-
-        def join(one: object, other: object, price: float) -> None:
-            if math.isinf(price):
-                graph.add_edge(one, other)  # networkx has no end without a capacity
-            else:
-                graph.add_edge(one, other, capacity=price)
-
+        edges: list[tuple[object, object, float]] = []
         for cell in self.sites:
-            join("source", ("make", cell.id), self.again(cell))
-            join(("make", cell.id), ("have", cell.id), self.keep(cell))
+            edges.append(("source", ("make", cell.id), self.again(cell)))
+            edges.append((("make", cell.id), ("have", cell.id), self.keep(cell)))
             for operand in self.operands.get(cell, ()):
                 if self.sites[operand]:  # else it is there in a register
-                    join(("have", operand.id), ("make", cell.id), math.inf)
+                    edges.append((("have", operand.id), ("make", cell.id), math.inf))
         for cell in self.crossing:
-            join(("have", cell.id), "sink", math.inf)
-        _, (_, needed) = nx.minimum_cut(graph, "source", "sink")
+            edges.append((("have", cell.id), "sink", math.inf))
+        needed = sink_side(edges, "source", "sink")
         return {cell for cell in self.operands if ("make", cell.id) in needed}
 
 
