@@ -200,7 +200,11 @@ def answer_of(x: Any) -> Answer | None:
     row = _rows.get(id(x))
     if kind in _METHODS and type(x.__self__) in _classes:  # a method in C
         row = _rows.get(id(getattr(type(x.__self__), x.__name__)))
-        return row and replace(row, original=x, by=functools.partial(row.by, x.__self__))
+        if row is None:
+            return None
+        own, test = x.__self__, row.when
+        when = None if test is None else lambda args: test((own, *args))
+        return replace(row, original=x, by=functools.partial(row.by, own), when=when)
     if row is None and isinstance(x, type) and issubclass(x, np.ndarray):
         by = dispatch.made_of(x)
         return None if by is None else Answer(x, "__call__", x, by)

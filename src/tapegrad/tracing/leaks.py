@@ -10,6 +10,8 @@ import collections
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
 from tapegrad.tracing.dispatch import dispatch
@@ -50,18 +52,25 @@ def check_returned(trace: Trace, x: Any, what: str) -> None:
 def _tracers(x: Any, depth: int, inside: bool = False) -> Iterator[Tracer]:
     """The tracers in a value, and in containers there; in the attributes of objects, too, if it is
     to be looked `inside` them."""
-    kinds = (Tracer, list, tuple, set, dict, collections.deque)
     if isinstance(x, Tracer):
         yield x
     elif dispatch.has_labels(x):
         yield from _tracers(getattr(x, "_branches", ()), depth, inside)
-    elif depth and isinstance(x, (list, tuple, set, dict, collections.deque)):
-        for element in list(x.values() if isinstance(x, dict) else x):
-            if inside or isinstance(element, kinds) or dispatch.has_labels(element):
+    elif depth and _is_container(x):
+        found = x.values() if isinstance(x, dict) else x.flat if isinstance(x, np.ndarray) else x
+        for element in list(found):
+            known = isinstance(element, Tracer) or _is_container(element)
+            if inside or known or dispatch.has_labels(element):
                 yield from _tracers(element, depth - 1, inside)
     elif depth and inside and is_pythons_class(type(x)):
         for value in list(getattr(x, "__dict__", {}).values()):
             yield from _tracers(value, depth - 1, inside)
+
+
+def _is_container(x: Any) -> bool:
+    if isinstance(x, (list, tuple, set, dict, collections.deque)):
+        return True
+    return issubclass(type(x), np.ndarray) and x.dtype.hasobject
 
 
 def _source(tracer: Tracer, tape: Tape) -> Source | None:

@@ -28,6 +28,7 @@ from tapegrad.tracing.frontend.operands import as_tracer, stands_for_labelled
 from tapegrad.tracing.frontend.parameters import letter
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.frontend.subclasses import typed
+from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
@@ -184,6 +185,10 @@ def array(
         object = object.to_numpy()
     if trace is None or kwargs.get("like") is not None:
         return np.array(object, dtype, copy=copy, ndmin=ndmin, **kwargs)
+    if holds_traced(object) and dtype is not None:
+        object, dtype = (object, None) if _is_object(dtype) else (numbers_of(object, dtype), None)
+    if has_traced(object) and _is_object(dtype):
+        return objects_of(object, copy=copy, ndmin=ndmin, **kwargs)
     if not has_traced(object):
         plain = unmade(object)
         with observed():  # objects are asked for what they hold
@@ -198,6 +203,10 @@ def array(
     return reshape(made, (1,) * (ndmin - made.ndim) + made.shape) if ndmin > made.ndim else made
 
 
+def _is_object(dtype: Any) -> bool:
+    return dtype is not None and np.dtype(dtype) == object
+
+
 def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes an array of what isn't one yet."""
 
@@ -206,6 +215,8 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
     def converted(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         trace = current_trace()
         a = _elements(a) if type(a) is Flat else a
+        if holds_traced(a) and dtype is not None:
+            return array(a, dtype, copy=None)
         if trace is None or (type(a) is np.ndarray and not kwargs):
             found = function(a, dtype, *args, **kwargs)
             return found if found is a else _kept(found, "fc")

@@ -27,6 +27,7 @@ from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.complexes import check_method
 from tapegrad.tracing.frontend.operands import written_into_plain
 from tapegrad.tracing.frontend.parameters import form_of, running, taken
+from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.calls import CHANGING
 from tapegrad.tracing.observe.observer import note_computed, unobserved
@@ -48,6 +49,8 @@ def _transpose(x: Any, *axes: Any) -> Any:
 def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     """The method of this name, of the table below. A number of Python's has none of them: it is the
     front end that calls one."""
+    if name == "astype" and np.empty(0).astype(*args, **kwargs).dtype == object:
+        return objects_of(x)
     if running.numpys or x._weak:
         return _called(name, x, args, kwargs)
 
@@ -97,6 +100,9 @@ def _of_arrays(name: str) -> Any:
         if isinstance(x, Tracer):
             return dispatch.method(name, x, *args, **kwargs)
         traced = any(map(dispatch.has_traced, (*args, *kwargs.values())))
+        if name == "astype" and holds_traced(x):
+            kind = own(np.empty(0, object), *args, **kwargs).dtype
+            return own(x, *args, **kwargs) if kind.hasobject else numbers_of(x, kind)
         if not (of_values and traced and type(x) is np.ndarray and is_known(x.dtype)):
             note_computed([x])  # by `map`, or with traced integers for a shape
             return own(x, *args, **kwargs)
@@ -136,7 +142,7 @@ def _operator(name: str) -> Any:
 
 
 def _is_traced(x: Any) -> bool:
-    return bool(dispatch.has_traced(x))
+    return bool(dispatch.has_traced(x)) or holds_traced(x)
 
 
 # Methods by the modules that have them, under the same names

@@ -16,6 +16,8 @@ from tapegrad.core.arrays import is_foreign
 from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.frontend.operands import has_tracer
+from tapegrad.tracing.frontend.vectorizing import beside_objects, is_of_objects
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
@@ -42,14 +44,17 @@ _OPERATORS: dict[Any, Any] = {
 _KNOWN = (Tracer, np.ndarray, np.generic, int, float, complex, list, tuple, str, bytes)
 
 
-def gives_way(inputs: Sequence[Any]) -> bool:
-    """Whether there is an object that is no array, and says itself what ufuncs do with it: NumPy
-    asks that next."""
-    return any(
-        callable(getattr(type(x), "__array_ufunc__", None))
-        for x in inputs
-        if not isinstance(x, _KNOWN) and not dispatch.has_labels(x)
-    )
+def elsewhere(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What a ufunc comes to in a tuple, where it isn't followed as one: NotImplemented beside an
+    object that is no array, and says itself what ufuncs do with it, which NumPy asks next; an array
+    of objects beside one."""
+    for x in inputs:
+        own = not isinstance(x, _KNOWN) and not dispatch.has_labels(x)
+        if own and callable(getattr(type(x), "__array_ufunc__", None)):
+            return (NotImplemented,)
+    if any(map(is_of_objects, inputs)) and not any(map(has_tracer, kwargs.values())):
+        return (beside_objects(ufunc, method, inputs, kwargs),)
+    return ()
 
 
 def meets_object(ufunc: Any, inputs: Sequence[Any]) -> bool:

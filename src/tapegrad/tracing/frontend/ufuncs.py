@@ -41,7 +41,7 @@ from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.complexes import size_of
 from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.objects import gives_way, meet, meets_object
+from tapegrad.tracing.frontend.objects import elsewhere, meet, meets_object
 from tapegrad.tracing.frontend.operands import (
     as_operand,
     as_tracer,
@@ -396,8 +396,9 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         func, given = ufunc, list(inputs)
     else:
         return _call_plainly(ufunc, inputs)
-    if gives_way(inputs):
-        return NotImplemented
+    found = elsewhere(ufunc, method, inputs, kwargs)
+    if found:
+        return found[0]
 
     def run() -> Any:
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
@@ -425,8 +426,9 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
         if known is None:
             known_calls.learn(ufunc, _DIRECT[ufunc], kinds, inputs, result)
         return result
-    if gives_way(inputs):
-        return NotImplemented
+    found = elsewhere(ufunc, "__call__", inputs, {})
+    if found:
+        return found[0]
 
     def met() -> Any:
         if meets_object(ufunc, inputs):

@@ -1,8 +1,10 @@
-"""np.vectorize and np.frompyfunc: a Python function, called for one element after the other.
+"""Arrays of objects that are traced numbers: NumPy's own, whose loops call Python's operators.
 
-NumPy's own loops call it, on arrays of objects that hold traced numbers: in NumPy's order, with
-its broadcasting, and as often as it does. Of an array of results `np.frompyfunc` makes one of
-objects; here it is one of numbers, as `np.vectorize` makes it, since objects can't be traced.
+    np.array([x, y], dtype=object) * z  -->  np.array([x * z, y * z], dtype=object)
+
+np.vectorize and np.frompyfunc call a Python function so, in NumPy's order, with its broadcasting,
+and as often as it does. Of an array of results `np.frompyfunc` makes one of objects; here it is one
+of numbers, as `np.vectorize` makes it.
 """
 
 from __future__ import annotations
@@ -29,31 +31,60 @@ from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
 
-def objects_of(x: Any) -> Any:
-    """An array of objects, of Python's numbers as NumPy makes them of an array, traced ones for a
-    traced one; it lies in memory as the array does."""
+class _Number:
+    """A traced number, as NumPy takes it for an object."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def objects_of(x: Any, **options: Any) -> Any:
+    """`np.array(x, object, **options)`: numbers in a list are the objects; of an array they are
+    Python's numbers, traced ones of a traced one, and lie in memory as the array does."""
+    lists: dict[int, Any] = {}  # of unequal lengths these are the objects
+    plain = _untraced(dispatch.number(x) if _is_scalar(x) else x, lists)
+    found = np.array(plain, object, **{"copy": None, **options})
+    if not has_tracer(x):
+        return found
+    for index in np.ndindex(found.shape):
+        entry: Any = found[index]
+        found[index] = entry.x if type(entry) is _Number else lists.get(id(entry), entry)
+    return found
+
+
+def _untraced(x: Any, lists: dict[int, Any]) -> Any:
+    """Nested lists as NumPy looks into them, without traced values."""
+    if type(x) in (list, tuple):
+        plain = type(x)([_untraced(part, lists) for part in x])
+        lists[id(plain)] = x
+        return plain
     if not isinstance(x, Tracer):
-        return _of_list(x) if has_tracer(x) else np.asarray(x, object)
+        return x
     if is_made(x):
-        return np.asarray(x._concrete, object)
+        return x._concrete
+    if _is_scalar(x):
+        return _Number(x)
     value = x._read()[1]
-    like = np.empty(x.shape) if value is None else np.asarray(value)
-    found = np.empty_like(like, object)
+    found = np.empty_like(np.empty(x.shape) if value is None else np.asarray(value), object)
     rows: Any = [x] if not x.ndim else x if x.ndim == 1 else x.reshape(-1)
-    numbers = [dispatch.number(e) for e in rows]
+    numbers = [_Number(dispatch.number(e)) for e in rows]
     for k, index in enumerate(np.ndindex(x.shape)):
         found[index] = numbers[k]
     return found
 
 
-def _of_list(x: Any) -> Any:
-    """Numbers in a list are the objects."""
-    shape = dispatch.as_operand(x).shape  # or NumPy's own error
-    found = np.empty(shape, object)
-    for k, part in enumerate(x):
-        number = len(shape) == 1 and not isinstance(part, np.ndarray)
-        found[k] = part if number else objects_of(part)
-    return found
+def _is_scalar(x: Any) -> bool:
+    return isinstance(x, Tracer) and not isinstance(x, np.ndarray)
+
+
+def is_of_objects(x: Any) -> bool:
+    """Whether this is an array of objects."""
+    return type(x) is np.ndarray and x.dtype == object
+
+
+def holds_traced(x: Any) -> bool:
+    """Whether this is an array of objects, and a traced value is one of them."""
+    return is_of_objects(x) and any(isinstance(entry, Tracer) for entry in x.flat)
 
 
 def numbers_of(found: Any, dtype: Any = None) -> Any:
@@ -86,6 +117,15 @@ def _as_dtype(x: Any, dtype: np.dtype) -> Any:
     if x.dtype.kind == "c" and dtype.kind in "fiu":
         np.full(x.shape, 1j, object).astype(dtype)  # the same
     return x.astype(dtype, copy=False)
+
+
+def beside_objects(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Any) -> Any:
+    """What NumPy makes of traced values and arrays of objects: one of objects, by Python's
+    operators."""
+    function = ufunc if method == "__call__" else getattr(ufunc, method)
+    given = [objects_of(x) if has_tracer(x) else x for x in inputs]
+    with observed():
+        return function(*given, **kwargs)
 
 
 # ---- np.frompyfunc
