@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad
+import tapegrad.autograd.numpy as anp
 from tapegrad.autograd import builtins, grad, hessian, make_jvp
 from tapegrad.autograd.extend import (
     VSpace,
@@ -76,6 +77,27 @@ def test_functions_of_scipys_and_rules_that_undo_broadcasting():
     f = primitive(special.gammainc)
     defvjp(f, None, lambda ans, a, x: unbroadcast_f(x, lambda g: g * np.exp(-x)))
     np.testing.assert_allclose(grad(lambda x: np.sum(f(np.ones(3), x)))(2.0), 3 * np.exp(-2))
+
+
+class Backend:
+    """Names of NumPy's that a program looks up in a class of its own."""
+
+    array = staticmethod(anp.array)
+
+
+def test_rules_that_differentiate_functions_which_make_arrays():
+    """A solution of h(x, a) = 0, by the implicit function theorem."""
+
+    def h(x, a):
+        pair = Backend.array([x, a])
+        return np.sum(pair**2) - 4.0
+
+    @primitive
+    def solved(a):
+        return np.sqrt(4.0 - a * a)
+
+    defvjp(solved, lambda ans, a: lambda g: -g * grad(h, 1)(ans, a) / grad(h, 0)(ans, a))
+    assert grad(solved)(1.0) == pytest.approx(-1 / np.sqrt(3))
 
 
 def test_rules_of_what_is_no_primitive_are_told_to_do_nothing():

@@ -27,6 +27,11 @@ def of_arrays(x):
     return sum(v * v for row in np.array([x, x * 2], dtype=object) for v in row)
 
 
+def of_arrays_of_several_shapes(x):
+    a = np.array([x[:1] * 2, x[0].reshape(()), 3.0, x[1:]], dtype=object)
+    return np.sum(a[0] * a[1]) + a[2] * np.sum(a[3]) + np.array([1.0, x.sum()], object)[1]
+
+
 def beside_arrays(x):
     a = np.array([x[0], x[1], 2], dtype=object)
     return (a * x - x / a[::-1]).sum() + np.dot(a, a) + np.add.outer(x, a)[1, 1]
@@ -61,7 +66,17 @@ def scanned(x):
 
 
 FUNCTIONS = [
-    *(made, of_unequal_lists, of_arrays, beside_arrays, written, converted, in_rounds, scanned)
+    *(
+        made,
+        of_unequal_lists,
+        of_arrays,
+        of_arrays_of_several_shapes,
+        beside_arrays,
+        written,
+        converted,
+        in_rounds,
+        scanned,
+    )
 ]
 
 

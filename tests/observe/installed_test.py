@@ -27,6 +27,12 @@ from helpers_of_the_user import scaled
 def stacked(x):
     return np.sum(array([x[0], x[1] * x[0]]) ** 2)
 
+def of_arrays_alone(x):
+    for y in (x, array([[x[0]], [2.0]]), np.zeros((2, 1))):
+        if type(y) != np.ndarray:
+            raise TypeError(type(y))
+    return np.sum(x**2)
+
 @dataclass
 class Law:
     rate: float
@@ -125,6 +131,11 @@ def test_its_names_of_numpys_functions_are_answered_in_inner_derivatives(install
     assert traces == 1
     inner = grad(f)
     np.testing.assert_allclose(vjp(lambda x: np.sum(inner(x)), X)[1](1.0)[0], [18.0, 10.0])
+
+
+def test_arrays_have_the_type_of_arrays(installed):
+    package, _ = installed
+    np.testing.assert_array_equal(grad(package.of_arrays_alone)(X), 2 * X)
 
 
 def test_its_dataclasses(installed):

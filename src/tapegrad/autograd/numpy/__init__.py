@@ -1,4 +1,5 @@
-"""NumPy itself: all of its names, and next to nothing wrapped: what joins arrays takes iterators.
+"""NumPy: all of its names. What makes arrays follows traced values wherever it is called from, as
+in `tapegrad.numpy`: in users' rules, too. What joins arrays takes iterators.
 
 Its modules (`linalg`, `fft`, `random`, ...) are NumPy's. What is HIPS autograd's own beside them is
 `numpy_boxes`, `numpy_wrapper`, `numpy_vjps`, `numpy_vspaces`, and `make_diagonal`.
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy
 
+import tapegrad.numpy as own
 from tapegrad.autograd.aliases import Additions
 from tapegrad.autograd.numpy import numpy_boxes as numpy_boxes
 from tapegrad.autograd.numpy import numpy_vjps as numpy_vjps
@@ -22,7 +24,7 @@ __all__ = [
     *[name for name in numpy.__all__ if hasattr(numpy, name)],
     *("make_diagonal", "numpy_boxes", "numpy_vjps", "numpy_vspaces", "numpy_wrapper"),
 ]
-globals().update({name: getattr(numpy, name) for name in __all__ if hasattr(numpy, name)})
+globals().update({name: getattr(own, name) for name in __all__ if hasattr(numpy, name)})
 globals().update({name: getattr(numpy_wrapper, name) for name in numpy_wrapper.JOINING})
 __version__ = numpy.__version__
 

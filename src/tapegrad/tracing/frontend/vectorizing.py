@@ -41,26 +41,27 @@ class _Number:
 def objects_of(x: Any, **options: Any) -> Any:
     """`np.array(x, object, **options)`: numbers in a list are the objects; of an array they are
     Python's numbers, traced ones of a traced one, and lie in memory as the array does."""
-    lists: dict[int, Any] = {}  # of unequal lengths these are the objects
-    plain = _untraced(dispatch.number(x) if _is_scalar(x) else x, lists)
+    whole: dict[int, Any] = {}  # lists and arrays that are objects, where their shapes differ
+    plain = _untraced(dispatch.number(x) if _is_scalar(x) else x, whole)
     found = np.array(plain, object, **{"copy": None, **options})
     if not has_tracer(x):
         return found
     for index in np.ndindex(found.shape):
         entry: Any = found[index]
-        found[index] = entry.x if type(entry) is _Number else lists.get(id(entry), entry)
+        found[index] = entry.x if type(entry) is _Number else whole.get(id(entry), entry)
     return found
 
 
-def _untraced(x: Any, lists: dict[int, Any]) -> Any:
+def _untraced(x: Any, whole: dict[int, Any]) -> Any:
     """Nested lists as NumPy looks into them, without traced values."""
     if type(x) in (list, tuple):
-        plain = type(x)([_untraced(part, lists) for part in x])
-        lists[id(plain)] = x
+        plain = type(x)([_untraced(part, whole) for part in x])
+        whole[id(plain)] = x
         return plain
     if not isinstance(x, Tracer):
         return x
     if is_made(x):
+        whole[id(x._concrete)] = x
         return x._concrete
     if _is_scalar(x):
         return _Number(x)
@@ -70,6 +71,7 @@ def _untraced(x: Any, lists: dict[int, Any]) -> Any:
     numbers = [_Number(dispatch.number(e)) for e in rows]
     for k, index in enumerate(np.ndindex(x.shape)):
         found[index] = numbers[k]
+    whole[id(found)] = x
     return found
 
 

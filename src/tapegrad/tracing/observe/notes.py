@@ -28,6 +28,7 @@ from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.uses import Then, Uses
+from tapegrad.tracing.source import is_told
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
@@ -260,12 +261,14 @@ class Notes(Uses):
     # ---- which object it is
 
     def stand_in(self, x: Any) -> Then:
-        """The user calls `type(x)` of a traced value: it gives what `x` stands for. A library, that
-        may ask for a method, gets the tracer's class."""
+        """`type(x)` of a traced value gives what `x` stands for, to installed packages, too.
+        Python's library gets the tracer's class, which it asks for a method."""
 
         def then(result: Any) -> None:
             here = self.running
-            if result is type(x) and here is not None and (here.users or x._subclass is not None):
+            if result is not type(x) or here is None:
+                return
+            if x._subclass is not None or is_told(here.frame.f_code.co_filename):
                 frames.replace(here.stack, x.__class__)
 
         return then
