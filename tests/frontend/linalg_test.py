@@ -431,3 +431,32 @@ def test_residuals_of_least_squares() -> None:
         np.testing.assert_allclose(f(x.copy(), y), residuals_or_solution(x.copy(), y))
     check(lambda a, b: np.linalg.lstsq(a, b)[1] * 2.0, a, b)
     check(lambda a, b: np.concatenate([np.linalg.lstsq(a, b)[1], b[0]]), a, b)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")  # of SciPy's residuals
+@pytest.mark.parametrize("name", ["lstsq", "scipy's lstsq", "pinv", "polyfit"])
+def test_least_squares_of_numbers_of_any_size(name: str) -> None:
+    """Of numbers 2^n times as large all is the same but for powers of two."""
+    tall, b = normal(6, 3), normal(6)
+    f: Callable[[Any, Any], Any] = {
+        "lstsq": lambda a, b: np.linalg.lstsq(a, b)[0],
+        "scipy's lstsq": lambda a, b: scipy.linalg.lstsq(a, b)[0],
+        "pinv": lambda a, b: np.linalg.pinv(a)[:, 0] * b[0],
+        "polyfit": lambda a, b: np.polyfit(a[:, 0], b, 1)[:1],
+    }[name]
+    played = jit(f, compile="never")
+    slopes = grad(lambda a, b: np.sum(f(a, b) * np.cos(np.arange(f(a, b).size))), (0, 1))
+    along_a, along_b = slopes(tall, b)
+    sizes = [(-100, 100), (100, 100)] if name == "polyfit" else [(-900, -900), (600, 600)]
+    sizes += [] if name in ("pinv", "polyfit") else [(-1030, -900), (-600, -900), (900, 1000)]
+    for n, m in sizes:
+        given = np.ldexp(tall, n), np.ldexp(b, m)
+        np.testing.assert_allclose(played(*given), f(*given), rtol=1e-9)
+        for found, right, size in zip(
+            slopes(*given), (along_a, along_b), (m - 2 * n, -n), strict=True
+        ):
+            if abs(size) < 1000:
+                np.testing.assert_allclose(found, np.ldexp(right, size), rtol=1e-8)
+    if name != "pinv":
+        large = np.ldexp(b, 1020 - np.frexp(np.max(np.abs(b)))[1])
+        np.testing.assert_allclose(played(tall * 4, large), f(tall * 4, large), rtol=1e-9)

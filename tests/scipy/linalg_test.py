@@ -360,3 +360,31 @@ def test_vectors_have_the_signs_that_scipy_gives_them(name):
         np.testing.assert_allclose(
             np.sum(pulled[0] * da) + np.sum(pulled[1] * db), moved, rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("name", ["expm", "logm", "sqrtm", "cosm", "expm_frechet"])
+def test_derivatives_of_functions_of_matrices_whatever_their_weight(name: str) -> None:
+    """They are blocks of a larger matrix, in which large ones would make small ones lost."""
+    x, weights = normal(3, 3), np.cos(np.arange(9.0)).reshape(3, 3)
+    x = x @ x.T + np.eye(3)
+    f: Any = getattr(linalg, name)
+    if name == "expm_frechet":
+        f = lambda x: linalg.expm_frechet(x, x, compute_expm=False)  # noqa: E731
+    first = grad(lambda x, c=1.0: np.sum(weights * f(x)) * c, compile="never")
+    second = grad(lambda x, c=1.0: np.sum(weights * first(x)) * c, compile="never")
+    for slope in (first, second) if name != "expm_frechet" else (first,):
+        for size in (-900, 70, 300, 900):
+            found = np.ldexp(slope(x, 2.0**size), -size)
+            np.testing.assert_allclose(found, slope(x), rtol=1e-10)
+    for size in (-1000, -600, 600, 1000) if name == "sqrtm" else ():
+        found = np.ldexp(first(np.ldexp(x, size)), size // 2)
+        np.testing.assert_allclose(found, first(x), rtol=1e-10)
+
+
+def test_directions_of_any_size() -> None:
+    x, e = normal(3, 3), normal(3, 3)
+    along = jit(lambda x, e: linalg.expm_frechet(x, e, compute_expm=False), compile="never")
+    right = linalg.expm_frechet(x, e, compute_expm=False)
+    for size in (-1000, -300, 100, 1000):
+        found = np.ldexp(along(x, np.ldexp(e, size)), -size)
+        np.testing.assert_allclose(found, right, rtol=1e-12)

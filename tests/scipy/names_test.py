@@ -146,6 +146,7 @@ def found(home: str, name: str, text: str) -> tuple[str, str]:
         value, gradient = played(X)
         wrong = far(value, total(X), 1e-12)
         wrong = wrong or far(np.sum(gradient * ALONG), slope_of(total, X, ALONG))
+        wrong = wrong or unlike(played, gradient)
         smooth = text[0] != "!" and (NEW or text == calls_of(home, name)[0])
         if np.any(gradient) and not wrong and smooth:
             second = grad(lambda x: np.sum(ALONG * played(x)[1]), compile="never")(X)
@@ -155,7 +156,18 @@ def found(home: str, name: str, text: str) -> tuple[str, str]:
 
 
 def _played(total: Any) -> Any:
-    return value_and_grad(total, compile="never")
+    """Of a weight, which is 1."""
+    return value_and_grad(lambda x, weight=1.0: total(x) * weight, compile="never")
+
+
+def unlike(played: Any, gradient: Any) -> str:
+    """A gradient is as many times larger as its cotangent is."""
+    for size in (-700, 700):
+        found = np.ldexp(played(X, 2.0**size)[1], -size)
+        wrong = far(found, gradient, 1e-9)
+        if wrong:
+            return f"of 2^{size}: {wrong}"
+    return ""
 
 
 def _is_traced(total: Any) -> bool:

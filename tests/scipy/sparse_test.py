@@ -207,3 +207,31 @@ def test_parts_and_functions_of_elements(name: str, kind: str) -> None:
     along, h = np.cos(1 + np.arange(5.0)), 1e-6
     exact = (f(x + h * along) - f(x - h * along)) / (2 * h)
     np.testing.assert_allclose(g @ along, exact, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["cg", "gmres", "bicgstab", "lsqr", "eigsh"])
+@pytest.mark.parametrize("operator", [False, True])
+def test_derivatives_of_iterations_whatever_their_weight(name, operator):
+    """The system for them has a right side of another size than the user's: absolute tolerances
+    say nothing of it, and its squares may be no numbers."""
+    matrix = sparse.csr_array(np.diag([2.0, 3.0, 5.0, 4.0]) + 0.3)
+    b, how = np.array([1.0, -2.0, 0.5, 1.5]), {"rtol": 1e-12, "atol": 1e-4}
+
+    def f(x):
+        a = matrix * x[0]
+        a = linalg.LinearOperator((4, 4), lambda v: x[0] * (matrix @ v)) if operator else a
+        if name == "lsqr":
+            return linalg.lsqr(matrix * x[0], b, atol=1e-14, btol=1e-14)[0]
+        if name == "eigsh":
+            return linalg.eigsh(a, k=2, return_eigenvectors=False)
+        return getattr(linalg, name)(a, x[1] * b, **how)[0]
+
+    slope = grad(lambda x, weight=1.0: weight * np.sum(f(x)), compile="never")
+    x = np.array([1.3, 0.7])
+    total = np.sum(f(x))
+    along = [-total / x[0], total / x[1]] if name not in ("lsqr", "eigsh") else None
+    right = slope(x)
+    if along is not None:
+        np.testing.assert_allclose(right, along, rtol=1e-4)
+    for size in (-700, -40, 40, 700):
+        np.testing.assert_allclose(np.ldexp(slope(x, 2.0**size), -size), right, rtol=1e-6)

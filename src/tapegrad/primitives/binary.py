@@ -5,12 +5,17 @@ NumPy computes them between kernels.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from tapegrad.primitives.base import Elementwise
-from tapegrad.primitives.elementwise import FUNCTION
+from tapegrad.primitives.complexes import cartesian, imag, real
+from tapegrad.primitives.elementwise import FUNCTION, stop_gradient
+from tapegrad.primitives.extrema import Max
+from tapegrad.primitives.kinked import absolute, maximum
+from tapegrad.primitives.views import ExpandDims
 
 
 def _exponent(x: Any) -> Any:
@@ -43,3 +48,17 @@ nextafter = Elementwise("nextafter", np.nextafter, "", lambda out, x, y: (1, Non
 
 # How far that is.
 spacing = Elementwise("spacing", np.spacing, "", cost=FUNCTION)
+
+
+def size_of(x: Any, axes: tuple[int, ...]) -> Any:
+    """The n with 2^n just above the largest element along axes, which are kept."""
+    parts = (real(x), imag(x)) if x.dtype.kind == "c" else (x,)
+    sizes = [Max(axes)(absolute(stop_gradient(part))) for part in parts]
+    return exponent(ExpandDims(axes)(functools.reduce(maximum, sizes)))
+
+
+def shifted(n: Any, x: Any) -> Any:
+    """x 2^n, exactly."""
+    if x.dtype.kind != "c":
+        return ldexp(n, x)
+    return cartesian(ldexp(n, real(x)), ldexp(n, imag(x)))

@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Slice, parametric
+from tapegrad.primitives.binary import shifted, size_of
 from tapegrad.primitives.complexes import PARTS
 from tapegrad.primitives.contractions import swapped
 from tapegrad.primitives.kinds import Library
@@ -36,13 +37,18 @@ class _OfMatrix(Library):
         return out
 
     def along(self, a: Any, direction: Any) -> Any:
-        """The derivative at `a` along a direction."""
+        """The derivative at `a` along a direction, which is made as large as `a` is: what one
+        block has beside a larger one is lost."""
         axis, n = a.ndim - 1, a.shape[-1]
-        top = Concatenate(axis)(a, direction)
+        if not n:
+            return direction
+        axes = (axis - 1, axis)
+        larger = size_of(a, axes) - size_of(direction, axes)
+        top = Concatenate(axis)(a, shifted(larger, direction))
         bottom = Concatenate(axis)(zeros(a, a.shape), a)
         whole = self.result(self(Concatenate(axis - 1)(top, bottom)))
         batch = tuple(Slice(0, m) for m in a.shape[:-2])
-        return GetItem((*batch, Slice(0, n), Slice(n, n)))(whole)
+        return shifted(-larger, GetItem((*batch, Slice(0, n), Slice(n, n)))(whole))
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         ct = self.result(ct)

@@ -261,7 +261,8 @@ class Iterated(_Solved):
     """By one of SciPy's iterations, from where the last operand says; with what it says of its end.
 
     The derivative is that of the solution, by the implicit function theorem, and is found with the
-    same method: to its tolerance, in as many steps as that takes. Where it gives up it is NaN.
+    same method: to its relative tolerance, in as many steps as that takes, of a right side around
+    1. Where it gives up it is NaN.
     """
 
     shape: Shape
@@ -294,13 +295,19 @@ class Iterated(_Solved):
         return np.asarray(x, b.dtype), np.array([info for _, info in found], np.int64)
 
     def again(self, transposed: bool, xs: Any, b: Any) -> Any:
+        from tapegrad.primitives.binary import shifted, size_of
         from tapegrad.primitives.elementwise import where
         from tapegrad.primitives.views import zeros
 
-        kept = tuple((key, value) for key, value in self.settings if key != "maxiter")
-        other = Iterated(self.shape, transposed, self.method, kept)
-        x, info = other(*xs[:3], b, zeros(b, b.shape))
-        return where(info.equals(0), x, b.constant(np.nan))
+        if not b.shape[0]:
+            return b
+        kept = {key: v for key, v in self.settings if key not in ("maxiter", "atol")}
+        if kept.get("rtol") == 0:
+            kept["rtol"] = 1e-10
+        other = Iterated(self.shape, transposed, self.method, tuple(kept.items()))
+        size = size_of(b, (0,))
+        x, info = other(*xs[:3], shifted(-size, b), zeros(b, b.shape))
+        return where(info.equals(0), shifted(size, x), b.constant(np.nan))
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         moved = self.moved(ts, out, *xs)

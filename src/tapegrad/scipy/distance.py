@@ -19,9 +19,9 @@ import scipy.spatial
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
-from tapegrad.scipy.linalg.functions import scales
 from tapegrad.tracing.answers import declare, original_of
 from tapegrad.tracing.frontend.accepting import accepted
+from tapegrad.tracing.frontend.least_squares import scales
 from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import observed

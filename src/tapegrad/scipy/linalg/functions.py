@@ -12,7 +12,13 @@ from tapegrad.primitives.powers import Expm, Logm, Sqrtm
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, as_array, checked
 from tapegrad.tracing.frontend import linalg as numpys
-from tapegrad.tracing.frontend.linalg import check_square, factored, is_singular, raise_if
+from tapegrad.tracing.frontend.least_squares import scales
+from tapegrad.tracing.frontend.linalg import (
+    check_square,
+    factored,
+    is_singular,
+    raise_if,
+)
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.tracer import Tracer
 
@@ -42,9 +48,11 @@ def expm_frechet(
     if A.shape != E.shape or A.ndim != 2 or method not in (None, "SPS", "blockEnlarge"):
         raise ValueError("expected A and E to be the same shape")
     check_square(A)
-    n = A.shape[0]
-    whole = Expm()(np.concatenate([np.hstack([A, E]), np.hstack([np.zeros_like(A), A])]))
-    return (whole[:n, :n], whole[:n, n:]) if compute_expm else whole[:n, n:]
+    n, (down, up) = A.shape[0], scales(E) if E.size else (1.0, 1.0)
+    top = np.hstack([A, E * down])
+    whole = Expm()(np.concatenate([top, np.hstack([np.zeros_like(A), A])]))
+    along = whole[:n, n:] * up
+    return (whole[:n, :n], along) if compute_expm else along
 
 
 def _rooted(primitive: Any, a: Any, back: Any) -> Any:
@@ -106,17 +114,6 @@ def _scaled_norm(a: Any) -> Any:
     NumPy's."""
     down, up = scales(a)
     return numpys.norm(a * down) * up
-
-
-def scales(a: Any, axis: Any = None) -> tuple[Any, Any]:
-    """The power of two that takes the largest element of `a` to about 1, along an axis that is
-    kept, and its inverse. They have no derivative."""
-    size = np.abs(stop_gradient(a))
-    most = np.finfo(size.dtype).maxexp - 24  # so that its inverse is a number, too
-    largest = np.max(size, axis=axis, keepdims=axis is not None)
-    power = np.clip(np.frexp(largest)[1], -most, most)
-    one = size.dtype.type(1)
-    return np.ldexp(one, -power), np.ldexp(one, power)
 
 
 borrow(HOME, "cosm sinm tanm coshm sinhm tanhm", decorated=True)

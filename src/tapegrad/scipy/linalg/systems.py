@@ -20,6 +20,12 @@ from tapegrad.primitives.triangles import TriangularSolve, from_triangle, mirror
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.common import answers, checked, shown
 from tapegrad.tracing.frontend import linalg as numpys
+from tapegrad.tracing.frontend.least_squares import (
+    cut_of,
+    least_squares,
+    one_cut,
+    pseudoinverse,
+)
 from tapegrad.tracing.frontend.linalg import (
     adjoint,
     check_square,
@@ -328,7 +334,7 @@ def _cutoff(a: Any, rtol: Any) -> float:
 
 
 def _pseudoinverse(a: Any, rtol: float, return_rank: Any) -> Any:
-    result = numpys.pseudoinverse(a, rtol)
+    result = pseudoinverse(a, rtol)
     if not return_rank:
         return result
     s = numpys.svd(a, compute_uv=False)
@@ -380,12 +386,12 @@ def lstsq(
     if lapack_driver not in (None, "gelsd", "gelsy", "gelss"):
         raise ValueError(f'LAPACK driver "{lapack_driver}" is not found')
     eps = float(np.finfo(a.dtype).eps)
-    cut = eps if cond is None else numpys.one_cut(cond, "lstsq")
+    cut = eps if cond is None else one_cut(cond, "lstsq")
     if lapack_driver in (None, "gelsd"):
-        cut = numpys.cut_of(cut, eps)
+        cut = cut_of(cut, eps)
     elif cut < 0:
         cut = eps
-    x = _pseudoinverse(a, cut, False) @ b
+    x = least_squares(a, b, cut)
     s = numpys.svd(a, compute_uv=False)
     rank = np.sum(s > cut * s[:1])
     none = np.array([], a.dtype)

@@ -86,15 +86,18 @@ def _found(
 
 
 def solving(method: Any, most: int = 0, **settings: Any) -> Any:
-    """Finds y with M y = b by one of SciPy's iterations; NaN where that gives up."""
+    """Finds y with M y = b by one of SciPy's iterations; NaN where that gives up. It is b of a size
+    around 1 that they are given: their squares are to be numbers, and some end by absolute ones."""
 
     def solve(matvec: Any, b: Any) -> Any:
-        b = np.reshape(b, -1)
+        size = np.frexp(np.max(np.abs(b), initial=0.0))[1]
+        b = np.ldexp(np.reshape(b, -1), -size)
         operator = LinearOperator((b.size, b.size), matvec, dtype=float)
         most_steps = most or 20 * b.size
         y, _ = method(operator, b, rtol=PRECISION, maxiter=most_steps, **settings)
         rest = np.linalg.norm(matvec(y) - b)
-        return y if rest <= ENOUGH * np.linalg.norm(b) else np.full_like(b, np.nan)
+        done = rest <= ENOUGH * np.linalg.norm(b)
+        return np.ldexp(y, size) if done else np.full_like(b, np.nan)
 
     return solve
 

@@ -31,6 +31,7 @@ from tapegrad.tracing.frontend import (
     indexing,
     iterating,
     joining,
+    least_squares,
     linalg,
     lists,
     mathematics,
@@ -68,8 +69,9 @@ from tapegrad.tracing.texts import tell
 from tapegrad.tracing.trace import refusing
 
 # NumPy's functions by the modules that have them, under the same names
-_LINALG = """norm cholesky solve inv det slogdet tensorsolve eig eigvals eigh eigvalsh svd qr pinv
-    lstsq cond"""
+_LINALG = (
+    """norm cholesky solve inv det slogdet tensorsolve eig eigvals eigh eigvalsh svd qr cond"""
+)
 _FOURIER = "fft ifft rfft irfft hfft ihfft fft2 ifft2 fftn ifftn rfft2 irfft2 rfftn irfftn"
 _NAMES: dict[Any, str] = {
     shaping: """reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
@@ -118,6 +120,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
         if hasattr(np, name)
     },
     **{getattr(np.linalg, name): getattr(linalg, name) for name in _LINALG.split()},
+    np.linalg.pinv: least_squares.pinv,
+    np.linalg.lstsq: least_squares.lstsq,
     **{getattr(np.fft, name): getattr(fourier, name) for name in _FOURIER.split()},
     **{
         getattr(module, name): borrowed(getattr(module, name))

@@ -26,13 +26,11 @@ from tapegrad.primitives.hermitian import (
 )
 from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
-from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
+from tapegrad.primitives.spectral import QR, SVD, Complement, EigH
 from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
-from tapegrad.tracing.frontend.parameters import tolerance
 from tapegrad.tracing.frontend.reducing import squared_size
-from tapegrad.tracing.frontend.residuals import Residuals
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -119,7 +117,7 @@ def _is_complex(a: Any) -> bool:
     return bool(a.dtype.kind == "c")
 
 
-def _refuse_complex(a: Any, what: str, instead: str) -> None:
+def refuse_complex(a: Any, what: str, instead: str) -> None:
     if _is_complex(a):
         raise UnsupportedError(
             f"np.linalg.{what} of complex matrices isn't supported{at_line()}. {instead}"
@@ -330,7 +328,7 @@ def svd(
     (a,) = floating(a)
     check_stacked(a)
     if hermitian:
-        _refuse_complex(a, "svd with hermitian=True", "Use np.linalg.eigh")
+        refuse_complex(a, "svd with hermitian=True", "Use np.linalg.eigh")
         return _symmetric_svd(a, compute_uv)
     return decomposition(a, full_matrices, compute_uv, "")
 
@@ -343,7 +341,7 @@ def decomposition(a: Any, full_matrices: bool, compute_uv: bool, driver: str) ->
         return s
     m, n = a.shape[-2:]
     if full_matrices and m != n:
-        _refuse_complex(a, "svd with full_matrices=True", "Use full_matrices=False")
+        refuse_complex(a, "svd with full_matrices=True", "Use full_matrices=False")
     if full_matrices and m > n:
         u = _completed(u, Complement("left", driver)(a))
     if full_matrices and m < n:
@@ -388,78 +386,10 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     if m < n:
         r = np.concatenate([r, adjoint(q) @ a[..., m:]], -1)
     if mode == "complete" and m > n:
-        _refuse_complex(a, 'qr with mode="complete"', 'Use mode="reduced"')
+        refuse_complex(a, 'qr with mode="complete"', 'Use mode="reduced"')
         q = _completed(q, Complement("qr")(a))
         r = np.concatenate([r, np.zeros_like(r, shape=(*r.shape[:-2], m - n, n))], -2)
     return r if mode == "r" else _named("qr")(q, r)
-
-
-def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> Any:
-    """np.linalg.pinv; the derivative is that at constant rank."""
-    (a,) = floating(a)
-    check_stacked(a)
-    if hermitian:
-        _refuse_complex(a, "pinv with hermitian=True", "Leave it out")
-        check_square(a)
-        a = np.tril(a) + transposed(np.tril(a, -1))
-    if rcond is not None and "rtol" in kwargs:
-        raise ValueError("`rtol` and `rcond` can't be both set.")
-    if rcond is None:
-        rcond = kwargs.pop("rtol", 1e-15)
-        if rcond is None:
-            rcond = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
-    if kwargs:
-        raise TypeError(f"pinv() got an unexpected keyword argument {next(iter(kwargs))!r}")
-    return pseudoinverse(a, one_cut(rcond, "pinv"))
-
-
-def one_cut(rcond: Any, name: str) -> float:
-    """The part of the largest singular value below which others count as 0."""
-    if np.ndim(rcond):
-        raise UnsupportedError(
-            f"np.linalg.{name} with an array as rcond isn't supported on traced arrays{at_line()}. "
-            "Pass one number"
-        )
-    return float(tolerance(rcond))
-
-
-def pseudoinverse(a: Any, rcond: float) -> Any:
-    """If more than rounding counts as 0 it is that of A P, with P the projection on what is left,
-    which turns when A changes: the formula at constant rank knows nothing of that."""
-    rounding = max(a.shape[-2:], default=0) * float(np.finfo(a.dtype).eps)
-    if rcond > rounding and a.size:
-        _, s, vt = svd(a, full_matrices=False)
-        relative = s / np.maximum(s[..., :1], np.finfo(a.dtype).tiny)
-        if np.any((relative > rounding) & (relative <= rcond)):
-            rows = vt * (relative > rcond)[..., None]
-            a = a @ np.conjugate(transposed(rows)) @ rows
-    result, failed = PInv(rcond)(a)
-    raise_if(failed, "SVD did not converge")
-    return result
-
-
-def cut_of(rcond: Any, eps: float) -> Any:
-    """What LAPACK's gelsd makes of this: its own, where it would leave all singular values, or
-    none."""
-    return rcond if 0 < rcond < 1 else eps
-
-
-def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
-    """np.linalg.lstsq. Whether there are residuals depends on the rank, which is guarded when they
-    are used."""
-    a, b = floating(a, b)
-    if a.ndim != 2 or b.ndim not in (1, 2):
-        wrong = a if a.ndim != 2 else b
-        raise LinAlgError(f"{wrong.ndim}-dimensional array given. Array must be two-dimensional")
-    if a.shape[0] != b.shape[0]:
-        raise LinAlgError("Incompatible dimensions")
-    eps = float(np.finfo(a.dtype).eps)
-    cut = eps * max(a.shape) if rcond is None else cut_of(one_cut(rcond, "lstsq"), eps)
-    x = pseudoinverse(a, cut) @ b
-    s = SVD()(a)[1]
-    rank = cast(np.count_nonzero(s > cut * s[:1]), np.int32)
-    residuals: Any = Residuals
-    return x, residuals(a, b, x, rank), rank, s
 
 
 @quiet

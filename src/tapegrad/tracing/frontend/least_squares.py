@@ -1,0 +1,149 @@
+"""np.linalg.pinv and np.linalg.lstsq on traced arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.elementwise import stop_gradient
+from tapegrad.primitives.spectral import SVD, PInv
+from tapegrad.tracing.deferred import Deferred
+from tapegrad.tracing.frontend.linalg import (
+    LinAlgError,
+    check_square,
+    check_stacked,
+    floating,
+    raise_if,
+    refuse_complex,
+    svd,
+    transposed,
+)
+from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.frontend.parameters import tolerance
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import stand_in
+
+
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> Any:
+    """np.linalg.pinv; the derivative is that at constant rank."""
+    (a,) = floating(a)
+    check_stacked(a)
+    if hermitian:
+        refuse_complex(a, "pinv with hermitian=True", "Leave it out")
+        check_square(a)
+        a = np.tril(a) + transposed(np.tril(a, -1))
+    if rcond is not None and "rtol" in kwargs:
+        raise ValueError("`rtol` and `rcond` can't be both set.")
+    if rcond is None:
+        rcond = kwargs.pop("rtol", 1e-15)
+        if rcond is None:
+            rcond = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
+    if kwargs:
+        raise TypeError(f"pinv() got an unexpected keyword argument {next(iter(kwargs))!r}")
+    return pseudoinverse(a, one_cut(rcond, "pinv"))
+
+
+def one_cut(rcond: Any, name: str) -> float:
+    """The part of the largest singular value below which others count as 0."""
+    if np.ndim(rcond):
+        raise UnsupportedError(
+            f"np.linalg.{name} with an array as rcond isn't supported on traced arrays{at_line()}. "
+            "Pass one number"
+        )
+    return float(tolerance(rcond))
+
+
+def scales(a: Any, axis: Any = None) -> tuple[Any, Any]:
+    """The power of two that takes the largest element of `a` to about 1, along an axis that is
+    kept, and its inverse. They have no derivative."""
+    size = np.abs(stop_gradient(a))
+    most = np.finfo(size.dtype).maxexp - 24  # so that its inverse is a number, too
+    largest = np.max(size, axis=axis, keepdims=axis is not None)
+    power = np.clip(np.frexp(largest)[1], -most, most)
+    one = size.dtype.type(1)
+    return np.ldexp(one, -power), np.ldexp(one, power)
+
+
+def pseudoinverse(a: Any, rcond: float) -> Any:
+    if not a.size:
+        return _pseudoinverse(a, rcond)
+    down = scales(a, (-2, -1))[0]
+    return _pseudoinverse(a * down, rcond) * down
+
+
+def _pseudoinverse(a: Any, rcond: float) -> Any:
+    """If more than rounding counts as 0 it is that of A P, with P the projection on what is left,
+    which turns when A changes: the formula at constant rank knows nothing of that. The squares of
+    its numbers, which the derivative has, are to be numbers, too."""
+    rounding = max(a.shape[-2:], default=0) * float(np.finfo(a.dtype).eps)
+    if rcond > rounding and a.size:
+        _, s, vt = svd(a, full_matrices=False)
+        relative = s / np.maximum(s[..., :1], np.finfo(a.dtype).tiny)
+        if np.any((relative > rounding) & (relative <= rcond)):
+            rows = vt * (relative > rcond)[..., None]
+            a = a @ np.conjugate(transposed(rows)) @ rows
+    result, failed = PInv(rcond)(a)
+    raise_if(failed, "SVD did not converge")
+    return result
+
+
+def least_squares(a: Any, b: Any, rcond: float) -> Any:
+    """P b, with P the pseudoinverse of a; neither a's size nor what P b adds up leaves the range of
+    numbers before x does."""
+    if not (a.size and b.size):
+        return _pseudoinverse(a, rcond) @ b
+    raise_if(~np.all(np.isfinite(a)), "SVD did not converge in Linear Least Squares")
+    down = scales(a)[0]
+    room = np.where(
+        np.max(np.abs(stop_gradient(b))) > np.finfo(b.dtype).max / 2**100, 2.0**100, 1.0
+    )
+    return _pseudoinverse(a * down, rcond) @ (b / room) * down * room
+
+
+def cut_of(rcond: Any, eps: float) -> Any:
+    """What LAPACK's gelsd makes of this: its own, where it would leave all singular values, or
+    none."""
+    return rcond if 0 < rcond < 1 else eps
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    """np.linalg.lstsq. Whether there are residuals depends on the rank, which is guarded when they
+    are used."""
+    a, b = floating(a, b)
+    if a.ndim != 2 or b.ndim not in (1, 2):
+        wrong = a if a.ndim != 2 else b
+        raise LinAlgError(f"{wrong.ndim}-dimensional array given. Array must be two-dimensional")
+    if a.shape[0] != b.shape[0]:
+        raise LinAlgError("Incompatible dimensions")
+    eps = float(np.finfo(a.dtype).eps)
+    cut = eps * max(a.shape) if rcond is None else cut_of(one_cut(rcond, "lstsq"), eps)
+    x = least_squares(a, b, cut)
+    s = SVD()(a)[1]
+    rank = cast(np.count_nonzero(s > cut * s[:1]), np.int32)
+    residuals: Any = Residuals
+    return x, residuals(a, b, x, rank), rank, s
+
+
+class Residuals(Deferred):
+    """The sums of squares of B - A X, by columns: none, unless A has full rank and more rows than
+    columns. They are computed when they are used: whether there are any depends on the rank, which
+    costs a guard, and a rank at each call."""
+
+    __slots__ = ("_found", "_given")
+
+    def __init__(self, a: Any, b: Any, x: Any, rank: Any) -> None:
+        # What is written to these later doesn't count.
+        self._given: list[Any] = [stand_in(v._trace, *v._read()) for v in (a, b, x, rank)]
+        self._found: Any = None
+
+    def _made(self) -> Any:
+        if self._found is None:
+            a, b, x, rank = self._given
+            m, n = a.shape
+            if m > n and int(rank) == n:
+                self._found = np.sum(np.square(b - a @ x).reshape(m, -1), axis=0)
+            else:
+                self._found = np.zeros_like(x, shape=0)
+        return self._found
