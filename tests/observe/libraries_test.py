@@ -3,12 +3,15 @@ call of the derivative does it anew, and right values come of it whatever change
 
 from __future__ import annotations
 
+import os
 import sys
+import types
 
 import numpy as np
 import pytest
 
 from tapegrad import grad
+from tapegrad.tracing.observe.harmless import is_extensions
 
 X = np.array([1.0, 2.0])
 # Where something changes before each call, each call is traced.
@@ -202,6 +205,43 @@ class Graph:
     @property
     def first(self):
         return self.nodes[0]
+
+    def names(self, k):
+        if self.is_strange:
+            vars(threading.local())
+        return iter(self.nodes[k])
+
+class Sky:
+    def __init__(self):
+        self.cache = {}
+
+    def __getattr__(self, name):
+        if name == "near":
+            vars(threading.local())
+            self.cache[name] = 1.0
+            return 2.0
+        if name == "far":
+            self.cache[name] = masked(np.ones(2))
+            return 3.0
+        raise AttributeError(name)
+
+class Strange:
+    # Objects that compare themselves to arrays.
+
+    def __eq__(self, other):
+        return np.ones(2)
+
+    __hash__ = None
+
+class Solver:
+    def __init__(self):
+        self.state = (1.0, Strange(), lambda: None)
+
+    def solve(self):
+        vars(threading.local())
+        before = self.state
+        self.state = (1.0, Strange(), lambda: None)
+        return before[0] + 1.0 * settings["factor"]
 """
 
 
@@ -573,3 +613,39 @@ def test_containers_of_its_objects_that_the_program_writes_to(package, compile, 
         np.testing.assert_array_equal(g(X * (k + 1)), (X * (k + 1))[::-1])
         assert [graph.nodes[j]["value"] for j in range(2)] == [*X * (k + 1)]
     assert g.cache_info().traces <= 1 or is_strange
+
+
+@MODES
+def test_what_goes_through_a_container_of_its_objects(package, compile):
+    """Once something else can't be followed, what is called anew is not what gives an iterator."""
+    graph, sky = package.Graph(False), package.Sky()
+
+    def f(x):
+        return np.sum(x**2) * sky.near * sum(len(name) for name in graph.names(0))
+
+    check(f, lambda k: None, compile, most=3)
+    check(f, lambda k: graph.nodes[0].update({"n" * k: 1}), compile)
+
+
+@MODES
+def test_an_object_that_another_call_has_changed(package, compile):
+    """The second look-up fails on what stands for arrays, and can't be made anew alone."""
+    sky = package.Sky()
+    check(lambda x: np.sum(x**2) * sky.near * sky.far, lambda k: None, compile, most=2)
+
+
+def test_entries_that_compare_themselves_in_ways_of_their_own(package):
+    solver, plain = package.Solver(), package.Solver()
+    g = grad(lambda x: np.sum(x**2) * solver.solve(), compile="never")
+    for _ in range(4):
+        np.testing.assert_array_equal(g(X), 2 * X * plain.solve())
+
+
+def test_a_class_in_c_that_says_it_is_pythons(monkeypatch):
+    """polars' classes do; the module that has it tells whose it is."""
+    module = types.ModuleType("_a_package")
+    module.__file__ = f"{os.sep}lib{os.sep}site-packages{os.sep}_a_package.so"
+    module.Frame = type("Frame", (), {"__module__": "builtins"})
+    monkeypatch.setitem(sys.modules, "_a_package", module)
+    assert is_extensions(module.Frame)
+    assert not is_extensions(type("Frame", (), {"__module__": "builtins"}))

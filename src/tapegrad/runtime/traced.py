@@ -61,7 +61,7 @@ def observed(
                 sites = failed_in(observer)
                 if other is None and sites:
                     other = Reconsidered(sites, error)
-                if other is not None and (other.notes or not sites):
+                if other is not None and (other.notes or not sites or observer.unfollowed):
                     raise other from None
                 if observer.lent is not None:
                     observer.lent.finish(raised=True)

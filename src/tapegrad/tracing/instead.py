@@ -109,9 +109,9 @@ def called_now() -> tuple[str, str]:
 
 def is_foreign(f: Any) -> bool:
     """Whether this is an installed package's, in C."""
-    from tapegrad.tracing.observe import calls  # which asks for what is here
+    from tapegrad.tracing.observe import plainness  # which asks for what is here
 
-    return callable(f) and calls.is_foreign(f) and not is_scipys_own(f)
+    return callable(f) and plainness.is_foreign(f) and not is_scipys_own(f)
 
 
 def callee(frame: FrameType, at: int) -> Any:

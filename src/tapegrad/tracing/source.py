@@ -55,6 +55,7 @@ def is_users(code: CodeType) -> bool:
 
 
 @lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)
 def declared_in(kind: type) -> str:
     """The module of a class that says it is of `builtins`: one in C says so, too, that was declared
     without a module. Then the module is the one that has it, of an installed package."""

@@ -13,7 +13,6 @@ import gc
 import inspect
 import operator
 import os
-import re
 import sys
 import threading
 import types
@@ -27,7 +26,7 @@ import numpy as np
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe.asked import advice_about, asked, is_date, reads_own
+from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, advice_about, asked, is_date, reads_own
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
 from tapegrad.tracing.observe.harmless import (
@@ -41,6 +40,7 @@ from tapegrad.tracing.observe.harmless import (
     is_numpys_module,
     is_own,
     is_pythons_class,
+    is_schema,
     is_self_contained,
     is_silent,
     module_of,
@@ -49,35 +49,11 @@ from tapegrad.tracing.observe.naming import Key, attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT, put_by, written
-from tapegrad.tracing.observe.plainness import check_range, whole_key
+from tapegrad.tracing.observe.plainness import BOUND, check_range, whole_key
 from tapegrad.tracing.observe.settings import note_warning
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import TAPEGRAD
 from tapegrad.tracing.texts import is_only_shown
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_foreign_module(name: str) -> bool:
-    root = name.partition(".")[0]
-    return root not in sys.stdlib_module_names and root not in ("numpy", "tapegrad")
-
-
-def is_foreign(f: Any) -> bool:
-    """Whether what is called is written in C, and neither Python's nor NumPy's."""
-    kind: Any = type(f)
-    if kind is types.FunctionType or kind is types.MethodType or isinstance(f, Value):
-        return False
-    if isinstance(f, type):
-        return not f.__flags__ & _MADE_BY_A_CLASS_STATEMENT and _is_foreign_module(module_of(f))
-    if kind in _BOUND:
-        held = f.__self__
-        if held is None or isinstance(held, types.ModuleType):
-            return _is_foreign_module(f.__module__ or "builtins")
-        return _is_foreign_module(module_of(type(held)))
-    return type(kind.__call__) is not types.FunctionType and _is_foreign_module(module_of(kind))
-
-
-_MADE_BY_A_CLASS_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
@@ -157,7 +133,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return note
     if isinstance(f, type):
         return _instance(o, f, args, kwargs)
-    if kind in _BOUND:
+    if kind in BOUND:
         held = f.__self__
         if held is not None and not isinstance(held, types.ModuleType):
             args = [held, *args]
@@ -183,7 +159,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     elif kind in _READERS_OF_ATTRIBUTES:
         return _reader(o, f, args)
     is_own_file = bool(args) and is_file(type(args[0])) and o.reads.place(args[0]) is None
-    if args and (is_own_file or is_self_contained(type(args[0]))) and kind in (*_BOUND, *_UNBOUND):
+    if args and (is_own_file or is_self_contained(type(args[0]))) and kind in (*BOUND, *_UNBOUND):
         if o.reads.place(args[0]) is not None:
             o.reads.lost(o.reads.places[id(args[0])].word)
         return o.taken([*args[1:], *kwargs.values()])
@@ -259,8 +235,6 @@ def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return not kwargs or all(CALM[type(x)] for x in kwargs.values())
 
 
-# Python has two classes of methods written in C, of which `types` names one.
-_BOUND = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)
 _UNBOUND = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
@@ -402,7 +376,7 @@ _TEXTS = {
 def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """A harmless function written in C."""
     name = getattr(f, "__name__", "")
-    if name in ATTRIBUTE_METHODS and args and isinstance(f, (*_BOUND, *_UNBOUND)):
+    if name in ATTRIBUTE_METHODS and args and isinstance(f, (*BOUND, *_UNBOUND)):
         return ATTRIBUTE_METHODS[name](o, args, kwargs)
     if name == "__get__" and len(args) > 1 and isinstance(args[0], _FIELDS):
         if args[0].__name__ == "__dict__":
@@ -447,6 +421,12 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     if name in CHANGING and sets is None and puts is None:
         dispatch.open(o, args[0])
     given = [*(args if sets is None and puts is None else args[1:]), *kwargs.values()]
+    if args and is_schema(kind):
+        model = o.reads.place(args[1]) if name == "validate_assignment" else None
+        if model is not None:
+            o.reads.lost(model.word, CALLED_OUTSIDE)
+        o.in_schema = True  # whose own functions are always the same
+        return both(o.taken(given, whole=True), lambda result: setattr(o, "in_schema", False))
     note = o.taken(o.gone_through(given) if name in _SHALLOW and len(given) == 1 else given)
     if puts is not None:
         o.adds(args[0], *puts)

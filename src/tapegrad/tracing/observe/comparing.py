@@ -100,11 +100,13 @@ def same_value(x: Any, known: Any) -> bool:
 
 def is_same(a: Any, b: Any) -> bool:
     """Whether what is found in a place is what was there."""
-    return (
-        a is b
-        or (type(a) is type(b) and type(a) in PLAIN_TYPES and repr(a) == repr(b))
-        or (type(a) is type(b) and isinstance(a, (np.dtype, tuple)) and a == b)
-    )
+    if a is b or type(a) is not type(b):
+        return a is b
+    if isinstance(a, tuple):  # entries may compare themselves in ways of their own
+        return len(a) == len(b) and all(map(is_same, tuple.__iter__(a), tuple.__iter__(b)))
+    if isinstance(a, np.dtype):
+        return bool(a == b)
+    return (type(a) in PLAIN_TYPES or isinstance(a, np.generic)) and repr(a) == repr(b)
 
 
 def same_elements(found: Iterable[Any], known: list[Any]) -> bool:

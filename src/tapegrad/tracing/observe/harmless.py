@@ -231,6 +231,8 @@ def is_extensions(x: Any) -> bool:
     name = getattr(x, "__module__", None)
     if not isinstance(name, str):
         return False
+    if name == "builtins" and isinstance(x, type):
+        name = declared_in(x)
     # pandas' say that they are of the module that shows them
     c: Any = type(x)
     in_c = c is types.BuiltinFunctionType or c.__name__ == "cython_function_or_method"
@@ -283,7 +285,7 @@ _MODULES = {
     "_weakref": ("ref", "ReferenceType", "getweakrefcount"),
     "_typing": None,
 }
-_METHODS_OF: tuple[Any, ...] = (
+METHODS_OF: tuple[Any, ...] = (
     *PLAIN_TYPES,
     *CONTAINERS,
     *(range, slice, bytearray, memoryview, object, type, super, property, classmethod),
@@ -385,11 +387,18 @@ def _is_harmless_method(f: Any) -> bool:
         return _is_harmless_class(held)
     if module_of(kind) in _OF_LOCKS:
         return name in ("acquire", "release", "__enter__", "__exit__")
-    if issubclass(kind, _METHODS_OF) and (is_pythons_class(kind) or kind in _METHODS_OF):
+    if issubclass(kind, METHODS_OF) and (is_pythons_class(kind) or kind in METHODS_OF):
         return True
     if issubclass(kind, (np.generic, np.dtype)) and is_numpys_module(module_of(kind)):
         return not issubclass(kind, (np.void, np.dtypes.VoidDType))  # their parts can be changed
     return is_inert(kind)
+
+
+def is_schema(kind: Any) -> bool:
+    """Whether this is a class of pydantic's that is made with the class of a model, and reads and
+    writes all of the models that it is passed."""
+    known = kind.__name__ in ("SchemaValidator", "SchemaSerializer")
+    return known and module_of(kind) == "pydantic_core._pydantic_core"
 
 
 def is_inert(kind: Any) -> bool:
@@ -404,6 +413,7 @@ def is_inert(kind: Any) -> bool:
         or (name == "Token" and module.endswith("contextvars"))
         or kind in (types.GetSetDescriptorType, types.MemberDescriptorType)
         or kind in _C_METHODS
+        or is_schema(kind)
         # SciPy's in C are computed once; but those that draw random numbers
         or (module.startswith("scipy.") and "unuran" not in module)
         or (module == "builtins" and kind in (types.CoroutineType, types.TracebackType))
@@ -442,7 +452,7 @@ def _is_of_harmless_module(f: Any) -> bool:
 
 def _is_harmless_class(kind: type) -> bool:
     """Whether making an instance of a class written in C reads nothing but the arguments."""
-    if id(kind) in _functions() or kind in _METHODS_OF:
+    if id(kind) in _functions() or kind in METHODS_OF:
         return True
     if issubclass(kind, (np.generic, np.dtype, Value)) or kind in _KNOWN_BASES:
         return True
@@ -468,31 +478,3 @@ def _is_numpys(file: str) -> bool:
 
 # They keep a function, and read nothing of it before it is called
 _DECORATORS = ("numba/core/decorators.py", "numba/np/ufunc/decorators.py")
-
-
-def operator_is_known(kind: type) -> bool:
-    """Whether what operators do with objects of a class is known, or written in Python."""
-    return (
-        kind in PLAIN_TYPES
-        or kind in CONTAINERS
-        or kind in _METHODS_OF
-        or issubclass(kind, (np.ndarray, np.dtype, Value))
-        or (issubclass(kind, np.generic) and not issubclass(kind, np.void))
-        or is_inert(kind)
-        or kind in _OPERATED
-        or is_file(kind)
-        or is_self_contained(kind)
-        or is_pythons_class(kind)
-        or module_of(kind).partition(".")[0] == "pandas"  # see `opaque.py`
-        or is_extensions(kind)
-        or module_of(kind).startswith("tapegrad.")  # what holds traced values: the run has made it
-    )
-
-
-_OPERATED: tuple[Any, ...] = (
-    *(type(np.empty(0).flags), np.nditer, np.flatiter, type(np.dtype), types.UnionType),
-    *(type(collections.OrderedDict().values()), type(collections.OrderedDict().keys())),
-    type(collections.OrderedDict().items()),
-    *(types.BuiltinFunctionType, types.ModuleType, np.dtype, type(object.__init__)),
-    *(types.NoneType, types.EllipsisType, types.NotImplementedType),
-)

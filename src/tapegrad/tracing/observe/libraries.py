@@ -49,6 +49,7 @@ from tapegrad.tracing.observe.opaque import (
     is_pandas,
     is_scipys_own,
 )
+from tapegrad.tracing.observe.unchanging import ITERATORS
 from tapegrad.tracing.observe.uses import Then, both
 
 MOST_FRAMES = 1000  # in one call; what has more isn't followed on
@@ -333,7 +334,8 @@ def not_followed(sites: Sequence[tuple[set[int], int]]) -> None:
 def failed_in(o: Notes) -> list[tuple[set[int], int]]:
     """A trace has failed. Where that was in a package's function, it is made again without
     following those that this code calls: the places of these."""
-    return o.back or (o.sites if o.library is not None or o.failed_inside else [])
+    inside = o.library is not None or o.failed_inside or o.barred
+    return o.back or (o.sites if inside else [])
 
 
 def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
@@ -378,9 +380,9 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
 
 
 def _is_part(x: Any, held: Holding) -> bool:
-    """Whether a value is a container, or holds one, that others hold, too."""
+    """Whether a value is a container, or holds one, that others hold, too; or goes through one."""
     if type(x) not in CONTAINERS:
-        return False
+        return type(x) in ITERATORS
     return id(x) in held.held or any(_is_part(y, held) for y in plainly.values(x))
 
 
@@ -462,7 +464,9 @@ def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
     users = functools.partial(users_parts, o, reached)
     if generators_in(others, MOST, packages=True, users=users) is None:
         return False
-    return not (o.reads.written if reached else _is_written(o, given))
+    written = bool(o.reads.written) if reached else _is_written(o, given)
+    o.barred = o.barred or written
+    return not written
 
 
 def _is_inside(x: Any) -> bool:

@@ -51,6 +51,7 @@ class Notes(Uses):
         self.arguments: Any = arguments
         self.told = self.silent = 0  # how often it has printed; how often it did before, in vain
         self.quiet = False  # while something runs that knows what it does
+        self.in_schema = False  # while one of pydantic's checks a model
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Location, int]] = {}
         self.functions: dict[int, Any] = {}  # whose frames were followed
@@ -87,6 +88,8 @@ class Notes(Uses):
         self.back: list[tuple[set[int], int]] = []  # a place where that can't be done
         self.passed: list[Any] = []  # what those that each call makes anew were passed
         self.unfollowed = False  # whether one couldn't be followed
+        # Whether one couldn't be made anew, since it was passed what another one has changed
+        self.barred = False
         self.failed_inside = False  # whether the last one has raised
         self.is_nested = False  # whether this run is part of another one that is observed
         self.drawing: Any = None  # the generator of the draw that is about to be made

@@ -308,7 +308,8 @@ class Observer(Notes):
                 return  # a named tuple's, which reads nothing
             if not self.lookups.where(function, [*self.kinds, *self.reads.made_here.values()]):
                 back = frame.f_back
-                if self.is_users(frame) and (back is None or _kind_of(back) is not _OWN):
+                by_own = self.in_schema or (back is not None and _kind_of(back) is _OWN)
+                if self.is_users(frame) and not by_own:
                     self.reads.lost(name_of(function))
                     return
             place = self.reads.place(function) or self.reads.constant(function, name_of(function))

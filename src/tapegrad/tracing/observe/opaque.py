@@ -39,6 +39,7 @@ from tapegrad.tracing.observe.harmless import (
     is_librarys_code,
     is_own,
     is_pythons_class,
+    is_schema,
     is_scipys,
     is_scipys_module,
     is_users_file,
@@ -243,7 +244,7 @@ def _in_c(f: Any) -> Any:
     held = getattr(f, "__self__", None)
     bound = held is not None and not isinstance(held, (types.ModuleType, type))
     owner = f if callable(f) and is_extensions(f) else type(held) if bound else kind
-    return owner if is_extensions(owner) else None
+    return owner if is_extensions(owner) and not is_schema(owner) else None
 
 
 # ---- notes

@@ -13,6 +13,7 @@ import collections
 import functools
 import itertools
 import operator
+import re
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -34,6 +35,32 @@ from tapegrad.tracing.source import at_line
 Plain = Callable[[Any], Any]  # what is put in a value's place; None if it stays
 
 # ---- functions in C
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_foreign_module(name: str) -> bool:
+    root = name.partition(".")[0]
+    return root not in sys.stdlib_module_names and root not in ("numpy", "tapegrad")
+
+
+def is_foreign(f: Any) -> bool:
+    """Whether what is called is written in C, and neither Python's nor NumPy's."""
+    kind: Any = type(f)
+    if kind is types.FunctionType or kind is types.MethodType or isinstance(f, Value):
+        return False
+    if isinstance(f, type):
+        return not f.__flags__ & _MADE_BY_A_CLASS_STATEMENT and _is_foreign_module(module_of(f))
+    if kind in BOUND:
+        held = f.__self__
+        if held is None or isinstance(held, types.ModuleType):
+            return _is_foreign_module(f.__module__ or "builtins")
+        return _is_foreign_module(module_of(type(held)))
+    return type(kind.__call__) is not types.FunctionType and _is_foreign_module(module_of(kind))
+
+
+_MADE_BY_A_CLASS_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+# Python has two classes of methods written in C, of which `types` names one.
+BOUND = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)
 
 
 def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:

@@ -33,12 +33,16 @@ from tapegrad.tracing.clocks import is_clock
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import is_foreign
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.generators import generator_of
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, is_silent, module_of
 from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
-from tapegrad.tracing.observe.plainness import called_plainly, plain_of, takes_numbers
+from tapegrad.tracing.observe.plainness import (
+    called_plainly,
+    is_foreign,
+    plain_of,
+    takes_numbers,
+)
 from tapegrad.tracing.randomness import is_maker
 from tapegrad.tracing.texts import SHOWING, is_only_shown
 

@@ -23,11 +23,18 @@ import numpy as np
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.harmless import (
     CALM,
+    CONTAINERS,
     DISPATCHER,
+    METHODS_OF,
+    PLAIN_TYPES,
+    is_extensions,
+    is_file,
     is_harmless,
+    is_inert,
     is_numpys_module,
     is_own,
     is_pythons_class,
+    is_self_contained,
     is_silent,
     module_of,
 )
@@ -218,3 +225,34 @@ def _is_reading(x: Any, name: str) -> bool:
     if CALM[kind] or kind in (range, slice):
         return True
     return name in _METHODS.get(kind, ())
+
+
+# ---- operators
+
+
+def operator_is_known(kind: type) -> bool:
+    """Whether what operators do with objects of a class is known, or written in Python."""
+    return (
+        kind in PLAIN_TYPES
+        or kind in CONTAINERS
+        or kind in METHODS_OF
+        or issubclass(kind, (np.ndarray, np.dtype, Value))
+        or (issubclass(kind, np.generic) and not issubclass(kind, np.void))
+        or is_inert(kind)
+        or kind in _OPERATED
+        or is_file(kind)
+        or is_self_contained(kind)
+        or is_pythons_class(kind)
+        or module_of(kind).partition(".")[0] == "pandas"  # see `opaque.py`
+        or is_extensions(kind)
+        or module_of(kind).startswith("tapegrad.")  # what holds traced values: the run has made it
+    )
+
+
+_OPERATED: tuple[Any, ...] = (
+    *(type(np.empty(0).flags), np.nditer, np.flatiter, type(np.dtype), types.UnionType),
+    *(type(collections.OrderedDict().values()), type(collections.OrderedDict().keys())),
+    type(collections.OrderedDict().items()),
+    *(types.BuiltinFunctionType, types.ModuleType, np.dtype, type(object.__init__)),
+    *(types.NoneType, types.EllipsisType, types.NotImplementedType),
+)

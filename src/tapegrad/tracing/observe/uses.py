@@ -36,7 +36,6 @@ from tapegrad.tracing.observe.harmless import (
     is_harmless,
     is_inert,
     is_pythons_class,
-    operator_is_known,
 )
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
@@ -44,6 +43,7 @@ from tapegrad.tracing.observe.naming import Key, attribute, index_text, plain_ke
 from tapegrad.tracing.observe.places import END, ENDS, WHOLE
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.observe.settings import note_settings
+from tapegrad.tracing.observe.unchanging import operator_is_known
 
 Then = Callable[[Any], None]
 _FEW = 8  # entries of what is looked through each time
