@@ -27,7 +27,6 @@ from tapegrad.differentiate.reverse import reverse
 from tapegrad.differentiate.taylor import expand
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Tape
-from tapegrad.ir.turns import Turning
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.bodies import reroll_bodies
 from tapegrad.optimize.composites import expand_composites, expand_ordered
@@ -41,7 +40,6 @@ from tapegrad.optimize.simplify import reorder, simplify
 from tapegrad.optimize.softplus import tell_softplus
 from tapegrad.optimize.stops import drop_stops
 from tapegrad.optimize.unrolled import unrolled_loop
-from tapegrad.optimize.until import until
 
 if TYPE_CHECKING:
     from tapegrad.backends.cpu.machine_code import Build
@@ -115,13 +113,12 @@ def trace(request: Request, observer: Observer | None = None, idle: bool = False
 
 
 def rolled(
-    tape: Tape, captured: Sequence[Any], constants: Collection[int], turnings: Sequence[Turning]
+    tape: Tape, captured: Sequence[Any], constants: Collection[int]
 ) -> tuple[Tape, tuple[Any, ...]]:
     """A tape as it was recorded, with loops, and the values of its last inputs, of which those
-    numbered in `constants` never change. `turnings` are the loops that go on until a condition no
-    longer holds."""
+    numbered in `constants` never change."""
     first = len(tape.inputs) - len(captured)
-    found = reroll(until(tape, turnings), {tape.inputs[first + k]: captured[k] for k in constants})
+    found = reroll(tape, {tape.inputs[first + k]: captured[k] for k in constants})
     kept = [x for k, x in enumerate(captured) if first + k not in found.dropped]
     if message := unrolled_loop(found.tape):
         warnings.warn(message, RuntimeWarning, stacklevel=2)

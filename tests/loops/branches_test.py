@@ -331,3 +331,41 @@ def test_a_plain_array_that_only_the_other_side_writes_to(f, mode):
             along = np.cos(np.arange(n))
             slope = (f(x + 1e-6 * along) - f(x - 1e-6 * along)) / 2e-6
             assert gradient @ along == pytest.approx(slope, rel=1e-7)
+
+
+# ---- a condition that is asked again
+
+
+def asked_again(x, rate):
+    """A test that leaves the loop asks for what a branch has asked for."""
+    seen, y = {}, 1.0 * rate
+    for k in range(60):
+        new = 0.5 * (y + x[0] ** 2 / y)
+        seen[k] = k
+        done = abs(new - y) < 1e-10
+        if not done:
+            y = new
+        if done:
+            break
+    return y * rate
+
+
+def asked_inside(x, rate):
+    """Both sides ask for it again."""
+    seen, s = {}, 0.0
+    for k in range(len(x)):
+        seen[k] = k
+        up = x[k] > 0
+        if up:
+            s = s + (x[k] if up else 7.0 * x[k])
+        else:
+            s = s + rate * (x[k] if up else 3.0 * x[k])
+    return s
+
+
+@pytest.mark.parametrize("f", [asked_again, asked_inside], ids=lambda f: f.__name__)
+def test_a_condition_that_is_asked_again(f):
+    """What no longer is a guard since its sides are one value, is one where it is asked again."""
+    derivative = value_and_grad(f, (0, 1), compile="never")
+    for x in (*CALLS, 1e3 * USUAL[1], 1e-3 * USUAL[2], 30.0 * USUAL[0]):
+        held(f, derivative, x)

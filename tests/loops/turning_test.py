@@ -279,6 +279,53 @@ def slope(f: Program, a: float) -> Any:
     return (f(a + h) - f(a - h)) / (2 * h)
 
 
+def either_way(a: Any) -> Any:
+    """Left by the first test where `a` is small, and by the second one where it is large."""
+    x, total = a * 1.0, 0.0
+    while True:
+        total = total + x
+        if total > 20.0:
+            break
+        x = 0.7 * x + 0.01
+        if x < 0.5:
+            total = total * x
+            break
+    return total * x
+
+
+def either_way_inside(a: Any) -> Any:
+    """The same in the rounds of another loop, each of which may go another way."""
+    total = 0.0
+    for k in range(30):
+        total = 0.5 * total + either_way(a * (1.0 + k % 3))
+    return total
+
+
+def to_the_end_or_left_twice(a: Any) -> Any:
+    x, k = a * 1.0, -1
+    for k in range(40):
+        x = 0.8 * x + 0.1
+        if x < 0.51:
+            break
+        if x > 50.0:
+            return x * k
+        x = x + 0.001 * a
+    return x + k
+
+
+@pytest.mark.parametrize("f", [either_way, either_way_inside, to_the_end_or_left_twice])
+def test_tests_that_leave_in_turns(f: Program) -> None:
+    derived = value_and_grad(f, compile="never")
+    for a in (1.5, 30.0, 2.1, 0.73, 90.0, 1.5, 30.0, 5.0, 300.0, 2.1):
+        value, gradient = derived(a)
+        np.testing.assert_allclose(value, f(a), rtol=1e-11)
+        np.testing.assert_allclose(gradient, slope(f, a), rtol=2e-4, atol=1e-6)
+    before = derived.cache_info().traces
+    for a in (1.5001, 30.001, 2.1001):
+        np.testing.assert_allclose(derived(a)[0], f(a), rtol=1e-11)
+    assert derived.cache_info().traces == before
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_round_is_traced(name: str) -> None:
     """One tape serves calls of any number of rounds, and is as long as one round."""

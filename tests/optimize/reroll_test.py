@@ -31,8 +31,8 @@ def rolled(f: Any, *args: Any) -> Tape:
     arguments and for others."""
     seen: list[Any] = []
 
-    def number(tape: Tape, captured: Any, constants: Any, turnings: Any) -> Any:
-        found = pipeline.rolled(tape, captured, constants, turnings)
+    def number(tape: Tape, captured: Any, constants: Any) -> Any:
+        found = pipeline.rolled(tape, captured, constants)
         seen.extend(((renumbered(tape), captured), found))
         return found
 

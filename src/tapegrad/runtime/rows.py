@@ -37,8 +37,9 @@ from tapegrad.tracing.draws import Calls, as_input, holder_of_draws
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.observe.observer import code_of, following, note_root, observed
 from tapegrad.tracing.observe.outside import Done
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.run import Traced, plain_value
-from tapegrad.tracing.trace import Reconsidered, Trace, traces_under_way
+from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 MAX_PATHS = 16  # of one call

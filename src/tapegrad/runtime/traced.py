@@ -15,8 +15,9 @@ from tapegrad.tracing.lending import Choices, begin
 from tapegrad.tracing.observe.foreign import answers, one_call
 from tapegrad.tracing.observe.libraries import failed_in
 from tapegrad.tracing.observe.observer import Observer, following
+from tapegrad.tracing.reconsidered import Reconsidered, settled
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.trace import Reconsidered, settled, tracing_depth
+from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 
 T = TypeVar("T")

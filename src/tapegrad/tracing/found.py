@@ -30,7 +30,7 @@ from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.places import ADDS, END, ENDS, START, WHOLE, Location, value_at
 from tapegrad.tracing.observe.told import varies
-from tapegrad.tracing.trace import Reconsidered
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.tracer import stand_in
 
 

@@ -26,11 +26,11 @@ from tapegrad.tracing.items import Items, Numbers, found_among
 from tapegrad.tracing.observe.joins import Sides
 from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.observe.seen import changes
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.rounds import Given, Leaf, Round, Rounds, Steps, as_weak, typed
 from tapegrad.tracing.sizes import may_vary
 from tapegrad.tracing.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.trace import (
-    Reconsidered,
     Trace,
     current_trace,
     innermost,
@@ -64,7 +64,7 @@ def _calls_of(body: Tape) -> int:
     return len(body.calls) + sum(loop.most * _calls_of(loop.body) for loop in inner)
 
 
-def again_with(notes: Sequence[tuple[set[int], int]]) -> Reconsidered:
+def again_with(notes: Sequence[tuple[Any, int]]) -> Reconsidered:
     """Give the traces under way up: what is raised so that they are made again with these notes."""
     found = Reconsidered(notes, None)
     for trace in traces_under_way():
@@ -72,12 +72,12 @@ def again_with(notes: Sequence[tuple[set[int], int]]) -> Reconsidered:
     return found
 
 
-def renounce(notes: Sequence[tuple[set[int], int]]) -> None:
+def renounce(notes: Sequence[tuple[Any, int]]) -> None:
     """The same where nothing can be raised."""
     again_with(notes)
 
 
-def each_round(sides: Sides, place: int) -> list[tuple[set[int], int]]:
+def each_round(sides: Sides, place: int) -> list[tuple[Any, int]]:
     """That each round is made, also of the loops within: together they may be found again."""
     flow = sides.flow
     inner = [o for o in flow.body(place) if flow.at[o].opname == "FOR_ITER"]
@@ -243,18 +243,18 @@ class InFrame(Rounds):
         """How many rounds there are, at the most."""
         return len(self.items) - self.done
 
-    def branches(self, error: Exception, done: int) -> list[tuple[set[int], int]] | None:
+    def branches(self, error: Exception, done: int) -> list[tuple[Any, int]] | None:
         """The branches by which rounds have failed, since one of them goes another way, and that
         may become one value from now on; None if it isn't by branches. There are none if a first
         round is another one than the others, by a condition of integers: it stands in front."""
         guard = getattr(error, "guard", None)
         if done == 0 and guard is not None and guard.what.startswith("an integer used as"):
             return []
-        found = [
-            ((sides.both, jump), counts)
-            for (sides, jump), (src, counts) in self.tests.items()
-            if guard is not None and src == guard.src and jump not in sides.both | sides.apart
-        ]
+        body, found = flow_of(self.frame.f_code).body(self.place), []
+        for (sides, jump), (src, counts) in self.tests.items():
+            if guard is not None and src == guard.src and jump not in sides.both | sides.apart:
+                leaves = sides.exits.may_be(jump, body)
+                found.append(((sides.exits if leaves else sides.both, jump), counts))
         if not found:
             return None
         is_first = done == 0 and self.left > ROUNDS and all(counts for _, counts in found)

@@ -102,7 +102,7 @@ class _Before:
     def _sizes(self) -> list[int]:
         """Of all that a trace gathers, but for its calls, guards and writes."""
         t = self.trace
-        gathered: Any = (t.captured, t.bounds, t.pins, t.tests, t.asked)
+        gathered: Any = (t.captured, t.bounds, t.pins, t.asked)
         gathered += (t.merged, t.mixed, t.failed, t.builder.inputs)
         return [len(x) for x in gathered]
 

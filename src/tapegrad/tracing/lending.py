@@ -39,9 +39,10 @@ from tapegrad.tracing.observe.heights import variables_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.places import ELEMENTS, owner_of
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.source import at_line, at_source
 from tapegrad.tracing.strides import views_between
-from tapegrad.tracing.trace import Reconsidered, Trace, traces_under_way
+from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer
 
 # They look at what a container or an iterator holds, and not at which one it is. The first ones

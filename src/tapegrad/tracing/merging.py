@@ -30,8 +30,9 @@ from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
-from tapegrad.tracing.trace import Reconsidered, traces_under_way
+from tapegrad.tracing.trace import traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
 from tapegrad.tracing.writes import read_through, writes_of
 
@@ -106,7 +107,7 @@ def apart(
         parts, rest = split(builder.calls[calls:])
         side = Side(parts, rest, builder.guards[guards:])
         builder.calls[calls:] = parts
-        _drop_guards(trace, guards)
+        trace.take_back(guards)
     if not done:
         return None
     left = {id(real): x._operand for x, real in others if x._root is None and x._version > 0}
@@ -154,12 +155,6 @@ def _run(function: Callable[..., Any], given: Sequence[Any]) -> bool:
     return True
 
 
-def _drop_guards(trace: Any, start: int) -> None:
-    guards = trace.builder.guards
-    trace._guarded.difference_update(guards[start:])
-    del guards[start:]
-
-
 # ---- where the sides meet
 
 
@@ -200,7 +195,7 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     if writes is None or (not slots and not writes and (own.guards or other.guards)):
         return None
     del builder.calls[branch.calls :]
-    _drop_guards(trace, branch.guards)
+    trace.take_back(branch.guards)
     moved = {id(call) for write in writes for call in write.calls}
     same = _put_once(trace, _in_order(both[0].parts, both[1].parts))
     sides = [
@@ -249,7 +244,7 @@ def chosen(trace: Any, choice: Any) -> Any:
     kind = _common(first, second, choice.at in choice.sides.unmixed)
     if kind is None:
         return None
-    _drop_guards(trace, len(guards) - 1)
+    trace.take_back(len(guards) - 1)
     _note_merged(trace, choice.sides, choice.at, [kind])
     guard = choice.guard
     operands = [guard.operand, second.operand, first.operand]

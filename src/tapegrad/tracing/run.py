@@ -19,7 +19,6 @@ from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
-from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.answers import to_be_called
 from tapegrad.tracing.decisions import is_given, without_values
@@ -31,7 +30,6 @@ from tapegrad.tracing.lending import inner, written_inside
 from tapegrad.tracing.observe.observer import (
     compares,
     following,
-    loops_of,
     note_computed,
     note_failed,
     note_root,
@@ -39,10 +37,10 @@ from tapegrad.tracing.observe.observer import (
     unobserved,
 )
 from tapegrad.tracing.observe.seen import rebound
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import (
-    Reconsidered,
     Trace,
     current_trace,
     traces_under_way,
@@ -350,7 +348,6 @@ class Run:
             objects = [*{id(x): x for x in sources}.values()]
             observer.reads.follow(objects, "random numbers")
             check_leaks(trace, observer.reads, raw)
-        turnings = loops_of(trace) if number is not None else ()
         alone = _held_alone(trace) if number is not None else []
         captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
         drawn = observer.drawn if observer is not None else []
@@ -360,9 +357,7 @@ class Run:
         fresh = [f"{'d' if id(x) in random else 'c'}{k}" for k, x in enumerate(captured)]
         tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
         tape, used = (
-            (renumbered(tape), captured)
-            if number is None
-            else number(tape, captured, alone, turnings)
+            (renumbered(tape), captured) if number is None else number(tape, captured, alone)
         )
         draws = None
         kept = keeping.kept if keeping is not None and keeping.again else []
@@ -394,11 +389,9 @@ class Run:
         )
 
 
-# What makes a tape of what a run recorded: of that, of the values of its captured inputs, of the
-# numbers of those which only the trace has, and of the turns of its loops.
-Number = Callable[
-    [Tape, Sequence[Any], Collection[int], Sequence[Turning]], tuple[Tape, tuple[Any, ...]]
-]
+# What makes a tape of what a run recorded: of that, of the values of its captured inputs, and of
+# the numbers of those which only the trace has.
+Number = Callable[[Tape, Sequence[Any], Collection[int]], tuple[Tape, tuple[Any, ...]]]
 
 
 def _reads_what_is_gone(trace: Trace, raw: Tape) -> bool:

@@ -16,6 +16,7 @@ import threading
 import warnings
 import zlib
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, TypeVar
@@ -26,7 +27,6 @@ from tapegrad.core.arrays import native, objection
 from tapegrad.core.trees import is_array
 from tapegrad.errors import (
     ArgumentError,
-    InternalError,
     LeakedTracerError,
     TapegradError,
     TraceError,
@@ -39,9 +39,9 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.source import at_line, at_source, user_source
 
-_T = TypeVar("_T")
 _Error = TypeVar("_Error", bound=TapegradError)
 
 
@@ -51,42 +51,6 @@ class _UnderWay(threading.local):
 
     def __init__(self) -> None:
         self.stack: list[tuple[Trace | None, FrameType]] = []
-
-
-class Reconsidered(BaseException):
-    """A trace is to be made again, without what has just been noted of branches: it has taken for
-    one value what can't be, or failed, maybe by that. `error` is how it failed."""
-
-    def __init__(self, notes: Sequence[tuple[set[int], int]], error: Exception | None) -> None:
-        self.notes = [(held, jump) for held, jump in notes if jump not in held]
-        self.error = error
-        for held, jump in self.notes:
-            held.add(jump)
-
-
-def settled(run: Callable[[], _T]) -> _T:
-    """What a run gives that makes a trace; that is made again where it has to be."""
-    failed: list[Reconsidered] = []
-    while not failed or failed[-1].notes or len(failed) < TRIES:
-        try:
-            return run()
-        except Reconsidered as found:
-            failed.append(found)
-        except Exception:
-            _take_back(failed)
-            raise
-    _take_back(failed)
-    raise failed[-1].error or InternalError("a trace can't be settled")
-
-
-def _take_back(failed: Sequence[Reconsidered]) -> None:
-    """It has failed again: that wasn't by what was noted."""
-    for found in failed:
-        for held, jump in found.notes if found.error is not None else ():
-            held.discard(jump)
-
-
-TRIES = 3  # another thread may note the same
 
 
 _under_way = _UnderWay()
@@ -223,10 +187,9 @@ class Trace:
         self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
         self._guarded: set[tuple[Guard, str]] = set()
-        self._granted: set[Operand] = set()  # what guards hold
+        self._granted = Counter[Operand]()  # how many guards hold it
         self.fixed: set[Operand] | None = None  # of a frame's round: what is the same in all
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
-        self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
         self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers
         self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
@@ -468,13 +431,26 @@ class Trace:
         if (entry, lost_by(entry)) not in self._guarded:
             self._guarded.add((entry, lost_by(entry)))
             self.builder.guards.append(entry)
-            self._granted.add(operand)
+            self._granted[operand] += 1
         return entry
+
+    def forget_guard(self, guard: Guard) -> None:
+        """A guard no longer holds for what is recorded from now on, which has one of its own."""
+        key = guard, lost_by(guard)
+        if key in self._guarded:
+            self._guarded.remove(key)
+            self._granted[guard.operand] -= 1
+
+    def take_back(self, first: int) -> None:
+        """Take the guards behind the first ones from the tape."""
+        for guard in self.builder.guards[first:]:
+            self.forget_guard(guard)
+        del self.builder.guards[first:]
 
     def is_guarded(self, tracer: Proxy) -> bool:
         """Whether a value is taken for granted."""
         operand, _ = tracer._read()
-        return isinstance(operand, Literal) or operand in self._granted
+        return isinstance(operand, Literal) or self._granted[operand] > 0
 
 
 def _memory_of(array: np.ndarray) -> Any:

@@ -27,7 +27,6 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import known_from
-from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Literal, Operand, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
@@ -107,9 +106,7 @@ def _taken_back(trace: Trace, operand: Operand, count: int) -> bool:
     guards = trace.builder.guards
     if [guard.operand for guard in guards[count:]] != [operand]:
         return False
-    trace._guarded.discard((guards[-1], lost_by(guards[-1])))
-    trace._granted.discard(operand)
-    guards.pop()
+    trace.take_back(count)
     return True
 
 
@@ -117,6 +114,8 @@ def _may_begin(a: Activation, sides: Sides, exit_: Exit) -> bool:
     """Whether a loop that is left by this test may be traced for one round."""
     flow, trace = sides.flow, current_trace()
     if trace is None or trace.idle or not exit_.places.isdisjoint(sides.unrolled):
+        return False
+    if sides.exits.is_other(exit_):
         return False
     if a.sides is not None or a.o.apart is not None or changes(a.frame) is None:
         return False
@@ -146,6 +145,7 @@ class Turning:
         self._steps = self._made(going)
         self.entries = _entries(a, sides.flow, exit_)
         self._is_inside = False  # whether the frame has come to the loop itself
+        self._other: int | None = None  # the last test that leaves it, too
         # In a round: the tests before its last, if they hold, and how many guards there were then
         self._holds: Any = None
         self._guards = 0
@@ -184,6 +184,7 @@ class Turning:
         assert trace is not None
         for k in range(self._guards, len(guards)):
             guard = guards[k]
+            trace.forget_guard(guard)
             holds = to_operand(trace, self._holds)[0]
             (other,) = trace.record(ew.where, [holds, guard.operand, guard.expected])
             guards[k] = replace(guard, operand=other)
@@ -208,7 +209,17 @@ class Turning:
             self._is_inside = True
         elif self._is_inside:
             self.end()
+            other = self._other
+            if other is not None and self.sides.exits.may_be(other, self.exit.body):
+                raise again_with([(self.sides.exits, other)])
             raise again_with(each_round(self.sides, self.jump))
+
+    def leaves_too(self, jump: int) -> bool:
+        """Whether a test that was asked leaves the loop, as its own does."""
+        leaves = self.may_leave(jump)
+        if leaves:
+            self._other = jump
+        return leaves
 
     def may_leave(self, jump: int) -> bool:
         """Whether this is a test by which the loop is left, too."""

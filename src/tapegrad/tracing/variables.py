@@ -339,7 +339,7 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
     elif any(x is y for y in found.growing):
         found.shape[path] = "growing", found.first(x, path)
         return
-    elif depth < _DEEP and kind in (list, tuple):
+    elif depth < _DEEP and (kind in (list, tuple) or (isinstance(x, tuple) and _is_named(kind))):
         found.shape[path] = kind, len(x), found.first(x, path)
         for k, value in enumerate(x):
             _look(found, f"{path}[{k}]", value, inner, depth + 1)
@@ -356,6 +356,11 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
         return
     found.first(x, path)
     found.shape[path] = "object", id(x)
+
+
+def _is_named(kind: type) -> bool:
+    """Whether objects of a class of tuples are nothing else beside: named tuples."""
+    return kind.__base__ is tuple and hasattr(kind, "_fields") and kind.__dictoffset__ == 0
 
 
 def is_apart(x: Tracer) -> bool:

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import collections
 import dis
+import sys
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
 from tapegrad.ir.tape import Guard, Var
-from tapegrad.ir.turns import Path
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
@@ -35,6 +35,7 @@ from tapegrad.tracing.observe.frames import (
     top_of,
 )
 from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
+from tapegrad.tracing.observe.liveness import Flow
 
 FEWEST = 4  # times that a test is asked before its sides are run apart
 TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard
@@ -115,8 +116,6 @@ class Branch(_Side):
     other: Left
     count: int  # of effects
     written: int
-    time: int
-    path: Path
     bounds: dict[Any, int]  # of integers
     arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
     is_first: bool  # of those that are under way, each within the one before
@@ -147,8 +146,6 @@ class Branch(_Side):
             _note_failure(trace, self.sides, jump)
             return {}
         trace.failed.pop((self.sides, jump), None)
-        forget_tests(trace, self.time)
-        effects.path = self.path.then(jump)
         return found
 
     def is_local(self, k: int) -> bool:
@@ -182,6 +179,41 @@ def _call_at(frame: Any) -> int | None:
     while at > 0 and not code[at]:
         at -= 2
     return at if dis.opname[code[at]].startswith("CALL") else None
+
+
+# ---- where a truth is asked for
+
+
+def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
+    """The truth of a traced value was asked for, by code that this is called for."""
+    frame = sys._getframe(4)
+    a = getattr(frame.f_trace, "__self__", None)
+    if not isinstance(a, Activation) or a.o is not o or a.frame is not frame:
+        return
+    sides = sides_of(frame.f_code) if a.sides is None else a.sides
+    flow = sides.flow
+    jump = flow.test_at(frame.f_lasti)
+    if not trace.is_innermost:
+        return
+    if jump is None:
+        choose(x, a, sides, trace, guard)
+        return
+    if not _asks_directly(flow, frame.f_lasti, a, x):
+        return
+    if a.turning is not None and a.turning.leaves_too(jump):
+        trace.sources[sides, jump] = guard.src, False
+        return  # a guard
+    if goes_both_ways(x, trace, sides, jump, guard):
+        if o.effects is None:
+            o.effects = Effects()
+        begin(a, sides, jump, trace, guard, o.effects)
+
+
+def _asks_directly(flow: Flow, offset: int, a: Activation, x: Any) -> bool:
+    """Whether it is the jump's own operand whose truth is asked for."""
+    if flow.at[offset].opname == "COMPARE_OP":  # of what it gives; its operands may be gone by now
+        return bool(a.numbers)
+    return a.top() is x
 
 
 # ---- the larger one, and the smaller one
@@ -268,29 +300,26 @@ def begin(
     a.branches = [b for b in a.branches if jump in b.join.region]  # others were left by errors
     if _depth(a) >= DEEPEST:
         return False
+    trace.forget_guard(guard)  # sides that ask the same have guards of their own
     truth = bool(guard.expected.value)
     given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
     arrays = dispatch.arrays(trace, given)
     is_first = trace.set_aside()
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
     bounds = dict(trace.bounds)
-    count, written, path = effects.count, len(effects.written), effects.path
-    lasting = effects.lasting
-    effects.time += 1
-    time = effects.time
+    count, written, lasting = effects.count, len(effects.written), effects.lasting
     other = _apart(a, sides, join, not truth, trace, given, arrays)
     del given
-    effects.count, effects.lasting, effects.path = count, lasting, path
+    effects.count, effects.lasting = count, lasting
     del effects.written[written:]
-    forget_tests(trace, time)
     if other is None:
         _note_failure(trace, sides, jump)
         if is_first:
             trace.put_back()
         return False
-    marks, since = (calls, guards, first), (count, written, time)
+    marks, since = (calls, guards, first), (count, written)
     branch = Branch(
-        join, sides, trace, guard, truth, *marks, other, *since, path, bounds, arrays, is_first
+        join, sides, trace, guard, truth, *marks, other, *since, bounds, arrays, is_first
     )
     a.branches.append(branch)
     return True
@@ -333,7 +362,7 @@ def _apart(
     apart = Apart(join, code, sides)
     o.made.add(code)
     around, o.apart = o.apart, apart
-    stopping, o.effects.most = o.effects.most, o.effects.path.length + LONGEST
+    stopping, o.effects.most = o.effects.most, o.effects.steps + LONGEST
     try:
         found = dispatch.apart(trace, function, given, arrays)
     finally:
@@ -382,13 +411,3 @@ def _put(a: Activation, values: Values, variables: int) -> None:
     for k, x in values.items():
         if k >= variables:
             replace(a.address + top_of(k + 1 - a.lowered), x)
-
-
-def forget_tests(trace: Any, time: int) -> None:
-    """Tests of loops in what isn't on the tape any more are no part of rounds."""
-    for key, history in [*trace.tests.items()]:
-        if any(now.time > time for now in history.row):
-            history.row.clear()
-        history.done[:] = [entry for entry in history.done if entry[0][-1].time <= time]
-        if not history.row and not history.done:
-            del trace.tests[key]

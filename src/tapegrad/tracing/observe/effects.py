@@ -1,9 +1,9 @@
 """What a stretch of a run changes, besides its own variables and what it has made itself.
 
-Where nothing was changed between two points of a run, and its variables are alike there, it will do
-the same again: that is how a loop is proven to be one (`turns.py`). So what is listed here is what
-is known to change nothing; all else counts as a change. Functions written in Python are followed,
-and count by their own instructions.
+Where a round of a loop changes nothing but its variables, the next one does the same with others
+(`tracing.framed`), and a side of a branch may be run by itself (`branches.py`). So what is listed
+here is what is known to change nothing; all else counts as a change. Functions written in Python
+are followed, and count by their own instructions.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import opcode
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.turns import BASE, MODULUS, Path
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
@@ -69,12 +68,10 @@ class Effects:
     def __init__(self) -> None:
         self.count = 0
         self.lasting = 0  # of these, what isn't done to a list that a round has made for itself
-        self.advanced: dict[int, int] = {}  # iterators, by id: the time at which they last went on
         self.written: list[tuple[int, int]] = []  # traced arrays: see `note_write`
         self.compared = False  # whether it matters which object a traced value is
-        self.time = 0
-        self.path = Path()
-        self.most = 0  # instructions, while a side runs by itself
+        self.steps = 0  # instructions that were run,
+        self.most = 0  # and how many may be, while a side runs by itself
         # Lists of which the rounds that are being made do nothing but append to them; the frames
         # that make rounds, and where these begin; and whether what changes is a round's own list
         self.growing: list[Any] = []
@@ -87,12 +84,6 @@ class Effects:
         self.count += 1
         self.lasting += not self.to_own
         self.to_own = False
-
-    def selects(self, values: Iterable[Any]) -> None:
-        """What is found depends on these values, as the way that a program takes would."""
-        for x in values:
-            if type(x) in _SELECTING:
-                self.path = self.path.then(hash(x))
 
     def rebound(self) -> list[Any]:
         """Those loops behind which it makes a difference whether arrays are one."""
@@ -114,10 +105,8 @@ class Effects:
             if a.o.apart is not None and a.sides is None and code.co_exceptiontable:
                 raise Stopped  # its handlers would run after that, too
             a.checks = _checks_of(code)
-        digest, length = self.path
-        number = (id(a.checks) << 20) + at
-        self.path = Path((digest * BASE + number) % MODULUS, length + 1)
-        if a.o.apart is not None and length > self.most:
+        self.steps += 1
+        if a.o.apart is not None and self.steps > self.most:
             a.o.apart.is_endless = True
             raise Stopped
         entry = a.checks[at]
@@ -129,8 +118,6 @@ class Effects:
                 self.to_own = False
                 raise Stopped
             self.changed()
-        elif check is _goes_on:
-            self.advanced[id(a.top())] = self.time
 
 
 @lru_cache(maxsize=1024)
@@ -219,7 +206,6 @@ def _attribute(a: Activation, name: Any) -> bool:
 
 
 def _item(a: Activation, arg: Any) -> bool:
-    a.o.effects.selects([a.top()])
     return has_items(a.top(1), a.top())
 
 
@@ -318,7 +304,6 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
         values = [second, *values]
     named = len(names)
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
-    a.o.effects.selects(values)
     if any(f is x for x in _COMPARING):
         a.o.effects.compared = True
     if f is list.append and len(values) == 2:
@@ -381,7 +366,6 @@ def _called_with(a: Activation, flags: int) -> bool:
 
 # They tell which of several equal objects, or arrays of equal contents, it is.
 _COMPARING = (id, operator.is_, operator.is_not, np.shares_memory, np.may_share_memory)
-_SELECTING = (int, bool, str, float)
 
 
 _CHECKS: dict[str, Check] = {

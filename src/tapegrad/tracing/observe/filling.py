@@ -29,7 +29,6 @@ from tapegrad.tracing.observe.calls import CHANGING
 from tapegrad.tracing.observe.harmless import DISPATCHER
 from tapegrad.tracing.observe.holders import Family, Search, counted
 from tapegrad.tracing.observe.places import owner_of, written
-from tapegrad.tracing.observe.turns import held
 from tapegrad.tracing.source import at_source, source_of
 
 
@@ -143,12 +142,11 @@ def _put(a: Activation, family: Family) -> str:
     search = Search(a, family, dispatch.began(), strict=trace is not a.o.trace)
     search.run()
     known = counted(filter(family.has, (*dispatch.held(), *a.o.captured)))
-    compared = counted(filter(family.has, held(trace)))
     if family.stuck:
         return f"that {family.stuck} holds{_made_at(a, family)}"
     if any(weakref.getweakrefcount(x) for x in family.members.values()):
         return f"to which there is a weak reference{_made_at(a, family)}"
-    if not (family.is_whole(known + compared) and search.is_own()):
+    if not (family.is_whole(known) and search.is_own()):
         return f"that code has which isn't traced{_made_at(a, family)}"
     found = dispatch.fillable(
         trace,

@@ -20,6 +20,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from tapegrad.tracing.observe.exits import Exit
 from tapegrad.tracing.observe.liveness import Flow, flow_of, reads_and_writes
 from tapegrad.tracing.observe.watching import PREFIX_TOLD
 
@@ -30,6 +31,7 @@ _NO_PLACE = 0x80 | 15 << 3  # in a code's table of lines
 
 
 RETURNED = -1
+MOST_EXITS = 8  # of one loop, over time: then its rounds are each made
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,39 @@ class Join:
     codes: dict[bool, CodeType]  # what runs a side by itself, by the outcome that leads to it
 
 
+class Exits:
+    """Of loops that several tests leave, the one by which they end; rounds take for granted that
+    the others don't leave. It is another one once that has failed, but not for ever."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._chosen: dict[frozenset[int], list[int]] = {}  # all that it was, by the loop
+
+    def __contains__(self, jump: int) -> bool:
+        exit_ = self._flow.exit_of(jump)
+        chosen = [] if exit_ is None else self._chosen.get(exit_.body, [])
+        return exit_ is not None and chosen[-1:] == [jump]
+
+    def add(self, jump: int) -> None:
+        exit_ = self._flow.exit_of(jump)
+        if exit_ is not None:
+            self._chosen.setdefault(exit_.body, []).append(jump)
+
+    def discard(self, jump: int) -> None:
+        """It stays: another choice takes its place."""
+
+    def may_be(self, jump: int, body: frozenset[int]) -> bool:
+        """Whether the loop of these instructions may end by this test from now on."""
+        exit_ = self._flow.exit_of(jump)
+        is_another = exit_ is not None and exit_.body == body and jump not in self
+        return is_another and len(self._chosen.get(body, [])) < MOST_EXITS
+
+    def is_other(self, exit_: Exit) -> bool:
+        """Whether the loop that this leaves ends by another test."""
+        chosen = self._chosen.get(exit_.body)
+        return chosen is not None and chosen[-1] not in exit_.places
+
+
 @dataclass(eq=False)
 class Sides:
     """What is known of the tests of a code: what they have come to, and where their sides meet."""
@@ -55,9 +90,13 @@ class Sides:
     unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
     unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are each made
     turning: set[int] = field(default_factory=set)  # plain tests by which long loops are left
+    exits: Exits = field(init=False)
     # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
     _joins: dict[int, Join | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.exits = Exits(self.flow)
 
     def join(self, jump: int) -> Join | None:
         """Where the sides of a test meet; None where they can't be told apart."""

@@ -20,13 +20,13 @@ import numpy as np
 from tapegrad.core.request import describe
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard
-from tapegrad.ir.turns import Turning
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.bars import is_bars
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.branches import reached
 from tapegrad.tracing.observe.callers import looks_back, note_callers
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
@@ -45,7 +45,6 @@ from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.places import owner_of
 from tapegrad.tracing.observe.programs import program_of
-from tapegrad.tracing.observe.turns import found, reached
 from tapegrad.tracing.observe.unasked import is_unasked
 from tapegrad.tracing.swapping import Names
 
@@ -461,11 +460,6 @@ def note_test(x: Any, trace: Any, guard: Guard | None) -> None:
             reached(here, x, trace, guard)
         except Exception as error:
             here.fault(error)
-
-
-def loops_of(trace: Any) -> list[Turning]:
-    """The loops of a trace that go on until a condition no longer holds."""
-    return found(following.observer, trace)
 
 
 def compares() -> bool:
