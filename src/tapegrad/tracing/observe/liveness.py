@@ -28,7 +28,6 @@ class Flow(Loops):
         stack = any(i.opname == "LOAD_GLOBAL" and i.argval == "stack" for i in self.at.values())
         self.sees_all = stack or not _SEEING.isdisjoint(code.co_names)
         self._live = self._lives()
-        self._regions: dict[tuple[int, bool], frozenset[int]] = {}
 
     def live(self, offset: int) -> frozenset[int]:
         """The numbers of the variables that may be read from here on, before they are written."""
@@ -96,31 +95,6 @@ class Flow(Loops):
         return sum(
             INNER ** sum(o in rounds for rounds in inner) * _operations(self.at[o]) for o in body
         )
-
-    def region(self, jump: int, truth: bool) -> frozenset[int]:
-        """The instructions of a round: those on a way from this outcome of a test to the test."""
-        known = self._regions.get((jump, truth))
-        if known is not None:
-            return known
-        tests = {jump} | {o for o in self.at if self.test_at(o) == o and self.is_same_test(jump, o)}
-        before: dict[int, list[int]] = {}
-        reached = {self.branch(jump, truth)}
-        todo = list(reached)
-        while todo:
-            offset = todo.pop()
-            for target in [] if offset in tests else self.leads_to(offset):
-                before.setdefault(target, []).append(offset)
-                if target not in reached:
-                    reached.add(target)
-                    todo.append(target)
-        found = tests & reached
-        todo = list(found)
-        while todo:
-            for offset in before.get(todo.pop(), ()):
-                if offset not in found:
-                    found.add(offset)
-                    todo.append(offset)
-        return self._regions.setdefault((jump, truth), frozenset(found))
 
 
 def _operations(i: dis.Instruction) -> int:
