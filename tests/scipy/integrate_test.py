@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,9 +55,37 @@ MORE = {
     "times that are written to": lambda r: (
         _filled(np.stack([r.t, r.y[0]]), r.y[:, -1]) + _moved(r.t)[0] * r.y[0, -1]
     ),
-    "how many there are": lambda r: r.y[0, -1] * r.t.size,
-    "the last but one": lambda r: r.y[0, -2] - r.y[0, -1],
 }
+W = np.array([[0.3], [-0.7]])
+# What one loop over the steps gives
+WHOLE = {
+    "how many there are": lambda r: r.y[0, -1] * r.t.size + r.y.shape[1] / r.y.size + r.y.shape[0],
+    "single rows": lambda r: r.y[0, -2] - r.y[0, 3] + r.t[-3] + np.sum(r.y[:, 2]),
+    "sums": lambda r: np.sum(r.y[0] ** 2) + r.y.sum(axis=1)[1] + np.mean(r.y) + (2 - r.t).mean(),
+    "extremes": lambda r: np.max(r.y[0]) * r.y[1].min() + np.amax(np.abs(r.y - 1), axis=1)[0],
+    "products with others": lambda r: np.sum(W * np.sin(r.y) / (1 + W.T @ r.y)) + np.sum(W.T @ r.y),
+    "products with each other": lambda r: r.y[0] @ r.y[1] + np.dot(r.t, r.y[0]),
+    "rows of columns": lambda r: np.sum(np.linalg.norm(r.y, axis=0)) + np.sum(r.y.T @ W),
+    "a norm": lambda r: np.linalg.norm(r.y) + np.linalg.norm(r.y[1] - r.t),
+    "spread": lambda r: np.std(r.y[0]) + r.y.var() + np.prod(1 + 0.01 * r.y[0]),
+    "an integral": lambda r: np.trapezoid(r.y[0] ** 2, r.t) + np.trapezoid(r.y, dx=0.1)[1],
+    "differences": lambda r: np.sum(np.diff(r.y[0]) * r.y[1, 1:]) + np.max(r.t[1:] - r.t[:-1]),
+    "rows of differences": lambda r: np.diff(r.t)[-1] + np.diff(r.y)[1, 2] + np.diff(r.t)[0],
+    "between steps": lambda r: np.sum(np.interp(TIMES, r.t, r.y[0])) + np.interp(0.3, r.t, r.y[1]),
+    "outside": lambda r: np.sum(np.interp([-1.0, 0.0, 2.0, 3.0], r.t, r.y[0], left=3.0)),
+    "where it is largest": lambda r: r.t[np.argmax(r.y[1])] + r.y[0, np.argmin(r.y[1])],
+    "conditions": lambda r: np.sum(np.where(r.y[0] > 1.2, r.y[0], r.t)) + np.sum(r.y[1] > 1),
+    "any and all": lambda r: (
+        1.0 * np.any(r.y[0] > 1.05) + np.all(r.y > 0) + np.clip(r.t, 0, 1).sum()
+    ),
+    "powers": lambda r: np.sum(2.0 ** r.y[0]) + np.sum(r.y[0] ** r.y[1]) + np.sum(-r.y % 0.7),
+    "the columns": lambda r: sum(np.sum(x * r.t) for x in r.y) + np.sum(r.y.T[:, 1]),
+}
+
+
+def _whole(read):
+    """The same of the arrays themselves."""
+    return lambda r: read(SimpleNamespace(t=np.concatenate([r.t]), y=np.concatenate([r.y], axis=1)))
 
 
 def _doubled(y):
@@ -91,6 +120,69 @@ def test_a_solution_of_any_number_of_steps_of_which_the_ends_are_read(read, meth
             expected = slope(f, scale * P, P)
             np.testing.assert_allclose(gradient @ P, expected, rtol=2e-5, atol=1e-7)
     assert (df.cache_info().traces == 1) == (read in ENDS)
+
+
+@pytest.mark.parametrize("read", WHOLE)
+def test_a_solution_of_any_number_of_steps_is_read_whole(read, method="RK45"):
+    """The derivative is that of the arrays of as many steps: these are constants to it."""
+
+    def solved(reading):
+        return value_and_grad(lambda p: reading(grown(p, method=method)), compile="never")
+
+    df = solved(WHOLE[read])
+    df(P)
+    value, gradient = df(1.6 * P)
+    np.testing.assert_allclose(value, WHOLE[read](grown(1.6 * P, method=method)), rtol=1e-5)
+    same, expected = solved(_whole(WHOLE[read]))(1.6 * P)
+    np.testing.assert_allclose(value, same, rtol=1e-11)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=1e-9)
+    assert df.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("read", ["sums", "an integral", "between steps", "where it is largest"])
+def test_steps_of_fortrans_solvers_are_read_whole(read):
+    test_a_solution_of_any_number_of_steps_is_read_whole(read, "LSODA")
+
+
+def test_what_is_read_of_all_steps_is_what_they_were():
+    """Arrays that are written to in between."""
+
+    def read(r, p):
+        w = np.array([2.0, 3.0])
+        v = p[:2].copy()
+        z = r.y * w[:, None] * v[:, None]
+        w[0] = v[1] = 100.0
+        total = np.sum(z)
+        later = r.t[1:]
+        total += np.sum(later + 1)
+        later *= 3.0
+        r.y[0] = 7.0
+        total += np.sum(later) + np.sum(r.t)
+        return total + np.sum(z) + np.sum(r.y) + np.sum(z[0] * r.t)
+
+    def gradient_of(change):
+        return grad(lambda p: read(change(grown(p)), p), compile="never")(P)
+
+    value = jit(lambda p: read(grown(p), p), compile="never")(P)
+    np.testing.assert_allclose(value, read(grown(P), P), rtol=1e-9)
+    expected = gradient_of(_whole(lambda r: r))
+    np.testing.assert_allclose(gradient_of(lambda r: r), expected, rtol=1e-9)
+
+
+def test_all_steps_are_read_in_machine_code_and_backwards():
+    def solved(p):
+        return integrate.solve_ivp(lambda t, y: -p * y * t, (2.0, p[0]), [1.0, 2.0], rtol=1e-9)
+
+    def read(r):
+        return np.trapezoid(r.y[0], r.t) + np.max(r.y[0] * r.t) + r.t[np.argmin(r.y[1])]
+
+    df = value_and_grad(lambda p: read(solved(p)), compile="always")
+    for p in np.array([[0.5, 0.7], [0.3, 0.9]]):
+        value, gradient = df(p)
+        np.testing.assert_allclose(value, read(solved(p)), rtol=1e-9)
+        expected = grad(lambda p: _whole(read)(solved(p)), compile="never")(p)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-8)
+    assert df.cache_info().traces == 1
 
 
 @pytest.mark.parametrize("mode", ["never", "always"])

@@ -211,7 +211,7 @@ class Tracer(Conversions, Proxy):
 
     @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        others = len(types) > 1 and any(hasattr(t, "_labels_first") for t in types)
+        others = len(types) > 1 and any(hasattr(t, "_answers_first") for t in types)
         return NotImplemented if others else seen(dispatch.function(func, args, kwargs), 3)
 
     def __dir__(self) -> list[str]:

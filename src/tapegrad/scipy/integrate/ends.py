@@ -1,8 +1,9 @@
-"""A solution at all steps, of which a program may read the ends alone.
+"""A solution at all steps, of which there may be any number.
 
     sol = solve_ivp(f, (0, 5), y0)
-    sol.y[:, -1], sol.y[0, -1], sol.t[-1]     any number of steps
-    np.max(sol.y[0])                          a guard: so many steps
+    sol.y[:, -1], sol.y[0, 3], sol.t[-1]      a row
+    np.max(sol.y[0] ** 2), sol.t.size         what one loop over the steps gives: `courses`
+    np.fft.fft(sol.y[0])                      a guard: so many steps
 
 The arrays of all steps are made when more of them is used, or when they are written to. What was
 read of the ends before is a view of them from then on.
@@ -10,53 +11,85 @@ read of the ends before is a view of them from then on.
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tapegrad.scipy.integrate import courses
+from tapegrad.scipy.integrate.courses import Course, Entry
+from tapegrad.tracing.again import seen
 from tapegrad.tracing.deferred import Deferred
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import asks_itself
 from tapegrad.tracing.trace import Trace
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracer import IntTracer, ScalarTracer, Tracer
 
 View = Callable[[Any], Any]
 
 
 class Steps:
-    """An array of all steps in a trace, made by `make` when it is asked for, and its entries at
-    both ends."""
+    """An array with an entry for each row of a course, or for `span` rows that follow one another.
+    `make` gives it, and `entry` one of them."""
 
     def __init__(
-        self,
-        trace: Trace,
-        make: Callable[[], Any],
-        first: Callable[[], Any],
-        last: Callable[[], Any],
+        self, course: Course, make: Callable[[], Any], entry: Entry, span: int = 1
     ) -> None:
-        self.trace = trace
-        self._make, self._ends, self._read = make, (first, last), [None, None]
-        self.array: Any = None
+        self.course, self.make, self.entry, self.span = course, make, entry, span
+        self.like = entry([course.first] * span)  # what has the type of an entry
+        self._read: list[Any] = [None, None]
+        self._array: Any = None
+
+    @property
+    def array(self) -> Any:
+        """The array, if it is there."""
+        return self._array
 
     @unobserved
     def whole(self) -> Any:
-        if self.array is None:
-            self.array = self._make()
-        return self.array
+        if self._array is None:
+            self._array = self.make()
+        return self._array
 
     @unobserved
     def end(self, k: int) -> Any:
-        """The entry at the first step, for 0, or at the last one, for -1."""
+        """The first entry, for 0, or the last one, for -1."""
         if self._read[k] is None:
-            self._read[k] = self._ends[k]()
+            if self.span == 1:
+                self._read[k] = self.entry([self.course.last() if k else self.course.first])
+            else:
+                at = self.course.number(self.span) - 1 if k else 0
+                self._read[k] = self.course.at(self.entry, self.span, at)
         return self._read[k]
 
 
+class Part(Steps):
+    """The entries of another array but for one: a view of it, which is there where that is."""
+
+    def __init__(self, whole: Along, view: View, entry: Entry, span: int) -> None:
+        course = whole._steps.course
+        super().__init__(course, lambda: view(whole._anew()), entry, span)
+        self._of, self._view = whole, view
+
+    @property
+    def array(self) -> Any:
+        return None if self._of._steps.array is None else self.whole()
+
+    def whole(self) -> Any:
+        if self._array is None:
+            self._array = self._view(self._of._made())
+        return self._array
+
+
 class Along(Deferred):
-    """A view of all steps: what `view` gives of an array of them, or of an end for `of_end`. The
+    """A view of all steps: what `view` gives of an array of them, or of an entry for `of_end`. The
     steps are along `axis`, one of `ndim`."""
 
     __slots__ = ("_axis", "_found", "_ndim", "_of_end", "_steps", "_view")
+    _answers_first = True
 
     def __init__(self, steps: Steps, axis: int, ndim: int, view: View, of_end: View) -> None:
         self._steps, self._axis, self._ndim = steps, axis, ndim
@@ -65,7 +98,7 @@ class Along(Deferred):
 
     @property
     def _trace(self) -> Trace:
-        return self._steps.trace
+        return self._steps.course.trace
 
     @_trace.setter
     def _trace(self, trace: Trace) -> None:
@@ -77,13 +110,83 @@ class Along(Deferred):
             self._found = self._view(self._steps.whole())
         return self._found
 
+    # ---- what one loop over the steps gives
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether there is no array yet."""
+        return self._steps.array is None
+
+    @property
+    def _serves(self) -> bool:
+        """Whether a loop over the steps may give what is asked."""
+        return self._is_open and self._steps.course.serves
+
+    def _entry(self, rows: Any) -> Any:
+        return self._of_end(self._steps.entry(rows))
+
+    def _over(self, init: Any, then: Callable[..., Any]) -> Any:
+        return self._steps.course.over(self._entry, self._steps.span, init, then)
+
+    def _anew(self) -> Any:
+        """The array as it is made, whatever is written to it."""
+        return self._view(self._steps.make())
+
+    def _derived(
+        self, make: Callable[[], Any], entry: Entry, ndim: int, axis: int, span: int
+    ) -> Along:
+        """Another array over the same course."""
+        steps = Steps(self._steps.course, make, entry, span)
+        return _along(steps, axis, ndim, _itself, _itself)
+
+    def _cut(self, view: View, entry: Entry, span: int) -> Along:
+        """A view of some entries."""
+        return _along(Part(self, view, entry, span), self._axis, self._ndim, _itself, _itself)
+
+    @unobserved
+    def __array_ufunc__(self, ufunc: Any, method: Any, *inputs: Any, **kwargs: Any) -> Any:
+        if kwargs or method != "__call__":
+            return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+        found = courses.ufunc(ufunc, inputs)
+        if found is not None:
+            return found
+        return ufunc(*[x._made() if isinstance(x, Along) else x for x in inputs])
+
+    @unobserved
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        found = courses.answer(func, args, kwargs)
+        return seen(dispatch.function(func, args, kwargs), 3) if found is None else found
+
+    ndim = property(lambda self: self._ndim)
+    shape = property(
+        lambda self: self._made().shape if asks_itself() else self._shape(), Deferred._in_place
+    )
+    size = property(lambda self: self._made().size if asks_itself() else self._size())
+
+    @unobserved
+    def _shape(self) -> tuple[Any, ...]:
+        if not self._serves:
+            found: tuple[Any, ...] = self._made().shape
+            return found
+        lengths: list[Any] = list(np.shape(self._example()))
+        lengths.insert(self._axis, self._steps.course.number(self._steps.span))
+        return tuple(lengths)
+
+    def _example(self) -> Any:
+        """What has the type of an entry."""
+        return self._of_end(self._steps.like)
+
+    @unobserved
+    def _size(self) -> Any:
+        return math.prod(self._shape())
+
     @property
     def T(self) -> Any:
         return self.transpose()
 
     @unobserved
     def transpose(self, *axes: Any) -> Any:
-        if axes or self._steps.array is not None:
+        if axes or not self._is_open:
             return super().transpose(*axes)
         view, of_end, axis = self._view, self._of_end, self._ndim - 1 - self._axis
         return _along(
@@ -92,43 +195,109 @@ class Along(Deferred):
 
     @unobserved
     def __len__(self) -> int:
-        if self._axis and self._steps.array is None:
-            return len(self._of_end(self._steps.end(0)))
+        if self._axis and self._is_open:
+            return len(self._example())
         return super().__len__()
 
     @unobserved
     def __iter__(self) -> Any:
-        if self._axis and self._steps.array is None:
+        if self._axis and self._is_open:
             return iter([self[k] for k in range(len(self))])
         return super().__iter__()
 
     @unobserved
     def __getitem__(self, index: Any) -> Any:
-        found = self._at(index) if self._steps.array is None else None
+        found = self._at(index) if self._is_open else None
         return super().__getitem__(index) if found is None else found
 
     def _at(self, index: Any) -> Any:
-        """What an index reads of the ends, or another view of all steps; None if it is more."""
+        """What an index reads of one entry, or another view of all steps; None if it is more."""
         items = _expanded(index if isinstance(index, tuple) else (index,), self._ndim)
         if items is None:
             return None
         k, others = items[self._axis], (*items[: self._axis], *items[self._axis + 1 :])
         view, of_end = self._view, self._of_end
-        if type(k) is int and k in (0, -1):
-            end = of_end(self._steps.end(k))
+        if not isinstance(k, slice):
+            end = self._row(k)
+            if end is None:
+                return None
             found = end[others] if others else end
             if np.ndim(found) == 0:
                 return found
             kind: Any = End
             return kind(self._steps, lambda x: view(x)[items], found) if _is_traced(found) else None
-        if k != slice(None):
+        cut = _CUTS.get((k.start, k.stop, k.step)) if _is_plain(k) else None
+        if cut is None or (cut and self._steps.span > 1):
             return None
-        before = sum(type(x) is int for x in items[: self._axis])
-        ndim = self._ndim - sum(type(x) is int for x in others)
-        axis = self._axis - before
+        x = courses.shifted(self, cut == 1) if cut else self
+        if not others:
+            return x
+        items = (*items[: self._axis], slice(None), *items[self._axis + 1 :])
+        before = sum(not isinstance(i, slice) for i in items[: self._axis])
+        ndim = self._ndim - sum(not isinstance(i, slice) for i in others)
+        view, of_end = x._view, x._of_end
         return _along(
-            self._steps, axis, ndim, lambda x: view(x)[items], lambda x: of_end(x)[others]
+            x._steps,
+            self._axis - before,
+            ndim,
+            lambda a: view(a)[items],
+            lambda a: of_end(a)[others],
         )
+
+    def _row(self, k: Any) -> Any:
+        """The entry at k; None if there are fewer."""
+        if type(k) is int and k in (0, -1):
+            return self._of_end(self._steps.end(k))
+        course, span = self._steps.course, self._steps.span
+        if not course.serves or (_is_traced(k) and k._trace is not course.trace):
+            return None
+        number = course.number(span)
+        k = np.where(k < 0, k + number, k)[()] if _is_traced(k) else k + number if k < 0 else k
+        return course.at(self._entry, span, k) if bool((k >= 0) & (k < number)) else None
+
+
+def _operator(name: str, reflected: bool) -> Callable[..., Any]:
+    """Python's operator, entry by entry where that is possible."""
+    run = getattr(operator, f"__{name}__")
+
+    def applied(self: Any, *others: Any) -> Any:
+        xs = [*others, self] if reflected else [self, *others]
+        if name == "matmul":
+            return np.matmul(*xs)
+        found = courses.operation(run, xs)
+        if found is not None:
+            return found
+        return run(*[x._made() if isinstance(x, Along) else x for x in xs])
+
+    applied.__name__ = applied.__qualname__ = f"__r{name}__" if reflected else f"__{name}__"
+    return unobserved(applied)
+
+
+_TURNED = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"]
+_OTHERS = ["lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"]
+for _name in (*_TURNED, *_OTHERS):
+    setattr(Along, f"__{_name}__", _operator(_name, reflected=False))
+for _name in _TURNED:
+    setattr(Along, f"__r{_name}__", _operator(_name, reflected=True))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    f, plain = getattr(np, name), getattr(Deferred, name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = courses.answer(f, (self, *args), kwargs)
+        return plain(self, *args, **kwargs) if found is None else found
+
+    method.__name__ = method.__qualname__ = name
+    return unobserved(method)
+
+
+_METHODS = "all any argmax argmin max mean min prod std sum var"
+for _name in _METHODS.split():
+    setattr(Along, _name, _method(_name))
+
+# Slices of all entries, of those but the first, and of those but the last
+_CUTS = {(None, None, None): 0, (1, None, None): 1, (None, -1, None): 2, (0, -1, None): 2}
 
 
 class End(Deferred):
@@ -171,10 +340,18 @@ def _is_traced(x: Any) -> bool:
 def _expanded(items: tuple[Any, ...], ndim: int) -> tuple[Any, ...] | None:
     """An index of integers and slices with an entry for each axis; None of another one."""
     places = [k for k, x in enumerate(items) if x is Ellipsis]
-    if any(x is not Ellipsis and type(x) not in (int, slice) for x in items) or len(places) > 1:
+    if not all(map(_is_plain, items)) or len(places) > 1:
         return None
     at = places[0] if places else len(items)
     missing = ndim - len(items) + len(places)
     if missing < 0:
         return None
     return (*items[:at], *[slice(None)] * missing, *items[at + 1 :])
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether something is an integer, also a traced one, or a slice of plain ones."""
+    if isinstance(x, slice):
+        return all(type(k) in (int, type(None)) for k in (x.start, x.stop, x.step))
+    is_number = isinstance(x, (IntTracer, ScalarTracer)) and x._aval.dtype.kind == "i"
+    return x is Ellipsis or type(x) is int or is_number

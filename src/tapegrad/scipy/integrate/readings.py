@@ -36,13 +36,20 @@ FLOAT = Aval((), np.dtype(float))
 
 
 def values_at(
-    method: Method, span: tuple[Any, Any], y0: Any, ends: Any, count: Any, times: Any
+    method: Method,
+    span: tuple[Any, Any],
+    y0: Any,
+    ends: Any,
+    count: Any,
+    times: Any,
+    number: Any = None,
 ) -> tuple[Any, Any]:
     """Values at times in order, the rows of an array, of a solution whose `count` steps end at
-    `ends`; and in how many steps there are times."""
-    number, zero = len(times), np.int64(0)
+    `ends`; and in how many steps there are times. Of these the first `number` count, or all."""
+    room, zero = len(times), np.int64(0)
+    number = np.int64(room) if number is None else number
     begun, taken = _stepping(method, span, y0, ends)
-    found = unset((number, y0.size), [begun[1], y0, count])
+    found = unset((room, y0.size), [begun[1], y0, count])
     state = (*begun, zero, zero, found)
 
     def goes_on(state: Any) -> Any:
@@ -51,13 +58,13 @@ def values_at(
     def read(found: Any, rounds: Any, times: Any, first: Any, *given: Any) -> Any:
         t, h, y, y_new, *slopes = given
         terms = method.terms(t, y, y_new, h, slopes)
-        loop = Loop(_reading(len(terms), y.size, number, method.alternates), 1, number)
+        loop = Loop(_reading(len(terms), y.size, room, method.alternates), 1, room)
         return recorded_on(loop, [rounds, found, times, first, t, h, y, *terms])
 
     def step(state: Any) -> Any:
         k, t, y, f, first, asked, found = state
         after, h, y_new, slopes = taken(k, t, y, f)
-        beyond = _beyond(method.direction, times, stopped(after), first)
+        beyond = _beyond(method.direction, times, number, stopped(after), first)
         beyond = np.where(k + 1 == count, number, beyond)
         some = beyond > first
         given = [beyond - first, times, first, t, h, y, y_new, *slopes]
@@ -68,16 +75,28 @@ def values_at(
     return left[-1], left[-2]
 
 
-def last_value(method: Method, span: tuple[Any, Any], y0: Any, ends: Any, count: Any) -> Any:
-    """The value after `count` steps that end at `ends`."""
+def over_steps(
+    method: Method,
+    span: tuple[Any, Any],
+    y0: Any,
+    ends: Any,
+    count: Any,
+    init: Sequence[Any],
+    each: Callable[..., Sequence[Any]],
+) -> tuple[Any, Any, Sequence[Any]]:
+    """The time and the value after `count` steps that end at `ends`, and what is carried by
+    `each(k, rows, carried)`, of times and values at both ends of each step."""
     begun, taken = _stepping(method, span, y0, ends)
 
     def step(state: Any) -> Any:
-        k, *before = state
-        after, _, y, slopes = taken(k, *before)
-        return k + 1, after, y, slopes[-1]
+        k, t, y, f, *carried = state
+        after, _, y_new, slopes = taken(k, t, y, f)
+        carried = each(k, [(t, y), (after, y_new)], carried)
+        return (k + 1, after, y_new, slopes[-1], *carried)
 
-    return while_loop(lambda state: state[0] < count, step, begun, method.room)[2]
+    state = (*begun, *init)
+    _, t, y, _, *carried = while_loop(lambda s: s[0] < count, step, state, method.room)
+    return t, y, carried
 
 
 def _stepping(
@@ -115,31 +134,30 @@ def _if(some: Any, f: Callable[..., Any], xs: Sequence[Any]) -> Any:
     return recorded_on(Loop(traced.tape, 1, 1), [np.where(some, 1, 0), *xs, *traced.captured])
 
 
-def _beyond(direction: float, times: Any, end: Any, first: Any) -> Any:
-    """The number of the first time behind this one, from `first` on."""
-    still, number = stopped(times), len(times)
+def _beyond(direction: float, times: Any, number: Any, end: Any, first: Any) -> Any:
+    """The number of the first time behind this one, from `first` on, of so many."""
+    still, room = stopped(times), len(times)
     there = entry(still, np.minimum(first, number - 1))
     going = np.logical_and(first < number, direction * there <= direction * end)
     builder = Builder("beyond")
     writer = Writer(builder)
-    kinds = [INTEGER, INTEGER, Aval((number,), FLOAT.dtype), FLOAT]
-    _, k, *given = [writer.node(builder.input(aval)) for aval in kinds]
+    kinds = [INTEGER, INTEGER, Aval((room,), FLOAT.dtype), INTEGER, FLOAT]
+    _, k, array, most, last = [writer.node(builder.input(aval)) for aval in kinds]
     k = k + 1
-    inside = ew.where(k < number, k, writer.node(Literal(np.int64(number - 1))))
-    at = Window(*entry_index(()))(given[0], inside)
-    before = at <= given[1] if direction > 0 else at >= given[1]
-    tape = builder.finish([x.operand for x in (k, ew.logical_and(k < number, before))])
+    at = Window(*entry_index(()))(array, ew.where(k < most, k, most - 1))
+    before = at <= last if direction > 0 else at >= last
+    tape = builder.finish([x.operand for x in (k, ew.logical_and(k < most, before))])
     return recorded_on(
-        Loop(tape, 1, number, until=True), [np.int64(number), going, first, still, end]
+        Loop(tape, 1, room, until=True), [np.int64(room), going, first, still, number, end]
     )[0]
 
 
-def _reading(count: int, size: int, number: int, alternates: bool) -> Tape:
+def _reading(count: int, size: int, room: int, alternates: bool) -> Tape:
     """The round of the loop over the times in a step. With so many terms the value at t + x h is
     y + x (a + x (b + ...)), where every other factor may be 1 - x."""
     builder = Builder("reading")
     writer = Writer(builder)
-    kinds = [INTEGER, Aval((number, size), FLOAT.dtype), Aval((number,), FLOAT.dtype), INTEGER]
+    kinds = [INTEGER, Aval((room, size), FLOAT.dtype), Aval((room,), FLOAT.dtype), INTEGER]
     kinds += [FLOAT, FLOAT, *[Aval((size,), FLOAT.dtype)] * (1 + count)]
     step, found, times, first, t, h, y, *terms = [
         writer.node(builder.input(aval)) for aval in kinds

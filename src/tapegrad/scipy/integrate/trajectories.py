@@ -18,10 +18,12 @@ from scipy.integrate._ivp.ivp import OdeResult
 from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
-from tapegrad.scipy.integrate import jumps
+from tapegrad.scipy.integrate import courses, jumps
+from tapegrad.scipy.integrate.courses import Course
 from tapegrad.scipy.integrate.ends import Steps, along
+from tapegrad.scipy.integrate.entries import entry
 from tapegrad.scipy.integrate.events import Events, Happened, events_of
-from tapegrad.scipy.integrate.readings import last_value, values_at
+from tapegrad.scipy.integrate.readings import over_steps, values_at
 from tapegrad.scipy.integrate.rungekutta import METHODS, Method
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
@@ -30,6 +32,7 @@ from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.while_loop import while_loop
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes that what is kept of all steps may take,
@@ -221,18 +224,29 @@ def _of_any_number(
     def values() -> Any:
         return np.transpose(_values(y0, steps(), steps()[5]))
 
-    def last() -> Any:
-        return last_value(method, span, y0, ends, count)
+    def over(init: Any, each: Any) -> Any:
+        return over_steps(method, span, y0, ends, count, init, each)
 
     def on_the_way(times: Any) -> Any:
         if not _ordered(method.direction, *map(stopped, (start, end, times))):
             return None
         return values_at(method, span, y0, ends, count, times)[0]
 
-    trace = ends._trace
-    t = along(Steps(trace, lambda: _times(steps()), lambda: start, lambda: end), 1)
-    y = along(Steps(trace, values, lambda: y0, last), 2)
+    course = Course(
+        ends._trace,
+        count,
+        (start + np.float64(0), y0),
+        functools.cache(lambda: (end, over([], _nothing)[1])),
+        lambda init, each: over(init, each)[2],
+        method.direction > 0,
+    )
+    t = along(Steps(course, lambda: _times(steps()), courses.time), 1)
+    y = along(Steps(course, values, courses.value), 2)
     return t, y, Solution(method, steps, t, on_the_way)
+
+
+def _nothing(k: Any, rows: Any, carried: Any) -> Any:
+    return carried
 
 
 def _times(steps: Any) -> Any:
@@ -272,15 +286,18 @@ def _taken(method: Method, start: Any, y0: Any, end: Any, ends: Any) -> Any:
     return tuple(jumps.barred(x) if isinstance(x, Tracer) else x for x in steps)
 
 
-def _at_times(method: Method, start: Any, y0: Any, end: Any, times: Any) -> tuple[Any, Any, Any]:
+def _at_times(
+    method: Method, start: Any, y0: Any, end: Any, times: Any, number: Any = None
+) -> tuple[Any, Any, Any]:
     """Values at times in order, the rows of an array; how often a step was tried, and in how many
-    of those that were taken there are times."""
-    ordered = _ordered(method.direction, *map(stopped, (start, end, times)))
-    _hold(ordered, True, "whether times are in order, between the ends")
+    of those that were taken there are times. Of these the first `number` count, or all."""
+    if number is None:
+        ordered = _ordered(method.direction, *map(stopped, (start, end, times)))
+        _hold(ordered, True, "whether times are in order, between the ends")
     ends, count, tried, done, _ = method.chosen(start, y0, end)
     _hold(done, True, "whether there are more steps than there is room for")
     if np.size(times) and _stays_whole(method, start, y0, end):
-        y, asked = values_at(method, (start, end), y0, ends, count, times)
+        y, asked = values_at(method, (start, end), y0, ends, count, times, number)
         return y, tried, asked
     # All steps are there to be looked at.
     ends = np.where(np.arange(method.room) < count, ends, stopped(end))
@@ -351,7 +368,7 @@ def _others(
     if t_eval is not None:
         t, y = t_eval, corrected(y, t_eval)
     else:
-        t, y = _of_room(y, t, count, (start, end), y0, corrected)
+        t, y = _of_room(callback, y, t, count, (start, end), y0, corrected)
     told = {k: plain[k] for k in ("status", "message", "success")}
     told |= dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
     events = {"sol": None, "t_events": None, "y_events": None}
@@ -366,6 +383,7 @@ def _widened(x: Any, room: int) -> Any:
 
 
 def _of_room(
+    callback: Callback,
     y: Any,
     t: Any,
     count: Any,
@@ -386,11 +404,30 @@ def _of_room(
     def values() -> Any:
         return corrected(y[:, : int(count)], times())
 
-    if not (isinstance(y, Tracer) and np.size(y0) and start != end):
+    if not (isinstance(y, Tracer) and np.size(y0) and start != end) or callback.may_jump:
         return times(), values()
-    trace = y._trace
-    of_times = along(Steps(trace, times, lambda: start, lambda: end), 1)
-    return of_times, along(Steps(trace, values, lambda: y0, last), 2)
+
+    @functools.cache
+    def rows() -> tuple[Any, Any]:
+        moved = np.where(np.arange(len(t)) == count - 1, end, t)
+        fine = _fine(callback, start, end, y0, moved, count)
+        return moved, np.transpose(y) + (fine - stopped(fine))
+
+    def loop(init: Any, each: Any) -> Any:
+        at, found = rows()
+
+        def step(state: Any) -> Any:
+            k, *before, carried = state
+            after = [entry(x, k + 1) for x in (at, found)]
+            return k + 1, *after, each(k, [before, after], carried)
+
+        begun = (np.int64(0), start + np.float64(0), y0, list(init))
+        return while_loop(lambda s: s[0] < count - 1, step, begun, len(t))[-1]
+
+    first = start + np.float64(0), y0
+    course = Course(y._trace, count - 1, first, lambda: (end, last()), loop, end > start)
+    of_times = along(Steps(course, times, courses.time), 1)
+    return of_times, along(Steps(course, values, courses.value), 2)
 
 
 def _with_end(t: Any, start: Any, end: Any) -> Any:
@@ -398,12 +435,13 @@ def _with_end(t: Any, start: Any, end: Any) -> Any:
     return np.concatenate([t[:-1], np.reshape(end, (1,))])
 
 
-def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any) -> Any:
-    """Values at these times, by DOP853 with small tolerances: the rows of an array."""
+def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any, number: Any = None) -> Any:
+    """Values at these times, by DOP853 with small tolerances: the rows of an array. Of these the
+    first `number` count, or all."""
     plain = _settled(callback, theirs.DOP853, start, end, y0, None, FINE)
     given = theirs.DOP853(callback, float(example(start)), example(y0), float(example(end)), **FINE)
     made = _method(callback, given, plain.nfev // given.n_stages, {})
-    return _at_times(made, start, y0, end, times)[0]
+    return _at_times(made, start, y0, end, times, number)[0]
 
 
 @stands_for(HOME, callbacks=True, lists="args")

@@ -285,8 +285,12 @@ def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any
             kind = type(x)
             if kind is MadeTracer or kind is list or kind is tuple:
                 break
-            if kind not in PLAIN and dispatch.has_labels(x):
+            if kind in PLAIN:
+                continue
+            if dispatch.has_labels(x):
                 return dispatch.labelled(ufunc, [*map(_shown, inputs)])
+            if method == "__call__" and hasattr(kind, "_answers_first"):
+                return x.__array_ufunc__(ufunc, method, *inputs)
         else:
             return call_ufunc(ufunc, method, inputs, kwargs)
     elif not _is_among([*inputs, *kwargs.values()]):

@@ -107,7 +107,8 @@ class Labelled:
 
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 2000.0
-    _labels_first = True  # traced arrays leave NumPy's functions to what is here
+    _answers_first = True  # traced arrays leave NumPy's functions to what is here
+    _labels_first = True
     __pandas_priority__ = 10000  # pandas' own operators ask this first
 
     def __init__(self, labels: Labels, branches: list[Any]) -> None:
