@@ -394,6 +394,28 @@ def test_events(method, back, mode):
         np.testing.assert_allclose(gradient @ d, exact, rtol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["RK45", "DOP853"])
+def test_events_in_any_number_of_steps(method):
+    """One trace, as long as each event happens as often."""
+
+    def f(p):
+        r = bounced(p, method=method, dense_output=True, max_step=0.03)
+        passed = np.sum(r.t_events[1]) * np.sum(r.y_events[0]) + np.trapezoid(r.y[0], r.t)
+        inside = bounced(p, t_eval=[0.0, 0.3, 0.9, 1.99], method="RK45").y[0]
+        return passed + r.sol(0.7)[0] + np.sum(inside) + r.y[0, -1] * r.t[-1], (r.nfev, r.t.size)
+
+    g, d = value_and_grad(f, has_aux=True, compile="never"), np.array([1.0, -0.7])
+    sizes = set()
+    for p in ([8.0, 0.5], [8.9, 0.4]):
+        (value, told), gradient = g(np.array(p))
+        np.testing.assert_allclose(value, f(p)[0], rtol=1e-9)
+        assert told == f(p)[1]
+        exact = slope(lambda p: f(p)[0], np.array(p), d)
+        np.testing.assert_allclose(gradient @ d, exact, rtol=1e-3)  # the integral's steps move
+        sizes.add(told)
+    assert (len(sizes), g.cache_info().traces) == (2, 1)
+
+
 def test_events_to_second_order():
     """The polynomials of steps are what is differentiated: those of DOP853 are of degree seven."""
     p, d = np.array([8.0, 0.5]), np.array([1.0, -0.7])

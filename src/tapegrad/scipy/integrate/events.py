@@ -2,8 +2,8 @@
 
 SciPy looks at the signs of g at both ends of each step, and finds the time by `brentq` on the
 polynomial that has the step's values. So does this: the signs are looked at in the loop that takes
-the steps, their pattern is guarded, and each time is a root, which is differentiated as such
-(`optimize/roots.py`).
+the steps, and it is noted there in which steps each event has happened. How often it has is
+guarded; each time is a root in its step, and is differentiated as such (`optimize/roots.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.integrate.entries import unset, with_entry
 from tapegrad.scipy.optimize.roots import bracketed
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.answers import as_called
-from tapegrad.tracing.scan import scan
 
+PartsOf = Callable[[Sequence[Any]], Sequence[Any]]
 NEVER = 2**62  # so often a terminal event happens before it ends the solution
 CLOSE = 4 * np.finfo(float).eps  # how near a root is found, as SciPy has it
 
@@ -55,19 +56,27 @@ class Events:
     def values(self, t: Any, y: Any) -> Any:
         return np.stack([np.reshape(e.callback.applied(t, y), ()) for e in self.events]) * 1.0
 
-    def begun(self, t: Any, y: Any) -> tuple[Any, Any, Any]:
-        """What the loop of steps holds: the values, how often each event has happened, and whether
-        one has ended the solution."""
+    def begun(self, t: Any, y: Any, often: Sequence[int]) -> tuple[Any, ...]:
+        """What the loop of steps holds: the values, how often each event has happened, in how many
+        steps one has, in which each has, of which there is room for so many, and whether one has
+        ended the solution."""
         values = stopped(self.values(t, y))
-        return values, np.zeros(len(self.events), np.int64), values[0] > np.inf
+        places = [unset((n + 1,), [t, values]) for n in often]
+        counts = np.zeros(len(self.events), np.int64)
+        return (values, counts, np.int64(0), *places, values[0] > np.inf)
 
-    def after(self, good: Any, t: Any, y: Any, values: Any, counts: Any, _: Any) -> list[Any]:
-        """The same after a step, if it was accepted."""
+    def after(self, good: Any, k: Any, t: Any, y: Any, seen: Sequence[Any]) -> list[Any]:
+        """The same after step k, if it was accepted."""
+        values, counts, some, *places, _ = seen
         new = stopped(self.values(t, y))
         happened = np.logical_and(self._between(values, new), good)
+        for e, place in enumerate(places):  # the next step writes over where nothing has happened
+            at = np.minimum(counts[e], len(place) - 1)
+            places[e] = with_entry(place, at, k + np.float64(0))
         counts = counts + np.where(happened, 1, 0)
+        some = some + np.where(np.any(happened), 1, 0)
         over = np.any(np.logical_and(happened, counts >= self.most))
-        return [np.where(good, new, values), counts, over]
+        return [np.where(good, new, values), counts, some, *places, over]
 
     def _between(self, before: Any, after: Any) -> Any:
         """Which have happened between these values."""
@@ -76,25 +85,22 @@ class Events:
         rising = np.logical_and(up, self.directions >= 0)
         return np.logical_or(rising, np.logical_and(down, self.directions <= 0))
 
-    def happened(self, method: Any, steps: Any, count: Any, ended: bool) -> Happened:
-        """What has happened in so many steps, the last of which may have `ended` the solution."""
-        before, after, _, values, _, last = steps
-        times = stopped(np.concatenate([before[:1], after]))
-        rows = stopped(np.concatenate([values, np.reshape(last, (1, -1))]))
-        _, found = scan(lambda _, x: (None, self.values(*x)), None, (times, rows), None, False)
-        inside = np.reshape(np.arange(len(values)) < count, (-1, 1))
+    def happened(
+        self, method: Any, seen: Sequence[Any], count: Any, ended: bool, parts_of: PartsOf
+    ) -> Happened:
+        """What has happened in so many steps, the last of which may have `ended` the solution.
+        `parts_of` gives what is known of steps by their numbers, and where they end."""
+        _, counts, _, *places, _ = seen
+        often = [int(n) for n in counts]  # guarded
+        steps = [x[:n].astype(np.int64) for x, n in zip(places, often, strict=True)]
+        parts = parts_of(steps)
         times_of: list[list[Any]] = []
         in_last: list[bool] = []  # whether the last time of each is in the last step
-        crossed = np.logical_and(self._between(found[:-1], found[1:]), inside)
-        with_any = np.any(crossed, axis=1)
-        for number, event in enumerate(self.events):
-            so_often = np.cumsum(crossed[:, number])
-            most = int(so_often[-1])
-            places = [np.sum(so_often < k + 1) for k in range(most)]
-            times_of.append([_root(event, method, steps, k) for k in places])
-            in_last.append(ended and most > 0 and bool(places[-1] == count - 1))
+        for event, at, known in zip(self.events, steps, parts, strict=True):
+            times_of.append([_root(event, method, known, j) for j in range(len(at))])
+            in_last.append(ended and len(at) > 0 and bool(at[-1] == count - 1))
         if not ended:
-            return Happened(times_of, None, with_any)
+            return Happened(often, times_of, parts, None, None)
         over = [
             ts[-1]
             for ts, late, event in zip(times_of, in_last, self.events, strict=True)
@@ -104,31 +110,44 @@ class Events:
         for t in over[1:]:
             if method.direction * t < method.direction * first:
                 first = t
+        last = next(x for x, late in zip(parts, in_last, strict=True) if late)[0]
+        value = method.along([x[-1:] for x in last], np.reshape(first, (1,)))[0]
         for ts, late in zip(times_of, in_last, strict=True):
             if late and ts[-1] is not first and method.direction * (ts[-1] - first) > 0:
                 ts.pop()
-        return Happened(times_of, first, with_any)
+        return Happened(often, times_of, parts, first, value)
 
 
 @dataclass
 class Happened:
-    """The times of each event, that at which one ended the solution, if any did, and in which steps
-    there was one."""
+    """How often each event has happened, the times, and what is known of the steps that they are
+    in; the time at which one ended the solution, if any did, and the value then."""
 
+    often: list[int]
     times: list[list[Any]]
+    parts: Sequence[Any]
     end: Any
-    steps: Any
+    value: Any
+
+    def told(self, method: Any) -> dict[str, Any]:
+        """The times and values, as SciPy gives them."""
+        times = [np.stack(ts) if ts else np.zeros(0) for ts in self.times]
+        values = [
+            method.along([x[: len(ts)] for x in parts], ts) if ts.size else np.zeros(0)
+            for ts, (parts, _) in zip(times, self.parts, strict=True)
+        ]
+        return {"t_events": times, "y_events": values}
 
 
-def _root(event: Event, method: Any, steps: Any, k: Any) -> Any:
-    """The time of an event in step k."""
-    parts = method.parts(steps, np.reshape(k, (1,)))
+def _root(event: Event, method: Any, known: tuple[Sequence[Any], Any], j: int) -> Any:
+    """The time of an event in a step."""
+    parts, after = [x[j : j + 1] for x in known[0]], known[1]
 
     def at(t: Any) -> Any:
         return event.callback.applied(t, method.along(parts, np.reshape(t, (1,)))[0])
 
     at.__name__ = event.callback.name
-    return bracketed(at, steps[0][k], steps[1][k], CLOSE)
+    return bracketed(at, parts[0][0], after[j], CLOSE)
 
 
 def events_of(events: Any, args: tuple[Any, ...], start: float, y0: Any) -> Events | None:

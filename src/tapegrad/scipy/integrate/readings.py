@@ -23,7 +23,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import SetWindow, Window
-from tapegrad.scipy.integrate.entries import entry, entry_index, recorded_on, unset
+from tapegrad.scipy.integrate.entries import entry, entry_index, recorded_on, unset, with_entry
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.observe.observer import unobserved
@@ -85,18 +85,50 @@ def over_steps(
     each: Callable[..., Sequence[Any]],
 ) -> tuple[Any, Any, Sequence[Any]]:
     """The time and the value after `count` steps that end at `ends`, and what is carried by
-    `each(k, rows, carried)`, of times and values at both ends of each step."""
+    `each(k, rows, slopes, carried)`, of times and values at both ends of each step."""
     begun, taken = _stepping(method, span, y0, ends)
 
     def step(state: Any) -> Any:
         k, t, y, f, *carried = state
         after, _, y_new, slopes = taken(k, t, y, f)
-        carried = each(k, [(t, y), (after, y_new)], carried)
+        carried = each(k, [(t, y), (after, y_new)], slopes, carried)
         return (k + 1, after, y_new, slopes[-1], *carried)
 
     state = (*begun, *init)
     _, t, y, _, *carried = while_loop(lambda s: s[0] < count, step, state, method.room)
     return t, y, carried
+
+
+def parts_in(
+    method: Method, span: tuple[Any, Any], y0: Any, ends: Any, count: Any, steps: Sequence[Any]
+) -> list[tuple[Any, Any]]:
+    """Of several arrays of numbers of steps, which rise, `Method.parts` of these, and where they
+    end."""
+    size, stages = y0.size, method.kind.n_stages + 1
+    width = 2 + size * (2 + stages)
+    some = [x for x in steps if len(x)]
+
+    def each(k: Any, rows: Any, slopes: Any, carried: Any) -> list[Any]:
+        (t, y), (after, y_new) = rows
+        row = np.concatenate([np.stack([t, after]), y, y_new, *slopes])
+        found = []
+        for numbers, array, at in zip(some, carried[::2], carried[1::2], strict=True):
+            last = len(numbers)  # the next one writes over what isn't wanted
+            is_wanted = entry(numbers, np.minimum(at, last - 1)) == k
+            found.append(with_entry(array, np.minimum(at, last), row))
+            found.append(at + np.where(np.logical_and(at < last, is_wanted), 1, 0))
+        return found
+
+    init = [x for n in some for x in (unset((len(n) + 1, width), [y0, ends, n]), np.int64(0))]
+    found = over_steps(method, span, y0, ends, count, init, each)[2] if some else []
+    arrays = iter([x[:-1] for x in found[::2]])
+    return [_unpacked(method, next(arrays), size) if len(x) else ((), x) for x in steps]
+
+
+def _unpacked(method: Method, rows: Any, size: int) -> tuple[Any, Any]:
+    t, after = rows[:, 0], rows[:, 1]
+    y, nexts, *k = [rows[:, at : at + size] for at in range(2, rows.shape[1], size)]
+    return method.with_further(t, after - t, y, nexts, k), after
 
 
 def _stepping(

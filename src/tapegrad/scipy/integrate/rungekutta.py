@@ -11,7 +11,7 @@ Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I", II.4 an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,10 +91,11 @@ class Method:
         return np.minimum(np.minimum(100 * h, guess), np.minimum(length, self.max_step))
 
     def chosen(
-        self, t: Any, y: Any, end: Any, events: Events | None = None
-    ) -> tuple[Any, Any, Any, Any, Any]:
+        self, t: Any, y: Any, end: Any, events: Events | None = None, often: Sequence[int] = ()
+    ) -> tuple[Any, Any, Any, Any, Sequence[Any]]:
         """Where the accepted steps end, in an array with room; how many there are, how often one
-        was tried, whether it has come to the end, and whether an event has ended it before."""
+        was tried, whether it has come to the end, and what is seen of events, each of which may
+        happen so `often`."""
         t, y, end = stopped(t) + 0.0, stopped(y), stopped(end)
         p = [stopped(x) for x in self.callback.p]  # so nothing in the loop has a derivative
 
@@ -108,7 +109,7 @@ class Method:
         count, tried = np.int64(0), np.int64(0)
         state: Any = (t + zero, y, f, self.first(fun, t, y, f, end), zero > 1.0, ends, count, tried)
         if events is not None:
-            state = (*state, *events.begun(t + zero, y))
+            state = (*state, *events.begun(t + zero, y, often))
 
         def goes_on(s: Any) -> Any:
             inside = self.direction * (end - s[0]) > 0
@@ -141,14 +142,14 @@ class Method:
                 with_entry(ends, count, after),  # the next one writes over what isn't good
                 count + np.where(good, 1, 0),
                 tried + 1,
-                *([] if events is None else events.after(good, after, y_new, *seen)),
+                *([] if events is None else events.after(good, count, after, y_new, seen)),
             )
 
         last = while_loop(goes_on, attempt, state, MANY)
         done = self.direction * (end - last[0]) <= 0
-        if events is None:
-            return last[5], last[6], last[7], done, False
-        return last[5], last[6], last[7], np.logical_or(done, last[-1]), last[-1]
+        if events is not None:
+            done = np.logical_or(done, last[-1])
+        return last[5], last[6], last[7], done, last[8:]
 
     def _smallest(self, t: Any) -> Any:
         """Ten times how far the next number is. The power of 2 in a number is a difference of two
@@ -201,11 +202,14 @@ class Method:
         t, h, y = before[index], sizes[index], values[index]
         k = [slopes[:, s][index] for s in range(slopes.shape[1])]
         nexts = np.concatenate([values[1:], np.reshape(last, (1, -1))])[index]
+        return self.with_further(t, h, y, nexts, k)
+
+    def with_further(self, t: Any, h: Any, y: Any, nexts: Any, k: list[Any]) -> tuple[Any, ...]:
         if self.kind is theirs.DOP853:
             k = self._further(t, h, y, k)
         return (t, h, y, nexts, *k)
 
-    def along(self, parts: tuple[Any, ...], times: Any) -> Any:
+    def along(self, parts: Sequence[Any], times: Any) -> Any:
         """Values at one time in each of these steps."""
         t, h, y, nexts, *k = parts
         x = (times - t) / np.where(h == 0, 1.0, h)

@@ -18,18 +18,26 @@ from scipy.integrate._ivp.ivp import OdeResult
 from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
-from tapegrad.scipy.integrate import courses, jumps
+from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course
 from tapegrad.scipy.integrate.ends import Steps, along
 from tapegrad.scipy.integrate.entries import entry
-from tapegrad.scipy.integrate.events import Events, Happened, events_of
-from tapegrad.scipy.integrate.readings import over_steps, values_at
+from tapegrad.scipy.integrate.events import Events, events_of
+from tapegrad.scipy.integrate.readings import values_at
 from tapegrad.scipy.integrate.rungekutta import METHODS, Method
+from tapegrad.scipy.integrate.solutions import (
+    Run,
+    Solution,
+    ordered,
+    taken,
+    times_of,
+    values_of,
+    with_end,
+)
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.tracing.while_loop import while_loop
@@ -122,42 +130,6 @@ def _settled(
     return found
 
 
-class Solution(theirs.OdeSolution, Carrier):
-    """The solution between its steps, with traced values. `steps` gives these, and the first times
-    that are asked for, in order, are read `on_the_way`, for any number of steps."""
-
-    def __init__(
-        self,
-        method: Method,
-        steps: Callable[[], Any],
-        ts: Any,
-        on_the_way: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.method, self.ts = method, ts
-        self._steps, self._on_the_way = steps, on_the_way
-        self.t_min, self.t_max = (ts[0], ts[-1]) if method.direction > 0 else (ts[-1], ts[0])
-        self.ascending = method.direction > 0
-
-    @property
-    @unobserved
-    def n_segments(self) -> int:
-        return len(self.ts) - 1
-
-    @unobserved
-    def __call__(self, t: Any) -> Any:
-        times = t if is_traced(t) else np.asarray(t, float)
-        rows = self._at(np.reshape(times, (-1,)))
-        y = np.transpose(rows)
-        return y[:, 0] if np.ndim(times) == 0 else y
-
-    def _at(self, times: Any) -> Any:
-        read, self._on_the_way = self._on_the_way, None
-        found = None if read is None or not np.size(times) else read(times)
-        if found is not None:
-            return found
-        return self.method.between(self._steps(), times, self.n_segments - 1)
-
-
 def _explicit(
     callback: Callback,
     kind: Any,
@@ -178,85 +150,58 @@ def _explicit(
         y, tried, asked = _at_times(made, start, y0, end, t_eval)
         evaluations = _evaluations(made, tried, asked, options)
         return Trajectory(t=t_eval, y=np.transpose(y), nfev=evaluations, **told)
-    ends, count, tried, done, ended = made.chosen(start, y0, end, events)
+    often = [] if events is None else [len(t) + 1 for t in plain.t_events]  # and one that is late
+    ends, count, tried, done, seen = made.chosen(start, y0, end, events, often)
     _hold(done, True, "whether there are more steps than there is room for")
-    ways = isinstance(ends, Tracer) and events is None and t_eval is None
+    if events is not None:
+        _hold(seen[-1], plain.status == 1, "whether an event ends the solution")
+    ways = isinstance(ends, Tracer) and (t_eval is None or made.kind is not theirs.DOP853)
     if ways and _stays_whole(made, start, y0, end):
-        t, y, told["sol"] = _of_any_number(made, (start, end), y0, ends, count)
+        run = Run(made, (start, end), y0, ends, count)
         asked = count if dense else 0  # in which steps SciPy wants values
-        told["sol"] = told["sol"] if dense else None
+        if events is not None:
+            happened = events.happened(made, seen, count, plain.status == 1, run.parts)
+            told |= happened.told(made)
+            asked = asked if dense else seen[2]
+            if happened.end is not None:
+                run.final = happened.end, happened.value
+        t, y, sol = run.of_any_number()
+        told["sol"] = sol if dense else None
+        if t_eval is not None:
+            _hold_order(made, start, end, t_eval)
+            t = _until(made, t_eval, run.end) if plain.status == 1 else t_eval
+            y = np.transpose(run.at(t))
         return Trajectory(t=t, y=y, nfev=_evaluations(made, tried, asked, options), **told)
-    _hold(ended, plain.status == 1, "whether an event ends the solution")
     held = int(count)  # guarded
-    steps = _taken(made, start, y0, end, ends[:held])
-    t, last = _times(steps), steps[5]
+    steps = taken(made, start, y0, end, ends[:held])
+    t, last = times_of(steps), steps[5]
     asked = np.full(held, bool(dense))  # in which steps SciPy wants values
     if events is not None:
-        happened = events.happened(made, steps, held, plain.status == 1)
-        told |= _of_events(made, steps, held, happened)
-        asked = np.logical_or(asked, happened.steps)
+
+        def parts_of(numbers: Sequence[Any]) -> list[Any]:
+            return [(made.parts(steps, x), steps[1][x]) for x in numbers]
+
+        happened = events.happened(made, seen, held, plain.status == 1, parts_of)
+        told |= happened.told(made)
+        for place, n in zip(seen[3:-1], happened.often, strict=True):
+            asked = np.logical_or(asked, np.any(np.arange(held) == place[:n, None], axis=0))
         if happened.end is not None:
             t = np.concatenate([t[:-1], np.reshape(happened.end, (1,))])
-            last = made.between(steps, t[-1:], held - 1)[0]
+            last = happened.value
     if dense:
         told["sol"] = Solution(made, lambda: steps, t)
-    y = _values(y0, steps, last)
+    y = values_of(y0, steps, last)
     if t_eval is not None:
-        if plain.status == 1:
-            inside = made.direction * (stopped(t[-1]) - stopped(t_eval)) >= 0
-            t_eval = t_eval[: int(np.sum(inside))]
-        t, y = t_eval, made.between(steps, t_eval, held - 1)
-        asked = np.logical_or(asked, np.any(made.places(steps, t_eval), axis=0))
+        t = _until(made, t_eval, t[-1]) if plain.status == 1 else t_eval
+        y = made.between(steps, t, held - 1)
+        asked = np.logical_or(asked, np.any(made.places(steps, t), axis=0))
     evaluations = _evaluations(made, tried, np.sum(asked), options)
     return Trajectory(t=t, y=np.transpose(y), nfev=evaluations, **told)
 
 
-def _of_any_number(
-    method: Method, span: tuple[Any, Any], y0: Any, ends: Any, count: Any
-) -> tuple[Any, Any, Solution]:
-    """Times and values of all steps, and between them, where only what is read is computed."""
-    start, end = span
-
-    @functools.cache
-    def steps() -> Any:
-        return _taken(method, start, y0, end, ends[: int(count)])  # guarded
-
-    def values() -> Any:
-        return np.transpose(_values(y0, steps(), steps()[5]))
-
-    def over(init: Any, each: Any) -> Any:
-        return over_steps(method, span, y0, ends, count, init, each)
-
-    def on_the_way(times: Any) -> Any:
-        if not _ordered(method.direction, *map(stopped, (start, end, times))):
-            return None
-        return values_at(method, span, y0, ends, count, times)[0]
-
-    course = Course(
-        ends._trace,
-        count,
-        (start + np.float64(0), y0),
-        functools.cache(lambda: (end, over([], _nothing)[1])),
-        lambda init, each: over(init, each)[2],
-        method.direction > 0,
-    )
-    t = along(Steps(course, lambda: _times(steps()), courses.time), 1)
-    y = along(Steps(course, values, courses.value), 2)
-    return t, y, Solution(method, steps, t, on_the_way)
-
-
-def _nothing(k: Any, rows: Any, carried: Any) -> Any:
-    return carried
-
-
-def _times(steps: Any) -> Any:
-    """Where all steps end, and the first one begins."""
-    return np.concatenate([steps[0][:1], steps[1]])
-
-
-def _values(y0: Any, steps: Any, last: Any) -> Any:
-    """The values there: the rows of an array."""
-    return np.concatenate([np.reshape(y0, (1, -1)), steps[3][1:], np.reshape(last, (1, -1))])
+def _until(method: Method, times: Any, end: Any) -> Any:
+    """Times that the solution comes to."""
+    return times[: int(np.sum(method.direction * (stopped(end) - stopped(times)) >= 0))]
 
 
 def _stays_whole(method: Method, start: Any, y0: Any, end: Any) -> bool:
@@ -272,28 +217,13 @@ def _evaluations(method: Method, tried: Any, asked: Any, options: Any) -> Any:
     return found + len(method.kind.A_EXTRA) * asked
 
 
-def _of_events(method: Method, steps: Any, count: int, happened: Happened) -> dict[str, Any]:
-    times = [np.stack(ts) if ts else np.zeros(0) for ts in happened.times]
-    values = [method.between(steps, ts, count - 1) if ts.size else np.zeros(0) for ts in times]
-    return {"t_events": times, "y_events": values}
-
-
-def _taken(method: Method, start: Any, y0: Any, end: Any, ends: Any) -> Any:
-    """Steps, which have no derivatives where the right-hand side jumps."""
-    steps = method.taken(start, y0, end, ends)
-    if not jumps.along(method.callback, stopped(steps[0]), stopped(steps[3])):
-        return steps
-    return tuple(jumps.barred(x) if isinstance(x, Tracer) else x for x in steps)
-
-
 def _at_times(
     method: Method, start: Any, y0: Any, end: Any, times: Any, number: Any = None
 ) -> tuple[Any, Any, Any]:
     """Values at times in order, the rows of an array; how often a step was tried, and in how many
     of those that were taken there are times. Of these the first `number` count, or all."""
     if number is None:
-        ordered = _ordered(method.direction, *map(stopped, (start, end, times)))
-        _hold(ordered, True, "whether times are in order, between the ends")
+        _hold_order(method, start, end, times)
     ends, count, tried, done, _ = method.chosen(start, y0, end)
     _hold(done, True, "whether there are more steps than there is room for")
     if np.size(times) and _stays_whole(method, start, y0, end):
@@ -301,18 +231,14 @@ def _at_times(
         return y, tried, asked
     # All steps are there to be looked at.
     ends = np.where(np.arange(method.room) < count, ends, stopped(end))
-    steps = _taken(method, start, y0, end, ends)
+    steps = taken(method, start, y0, end, ends)
     asked = np.sum(np.any(method.places(steps, times), axis=0))
     return method.between(steps, times, method.room - 1), tried, asked
 
 
-def _ordered(direction: float, start: Any, end: Any, times: Any) -> Any:
-    """Whether times follow one another on the way from start to end."""
-    if not np.size(times):
-        return True
-    along = direction * np.stack([start, times[0], times[-1], end])
-    apart = direction * np.diff(times)
-    return np.logical_and(np.all(np.diff(along) >= 0), np.all(apart > 0))
+def _hold_order(method: Method, start: Any, end: Any, times: Any) -> None:
+    held = ordered(method.direction, *map(stopped, (start, end, times)))
+    _hold(held, True, "whether times are in order, between the ends")
 
 
 def _method(callback: Callback, given: Any, tried: int, options: Any) -> Method:
@@ -396,7 +322,7 @@ def _of_room(
 
     def times() -> Any:
         found = t[: int(count)]  # guarded
-        return _with_end(found, start, end) if is_traced(end) else found
+        return with_end(found, end) if is_traced(end) else found
 
     def last() -> Any:
         return corrected(np.reshape(y[:, count - 1], (-1, 1)), np.reshape(end, (1,)))[:, 0]
@@ -428,11 +354,6 @@ def _of_room(
     course = Course(y._trace, count - 1, first, lambda: (end, last()), loop, end > start)
     of_times = along(Steps(course, times, courses.time), 1)
     return of_times, along(Steps(course, values, courses.value), 2)
-
-
-def _with_end(t: Any, start: Any, end: Any) -> Any:
-    """Times whose last one is the end."""
-    return np.concatenate([t[:-1], np.reshape(end, (1,))])
 
 
 def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any, number: Any = None) -> Any:
