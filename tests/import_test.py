@@ -101,3 +101,33 @@ def test_what_waits_for_the_first_call_is_loaded_at_once():
         [sys.executable, "-c", COMPLETE], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+FEW = """
+import sys
+import numpy as np
+from tapegrad import value_and_grad
+
+def f(a, b):
+    z = a @ b
+    K = a @ a.T + np.eye(len(a))
+    L = np.linalg.cholesky(K)
+    return np.sum(np.logaddexp(0.0, z)) + np.sum(np.linalg.solve(K, b) ** 2) + np.log(L[0, 0])
+
+rng = np.random.default_rng(0)
+a, b = rng.normal(size=(2, 60, 60))
+g = value_and_grad(f, compile="never")
+value, slope = g(a, 30 * b)
+assert not {"scipy.special", "scipy.linalg"} & set(sys.modules)
+np.testing.assert_allclose(value, f(a, 30 * b))
+
+import scipy.linalg, scipy.special  # and the same of SciPy's, once they are there
+
+np.testing.assert_allclose(g(a, 30 * b)[1], slope, rtol=1e-12)
+factor = scipy.linalg.cho_factor(np.eye(3))
+np.testing.assert_allclose(scipy.linalg.cho_solve(factor, np.ones(3)), 1)
+"""
+
+
+def test_derivatives_of_numpys_functions_load_little_of_scipy():
+    subprocess.run([sys.executable, "-c", FEW], check=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from tapegrad import trace, value_and_grad
+from tapegrad import jit, jvp, trace, value_and_grad
 from tapegrad.backends.numpy import lives, play
-from tapegrad.backends.numpy.lives import last_uses, written_over
+from tapegrad.backends.numpy.lives import written_over
 from tapegrad.backends.numpy.play import run
+from tapegrad.ir.memory import last_uses
 
 X = np.random.default_rng(0).normal(size=(40, 5))
 
@@ -123,3 +125,26 @@ def test_a_tape_that_is_played_often_is_one_function():
 
 def differences(f, x, step=1e-6):
     return [(f(x + d) - f(x - d)) / (2 * step) for d in step * np.eye(len(x))]
+
+
+def test_the_trace_of_a_derivative_holds_few_of_its_values():
+    """Of a hundred arrays that it computes few are live at a time."""
+
+    def chain(x):
+        x = np.tanh(np.sin(x) * np.cos(x)) * x
+        x = np.exp(x / (1 + x * x)) - np.log(3 + x) * x
+        x = np.sin(np.exp(x) * np.tanh(x)) / (2 + x)
+        x = np.cos(x / (4 + x)) * np.sin(x) - np.exp(np.sin(x))
+        return np.sum(x)
+
+    def pushed():
+        return jit(lambda x, t: jvp(chain, (x,), (t,)), compile="never")
+
+    x = np.ones(50_000)
+    pushed()(x[:3], x[:3])  # what is loaded and kept once
+    tracemalloc.start()
+    found = pushed()
+    found(x, x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * x.nbytes < len(found.tapes[0].calls) * x.nbytes / 3

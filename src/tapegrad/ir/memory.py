@@ -1,4 +1,5 @@
-"""How much memory a tape takes, measured by its types and the order of its calls."""
+"""How much memory a tape takes, measured by its types and the order of its calls, and when values
+are read last."""
 
 from __future__ import annotations
 
@@ -7,6 +8,23 @@ from typing import NamedTuple
 
 from tapegrad.ir.report import MemoryReport
 from tapegrad.ir.tape import Tape, Var
+
+
+def last_uses(tape: Tape) -> dict[int, list[int]]:
+    """Position of a call -> ids of the variables that no later call reads."""
+    last: dict[int, int] = {}
+    for position, call in enumerate(tape.calls):
+        for x in call.operands:
+            if isinstance(x, Var):
+                last[x.id] = position
+        for out in call.outs:
+            last.setdefault(out.id, position)
+    kept = {x.id for x in (*tape.outputs, *(g.operand for g in tape.guards)) if isinstance(x, Var)}
+    dead: dict[int, list[int]] = {}
+    for var, position in last.items():
+        if var not in kept:
+            dead.setdefault(position, []).append(var)
+    return dead
 
 
 def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:

@@ -48,9 +48,7 @@ class BandedLU(Routine):
         return over_batch(self._factored, (2,), xs[0])
 
     def _factored(self, bands: Any) -> Any:
-        from scipy.linalg import lapack
-
-        gbtrf = lapack.sgbtrf if bands.dtype == np.float32 else lapack.dgbtrf
+        gbtrf = fortran("lapack", "gbtrf", bands.dtype)
         upper = bands.shape[1] - 1 - 2 * self.lower
         factors, pivots, _ = gbtrf(bands.T, self.lower, upper)
         return factors.T, pivots.astype(np.int32) + 1
@@ -96,11 +94,9 @@ class BandedSolve(Routine):
         return over_batch(self._solve, (2, 1, 2), *xs[1:])
 
     def _solve(self, factors: Any, pivots: Any, b: Any) -> Any:
-        from scipy.linalg import lapack
-
         if b.size == 0:
             return np.array(b)
-        gbtrs = lapack.sgbtrs if b.dtype == np.float32 else lapack.dgbtrs
+        gbtrs = fortran("lapack", "gbtrs", b.dtype)
         upper = factors.shape[1] - 1 - 2 * self.lower
         if np.any((pivots < 1) | (pivots > len(pivots))):  # LAPACK would write to other memory
             return np.full_like(b, np.nan)

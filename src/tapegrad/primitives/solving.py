@@ -155,11 +155,9 @@ def _pulled_back(factor: Any, ct: Any) -> Any:
 def _product(x: Any, y: Any) -> Any:
     """By SciPy's BLAS, as triangular solves are: NumPy's has threads of its own, and the two would
     wait for each other."""
-    from scipy.linalg import blas
-
     if x.size == 0:
         return np.zeros((len(x), y.shape[1]), y.dtype)
-    return (blas.sgemm if y.dtype == np.float32 else blas.dgemm)(1.0, y.T, x.T).T
+    return fortran("blas", "gemm", y.dtype)(1.0, y.T, x.T).T
 
 
 cholesky = Cholesky()

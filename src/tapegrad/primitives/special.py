@@ -7,6 +7,7 @@ SciPy is imported when one of them is first evaluated.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -56,9 +57,20 @@ def _scipy(name: str) -> Callable[..., Any]:
     return evaluate
 
 
+def _expit(x: Any) -> Any:
+    """SciPy's where the program has loaded it, else by its formula: derivatives of NumPy's
+    functions need it, too, and SciPy takes longer to load than a first call takes otherwise."""
+    if "scipy.special" in sys.modules or np.asarray(x).dtype.char not in "fd":
+        return _scipy("expit")(x)
+    with np.errstate(all="ignore"):
+        return 1 / (1 + np.exp(-x))
+
+
+_expit.__module__, _expit.__name__ = "scipy.special", "expit"  # as it is called in NumPy
+
 expit = Elementwise(
     "expit",
-    _scipy("expit"),
+    _expit,
     "1.0 / (1.0 + exp(-{0}))",
     lambda out, x: (sech_square(x * 0.5) * 0.25,),
     cost=FUNCTION,

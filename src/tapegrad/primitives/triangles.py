@@ -3,8 +3,14 @@ them are a batch."""
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,7 +183,22 @@ def trsm(t: Any, b: Any, axis: int, **how: Any) -> Any:
 
 def fortran(library: str, name: str, dtype: np.dtype) -> Any:
     """A routine of SciPy's BLAS or LAPACK, for numbers of this dtype."""
-    return getattr(importlib.import_module(f"scipy.linalg.{library}"), LETTERS[dtype.char] + name)
+    return getattr(_extension(library), LETTERS[dtype.char] + name)
+
+
+@cache
+def _extension(library: str) -> Any:
+    """The module with SciPy's BLAS or LAPACK. By itself, where the program hasn't loaded
+    `scipy.linalg`: all of that takes longer to load than a first call takes otherwise."""
+    home = None if "scipy.linalg" in sys.modules else find_spec("scipy")
+    for folder in (home and home.submodule_search_locations) or ():
+        found = PathFinder.find_spec(f"_f{library}", [str(Path(folder, "linalg"))])
+        if found is not None and found.loader is not None:
+            with suppress(ImportError):  # of a library that SciPy finds for it
+                module = module_from_spec(found)
+                found.loader.exec_module(module)
+                return module
+    return import_module(f"scipy.linalg.{library}")
 
 
 LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}

@@ -17,6 +17,7 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatten
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
+from tapegrad.ir.memory import last_uses
 from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
 from tapegrad.tracing.aliasing import Written, check_apart
@@ -431,17 +432,22 @@ def _held_alone(trace: Trace) -> list[int]:
 def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     """Record a tape's calls again on the tracers and arrays given as inputs, in their trace, which
     captures the arrays as they are; the user's own calls warned when they were traced. Each keeps
-    the line that it was at."""
-    env: dict[Var, Any] = dict(zip(tape.inputs, inputs, strict=True))
+    the line that it was at. What no later call reads is let go: memory that is used again needs no
+    new pages, which take longer than to compute."""
+    env: dict[int, Any] = {x.id: y for x, y in zip(tape.inputs, inputs, strict=True)}
+    dead = last_uses(tape)
 
     def value(x: Operand) -> Any:
-        return x if isinstance(x, Literal) else env[x]
+        return x if isinstance(x, Literal) else env[x.id]
 
-    for call in tape.calls:
+    for position, call in enumerate(tape.calls):
         results = _applied(call, [value(x) for x in call.operands])
         if call.primitive.results == 1 and not isinstance(results, tuple):
             results = (results,)
-        env.update(zip(call.outs, results, strict=True))
+        env.update(zip([out.id for out in call.outs], results, strict=True))
+        del results
+        for x in dead.get(position, ()):
+            env.pop(x, None)
     for guard in tape.guards:
         found = value(guard.operand)
         if isinstance(found, Tracer):

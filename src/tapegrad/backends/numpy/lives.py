@@ -1,4 +1,4 @@
-"""When values that a played tape computes are read last, and whose memory may be written over."""
+"""Whose memory a value that a played tape computes may write over."""
 
 from __future__ import annotations
 
@@ -13,23 +13,6 @@ from tapegrad.primitives.kinds import Scatter, StaticIndex
 
 LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
 SMALL = 1 << 10  # bytes; what is smaller is kept until the end
-
-
-def last_uses(tape: Tape) -> dict[int, list[int]]:
-    """Position of a call -> ids of the variables that no later call reads."""
-    last: dict[int, int] = {}
-    for position, call in enumerate(tape.calls):
-        for x in call.operands:
-            if isinstance(x, Var):
-                last[x.id] = position
-        for out in call.outs:
-            last.setdefault(out.id, position)
-    kept = {x.id for x in (*tape.outputs, *(g.operand for g in tape.guards)) if isinstance(x, Var)}
-    dead: dict[int, list[int]] = {}
-    for var, position in last.items():
-        if var not in kept:
-            dead.setdefault(position, []).append(var)
-    return dead
 
 
 def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.numpy.lives import SMALL, last_uses, written_over
+from tapegrad.backends.numpy.lives import SMALL, written_over
 from tapegrad.backends.numpy.rounds import Broken, copied, repeat, whole
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import quiet
@@ -22,6 +22,7 @@ from tapegrad.core.statics import static_key
 from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_traced
 from tapegrad.core.values import same_bits
 from tapegrad.errors import TapeError
+from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives.base import Elementwise

@@ -26,11 +26,11 @@ from tapegrad.backends.numpy.lives import (
     SMALL,
     box_of,
     is_ufunc,
-    last_uses,
     summed_places,
     written_over,
 )
 from tapegrad.core.values import same_bits
+from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
 from tapegrad.primitives.control import Applied
