@@ -14,7 +14,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.answers import declare
-from tapegrad.tracing.frontend.accepting import accepted
+from tapegrad.tracing.frontend.accepting import accepted, error_of
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
 from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken, tolerance
@@ -135,7 +135,10 @@ def answering(
             return original(*numbers[0], **numbers[1])
 
     def answer(args: Any, kwargs: Any) -> Any:
-        named = _bound(shown, theirs, own, args, kwargs)
+        try:
+            named = _bound(shown, theirs, own, args, kwargs)
+        except UnsupportedError as error:
+            raise error_of(original, args, kwargs, shown) or refusing(error) from None
 
         def operand(key: Any, x: Any) -> Any:
             if key in _TOLERANCES:
@@ -171,33 +174,18 @@ def as_parameter(x: Any) -> Any:
 
 
 # How well and by which steps a solver finds what it looks for, on which that doesn't depend
-_TOLERANCES = frozenset(
-    [
-        "tol",
-        "cond",
-        "rtol",
-        "atol",
-        "xtol",
-        "ftol",
-        "gtol",
-        "xatol",
-        "fatol",
-        "btol",
-        "bc_tol",
-        "epsabs",
-        "epsrel",
-        "maxiter",
-        "maxfev",
-        "limit",
-        "max_step",
-        "min_step",
-        "first_step",
-        "h0",
-        "hmax",
-        "hmin",
-        "mxstep",
-    ]
-)
+_TOLERANCES = {
+    *("tol", "cond", "rtol", "atol", "xtol", "ftol", "gtol", "xatol", "fatol", "btol"),
+    *("bc_tol", "epsabs", "epsrel", "maxiter", "maxfev", "limit", "max_step", "min_step"),
+    *("first_step", "h0", "hmax", "hmin", "mxstep", "epsfcn", "factor", "diff_step"),
+    *("cache_size",),
+}
+
+# What says how SciPy goes about it, not what is found: an answer has it by `**how`, or not at all
+_HOW = {
+    *("blocksize", "maxp1", "limlst", "quiet", "maxit", "check", "verbose", "ixpr", "mxhnil"),
+    *("mxordn", "mxords", "printmessg", "permc_spec", "diag_pivot_thresh", "relax", "panel_size"),
+}
 
 
 def signature_of(original: Any) -> inspect.Signature | None:
@@ -215,24 +203,30 @@ def _bound(
     shown: str, theirs: inspect.Signature | None, own: inspect.Signature, args: Any, kwargs: Any
 ) -> inspect.BoundArguments:
     """The arguments as the answer takes them: SciPy's own error for what SciPy doesn't take, ours
-    for a parameter that the answer lacks."""
+    for a parameter that the answer lacks and that matters."""
     if theirs is None:
         return own.bind(*args, **kwargs)
     given: dict[str, Any] = {}
+    how: dict[str, Any] = {}
     for name, x in theirs.bind(*args, **kwargs).arguments.items():
         kind = theirs.parameters[name].kind
         if name in own.parameters:
             given[name] = x
         elif kind is inspect.Parameter.VAR_KEYWORD and x.keys() <= own.parameters.keys():
             given.update(x)
+        elif name in _HOW:
+            how[name] = as_parameter(tolerance(x))
         elif not _is_default(x, theirs.parameters[name].default):
             if kind is inspect.Parameter.VAR_KEYWORD:
                 name = next(iter(x.keys() - own.parameters.keys()))
-            raise refusal(
+            raise UnsupportedError(
                 f"{shown}(..., {name}=...) can't be traced{at_line()}, only without {name}. Call "
                 "it in a function that is declared with tapegrad.primitive, and give its "
                 "derivative with defvjp"
             )
+    rest = next((p.name for p in own.parameters.values() if p.kind is _KEYWORDS), "")
+    if rest and how:
+        given[rest] = {**given.get(rest, {}), **how}
     return inspect.BoundArguments(own, {p: given[p] for p in own.parameters if p in given})
 
 

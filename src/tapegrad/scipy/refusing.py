@@ -18,6 +18,7 @@ from typing import Any
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.answers import declare, row_of
+from tapegrad.tracing.frontend.accepting import error_of
 from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.parameters import numbers_taken
 from tapegrad.tracing.observe.observer import observed, unobserved
@@ -111,7 +112,7 @@ def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
         numbers = numbers_taken(args, kwargs)
         if numbers is not None:
             return unobserved(original)(*numbers[0], **numbers[1])
-        raise refusal(
+        raise unobserved(error_of)(original, args, kwargs, name) or refusal(
             f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
         )
 

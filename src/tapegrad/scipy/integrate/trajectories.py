@@ -379,9 +379,10 @@ def odeint(
     hmin: Any = 0.0,
     mxstep: Any = 0,
     tfirst: Any = False,
+    **more: Any,
 ) -> Any:
     how = {"rtol": rtol, "atol": atol, "tcrit": tcrit, "h0": h0, "hmax": hmax, "hmin": hmin}
-    how |= {"mxstep": mxstep}
+    how |= {"mxstep": mxstep, **more}
     further = args if isinstance(args, tuple) else (args,)
 
     def slope(t: Any, y: Any) -> Any:

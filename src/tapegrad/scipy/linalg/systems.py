@@ -13,6 +13,7 @@ import numpy as np
 from numpy import matrix_transpose
 
 from tapegrad.primitives.banded import BandedDefinite, BandedLU, BandedSolve
+from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.equations import DiscreteRiccati, Riccati, Sylvester
 from tapegrad.primitives.solving import inverse_t
 from tapegrad.primitives.toeplitz import ToeplitzSolve
@@ -325,33 +326,46 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     return cast(numpys.det(a), np.complex128 if a.dtype.kind == "c" else np.float64)
 
 
-def _cutoff(a: Any, rtol: Any) -> float:
-    if rtol is None:
-        return max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
-    if rtol < 0:
+def _cutoff(a: Any, atol: Any, rtol: Any) -> Any:
+    """The part of the largest singular value up to which others count as 0; SciPy adds both."""
+    if (rtol or 0) < 0 or (atol or 0) < 0:
         raise ValueError("atol and rtol values must be positive.")
-    return float(rtol)
+    least = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
+    part = least if rtol is None else float(rtol)
+    if not atol or not a.size:
+        return part
+    largest = np.max(numpys.svd(stop_gradient(a), compute_uv=False), axis=-1)
+    return part + atol / np.where(largest > 0, largest, 1.0)
 
 
-def _pseudoinverse(a: Any, rtol: float, return_rank: Any) -> Any:
+def _pseudoinverse(a: Any, rtol: Any, return_rank: Any) -> Any:
     result = pseudoinverse(a, rtol)
     if not return_rank:
         return result
     s = numpys.svd(a, compute_uv=False)
-    return result, np.sum(s > rtol * np.max(s, axis=-1, keepdims=True, initial=0.0), axis=-1)
+    part = np.reshape(rtol, (*np.shape(rtol), 1))
+    least = part * np.max(s, axis=-1, keepdims=True, initial=0.0)
+    return result, np.sum(s > least, axis=-1)
 
 
 @answers()
-def pinv(a: Any, rtol: Any = None, return_rank: bool = False, check_finite: bool = True) -> Any:
+def pinv(
+    a: Any,
+    atol: Any = None,
+    rtol: Any = None,
+    return_rank: bool = False,
+    check_finite: bool = True,
+) -> Any:
     """The pseudoinverse; the derivative is that at constant rank."""
     (a,) = checked(check_finite, a)
     numpys.check_stacked(a)
-    return _pseudoinverse(a, _cutoff(a, rtol), return_rank)
+    return _pseudoinverse(a, _cutoff(a, atol, rtol), return_rank)
 
 
 @answers()
 def pinvh(
     a: Any,
+    atol: Any = None,
     rtol: Any = None,
     lower: bool = True,
     return_rank: bool = False,
@@ -360,7 +374,8 @@ def pinvh(
     """The pseudoinverse of the symmetric or Hermitian matrix with this triangle."""
     (a,) = checked(check_finite, a)
     check_square(a)
-    return _pseudoinverse(whole_of(a, lower), _cutoff(a, rtol), return_rank)
+    whole = whole_of(a, lower)
+    return _pseudoinverse(whole, _cutoff(whole, atol, rtol), return_rank)
 
 
 @answers()

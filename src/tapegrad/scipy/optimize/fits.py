@@ -68,6 +68,7 @@ def least_squares(
     max_nfev: Any = None,
     args: Any = (),
     kwargs: Any = None,
+    **how: Any,
 ) -> Any:
     start = np.atleast_1d(example(x0))
     functions = [f for f in (fun, jac) if callable(f)]
@@ -80,7 +81,7 @@ def least_squares(
         return called
 
     callbacks = [Callback(bound(f), [start]) for f in functions]
-    how = {"method": method, "ftol": ftol, "xtol": xtol, "gtol": gtol, "loss": loss}
+    how |= {"method": method, "ftol": ftol, "xtol": xtol, "gtol": gtol, "loss": loss}
     how |= {"f_scale": f_scale, "diff_step": diff_step, "max_nfev": max_nfev}
     how |= {"tr_solver": tr_solver}
     how |= {} if tr_options is None else {"tr_options": tr_options}

@@ -103,7 +103,10 @@ def solving(method: Any, most: int = 0, **settings: Any) -> Any:
 
 
 _SYMMETRIC = ("cg", "minres")
-_OWN = frozenset(["rtol", "atol", "maxiter", "restart", "shift", "show"])
+SETTINGS = {
+    *("rtol", "atol", "maxiter", "restart", "shift", "show", "check", "k", "m", "truncate"),
+    *("discard_C", "inner_m", "outer_k", "store_outer_Av", "prepend_outer_v"),
+}
 _HELPING = ("M", "M1", "M2")  # what is found doesn't depend on a preconditioner
 
 
@@ -112,7 +115,7 @@ def iterated(name: str, A: Any, b: Any, x0: Any, settings: dict[str, Any]) -> An
     original = getattr(theirs, name)
     for key, value in settings.items():
         helps = key in _HELPING and not any_traced([value]) and not reaches(value)
-        if value is not None and key not in _OWN and not helps:
+        if value is not None and key not in SETTINGS and not helps:
             raise refusal(
                 f"scipy.sparse.linalg.{name}(..., {key}=...) can't be traced{at_line()}, only "
                 f"without {key}"
@@ -174,7 +177,8 @@ def _least_squares(name: str) -> None:
 
         def equation(x: Any) -> Any:
             rest = product(A_, product(A_, x) - b, True)
-            return rest + damp**2 * (x - start)
+            size = np.maximum(damp, 0.0) if is_lsqr else damp  # as SciPy has it
+            return rest + size**2 * (x - start)
 
         lead = [b, damp, start]
         got = _found(name, A_, find, equation, n, lead, solving(theirs.cg), both=True)

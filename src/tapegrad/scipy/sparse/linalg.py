@@ -157,7 +157,6 @@ def _solved_by(lu: Any, rhs: Any, trans: Any = "N") -> Any:
 # ---- by iterations
 
 _ITERATIONS = "bicg bicgstab cg cgs gmres lgmres minres qmr tfqmr gcrotmk"
-_SETTINGS = "rtol atol maxiter restart show shift"
 
 
 def _declare_iteration(name: str) -> None:
@@ -168,13 +167,15 @@ def _declare_iteration(name: str) -> None:
         for key, value in settings.items():
             if key not in known:
                 raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
-            if key not in _SETTINGS.split() and value is not known[key].default:
+            if key not in iterations.SETTINGS and value is not known[key].default:
                 raise refusal(
                     f"scipy.sparse.linalg.{name}(..., {key}=...) can't be traced{at_line()}, only "
                     f"without {key}"
                 )
         chosen = tuple(
-            sorted((k, v) for k, v in settings.items() if v is not None and k in _SETTINGS.split())
+            sorted(
+                (k, v) for k, v in settings.items() if v is not None and k in iterations.SETTINGS
+            )
         )
         A = _matrix(A, b, x0)
         operands, _ = _operands(A, b, x0)

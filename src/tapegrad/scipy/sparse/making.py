@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,6 +85,22 @@ for _format in ("csr", "csc", "coo", "bsr", "dia", "dok", "lil"):
 # ---- what is made of others
 
 
+def _of_a_type(function: Callable[..., Any]) -> Any:
+    """With a `dtype` for the elements, as SciPy's function has it."""
+
+    @functools.wraps(function)
+    def made(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        return found if dtype is None else found.with_elements(found.elements.astype(dtype))
+
+    signature = inspect.signature(function)
+    own = inspect.Parameter("dtype", inspect.Parameter.KEYWORD_ONLY, default=None)
+    made.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), own]
+    )
+    return made
+
+
 def _parts(blocks: Any) -> list[Any]:
     """Blocks as sparse ones."""
     found, others = [], [x.elements if isinstance(x, Sparse) else x for x in blocks]
@@ -122,6 +141,7 @@ def _shapes(blocks: Any) -> list[Any]:
 
 
 @stands_for(HOME, lists="blocks")
+@_of_a_type
 def vstack(blocks: Any, format: Any = None) -> Any:
     """Blocks one below the other."""
     shapes = _shapes(blocks)
@@ -133,6 +153,7 @@ def vstack(blocks: Any, format: Any = None) -> Any:
 
 
 @stands_for(HOME, lists="blocks")
+@_of_a_type
 def hstack(blocks: Any, format: Any = None) -> Any:
     """Blocks side by side."""
     shapes = _shapes(blocks)
@@ -144,6 +165,7 @@ def hstack(blocks: Any, format: Any = None) -> Any:
 
 
 @stands_for(HOME, lists="mats")
+@_of_a_type
 def block_diag(mats: Any, format: Any = None) -> Any:
     """Blocks along the diagonal."""
     corners = np.cumsum([(0, 0), *_shapes(mats)], axis=0)
@@ -188,6 +210,7 @@ def _blocks(blocks: Any, format: Any) -> Sparse:
 
 
 @stands_for(HOME, lists="blocks")
+@_of_a_type
 def bmat(blocks: Any, format: Any = None) -> Any:
     """The matrix of these blocks."""
     return _blocks(blocks, format)
@@ -245,6 +268,7 @@ def _diagonals(diagonals: Any, offsets: Any, shape: Any, format: Any, older: boo
 
 
 @stands_for(HOME, lists="diagonals", parameters="offsets")
+@_of_a_type
 def diags(diagonals: Any, offsets: Any = 0, shape: Any = None, format: Any = None) -> Any:
     """The matrix with these diagonals."""
     return _diagonals(diagonals, offsets, shape, format, True)
@@ -253,6 +277,7 @@ def diags(diagonals: Any, offsets: Any = 0, shape: Any = None, format: Any = Non
 if hasattr(sparse, "diags_array"):
 
     @stands_for(HOME, lists="diagonals", parameters="offsets")
+    @_of_a_type
     def diags_array(diagonals: Any, offsets: Any = 0, shape: Any = None, format: Any = None) -> Any:
         """The array with these diagonals."""
         return _diagonals(diagonals, offsets, shape, format, False)
@@ -261,6 +286,7 @@ if hasattr(sparse, "diags_array"):
 if hasattr(sparse, "block_array"):
 
     @stands_for(HOME, lists="blocks")
+    @_of_a_type
     def block_array(blocks: Any, *, format: Any = None) -> Any:
         """The array of these blocks."""
         found = _blocks(blocks, format)

@@ -17,6 +17,8 @@ from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
+_FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
+
 
 class Sparse(Parted):
     """A sparse matrix: what SciPy's `format` is, with elements of which some may be traced.
@@ -42,6 +44,8 @@ class Sparse(Parted):
         is_matrix: bool,
         ordered: bool = True,
     ) -> None:
+        if format not in _FORMATS:
+            sparse.csr_array((1, 1)).asformat(format)  # SciPy's own error
         self.elements, self.indices, self.starts = elements, indices, starts
         self._shape = int(shape[0]), int(shape[1])
         self.turned, self.format, self.is_matrix = turned, format, is_matrix

@@ -148,6 +148,16 @@ def _decided(refusal: Exception, args: Any, kwargs: Any, name: str) -> Exception
     return refusal
 
 
+def error_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str) -> Exception | None:
+    """The library's error for a call that isn't followed, if it has one."""
+    try:
+        refusal = _verdict(func, args, kwargs)[1]
+    except _Unknown:
+        return None
+    tracers = any(isinstance(x, Tracer) for x in _leaves((args, kwargs)))
+    return _decided(refusal, args, kwargs, name) if refusal is not None and tracers else None
+
+
 def _leave_unfinished(trace: Any, name: str) -> None:
     """Something is written which the library wouldn't have: nobody may go on with that."""
     trace.unfinished = trace.unfinished or UnsupportedError(

@@ -23,6 +23,7 @@ from tapegrad.tracing.frontend.linalg import (
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import tolerance
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import stand_in
 
 
@@ -42,7 +43,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> A
             rcond = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
     if kwargs:
         raise TypeError(f"pinv() got an unexpected keyword argument {next(iter(kwargs))!r}")
-    return pseudoinverse(a, one_cut(rcond, "pinv"))
+    return pseudoinverse(a, rcond if np.ndim(rcond) else one_cut(rcond, "pinv"))
 
 
 def one_cut(rcond: Any, name: str) -> float:
@@ -66,25 +67,35 @@ def scales(a: Any, axis: Any = None) -> tuple[Any, Any]:
     return np.ldexp(one, -power), np.ldexp(one, power)
 
 
-def pseudoinverse(a: Any, rcond: float) -> Any:
+def pseudoinverse(a: Any, rcond: Any) -> Any:
     if not a.size:
         return _pseudoinverse(a, rcond)
     down = scales(a, (-2, -1))[0]
     return _pseudoinverse(a * down, rcond) * down
 
 
-def _pseudoinverse(a: Any, rcond: float) -> Any:
+def _pseudoinverse(a: Any, rcond: Any) -> Any:
     """If more than rounding counts as 0 it is that of A P, with P the projection on what is left,
-    which turns when A changes: the formula at constant rank knows nothing of that. The squares of
-    its numbers, which the derivative has, are to be numbers, too."""
+    which turns when A changes: the formula at constant rank knows nothing of that. What counts as 0
+    may be another part in each matrix. The squares of its numbers, which the derivative has, are to
+    be numbers, too."""
     rounding = max(a.shape[-2:], default=0) * float(np.finfo(a.dtype).eps)
-    if rcond > rounding and a.size:
+    is_one = type(rcond) is float
+    if a.size and not (is_one and rcond <= rounding):
+        cut = rcond if is_one else np.reshape(rcond, (*np.shape(rcond), 1))
         _, s, vt = svd(a, full_matrices=False)
         relative = s / np.maximum(s[..., :1], np.finfo(a.dtype).tiny)
-        if np.any((relative > rounding) & (relative <= rcond)):
-            rows = vt * (relative > rcond)[..., None]
+        if not is_one and np.any((relative > cut) & (relative <= rounding)):
+            raise refusing(
+                UnsupportedError(
+                    f"np.linalg.pinv with an array as rcond can't be traced{at_line()} where it "
+                    "keeps singular values that are rounding alone. Pass one number"
+                )
+            )
+        if np.any((relative > rounding) & (relative <= cut)):
+            rows = vt * (relative > cut)[..., None]
             a = a @ np.conjugate(transposed(rows)) @ rows
-    result, failed = PInv(rcond)(a)
+    result, failed = PInv(rcond if is_one else rounding)(a)
     raise_if(failed, "SVD did not converge")
     return result
 
