@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import fft, integrate, linalg, ndimage, optimize, signal, special
-from scipy.sparse.linalg import cg
+from scipy import fft, integrate, linalg, ndimage, optimize, signal, special, stats
+from scipy.sparse import csc_array, diags_array, vstack
+from scipy.sparse.linalg import cg, gcrotmk, lgmres, splu
 
-from tapegrad import grad, jit, stop_gradient, vjp
+from tapegrad import grad, jit, stop_gradient, value_and_grad, vjp
 from tapegrad.errors import ConversionError
 
 V = np.array([0.3, 1.1, 0.7, 0.2, 0.9, 1.6])
@@ -109,3 +110,50 @@ def test_a_tolerance_may_be_an_array_of_one_number():
     assert slope.cache_info().traces == 2
     b = grad(lambda x: np.sum(cg(np.diag(V), x, rtol=np.array(1e-9), maxiter=most)[0]))(V)
     assert np.allclose(b, 1 / V)
+
+
+S = np.array([[2.0, 0.3, 0.1], [0.3, 1.0, 0.2], [0.1, 0.2, 0.5]])
+WAYS = [
+    lambda x: np.sum(integrate.odeint(lambda y, t: -x[0] * y, x[2], [0.0, 0.5, 1.0], mxordn=5)),
+    lambda x: integrate.quad(lambda t: np.exp(-x[0] * t), 0, 1, limlst=20, maxp1=30)[0],
+    lambda x: np.sum(optimize.least_squares(lambda p: p * p - x, np.ones(6), verbose=0).x),
+    lambda x: np.sum(optimize.fsolve(lambda p: p * p - x, np.ones(6), epsfcn=x[0] * 1e-8)),
+    lambda x: np.sum(splu(csc_array(S * x[0]), permc_spec="NATURAL", relax=1).solve(x[:3])),
+    lambda x: np.sum(gcrotmk(S * x[0], x[:3], m=10, k=3, rtol=1e-13)[0]),
+    lambda x: np.sum(lgmres(S * x[0], x[:3], inner_m=10, rtol=1e-13)[0]),
+    lambda x: np.sum(vstack([csc_array(S * x[0]), S], dtype=float).toarray() ** 2),
+    lambda x: np.sum(linalg.pinv(S * x[0] + x[1] * 0.1, atol=0.5) ** 2),
+    lambda x: np.sum(linalg.pinvh(S * x[0], rtol=0.01, atol=0.2) ** 2),
+    lambda x: linalg.pinv(S * x[1], atol=x[0], return_rank=True)[1] * x[2],
+    lambda x: np.sum(np.linalg.pinv(np.stack([S, S * x[0]]) + x[1], np.array([0.4, 0.01])) ** 2),
+]
+
+
+@pytest.mark.parametrize("f", WAYS)
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_ways_to_a_result_are_taken(f, mode):
+    both = value_and_grad(f, compile=mode)
+    for x in (V, V[::-1].copy()):
+        value, slope = both(x)
+        assert np.isclose(value, f(x), rtol=1e-7)
+        for k in range(3):
+            step = 1e-6 * np.eye(6)[k]
+            expected = (f(x + step) - f(x - step)) / 2e-6
+            assert np.isclose(slope[k], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: diags_array(x, format="bogus").toarray()[0, 0],
+        lambda x: np.sum(splu(csc_array(S * x[0]), permc_spec="bogus").solve(x[:3])),
+        lambda x: linalg.pinv(S * x[0], atol=-1.0)[0, 0],
+        lambda x: stats.anderson_ksamp([x, x], axis=0)[0],
+    ],
+)
+def test_options_that_scipy_refuses_are_refused(f):
+    with pytest.raises((ValueError, TypeError)) as theirs:
+        f(V)
+    with pytest.raises(type(theirs.value)) as ours:
+        grad(f)(V)
+    assert str(ours.value) == str(theirs.value)

@@ -420,3 +420,69 @@ def test_rows_beside_one_that_is_not_finite(mode):
         np.testing.assert_allclose(jit(f, compile=mode)(1.3), f(1.3))
         slopes = (f(1.3 + 1e-6) - f(1.3 - 1e-6)) / 2e-6
     np.testing.assert_allclose(jacfwd(f, compile=mode)(1.3), slopes, rtol=1e-6)
+
+
+SAMPLES = np.random.default_rng(3).normal(size=(2, 3, 9))
+RANKED = [
+    lambda x, **how: stats.rankdata(x, axis=1, **how),
+    lambda x, **how: stats.spearmanr(x[0], x[1] ** 2, **how),
+    lambda x, **how: stats.mannwhitneyu(x, SAMPLES[1], axis=1, **how),
+    lambda x, **how: stats.kruskal(x, SAMPLES[1], axis=1, keepdims=True, **how),
+    lambda x, **how: stats.wilcoxon(x, axis=1, **how),
+]
+TESTED = [
+    lambda x, **how: stats.f_oneway(x, SAMPLES[1], axis=1, **how),
+    lambda x, **how: stats.f_oneway(x[0], x[1] ** 2, x[2], **how),
+    lambda x, **how: stats.levene(x, SAMPLES[1], axis=1, keepdims=True, **how),
+    lambda x, **how: stats.bartlett(x, SAMPLES[1] * x[0, 0], axis=0, **how),
+    lambda x, **how: stats.skewtest(x, axis=1, **how),
+    lambda x, **how: stats.jarque_bera(x, axis=None, keepdims=True, **how),
+    lambda x, **how: stats.ttest_1samp(x, 0.2, axis=1, keepdims=True, **how),
+    lambda x, **how: stats.ttest_ind(x, SAMPLES[1], axis=1, keepdims=True, **how),
+]
+
+
+def total(found):
+    return sum(np.sum(part) for part in (found if isinstance(found, tuple) else (found,)))
+
+
+@pytest.mark.parametrize("f", [*RANKED, *TESTED])
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_tests_of_hypotheses_are_scipys(f, mode):
+    """Of ranks the slope is 0, also at a later call, whose ranks are others."""
+    both = value_and_grad(lambda x: total(f(x)) + 0.0 * x[0, 0], compile=mode)
+    for x in (SAMPLES[0], SAMPLES[0][:, ::-1] + 0.1 * SAMPLES[1]):
+        value, slope = both(x)
+        assert np.isclose(value, total(f(x)), rtol=1e-12)
+        for k in ((0, 0), (2, 4)):
+            step = np.zeros_like(x)
+            step[k] = 1e-6
+            expected = (total(f(x + step)) - total(f(x - step))) / 2e-6
+            assert np.isclose(slope[k], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("f", [*RANKED, *TESTED])
+def test_a_refused_nan_is_scipys_error(f):
+    unknown = SAMPLES[0].copy()
+    unknown[1, 2] = np.nan
+    strict = jit(lambda x: total(f(x, nan_policy="raise")) + 0.0 * x[0, 0], compile="never")
+    strict(SAMPLES[0])
+    with pytest.raises(ValueError, match="contains nan values"):
+        strict(unknown)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: stats.ks_2samp(x, x, nan_policy="raise")[0],
+        lambda x: stats.mode(x, nan_policy="raise")[0],
+        lambda x: stats.boxcox(x - 2.0)[0],
+    ],
+)
+def test_a_call_that_is_refused_has_scipys_error_first(f):
+    x = np.array([1.0, np.nan, 2.0])
+    with pytest.raises(ValueError) as theirs:
+        f(x)
+    with pytest.raises(ValueError) as ours:
+        grad(f)(x)
+    assert str(ours.value) == str(theirs.value)

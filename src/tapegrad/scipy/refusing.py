@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tapegrad.errors import TapegradError
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.answers import declare, row_of
@@ -89,7 +90,9 @@ def _refusing_results(home: str, name: str, original: Any) -> Callable[..., Any]
         def called(*args: Any, **kwargs: Any) -> Any:
             with observed():
                 found = f(*args, **kwargs)
-            return refused(found) if any_traced([found]) else found
+            if any_traced([found]):
+                raise _refused(home, name)
+            return found
 
         return called
 
@@ -104,6 +107,12 @@ def _refusing_results(home: str, name: str, original: Any) -> Callable[..., Any]
     return answer
 
 
+def _refused(home: str, name: str) -> TapegradError:
+    return refusal(
+        f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
+    )
+
+
 def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
     @functools.wraps(original, updated=())
     def refused(*args: Any, **kwargs: Any) -> Any:
@@ -112,9 +121,7 @@ def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
         numbers = numbers_taken(args, kwargs)
         if numbers is not None:
             return unobserved(original)(*numbers[0], **numbers[1])
-        raise unobserved(error_of)(original, args, kwargs, name) or refusal(
-            f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
-        )
+        raise unobserved(error_of)(original, args, kwargs, name) or _refused(home, name)
 
     refused.refuses = True  # type: ignore[attr-defined]
     return refused

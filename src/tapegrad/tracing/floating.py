@@ -50,7 +50,7 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
     mask = watched(trace)
     if not mask or any(x._read()[1] is None for x in tracers) or any(map(_is_users, leaves)):
         return run()  # what a function of the user's calls is watched by itself
-    on_tape = [_is_operand(x) for x in leaves]
+    on_tape = [is_operand(x) for x in leaves]
     operands = [x for x, yes in zip(leaves, on_tape, strict=True) if yes]
     arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
     call = WatchedCall(func, arguments, mask)
@@ -157,7 +157,7 @@ def _name(func: Any) -> str:
     return str(getattr(func, "__name__", "a function"))
 
 
-def _is_operand(x: Any) -> bool:
+def is_operand(x: Any) -> bool:
     return isinstance(x, Tracer) or (type(x) is np.ndarray and is_known(x.dtype))
 
 

@@ -183,4 +183,32 @@ gaussian_kde: stats.gaussian_kde(w[0]).pdf(s)
 gaussian_kde: stats.gaussian_kde(w[0]).integrate_box_1d(s, 2.0)
 gaussian_kde: stats.gaussian_kde(x[0], lambda k: 0.5 * k.neff ** -0.2).integrate_box_1d(-1.0, x[1, 1])
 gaussian_kde: stats.gaussian_kde(x[0]).factor + stats.gaussian_kde(x[0], weights=x[1] ** 2).neff
+skewtest: list(stats.skewtest(x.ravel()))
+kurtosistest: list(stats.kurtosistest(x.ravel() ** 3))
+normaltest: list(stats.normaltest(x.ravel()))
+jarque_bera: list(stats.jarque_bera(x, axis=1))
+differential_entropy: stats.differential_entropy(x.ravel())
+f_oneway: list(stats.f_oneway(x, w, axis=1))
+f_oneway: list(stats.f_oneway(x[0], w[1], x[2], keepdims=True))
+levene!: list(stats.levene(x, w, axis=1))
+levene: list(stats.levene(x, w, center="mean"))
+bartlett: list(stats.bartlett(x, w, axis=1))
+alexandergovern: stats.alexandergovern(x, w, axis=1).statistic
+fligner: list(stats.fligner(x[0], w[1]))
+rankdata: stats.rankdata(x, axis=1)
+spearmanr: list(stats.spearmanr(x[0], x[1]))
+kendalltau: list(stats.kendalltau(x, w))
+weightedtau: stats.weightedtau(x, w).statistic
+somersd: stats.somersd(x.ravel(), w.ravel()).statistic
+chatterjeexi: stats.chatterjeexi(x.ravel(), w.ravel()).statistic
+mannwhitneyu: list(stats.mannwhitneyu(x, w, axis=1))
+wilcoxon: list(stats.wilcoxon(x.ravel()))
+ranksums: list(stats.ranksums(x, w))
+kruskal: list(stats.kruskal(x, w, axis=1))
+friedmanchisquare: list(stats.friedmanchisquare(*x))
+brunnermunzel: list(stats.brunnermunzel(x.ravel(), w.ravel()))
+mood: list(stats.mood(x.ravel(), w.ravel()))
+ansari: list(stats.ansari(x.ravel(), w.ravel()))
+cramervonmises_2samp: stats.cramervonmises_2samp(x.ravel(), w.ravel()).statistic
+page_trend_test: stats.page_trend_test(x).statistic
 """

@@ -20,6 +20,7 @@ from scipy.stats import _stats_py as theirs_of
 
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
+from tapegrad.scipy.stats.ranks import each
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend import borrowing
@@ -48,8 +49,10 @@ kernels("scipy.stats._morestats", {"_yeojohnson_transform": _yeojohnson})
 
 _REDUCED = {
     1: "gmean hmean pmean tmean tvar tstd tmin tmax tsem sem skew kurtosis moment kstat trim_mean "
-    "iqr median_abs_deviation variation circmean circvar circstd",
+    "iqr median_abs_deviation variation circmean circvar circstd skewtest kurtosistest normaltest "
+    "jarque_bera differential_entropy",
     2: "ttest_1samp ttest_ind ttest_rel linregress",
+    0: "f_oneway levene bartlett alexandergovern fligner",  # any number
 }
 _PAIRED = ("ttest_rel", "linregress")
 _TOO_FEW = {"sem": 1}  # so many have no statistic, as none have in all others
@@ -70,7 +73,7 @@ def _last(x: Any, axis: Any) -> Any:
 def _restored(found: Any, ndim: int, axis: Any) -> Any:
     """A result with axes of length 1 in the place of those that are gone."""
     axes = tuple(range(ndim)) if axis is None else axis
-    return np.expand_dims(found, axes)
+    return each(lambda x: np.expand_dims(x, axes), found)
 
 
 def has_nans(xs: list[Any], policy: str) -> bool:
@@ -121,6 +124,7 @@ def _reducing(name: str, count: int) -> None:
         return
     own = borrowing.borrowed(original, inspect.unwrap(original))
     theirs, inner = inspect.signature(original), inspect.signature(inspect.unwrap(original))
+    many = next(iter(theirs.parameters)) if count == 0 else ""
     samples = [*theirs.parameters][:count]
     default = theirs.parameters["axis"].default if "axis" in theirs.parameters else 0
 
@@ -128,16 +132,21 @@ def _reducing(name: str, count: int) -> None:
         last = xs[0]
         if last.size == 0 or last.shape[-1] <= _TOO_FEW.get(name, 0):
             return _of_too_few(original, xs, bound)
+        if many and last.ndim == 1:  # which SciPy's code writes to
+            return each(lambda x: x[0], statistic([x[None] for x in xs], bound))
         found = own(*xs, **bound, **({"axis": -1} if "axis" in inner.parameters else {}))
-        if last.dtype.kind == "f" and not isinstance(found, tuple):
-            found = np.where(np.any(np.isnan(last), axis=-1), np.nan, found)
+        if last.dtype.kind == "f" and not getattr(found, "__dict__", None):
+            rows = [np.any(np.isnan(x), axis=-1) for x in xs if np.ndim(x)]
+            unknown = functools.reduce(np.logical_or, rows)
+            found = each(lambda x: np.where(unknown, np.nan, x), found)
         return found
 
     def along(*args: Any, **kwargs: Any) -> Any:
         bound = theirs.bind(*args, **kwargs).arguments
         axis, keepdims = bound.pop("axis", default), bound.pop("keepdims", False)
         policy = bound.pop("nan_policy", "propagate")
-        given = [dispatch.as_operand(bound.pop(key)) for key in samples]
+        chosen = bound.pop(many) if many else [bound.pop(key) for key in samples]
+        given = [dispatch.as_operand(x) for x in chosen]
         ndim = np.ndim(given[0])
         weights = bound.get("weights")
         if weights is not None:
@@ -148,13 +157,13 @@ def _reducing(name: str, count: int) -> None:
             if weights is not None:
                 raise _refused(name, "weights")
             rows = [_row(xs, k) for k in np.ndindex(xs[0].shape[:-1])]
-            each = [statistic(_without_nans(row, name in _PAIRED), bound) for row in rows]
+            kept = [statistic(_without_nans(row, name in _PAIRED), bound) for row in rows]
             if xs[0].ndim == 1:
-                found = each[0]
-            elif isinstance(each[0], tuple):
+                found = kept[0]
+            elif isinstance(kept[0], tuple):
                 raise _refused(name, "several rows")
             else:
-                found = np.reshape(np.stack(each), xs[0].shape[:-1])
+                found = np.reshape(np.stack(kept), xs[0].shape[:-1])
         else:
             found = statistic(xs, bound)
         return _restored(found, ndim, axis) if keepdims else found
