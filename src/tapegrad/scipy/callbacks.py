@@ -21,8 +21,10 @@ import numpy as np
 
 from tapegrad.core.request import Request, describe
 from tapegrad.core.values import same_bits
+from tapegrad.differentiate.batching import batch
 from tapegrad.errors import TapeError, TapegradError, TraceError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape, Var
+from tapegrad.pipeline import inlined
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.views import BroadcastTo
@@ -148,6 +150,21 @@ class Callback:
         """The derivatives of a scalar by all traced values that it reaches."""
         values = [*map(plain_value, self.fitting(xs)), *self.values]
         return joined(METHODS["run"](self.pulled, values)) if self.wrt else np.zeros(0)
+
+    def many(self, xs: np.ndarray, count: int) -> np.ndarray:
+        """For each of these arguments, some times `count`, a row of what it returns first and of
+        its slopes."""
+        try:
+            many = Many(self, count)
+            run = guarded(many.tape)
+            return many.table(lambda part: run(part, *self.values), xs)
+        except Other:  # a way that no solver has taken
+            ways = len(self.ways)
+            for x in xs.tolist():
+                self(x)
+            if len(self.ways) == ways:
+                raise
+            return self.many(xs, count)
 
     @property
     def wrt(self) -> list[int]:
@@ -275,6 +292,9 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
     """Arguments with these types."""
     found: list[Any] = []
     for x, aval in zip(xs, avals, strict=True):
+        if type(x) is float and not aval.shape:  # as in nearly all calls
+            found.append(x)
+            continue
         if np.iscomplexobj(x):
             raise refusal(
                 f"{name} is called with complex numbers{at_line()}, as by jac='cs', and it is "
@@ -341,6 +361,31 @@ def _holds(builder: Builder, tape: Tape, operands: Sequence[Any]) -> Any:
     return holds
 
 
+class Many:
+    """A callback of one number, at `count` of them at once: what it returns first, and slopes."""
+
+    def __init__(self, callback: Callback, count: int) -> None:
+        self.count = count
+        builder = Builder(f"rows of {callback.name}")
+        xs = [builder.input(v.aval) for v in callback.tape.inputs]
+        outs = [builder.call(CallTape(callback.tape), xs)[0]]
+        outs += builder.call(CallTape(callback.pulled), xs) if callback.wrt else []
+        self.tape, self.have_rows = batch(inlined(builder.finish(outs)), [0], count)
+
+    def table(self, run: Callable[[Any], Any], xs: np.ndarray) -> np.ndarray:
+        rows = []
+        for part in np.reshape(xs, (-1, self.count)):
+            found = run(part)
+            if found is None:
+                raise Other
+            columns = []
+            for x, has_rows in zip(found, self.have_rows, strict=True):
+                x = x if has_rows else np.broadcast_to(x, (self.count, *np.shape(x)))
+                columns.append(np.reshape(x, (self.count, -1)))
+            rows.append(np.concatenate(columns, axis=1))
+        return np.concatenate(rows)
+
+
 class Runner:
     """A callback's tape as later calls run it: played, and compiled where that pays. Its slopes
     are another one."""
@@ -356,9 +401,19 @@ class Runner:
         self.avals = [v.aval for v in tape.inputs]
         self.run = Often(whole, self.name)
 
+        self._many: dict[int, tuple[Many, Often]] = {}
+
     @cached_property
     def slopes(self) -> Runner:
         return Runner(self.callback, slopes=True)
+
+    def many(self, xs: np.ndarray, count: int, p: Sequence[Any]) -> np.ndarray:
+        """`Callback.many`, at values p."""
+        if count not in self._many:
+            many = Many(self.callback, count)
+            self._many[count] = many, Often(many.tape, f"rows of {self.name}")
+        many, often = self._many[count]
+        return many.table(often.on([plain_value(x) for x in p]), xs)
 
     def on(self, p: Sequence[Any]) -> Callable[..., Any]:
         """The function of what SciPy passes; `Other` where none of its ways is right."""
@@ -367,6 +422,8 @@ class Runner:
 
         def f(*xs: Any) -> Any:
             found = run(*fitting(xs, avals, self.name))
+            if not self.expected:
+                return _result(found)
             for x, expected in zip(found[self.count :], self.expected, strict=True):
                 if not same_bits(np.asarray(x)[()], expected):
                     raise Other
@@ -379,4 +436,5 @@ class Runner:
             return joined(found if isinstance(found, tuple) else [found])
 
         vars(f)["slopes"] = slopes
+        vars(f)["many"] = lambda xs, count: self.many(xs, count, p)
         return f
