@@ -49,6 +49,7 @@ from tapegrad.tracing.observe.postponed import postpone, postpone_item
 from tapegrad.tracing.observe.replacing import (
     put,
     put_class,
+    put_super,
     put_operands,
     put_plain,
     put_traced,
@@ -89,13 +90,14 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     return both(found, handed_on(a, getattr(found_in_class(kind, name), "fget", None)))
 
 
-def load_super_attribute(a: Activation, name: str) -> None:
-    """`super().name`, in one instruction."""
+def load_super_attribute(a: Activation, asked: tuple[str, bool]) -> None:
+    """`super().name`, or `super(kind, x).name`, in one instruction."""
+    name, is_told = asked
     f, cls, x = a.top(2), a.top(1), a.top()
     if f is not super or not isinstance(cls, type):
         a.o.reads.lost("super")
         return
-    cls = put_class(a, 1, cls, x)
+    cls = put_class(a, 1, cls, x) if is_told else put_super(operand_at(a.stack, 2), cls, x)
     a.o.kind(x)
     try:
         found = super(cls, x)

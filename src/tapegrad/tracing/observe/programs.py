@@ -53,7 +53,6 @@ ANYTHING = frozenset(_ANYTHING.split())
 HANDLERS: dict[str, Handler] = {
     "LOAD_ATTR": do.load_attribute,
     "LOAD_METHOD": do.load_attribute,
-    "LOAD_SUPER_ATTR": do.load_super_attribute,
     "STORE_ATTR": do.store_attribute,
     "DELETE_ATTR": do.delete_attribute,
     "LOAD_GLOBAL": names_of.load_global,
@@ -118,7 +117,9 @@ HANDLERS: dict[str, Handler] = {
 # Every how manyth operand is a key.
 HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
 # Their arguments say more than which name is meant; `_entry` knows.
-DETAILED = frozenset([*HASHING, "BINARY_OP", "CALL", "COMPARE_OP", "FORMAT_VALUE"])
+DETAILED = frozenset(
+    [*HASHING, "BINARY_OP", "CALL", "COMPARE_OP", "FORMAT_VALUE", "LOAD_SUPER_ATTR"]
+)
 _DEREF = (names_of.load_deref, names_of.store_deref, names_of.delete_deref)
 
 _INPLACE = {k for k, (_, sign) in enumerate(getattr(opcode, "_nb_ops", ())) if sign.endswith("=")}
@@ -152,7 +153,7 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
         if heights is None or heights[at] < 0:  # where nothing leads
             entry: tuple[Handler, Any] | None = (do.unknown, name)
         elif name in DETAILED:
-            entry = _entry(name, arg, names)
+            entry = _entry(i, arg, names)
         elif name in HANDLERS:
             handler = HANDLERS[name]
             is_cell = handler in _DEREF
@@ -168,8 +169,9 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
     return program, [top_of(height) for height in heights or [0] * len(program)]
 
 
-def _entry(name: str, arg: int, names: tuple[str, ...]) -> tuple[Handler, Any]:
+def _entry(i: dis.Instruction, arg: int, names: tuple[str, ...]) -> tuple[Handler, Any]:
     """What is noted of an instruction that is in `DETAILED`; `names` are those of arguments."""
+    name = i.opname
     if name in HASHING:
         return do.hashed, (HASHING[name], 1 if name.endswith("_ADD") else arg)
     if name == "BINARY_OP":
@@ -178,4 +180,6 @@ def _entry(name: str, arg: int, names: tuple[str, ...]) -> tuple[Handler, Any]:
         return do.compare, bool(arg & _TRUTH)
     if name == "FORMAT_VALUE":
         return do.formatted, 1 if arg & 4 else 0
+    if name == "LOAD_SUPER_ATTR":
+        return do.load_super_attribute, (i.argval, bool(arg & 2))
     return do.call, (arg, names)

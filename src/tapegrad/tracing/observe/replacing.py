@@ -143,9 +143,16 @@ def _put_super(a: Activation, at: int, args: Sequence[Any], places: Sequence[int
     kind = a.function.__closure__[code.co_freevars.index("__class__")].cell_contents
     x = frames.local(a.address, 0)
     x = x.cell_contents if type(x) is CellType else x
+    put_super(operand_at(a.stack, at), kind, x)
+
+
+def put_super(at: int, kind: Any, x: Any) -> Any:
+    """`super()`, which asks the frame for `kind` and `x`: put a `super` of the class that stands
+    for `kind` at `at`, where `super` is. Returns the class that is asked then."""
     known = _standing_for(kind, x)
     if known is not None:
-        frames.replace(operand_at(a.stack, at), functools.partial(super, known, x))
+        frames.replace(at, functools.partial(super, known, x))
+    return known or kind
 
 
 def _sorts(f: Any) -> bool:
