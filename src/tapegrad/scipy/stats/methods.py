@@ -121,11 +121,11 @@ def _declare_methods() -> None:
         if cls.__module__.endswith("_distns") or "levy_stable" in cls.__module__:
             for name in {*ALONG, *DENSITIES[True], *DENSITIES[False]} & vars(cls).keys():
                 _refuse(cls, name)
-    for name in WHOLE:
-        _answer(theirs.rv_generic, name, lambda *args, **kwds: ((), args, kwds))
-    _answer(theirs.rv_generic, "interval", _first("confidence"))
-    _answer(theirs.rv_generic, "moment", _first("order"))
-    _answer(theirs.rv_generic, "stats", _of_stats)
+    splits = dict.fromkeys(WHOLE, lambda *args, **kwds: ((), args, kwds))
+    splits |= {"interval": _first("confidence"), "moment": _first("order"), "stats": _of_stats}
+    for cls in (theirs.rv_generic, stats.rv_continuous, stats.rv_discrete):
+        for name in splits.keys() & vars(cls).keys():  # rv_discrete has its own, too, from SciPy 1.18 on
+            _answer(cls, name, splits[name])
 
 
 # ---- frozen ones

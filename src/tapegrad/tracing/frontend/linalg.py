@@ -295,6 +295,10 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
     return _named("eigh")(w, v)
 
 
+# From NumPy 2.5 on, though all of them are real.
+_EIGENVALUES_ARE_COMPLEX = np.linalg.eigvals(np.eye(1)).dtype.kind == "c"
+
+
 def eig(a: Any) -> Any:
     """np.linalg.eig: whether all eigenvalues of a real matrix are real, is guarded."""
     (a,) = floating(a)
@@ -305,6 +309,8 @@ def eig(a: Any) -> Any:
         w, v, is_complex, failed = Eig()(a)
         raise_if(failed, "Eigenvalues did not converge")
         if not np.any(is_complex):
+            if _EIGENVALUES_ARE_COMPLEX:
+                w, v = (x.astype(np.result_type(x.dtype, np.complex64)) for x in (w, v))
             return _named("eig")(w, v)
     w, v, failed = ComplexEig()(a)
     raise_if(failed, "Eigenvalues did not converge")

@@ -50,7 +50,7 @@ _NAMES = {
     "_socket": "gethostname",
     "_locale": "localeconv nl_langinfo",
     "time": "asctime ctime gmtime localtime mktime strftime",
-    "io": "text_encoding",
+    **dict.fromkeys(["io", "_io"], "text_encoding"),  # "_io" from Python 3.13 on
     "_pickle": "dumps loads",
     "numpy": "genfromtxt get_printoptions geterr getbufsize fromfile load loadtxt",
 }

@@ -192,9 +192,13 @@ def _of_function(o: Notes, f: np.ufunc) -> None:
             o.reads.constant(held, name_of(held))
 
 
+# `sys._getframemodulename` is there from Python 3.12 on
+_WHO_CALLS = (sys._getframe, getattr(sys, "_getframemodulename", sys._getframe))
+
+
 def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """A function that may read anything; one that only tells something is asked again later."""
-    if f is sys._getframe and o.running is not None and not o.running.users:
+    if f in _WHO_CALLS and o.running is not None and not o.running.users:
         return None  # a library wants to know who calls it
     frame = None if o.running is None else o.running.frame
     if is_date(f) and frame is not None and is_only_shown(frame):
