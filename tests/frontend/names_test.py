@@ -27,6 +27,7 @@ from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.instead import declared
 from tapegrad.tracing.observe.observer import Observer
 from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.trace import settled
 from tapegrad.tracing.tracer import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "numpy.md"
@@ -126,9 +127,13 @@ def has_tracer(result: Any) -> bool:
 
 
 def observed(f: Any, *args: Any) -> None:
-    """One trace of a function, of which every call is seen."""
-    with Observer(f, args, {}) as observer:
-        trace_function(Request(f, [*args]), observer)
+    """A trace of a function, of which every call is seen."""
+
+    def run() -> None:
+        with Observer(f, args, {}) as observer:
+            trace_function(Request(f, [*args]), observer)
+
+    settled(run)
 
 
 @cache
