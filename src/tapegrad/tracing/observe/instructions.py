@@ -324,7 +324,7 @@ def identity(a: Activation, _: Any) -> None:
 
 def iterate(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    if CALM[type(x)]:
+    if CALM[type(x)] or type(x) is _OF_ARRAYS:
         return None
     if isinstance(x, np.ndarray) and x.ndim > 1 and not isinstance(x, Value):
         return None  # rows are views
@@ -333,6 +333,10 @@ def iterate(a: Activation, _: Any) -> Then | None:
         return None
     a.o.kind(x)
     return a.o.operands([x])
+
+
+# A comprehension asks an iterator for its iterator, which is itself, from Python 3.13 on.
+_OF_ARRAYS = type(iter(np.zeros(1)))
 
 
 def begin_loop(a: Activation, _: Any) -> Then | None:
