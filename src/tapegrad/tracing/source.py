@@ -70,6 +70,11 @@ def declared_in(kind: type) -> str:
     return "builtins"
 
 
+def is_compat(module: object) -> bool:
+    """Whether a module of this name is array-api-compat's, or one of a copy in another package."""
+    return isinstance(module, str) and "array_api_compat" in module.split(".")
+
+
 def is_told(file: str) -> bool:
     """Whether calls of code in this file are told as the user's."""
     known = _told.get(file)

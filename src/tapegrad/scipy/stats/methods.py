@@ -124,7 +124,9 @@ def _declare_methods() -> None:
     splits = dict.fromkeys(WHOLE, lambda *args, **kwds: ((), args, kwds))
     splits |= {"interval": _first("confidence"), "moment": _first("order"), "stats": _of_stats}
     for cls in (theirs.rv_generic, stats.rv_continuous, stats.rv_discrete):
-        for name in splits.keys() & vars(cls).keys():  # rv_discrete has its own, too, from SciPy 1.18 on
+        for name in (
+            splits.keys() & vars(cls).keys()
+        ):  # rv_discrete has its own, too, from SciPy 1.18 on
             _answer(cls, name, splits[name])
 
 

@@ -28,7 +28,7 @@ from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.uses import Then, Uses
-from tapegrad.tracing.source import is_told
+from tapegrad.tracing.source import is_compat, is_told
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
@@ -265,13 +265,16 @@ class Notes(Uses):
 
     def stand_in(self, x: Any) -> Then:
         """`type(x)` of a traced value gives what `x` stands for, to installed packages, too.
-        Python's library gets the tracer's class, which it asks for a method."""
+        Python's library gets the tracer's class, which it asks for a method; array-api-compat, too,
+        which would take NumPy's namespace for an ndarray's, and not ask the array."""
 
         def then(result: Any) -> None:
             here = self.running
             if result is not type(x) or here is None:
                 return
-            if x._subclass is not None or is_told(here.frame.f_code.co_filename):
+            by = here.frame
+            told = is_told(by.f_code.co_filename) and not is_compat(by.f_globals.get("__name__"))
+            if x._subclass is not None or told:
                 frames.replace(here.stack, x.__class__)
 
         return then
