@@ -20,7 +20,7 @@ from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import Derived, derived
+from tapegrad.runtime.derived import called, derived
 from tapegrad.runtime.directional import HessianProduct, Pushforward
 from tapegrad.runtime.jacobians import (
     ElementwiseGradient,
@@ -81,8 +81,7 @@ def jvp(
             f"jvp: {len(primals)} arguments were passed, and {len(tangents)} tangents. Pass a "
             "tangent for each, None for one that is 0"
         )
-    found: Any = Derived(f, _pushforward(len(primals)), compile)(*primals, *tangents)
-    return found
+    return called(f, _pushforward(len(primals)), compile, *primals, *tangents)
 
 
 _pushforward = functools.lru_cache(Pushforward)  # the same again is found at once

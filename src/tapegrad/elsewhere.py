@@ -80,13 +80,17 @@ def explained(function: _F) -> _F:
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        for name in kwargs:
-            advice = "" if name in known else _advice(_OPTIONS, name)
-            if advice:
-                raise TypeError(
-                    f"{function.__name__}() got an unexpected keyword argument {name!r}. {advice}"
-                )
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:  # of an option that it hasn't, or another one
+            for name in kwargs:
+                advice = "" if name in known else _advice(_OPTIONS, name)
+                if advice:
+                    raise TypeError(
+                        f"{function.__name__}() got an unexpected keyword argument {name!r}. "
+                        f"{advice}"
+                    ) from None
+            raise
 
     vars(called)["derives"] = True  # for who observes a function in which it is called
 

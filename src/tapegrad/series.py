@@ -21,7 +21,7 @@ from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import Derived
+from tapegrad.runtime.derived import Derived, called
 from tapegrad.runtime.taylor import Coefficients, Laplacian
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing.observe.observer import following
@@ -73,8 +73,8 @@ def jet(f: Function, x: Any, n: int, direction: Any = None, *, compile: Compile 
     if order < 0:
         raise ArgumentError(f"jet: the order n is {n}, and must be 0 or more")
     if direction is None:
-        return Derived(f, _coefficients(1, order, given=False), compile)(x)
-    return Derived(f, _coefficients(1, order), compile)(x, direction)
+        return called(f, _coefficients(1, order, False), compile, x)
+    return called(f, _coefficients(1, order), compile, x, direction)
 
 
 _coefficients = functools.lru_cache(Coefficients)  # the same again is found at once

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
-from tapegrad import cond, gauss_newton_vp, grad, hvp, jit, jvp, linearize, scan, vjp, while_loop
+from tapegrad import (
+    cond,
+    gauss_newton_vp,
+    grad,
+    hvp,
+    jet,
+    jit,
+    jvp,
+    linearize,
+    scan,
+    vjp,
+    while_loop,
+)
 from tapegrad.errors import ArgumentError
+from tapegrad.runtime.derived import Derived
 
 X, T = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3])
 MODES = ["auto", "never", "always"]
@@ -235,3 +251,46 @@ def test_directions_as_lists():
         jvp(f, (x,), ([1.0, 2.0, 3.0],))
     with pytest.raises(ArgumentError, match="Directions are arrays and numbers"):
         jvp(f, (x,), ([[1.0], 2.0],))
+
+
+def test_a_known_call_makes_nothing_anew(monkeypatch):
+    """A derivative of a function that is called again finds its entries at once; where what it
+    reads has changed it doesn't."""
+    scale = 2.0
+
+    def f(x):
+        return np.sin(scale * x)
+
+    def calls(x):
+        yield jvp(f, (x,), (1.0,), compile="always")[1]
+        yield jet(f, x, 1, compile="always")[1]
+
+    x = np.array(0.5)
+    for _ in range(2):
+        np.testing.assert_allclose([*calls(x)], 2 * np.cos(2 * x))
+    made, init = [], Derived.__init__
+
+    def noted(self, *given):
+        made.append(given)
+        init(self, *given)
+
+    monkeypatch.setattr(Derived, "__init__", noted)
+    np.testing.assert_allclose([*calls(x)], 2 * np.cos(2 * x))
+    assert not made
+    scale = 3.0
+    np.testing.assert_allclose([*calls(x)], 3 * np.cos(3 * x))
+    assert made
+
+
+def test_what_is_derived_of_a_function_goes_with_it():
+    def made():
+        def f(x):
+            return np.sin(x)
+
+        for _ in range(3):
+            jvp(f, (0.5,), (1.0,), compile="never")
+        return weakref.ref(f)
+
+    gone = made()
+    gc.collect()
+    assert gone() is None

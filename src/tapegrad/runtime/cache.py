@@ -213,6 +213,14 @@ def shared_cache(owner: Any, path: tuple[Any, ...]) -> Cache:
         return found
 
 
+def known_front(f: Callable[..., Any], derived: tuple[Any, ...]) -> Front | None:
+    """The front of what is `derived` from a function by a transformation in a mode of compiling,
+    where that is known."""
+    known = _shared.get(id(f))
+    found = None if known is None or known[0]() is not f else known[1].get(derived)
+    return None if found is None else found.front
+
+
 def caches_of(owner: Any = None, path: tuple[Any, ...] = ()) -> list[Cache]:
     """The shared caches of whatever was derived from `path` under `owner`, or all there are."""
     with _shared_lock:
