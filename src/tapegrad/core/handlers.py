@@ -8,7 +8,7 @@ through.
 from __future__ import annotations
 
 import functools
-import signal
+from _signal import NSIG, getsignal  # type: ignore[import-not-found]  # `signal`'s makes enums
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from types import CodeType
@@ -79,12 +79,11 @@ def let_through(error: BaseException) -> None:
 def _codes() -> set[CodeType]:
     """What runs when a signal comes."""
     found = set()
-    for number in signal.valid_signals():
-        handler: Any = signal.getsignal(number)
+    for handler in filter(callable, map(getsignal, range(1, NSIG))):
         while isinstance(handler, functools.partial):
             handler = handler.func
         handler = getattr(handler, "__func__", handler)
-        if callable(handler) and not hasattr(handler, "__code__"):
+        if not hasattr(handler, "__code__"):
             handler = type(handler).__call__
         code = getattr(handler, "__code__", None)
         if isinstance(code, CodeType):
