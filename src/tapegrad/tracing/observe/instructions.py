@@ -49,9 +49,9 @@ from tapegrad.tracing.observe.postponed import postpone, postpone_item
 from tapegrad.tracing.observe.replacing import (
     put,
     put_class,
-    put_super,
     put_operands,
     put_plain,
+    put_super,
     put_traced,
     put_without_derivative,
 )
