@@ -32,6 +32,7 @@ from tapegrad.tracing.source import SCIPY, declared_in, is_users_path
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 PLAIN_TYPES = frozenset([*PLAIN, type(...), type(NotImplemented)])
+ARRAYS_ITERATOR = type(iter(np.zeros(1)))
 SEQUENCES = (list, tuple, collections.deque)
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 MAPPINGS: tuple[type, ...] = (*_DICTS, types.MappingProxyType)

@@ -33,6 +33,7 @@ from tapegrad.tracing.observe.frames import (
     upper,
 )
 from tapegrad.tracing.observe.harmless import (
+    ARRAYS_ITERATOR,
     CALM,
     CONTAINERS,
     MAPPINGS,
@@ -205,9 +206,9 @@ def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
     if isinstance(x, Value):
         return a.o.taken([x, key, value])
     note = change_item(a, x, key)
-    if type(x) not in CONTAINERS:  # it isn't the value that is kept, but what that holds
-        return both(note, None if CALM[type(value)] else a.o.taken([value]))
-    return both(note, a.o.taken([value]) if type(key) is slice else None)
+    # What the value holds is kept, and not the value itself: but by a container's item.
+    held = type(key) is slice if type(x) in CONTAINERS else not CALM[type(value)]
+    return both(note, a.o.taken([value]) if held else None)
 
 
 def delete_subscript(a: Activation, _: Any) -> Then | None:
@@ -295,7 +296,7 @@ def contains(a: Activation, _: Any) -> Then | None:
 
 def truth(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    if a.turning is not None or type(x) in _TRUTHS:
+    if a.turning is not None or type(x) in (bool, np.bool_):
         dispatch.tested(a, x)
     if CALM[type(x)]:
         return None
@@ -303,9 +304,6 @@ def truth(a: Activation, _: Any) -> Then | None:
         a.o.truth(x)
         return None
     return a.o.operands([x])
-
-
-_TRUTHS = (bool, np.bool_)
 
 
 def identity(a: Activation, _: Any) -> None:
@@ -324,10 +322,10 @@ def identity(a: Activation, _: Any) -> None:
 
 def iterate(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    if CALM[type(x)] or type(x) is _OF_ARRAYS:
+    # From Python 3.13 on, a comprehension asks an array's iterator: its own. Rows are views
+    rows = isinstance(x, np.ndarray) and x.ndim > 1 and not isinstance(x, Value)
+    if CALM[type(x)] or type(x) is ARRAYS_ITERATOR or rows:
         return None
-    if isinstance(x, np.ndarray) and x.ndim > 1 and not isinstance(x, Value):
-        return None  # rows are views
     if type(x) in CONTAINERS:
         a.o.shallow(x)
         return None
@@ -335,18 +333,13 @@ def iterate(a: Activation, _: Any) -> Then | None:
     return a.o.operands([x])
 
 
-# A comprehension asks an iterator for its iterator, which is itself, from Python 3.13 on.
-_OF_ARRAYS = type(iter(np.zeros(1)))
-
-
 def begin_loop(a: Activation, _: Any) -> Then | None:
     """A `for` statement, or a comprehension, is about to go through what is on the stack."""
     counted = dispatch.counted(a)
-    note = (
-        None if counted is not None and isinstance(a.top(), (np.ndarray, range)) else iterate(a, _)
-    )
-    if counted is not None:
-        replace(operand_at(a.stack, 0), counted)
+    if counted is None:
+        return iterate(a, _)
+    note = None if isinstance(a.top(), (np.ndarray, range)) else iterate(a, _)
+    replace(operand_at(a.stack, 0), counted)
     return note
 
 
