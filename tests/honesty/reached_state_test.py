@@ -87,14 +87,14 @@ def test_a_method_of_an_array(derivative):
 
 
 def test_a_method_of_an_iterator():
-    """`step = iterator.__next__` -> traced at each call, as plain NumPy would run"""
+    """`step = iterator.__next__` -> each call takes its next value"""
     step = iter([1.0, 2.0, 3.0]).__next__
     df = grad(lambda x: x * step())
     assert [df(1.0) for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
 def test_what_nobody_can_look_into():
-    """a queue is drawn from -> traced at each call"""
+    """a queue is drawn from -> each call takes its next value"""
     numbers = queue.SimpleQueue()
     df = grad(lambda x: x * numbers.get())
     for k in (2.0, 5.0):

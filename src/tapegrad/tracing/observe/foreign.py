@@ -29,6 +29,7 @@ from tapegrad.core.tables import is_pandas_object
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, Leaf, bytes_of, same
 from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
     is_extensions,
     is_scipys,
 )
@@ -43,8 +44,10 @@ from tapegrad.tracing.observe.told import (
     copied,
     holds_made,
     is_object,
+    is_source,
     kind_of,
     kinds_of,
+    shared_in,
     stays,
     write_back,
 )
@@ -90,6 +93,8 @@ class Answer:
         self.error: Exception | None = None
         self.has_objects = holds_made(before)
         self.drew: list[tuple[Any, Any]] = []  # generators, and their states before
+        self.once = False  # whether the call has taken what nobody can put back
+        self.shared: list[Any] = []  # containers in that which others hold, too
 
     def ask(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function. It may return what isn't compared."""
@@ -100,6 +105,8 @@ class Answer:
             let_through(error)
             self.error = error
             return None
+        if self.once and type(found) in CONTAINERS:
+            self.shared = shared_in(found)
         self.note(found, args, kwargs)
         self.raw = found
         return found
@@ -174,7 +181,7 @@ class _Answers(threading.local):
         """Another attempt begins: it makes its own objects, and draws itself."""
         drew: list[tuple[Any, Any]] = []
         for k, answer in enumerate(self.given or ()):
-            if answer is not None and (answer.has_objects or answer.drew):
+            if answer is not None and not answer.once and (answer.has_objects or answer.drew):
                 drew += answer.drew
                 self.given[k] = None  # type: ignore[index]
         for generator, state in reversed(drew):
@@ -208,6 +215,7 @@ class Question:
         now = _given(self.k, was.f, was.before)
         if now is None:
             now = Answer(was.f, was.before)
+            now.once = was.once
             args, kwargs = filled(was.before)
             now.drew = [(g, randomness.state_of(g)) for g, _ in was.drew]
             now.ask(args, kwargs)
@@ -259,12 +267,14 @@ class Questions:
         answer = _given(k, f, before)
         if answer is None:
             answer = Answer(f, before)
+            answer.once = any(map(is_source, (getattr(f, "__self__", None), *args)))
             found = answer.ask(args, kwargs)
             _give(k, answer)
         else:
             found, answer.raw = answer.raw, None
             found = filled(answer.result) if found is None else found
-            write_back(answer.after, (args, kwargs))
+            if answer.error is None:
+                write_back(answer.after, (args, kwargs))
         self.last = Question(k, answer)
         if answer.error is not None:
             raise answer.error
@@ -341,7 +351,8 @@ class Questions:
             if found is None:
                 raise Incomparable
             return found
-        if isinstance(x, randomness.kinds()) and self.reads.place(x) is not None:
+        known = isinstance(x, randomness.kinds()) or is_source(x)
+        if known and self.reads.place(x) is not None:
             self.reads.pin(x)
             return Same(x)
         if type(x) is types.FunctionType:

@@ -25,6 +25,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation, Handler
+from tapegrad.tracing.observe.asked import CALLED_OUTSIDE
 from tapegrad.tracing.observe.called_back import users_parts
 from tapegrad.tracing.observe.callers import Among
 from tapegrad.tracing.observe.changed import MOST, Holding
@@ -49,6 +50,8 @@ from tapegrad.tracing.observe.opaque import (
     is_pandas,
     is_scipys_own,
 )
+from tapegrad.tracing.observe.sources import takes_next
+from tapegrad.tracing.observe.told import is_source
 from tapegrad.tracing.observe.unchanging import ITERATORS
 from tapegrad.tracing.observe.uses import Then, both
 
@@ -117,15 +120,16 @@ def call(
         return FOLLOWED
     values = [held, *args, *kwargs.values()]
     one_step = is_scipys_own(f)
-    known = one_step or _is_packages(o, f) or is_made(o, held)
+    takes = takes_next(o, f, args)
+    known = one_step or takes or _is_packages(o, f) or is_made(o, held)
     if not (known or _is_about_packages(f, values)):
         return FOLLOWED
-    if not _are_plain(o, values):
+    if not (takes or _are_plain(o, values)):
         return FOLLOWED
     site = places(a.frame.f_code, ASKED), a.frame.f_lasti
     if site[1] in places(a.frame.f_code, FOLLOWED_ON):
         return FOLLOWED
-    if not (site[1] in site[0] or _is_given(o, values)):
+    if not (takes or site[1] in site[0] or _is_given(o, values)):
         if one_step:
             o.step = Step(o, site)
             return FOLLOWED
@@ -135,7 +139,7 @@ def call(
     if (id(site[0]), site[1]) in _looks_back:
         return _among_variables(a, f, values, at)
     frames.replace(operand_at(a.stack, at), functools.partial(dispatch.ask, o, f))
-    return _noted(a, values, name_of(f))
+    return _noted(a, values[1:] if takes else values, name_of(f))
 
 
 def _plain_within(x: Any) -> Any:
@@ -355,7 +359,9 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
     # What was passed before may be held by an object that this call changes; what the program has
     # made and passes now may be changed: that is compared.
     local = {id(x) for x in values} - {id(x) for x in outside}
-    before = Holding([x for x in (*o.passed, *outside, *of_users) if id(x) not in local])
+    before = Holding(
+        [x for x in (*o.passed, *outside, *of_users) if id(x) not in local and not is_source(x)]
+    )
     given = [x if (plain := dispatch.plain(x)) is None else plain for x in values]
     o.passed += [x for x in given if not (CALM[type(x)] or is_made(o, x))]
     note = o.taken(_read_of(o, values), whole=True)
@@ -371,7 +377,13 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
             o.refuse(UnsupportedError(f"a container of the outside that {word} returns"))
         if o.questions.last is None:  # it was passed what a call has returned that was followed
             not_followed(o.sites)
-        is_varying = place in places(code, VARYING) and place not in places(code, STEADY)
+        last, is_varying = o.questions.last, place in places(code, VARYING)
+        shared = last.answer.shared if last is not None else []
+        for x in shared:
+            o.reads.constant(x, word)
+            o.reads.lost(word, CALLED_OUTSIDE)
+        is_varying = not shared and (is_varying or (last is not None and last.answer.once))
+        is_varying = is_varying and place not in places(code, STEADY)
         if is_varying and o.questions.last is not None:
             dispatch.varied(a, o.questions.last, result, (places(code, STEADY), place))
         o.questions.note(word, (places(code, VARYING), place))
@@ -391,7 +403,7 @@ def _read_of(o: Notes, values: Iterable[Any]) -> Iterator[Any]:
     for x in values:
         if type(x) in (list, tuple, dict) and any(is_made(o, y) for y in parts_of([x])):
             yield from _read_of(o, x.values() if type(x) is dict else x)
-        elif not (_is_inside(x) or is_made(o, x)):
+        elif not (_is_inside(x) or is_made(o, x) or (is_source(x) and o.reads.place(x))):
             yield x
 
 

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import is_pandas_object
+from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.asked import TYPES, Leaf, same
 from tapegrad.tracing.observe.files import is_path
 from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
     DISPATCHER,
     PLAIN_TYPES,
     is_extensions,
@@ -23,6 +25,7 @@ from tapegrad.tracing.observe.harmless import (
     is_scipys,
     module_of,
 )
+from tapegrad.tracing.observe.unchanging import ITERATORS
 
 
 class Incomparable(Exception):
@@ -77,6 +80,44 @@ def is_object(x: Any) -> bool:
     if kind in PLAIN_TYPES or kind is np.ndarray or isinstance(x, (np.generic, np.dtype, type)):
         return False
     return is_extensions(kind) or is_pandas_object(x) or is_scipys(kind) or is_inside(kind)
+
+
+def is_source(x: Any) -> bool:
+    """Whether this gives one value after the other, as an iterator or a queue does, to whoever asks
+    first."""
+    kind: Any = type(x)
+    if kind is types.GeneratorType or kind in ITERATORS:
+        return True
+    name = f"{kind.__module__}.{kind.__name__}"
+    return name.startswith("itertools.") or name in _QUEUES
+
+
+_QUEUES = ("queue.Queue", "queue.LifoQueue", "queue.PriorityQueue", "_queue.SimpleQueue")
+
+
+def shared_in(x: Any) -> list[Any]:
+    """The containers in a value that others hold, too, besides a variable of who asks."""
+    own, *inner = _held(x)
+    alone, inside = _ALONE
+    rows = [
+        (x, own > alone),
+        *[(y, n > inside) for y, n in zip(plainly.values(x), inner, strict=True)],
+    ]
+    return [y for y, held in rows if held and type(y) in CONTAINERS and type(y) is not tuple]
+
+
+def _held(x: Any) -> list[int]:
+    """How many references there are to a container, and to each of what is in it."""
+    return [sys.getrefcount(x), *[sys.getrefcount(y) for y in plainly.values(x)]]
+
+
+def _alone() -> list[int]:
+    """The same of one that nobody else has."""
+    x: list[Any] = [[]]
+    return (lambda x: _held(x))(x)  # asked for as `shared_in` does
+
+
+_ALONE = _alone()
 
 
 def stays(x: Any) -> bool:
@@ -145,7 +186,7 @@ def holds_made(x: Any) -> bool:
 
 def contents_of(x: Any) -> Any:
     """The arrays among arguments, and what is in them. Objects are what they are."""
-    if is_object(x) or stays(x) or type(x) is types.FunctionType:
+    if is_object(x) or stays(x) or is_source(x) or type(x) is types.FunctionType:
         return None
     return copied(x, contents_of)
 
