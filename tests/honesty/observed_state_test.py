@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import io
+import itertools
 import operator
 import os
 import pickle
