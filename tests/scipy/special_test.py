@@ -286,3 +286,27 @@ def test_the_branch_of_lambertw_is_a_whole_number_as_scipy_makes_it():
     for k in (1.7, -1.7, 0.9, True):
         found = jit(lambda x, k=k: special.lambertw(x, k), compile="never")(x)
         np.testing.assert_allclose(found, special.lambertw(x, k), rtol=1e-14)
+
+
+SIZES = [0.0, 5e-324, 1e-160, 0.5, 1.0, 2.5, 100.3, 171.6, 709.9, 1e160, 1.7e308, INF, NAN]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize(
+    "name", ["huber", "pseudo_huber", "boxcox", "boxcox1p", "gamma", "i0", "i1"]
+)
+def test_values_are_scipys_at_all_sizes(name: str, compile: Any) -> None:
+    """Finite and infinite, 0 and not 0, with SciPy's signs, also where that isn't the function."""
+    f, x = getattr(special, name), np.array([*SIZES, *[-x for x in SIZES]])
+    given = np.meshgrid(x, x) if f.nin == 2 else [x]
+    with np.errstate(all="ignore"):
+        found, right = jit(lambda *xs: f(*xs) * 1.0, compile=compile)(*given), f(*given)
+    np.testing.assert_array_equal(found == 0, right == 0)
+    np.testing.assert_array_equal(np.signbit(found[right == 0]), np.signbit(right[right == 0]))
+    np.testing.assert_allclose(found, right, rtol=1e-12)
+
+
+def test_composed_functions_of_floats() -> None:
+    """Python's division of floats has an error for 0, NumPy's doesn't."""
+    assert value_and_grad(special.pseudo_huber, (0, 1))(0.0, 0.5) == (0.0, (0.5, 0.0))
+    assert value_and_grad(special.huber, (0, 1))(-1.0, 0.5) == (np.inf, (0.0, 0.0))

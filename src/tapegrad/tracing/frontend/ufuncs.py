@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives import (
@@ -146,23 +147,18 @@ def _heaviside(x: Any, h: Any) -> Any:
     return np.where(x > 0, 1.0, np.where(x < 0, 0.0, np.where(x == 0, h, x)))
 
 
+@quiet
 def _pseudo_huber(delta: Any, r: Any) -> Any:
-    value = delta * delta * np.expm1(0.5 * np.log1p(np.square(r / delta)))
-    return Known()(value, delta * (np.hypot(delta, r) - delta))  # whose slopes lose no digits
+    value = delta * delta * np.expm1(0.5 * np.log1p(np.square(np.divide(r, delta))))
+    value = np.where((delta == 0) | (r == 0), 0.0, value)
+    value = Known()(value, delta * (np.hypot(delta, r) - delta))  # whose slopes lose no digits
+    return np.where(delta < 0, np.inf, value)
 
 
 def _huber(delta: Any, r: Any) -> Any:
     size = np.abs(r)
-    return np.where(size <= delta, 0.5 * np.square(r), delta * (size - 0.5 * delta))
-
-
-def _ndtr(x: Any) -> Any:
-    return special.erfc(x * -math.sqrt(0.5)) * 0.5
-
-
-def _loggamma(x: Any) -> Any:
-    """The principal branch: not a number for negative numbers, unlike gammaln."""
-    return np.where(x < 0, np.nan, special.gammaln(x))
+    found = np.where(size <= delta, 0.5 * np.square(r), delta * (size - 0.5 * delta))
+    return np.where(delta < 0, np.inf, found)
 
 
 def _kelvin(x: Any) -> tuple[Any, ...]:
@@ -321,8 +317,9 @@ _SPECIAL_COMPOSED: dict[str, Handler] = {
     "exp10": lambda x: _power(10.0, x),
     "huber": _huber,
     "kelvin": _kelvin,
-    "loggamma": _loggamma,
-    "ndtr": _ndtr,
+    # The principal branch: not a number for negative numbers, unlike gammaln.
+    "loggamma": lambda x: np.where(x < 0, np.nan, special.gammaln(x)),
+    "ndtr": lambda x: special.erfc(x * -math.sqrt(0.5)) * 0.5,
     "pseudo_huber": _pseudo_huber,
 }
 

@@ -162,7 +162,8 @@ def gamma(x: Any) -> Any:
     """Gamma(x): below 7/2 by 1 / Gamma(2 + t), |t| <= 1/2, a polynomial, and Gamma(a + 1) =
     a Gamma(a); above a^(a - 1/2) exp(-a) times a polynomial of 1 / a, in the place of Stirling's
     series (DLMF 5.11.3), the power in two steps, since it overflows first. Below -1/2 by
-    Gamma(x) Gamma(-x) = -pi / (x sin(pi x)): -x is exact, as 1 - x isn't."""
+    Gamma(x) Gamma(-x) = -pi / (x sin(pi x)): -x is exact, as 1 - x isn't; 0, as SciPy's, where
+    x Gamma(-x) is infinite."""
     left = x < -0.5
     a = where(left, -x, x)
     near = a < 3.5
@@ -194,6 +195,6 @@ def gamma(x: Any) -> Any:
     second = where(near, 1.0, half)
     n = rint(x) * 0.5
     q = x - rint(x)
-    turned = (4.0 * (n - floor(n)) - 1.0) * PI / (x * _sine(q))
-    reflected = where(q == 0.0, NAN, turned / first / second)
-    return where(left, reflected, first * second)
+    right = first * second
+    reflected = (4.0 * (n - floor(n)) - 1.0) * PI / (x * _sine(q) * right)
+    return where(left, where(q == 0.0, NAN, reflected), right)

@@ -207,10 +207,18 @@ def rel_entr(x: Any, y: Any) -> Any:
 
 
 @composed
+def _of_logarithm(y: Any, p: Any) -> Any:
+    """(exp(p y) - 1) / p, where exp(p y) may overflow."""
+    u = p * y
+    large = copysign(exp(u - log(abs(p))), p) - 1.0 / p
+    return where(u >= 709.78, large, expm1(u) / p)
+
+
+@composed
 def boxcox(x: Any, p: Any) -> Any:
     """(x^p - 1) / p."""
     y = log(x)
-    return where(abs(p) < 1e-19, y, expm1(p * y) / p)
+    return where(abs(p) < 1e-19, y, _of_logarithm(y, p))
 
 
 @composed
@@ -218,7 +226,7 @@ def boxcox1p(x: Any, p: Any) -> Any:
     """((1 + x)^p - 1) / p."""
     y = log1p(x)
     least = where(abs(y) < 1e-289, 1e273, 1e-19)
-    return where(abs(p) < least, y, expm1(p * y) / p)
+    return where(abs(p) < least, y, _of_logarithm(y, p))
 
 
 @composed
