@@ -192,7 +192,6 @@ def test_scipys_errors() -> None:
 
 def test_others_are_refused_by_name() -> None:
     cases: dict[str, Any] = {
-        "Rotation.align_vectors": lambda x: R.align_vectors(x, P),
         "Rotation.reduce": lambda x: R.from_rotvec(x).reduce(MANY),
         "RotationSpline": lambda x: transform.RotationSpline(TIMES, R.from_rotvec(x)),
         "__call__": lambda x: transform.RotationSpline(TIMES, MANY)(x[0]),
@@ -200,3 +199,34 @@ def test_others_are_refused_by_name() -> None:
     for name, case in cases.items():
         with pytest.raises(UnsupportedError, match=name):
             jit(case)(V + 1)
+
+
+VECTORS = np.random.default_rng(5).normal(size=(5, 3))
+ALIGNED = [
+    lambda x: Rotation.align_vectors(VECTORS + x, VECTORS * 1.1)[0].as_matrix(),
+    lambda x: Rotation.align_vectors(VECTORS, VECTORS[::-1] + x)[0].as_quat(),
+    lambda x: Rotation.align_vectors(VECTORS + x, -VECTORS)[0].as_matrix(),  # B is improper
+    lambda x: Rotation.align_vectors(VECTORS, VECTORS[::-1], np.arange(5.0) + x[0])[1],
+]
+
+
+@pytest.mark.parametrize("f", ALIGNED)
+def test_vectors_are_aligned(f):
+    weighted = lambda x: np.sum(np.cos(np.arange(np.size(f(x)))) * np.ravel(f(x)))  # noqa: E731
+    both = value_and_grad(weighted, compile="never")
+    for x in (np.array([0.3, 0.2, 0.5]), np.array([0.1, -0.2, 0.4])):
+        value, slope = both(x)
+        assert np.isclose(value, weighted(x), rtol=1e-12)
+        steps = 1e-6 * np.eye(3)
+        expected = [(weighted(x + d) - weighted(x - d)) / 2e-6 for d in steps]
+        np.testing.assert_allclose(slope, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_vectors_that_scipy_does_not_align():
+    x = np.ones(3)
+    with pytest.raises(ValueError, match="same shapes"):
+        grad(lambda x: Rotation.align_vectors(VECTORS + x, VECTORS[:3])[1])(x)
+    with pytest.raises(ValueError, match="negative values"):
+        grad(lambda x: Rotation.align_vectors(VECTORS + x, VECTORS, -np.ones(5))[1])(x)
+    with pytest.raises(UnsupportedError, match="of one vector"):
+        grad(lambda x: Rotation.align_vectors(x, VECTORS[0])[1])(x)

@@ -132,7 +132,8 @@ def orthogonal(m: Any) -> Any:
     vector w for which (tr(S) I - S) w is that of A - A'.
     """
     u, _, v = np.linalg.svd(stopped(m), full_matrices=False)
-    found = u @ v
+    improper = np.linalg.det(u @ v)[..., None, None] < 0
+    found = np.where(improper & np.array([False, False, True]), -u, u) @ v
     for _ in range(2):
         a = np.swapaxes(found, -1, -2) @ m
         symmetric = (a + np.swapaxes(a, -1, -2)) / 2.0

@@ -352,6 +352,28 @@ def from_euler(seq: Any, angles: Any, degrees: Any = False) -> Any:
     return TracedRotation(by.of_angles(axes, angles, seq.islower()))
 
 
+@_makes
+def align_vectors(
+    a: Any, b: Any, weights: Any = None, return_sensitivity: Any = False
+) -> tuple[Any, Any]:
+    """The rotation nearest to the sum of w a b', and the root of what is left (Kabsch, 1976)."""
+    a, b = (np.atleast_2d(_floats(x, a, b, weights)) for x in (a, b))
+    n = a.shape[0]
+    w = _floats(np.ones(n) if weights is None else weights, a)
+    like = [np.broadcast_to(np.eye(3)[np.arange(len(x)) % 3], x.shape) for x in (a, b)]
+    Rotation.align_vectors(*like, np.ones(w.shape))
+    raise_if(np.any(w < 0), "`weights` may not contain negative values", ValueError)
+    if return_sensitivity or n == 1 or np.any(np.isinf(w)):
+        raise refusal(
+            f"Rotation.align_vectors with return_sensitivity, an infinite weight, or of one vector "
+            f"can't be traced{at_line()}. {_INSTEAD}"
+        )
+    both = (w[:, None] * a).T @ b
+    turn = by.orthogonal(both)
+    rest = np.sum(w * (by.dot(a, a) + by.dot(b, b))) - 2 * np.sum(both * turn)
+    return TracedRotation(by.of_matrix(turn)), np.sqrt(np.maximum(rest, 0.0))
+
+
 _EXTRINSIC = ("e", "extrinsic")
 
 
@@ -464,7 +486,7 @@ def _refuse_methods(kind: type, names: Any) -> None:
             declare_method(kind, name, _refusing(kind, name, original))
 
 
-_refuse_methods(Rotation, ["align_vectors", "reduce", "__setitem__"])
+_refuse_methods(Rotation, ["reduce", "__setitem__"])
 for _name in REFUSED:
     if hasattr(theirs, _name):
         _kind = getattr(theirs, _name)

@@ -50,4 +50,7 @@ RectBivariateSpline: interpolate.RectBivariateSpline(np.arange(3.0), np.arange(3
 RegularGridInterpolator: interpolate.RegularGridInterpolator((np.cumsum(x.ravel()[:4]), np.arange(4.0)), np.resize(w, (4, 4)), method="pchip")([[1.2, 0.3]])
 RegularGridInterpolator: interpolate.RegularGridInterpolator((np.arange(4.0),) * 2, np.resize(w, (4, 4)), method="cubic")(x[:, :2] * 2)
 interpn: interpolate.interpn((np.arange(4.0),) * 2, np.resize(w, (4, 4)), x[:, :2] * 2, method="splinef2d")
+RBFInterpolator: interpolate.RBFInterpolator(x[:, :2], w, kernel="gaussian", epsilon=s, degree=0)(w[:, :2])
+RBFInterpolator: interpolate.RBFInterpolator(w[:, 1:], x[0], smoothing=s)(w[:, :2])
+RBFInterpolator: interpolate.RBFInterpolator(w[:, 1:], w[0], kernel="cubic", degree=1)(x[:, :2])
 """

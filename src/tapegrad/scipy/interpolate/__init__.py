@@ -13,7 +13,7 @@ import numpy as np
 import scipy.interpolate as theirs
 
 from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
-from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise
+from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise, radial
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating
 from tapegrad.scipy.interpolate.fitpack import extended
 from tapegrad.scipy.interpolate.grids import Grid, between
@@ -224,6 +224,20 @@ def interpn(
 # ---- objects of SciPy's, at traced points
 
 
+@stands_for(HOME, parameters="degree")
+def RBFInterpolator(
+    y: Any,
+    d: Any,
+    smoothing: Any = 0.0,
+    kernel: str = "thin_plate_spline",
+    epsilon: Any = None,
+    degree: Any = None,
+) -> Any:
+    like = _checked("RBFInterpolator", y, d, None, smoothing, kernel, epsilon, degree)
+    size = 1.0 if epsilon is None else epsilon
+    return radial.made(floats(y), floats(d), smoothing, like.kernel, size, like.powers)
+
+
 def _calls(kind: Any, made: Any) -> None:
     @unobserved
     def by(f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -248,6 +262,7 @@ _calls(theirs.interp1d, grids.of_theirs)
 _calls(theirs.RegularGridInterpolator, grids.grid_of_theirs)
 for _kind in fitpack.KINDS:
     _calls(_kind, fitpack.univariate_of_theirs)
+_calls(theirs.RBFInterpolator, radial.of_theirs)
 _calls(theirs.RectBivariateSpline, fitpack.bivariate_of_theirs)
 
 

@@ -91,7 +91,7 @@ def asked(
         return None
 
     def then(answer: Any) -> None:
-        question = Asked(f, given, named, answer)
+        question = Asked(f, given, named, _kept(answer))
         if f in (os.stat, os.lstat) and (name := asked_by(frame)):
             question = Asked(told_of, [name, f, *given], named, MISSING)
         elif f is open or getattr(f, "__name__", "") == "load":  # and what it returns reads
@@ -102,6 +102,15 @@ def asked(
             o.reads.lost(word)
 
     return both(o.taken([*args, *kwargs.values()]), then)
+
+
+def _kept(x: Any) -> Any:
+    """An answer with copies of its arrays, which the program may write to."""
+    if type(x) is np.ndarray and not x.dtype.hasobject:
+        return x.copy()
+    if type(x) is dict:
+        return {key: _kept(part) for key, part in x.items()}
+    return type(x)(map(_kept, x)) if type(x) in (list, tuple) else x
 
 
 CALLED_OUTSIDE = (
