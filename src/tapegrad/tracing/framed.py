@@ -25,7 +25,7 @@ from tapegrad.tracing.growing import Growing, Grown
 from tapegrad.tracing.items import Items, Numbers, found_among
 from tapegrad.tracing.observe.joins import Sides
 from tapegrad.tracing.observe.liveness import flow_of
-from tapegrad.tracing.observe.seen import changes
+from tapegrad.tracing.observe.seen import changes, effects_in
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.rounds import Given, Leaf, Round, Rounds, Steps, as_weak, typed
 from tapegrad.tracing.sizes import may_vary
@@ -191,6 +191,8 @@ class InFrame(Rounds):
 
     def made(self, steps: Steps[T]) -> Generator[Any, None, T]:
         """What steps come to, whose rounds the frame makes: yields the number of each."""
+        effects = effects_in(self.frame)
+        carried = {} if effects is None else effects.carried
         try:
             given = next(steps)
             while True:
@@ -200,7 +202,11 @@ class InFrame(Rounds):
                     trace = given.step._trace
                     trace.holding = before.take_the_place_of(given.leaves, self.found)
                     trace.fixed = self.fixed(given.leaves, kept)
-                    answer = yield self._entry(given)
+                    carried[self] = before.containers
+                    try:
+                        answer = yield self._entry(given)
+                    finally:
+                        del carried[self]
                     after = variables(self.frame, self.place, self.growing.all, trace)
                     new = copied(after)
                     after.note_kept(before, given.leaves, kept)

@@ -49,6 +49,7 @@ class Variables:
     growing: Sequence[Any] = ()  # lists, in which isn't looked: see `tracing.growing`
     kept: set[int] = field(default_factory=set)  # tracers, by position, that are what they were
     written: set[int] = field(default_factory=set)  # and those that were written to
+    containers: set[int] = field(default_factory=set)  # lists and dicts that were looked into
 
     @property
     def words(self) -> list[str]:
@@ -341,11 +342,13 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
         return
     elif depth < _DEEP and (kind in (list, tuple) or (isinstance(x, tuple) and _is_named(kind))):
         found.shape[path] = kind, len(x), found.first(x, path)
+        found.containers.add(id(x))
         for k, value in enumerate(x):
             _look(found, f"{path}[{k}]", value, inner, depth + 1)
         return
     elif depth < _DEEP and kind is dict and all(type(key) in (str, int) for key in x):
         found.shape[path] = kind, len(x), found.first(x, path), tuple(x)
+        found.containers.add(id(x))
         for key, value in x.items():
             _look(found, f"{path}[{key!r}]", value, inner, depth + 1)
         return

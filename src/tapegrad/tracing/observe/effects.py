@@ -67,7 +67,7 @@ class Effects:
 
     def __init__(self) -> None:
         self.count = 0
-        self.lasting = 0  # of these, what isn't done to a list that a round has made for itself
+        self.lasting = 0  # of these, what isn't done to a list that is a round's own, or carried
         self.written: list[tuple[int, int]] = []  # traced arrays: see `note_write`
         self.compared = False  # whether it matters which object a traced value is
         self.steps = 0  # instructions that were run,
@@ -77,6 +77,8 @@ class Effects:
         self.growing: list[Any] = []
         self.rounds: list[tuple[Any, int]] = []
         self.to_own = False
+        # The lists and dicts of which rounds that are being made carry what they hold, by id
+        self.carried: dict[Any, set[int]] = {}
         # Loops that may make no round, the arrays that are one then, and how many writes there were
         self.loose: list[tuple[Any, list[Any], int]] = []
 
@@ -219,7 +221,20 @@ def _of_traced(a: Activation, depth: int) -> bool:
 
 
 def _set_item(a: Activation, arg: Any) -> bool:
-    return _of_traced(a, 1)
+    if _of_traced(a, 1):
+        return True
+    a.o.effects.to_own = _is_carried(a, a.top(1), a.top())
+    return False
+
+
+def _is_carried(a: Activation, x: Any, key: Any) -> bool:
+    """Whether the run has made this list or dict, and all rounds that are being made carry what it
+    holds: an item is a variable of theirs."""
+    carried, reads = a.o.effects.carried, a.o.reads
+    if type(x) not in (list, dict) or type(key) not in (int, str) or not carried:
+        return False
+    ours = reads.place(x) is None and id(x) not in reads.joined and id(x) not in reads.open
+    return ours and all(id(x) in known for known in carried.values())
 
 
 def _set_slice(a: Activation, arg: Any) -> bool:
