@@ -411,7 +411,7 @@ def compiled_tape(tape: Tape) -> Callable[..., Any]:
 def prepared(leaf: Any, var: Var) -> Any:
     """A leaf as the kernels take it: a plain number, or a row-major array."""
     if var.shape == ():
-        return leaf if is_number(leaf) else np.asarray(leaf).item()
+        return leaf if type(leaf) is float or is_number(leaf) else np.asarray(leaf).item()
     if type(leaf) is np.ndarray and is_plain(leaf) and leaf.dtype.num == var.dtype.num:
         return leaf
     return np.require(np.asarray(leaf), var.dtype, ["C", "A"])

@@ -292,9 +292,6 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
     """Arguments with these types."""
     found: list[Any] = []
     for x, aval in zip(xs, avals, strict=True):
-        if type(x) is float and not aval.shape:  # as in nearly all calls
-            found.append(x)
-            continue
         if np.iscomplexobj(x):
             raise refusal(
                 f"{name} is called with complex numbers{at_line()}, as by jac='cs', and it is "
@@ -310,6 +307,20 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
             )
         found.append(np.array(x, float))
     return found
+
+
+_FLOAT = np.dtype(float)
+
+
+def _fit(xs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether arguments have these types as they are: nearly all that SciPy passes."""
+    for x, shape in zip(xs, shapes, strict=True):
+        if not shape:
+            if type(x) is not float:
+                return False
+        elif type(x) is not np.ndarray or x.dtype is not _FLOAT or x.shape != shape:
+            return False
+    return True
 
 
 def as_floats(x: Any) -> Any:
@@ -420,8 +431,10 @@ class Runner:
         avals = self.avals[: len(self.avals) - len(p)]
         run = self.run.on([plain_value(x) for x in p])
 
+        shapes = [v.shape for v in avals]
+
         def f(*xs: Any) -> Any:
-            found = run(*fitting(xs, avals, self.name))
+            found = run(*(xs if _fit(xs, shapes) else fitting(xs, avals, self.name)))
             if not self.expected:
                 return _result(found)
             for x, expected in zip(found[self.count :], self.expected, strict=True):
