@@ -27,7 +27,7 @@ those.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -79,18 +79,18 @@ Use = tuple[Along | None, bool, Step]  # what says where a cell is used, whether
 
 def parallelise(plan: Plan) -> Plan:
     """Cut the loops and products that are long enough, and whose rows can be shared out."""
+    known = [_facts(step) for step in plan.steps]
     homes: dict[Cell, set[int]] = {}
-    for number, step in enumerate(plan.steps):
-        for cell, _, _ in step.accesses():
-            homes.setdefault(cell.root, set()).add(number)
+    for number, facts in enumerate(known):
+        for cell in facts.cells:
+            homes.setdefault(cell, set()).add(number)
     alone = [_cut_alone(step, homes) for step in plan.steps]
-    products = [any(isinstance(s, Gemm) for s in leaves(step)) for step in plan.steps]
     steps: list[Step] = []
     position = 0
     while position < len(plan.steps):
         few = slice(position, position + TOGETHER)
-        if any(products[few]):
-            found = _cut_together(plan.steps[few], alone[few], homes)
+        if any(facts.multiplies for facts in known[few]):
+            found = _cut_together(plan.steps[few], known[few], alone[few], homes)
         else:
             found = Together(1, alone[position])
         position += found.taken
@@ -102,6 +102,28 @@ def parallelise(plan: Plan) -> Plan:
         fills = [s for cell in cut.folded for s in _untouched(steps, cell)]
         steps = [*(s for s in steps if s not in fills), cut.loop, *fills, *cut.totals, *found.after]
     return replace(plan, steps=tuple(steps))
+
+
+class Facts(NamedTuple):
+    """What is asked of a step again and again: the memory that it uses, and that it writes; whether
+    a product is in it; how long it is, as a loop or a product."""
+
+    cells: set[Cell]
+    written: set[Cell]
+    multiplies: bool
+    statements: int
+    grains: float
+
+
+def _facts(step: Step) -> Facts:
+    uses = [(cell.root, writes) for cell, _, writes in step.accesses()]
+    return Facts(
+        {cell for cell, _ in uses},
+        {cell for cell, writes in uses if writes},
+        any(isinstance(s, Gemm) for s in leaves(step)),
+        code_size(step),
+        _grains(step) if isinstance(step, (Loop, Gemm)) else 0.0,
+    )
 
 
 class Parts(NamedTuple):
@@ -132,7 +154,9 @@ def _cut_alone(step: Step, homes: Homes) -> Parts | None:
     return _cut([step], [size], chunks, homes) if chunks > 1 else None
 
 
-def _cut_together(steps: Sequence[Step], alone: Sequence[Parts | None], homes: Homes) -> Together:
+def _cut_together(
+    steps: Sequence[Step], known: Sequence[Facts], alone: Sequence[Parts | None], homes: Homes
+) -> Together:
     """What is shared out together from the first step on. Products are followed by what is computed
     of the rows that a chunk has just made; and those that are too short alone are long enough
     together. No step is cut into fewer chunks for that, and none joins that has nothing to do with
@@ -142,44 +166,41 @@ def _cut_together(steps: Sequence[Step], alone: Sequence[Parts | None], homes: H
     group: list[Step] = []
     before: list[Step] = []
     after: list[Step] = []
-    length, most = 0, 1
-    for count, step in enumerate(steps, start=1):
-        length += code_size(step)
-        cells = {cell.root for cell, _, _ in step.accesses()}
+    late: set[Cell] = set()  # what those after use, and write
+    written_late: set[Cell] = set()
+    length, most, grains, multiplies = 0, 1, 0.0, False
+    for count, (step, facts) in enumerate(zip(steps, known, strict=True), start=1):
+        length += facts.statements
+        cells = facts.cells
         if isinstance(step, Compute) and group:
-            late = _touched(after)
             if is_fill(step) and not cells & (seen | late):
                 before.append(step)
             else:
                 after.append(step)
+                late |= cells
+                written_late |= facts.written
             continue
         if not isinstance(step, (Loop, Gemm)) or length > LONGEST:
             break
-        if cells & _written(after) or _written([step]) & _touched(after):
+        if cells & written_late or facts.written & late:
             break
         if (own := alone[count - 1]) is not None:
             most = max(most, own.loop.index.extent)
-        if seen and not seen & cells and not any(isinstance(s, Gemm) for s in leaves(step)):
+        if seen and not seen & cells and not facts.multiplies:
             break
         seen |= cells
         group.append(step)
-        if len(group) == 1 or not any(isinstance(s, Gemm) for s in walk(group)):
+        grains += facts.grains
+        multiplies = multiplies or facts.multiplies
+        if len(group) == 1 or not multiplies:
             continue
-        shared = _sizes(group)
+        shared = _sizes(group, grains)
         if shared is None or shared[1] < max(2, most):
             continue
         if (cut := _cut(group, *shared, homes)) is None:
             break
         best = Together(count, cut, (*before,), (*after,))
     return best
-
-
-def _touched(steps: Iterable[Step]) -> set[Cell]:
-    return {cell.root for step in steps for cell, _, _ in step.accesses()}
-
-
-def _written(steps: Iterable[Step]) -> set[Cell]:
-    return {cell.root for step in steps for cell, _, writes in step.accesses() if writes}
 
 
 def _untouched(steps: list[Step], cell: Cell) -> list[Step]:
@@ -245,9 +266,8 @@ def _of_chunk(step: Step, chunk: Index, size: int) -> Step:
     return replace(step, chunk=(chunk, size))
 
 
-def _sizes(steps: Sequence[Step]) -> tuple[list[int], int] | None:
+def _sizes(steps: Sequence[Step], grains: float) -> tuple[list[int], int] | None:
     """How many rows of each step a chunk takes, and how many chunks there are."""
-    grains = sum(map(_grains, steps))
     if grains < 2:
         return None
     counts = [_rows(step) for step in steps]
