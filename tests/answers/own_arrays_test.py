@@ -531,3 +531,30 @@ def test_what_is_read_from_files(tmp_path):
     path.write_text("2 7 1 8 2\n")
     h = 1e-6
     assert slope(0.8) == pytest.approx((f(0.8 + h) - f(0.8 - h)) / (2 * h), rel=1e-6)
+
+
+IN_PLACE = {
+    "argmax": lambda x: np.eye(4).argmax(0, np.zeros(4, int)) * x,
+    "np.argmin": lambda x: np.argmin(np.eye(4), 0, np.zeros(4, int)) * x,
+    "cumsum": lambda x: np.eye(4).cumsum(0, None, np.zeros((4, 4))) @ x,
+    "np.cumsum": lambda x: np.cumsum(WEIGHTS[:4], 0, None, np.zeros(4)) * x,
+    "plain cumsum": lambda x: WEIGHTS[:4].cumsum(out=np.zeros(4)) * x,
+    "plain take": lambda x: WEIGHTS.take([0, 1, 2, 3], None, np.zeros(4)) * x,
+    "plain clip": lambda x: WEIGHTS[:4].clip(2, 3, np.zeros(4)) * x,
+    "plain argmax": lambda x: MATRIX.argmax(0, out=np.zeros(3, int)) * x[:3],
+    "sum": lambda x: np.sum(np.eye(4), 0, None, np.zeros(4)) * x,
+    "traced": lambda x: np.cumsum(x, 0, None, np.zeros(4)) * x,
+    "dot": lambda x: np.dot(np.eye(4), WEIGHTS[:4], np.zeros(4)) * x,
+    "einsum": lambda x: np.einsum("ij,j->i", np.eye(4), WEIGHTS[:4], out=np.zeros(4)) * x,
+}
+
+
+@COMPILE
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_results_are_written_to_arrays_by_place(name, compile):
+    """`out` may be an argument by its place: it was left as it was."""
+    f = IN_PLACE[name]
+    x = np.array([0.4, -0.3, 1.1, 0.8])
+    np.testing.assert_allclose(tapegrad.jit(f, compile=compile)(x), f(x), rtol=1e-15)
+    written = tapegrad.jit(lambda x: (np.cumsum(x, 0, None, y := np.zeros(4)), y * x)[1])
+    np.testing.assert_allclose(written(x), np.cumsum(x) * x, rtol=1e-15)

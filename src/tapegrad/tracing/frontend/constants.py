@@ -10,7 +10,10 @@ show the made arrays.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -173,6 +176,26 @@ def _plainly(
         return _NOT
 
 
+@cache
+def _names_of(f: Any) -> tuple[str, ...]:
+    """The names of a function's arguments by place; none of one in C that doesn't tell them."""
+    try:
+        found = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    by_name = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(p.name for p in takewhile(lambda p: p.kind not in by_name, found))
+
+
+def _with_named_out(f: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments with `out`, and those behind it, by their names."""
+    names = _names_of(f)
+    at = names.index("out") if "out" in names else len(args)
+    if not at < len(args) <= len(names):
+        return args, kwargs
+    return args[:at], {**dict(zip(names[at:], args[at:], strict=False)), **kwargs}
+
+
 def _is_among(args: Sequence[Any]) -> bool:
     """Whether made arrays are among some arguments, or in lists there."""
     for x in args:
@@ -327,6 +350,7 @@ def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
 
     @unobserved
     def met(func: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = _with_named_out(func, args, kwargs)
         out = kwargs.get("out")
         written = list(out) if isinstance(out, tuple) else [out]
         if func in _WRITERS:
@@ -359,6 +383,7 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 @unobserved
 def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
+    (_, *args), kwargs = _with_named_out(METHODS.get(name), (x, *args), kwargs)
     if is_made(x):
         written = [kwargs.get("out"), x if name in _CHANGING else None]
         try:

@@ -99,7 +99,9 @@ def _of_arrays(name: str) -> Any:
     def method(x: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Tracer):
             return dispatch.method(name, x, *args, **kwargs)
-        traced = any(map(dispatch.has_traced, (*args, *kwargs.values())))
+        given = (*args, *kwargs.values())
+        traced = any(map(dispatch.has_traced, given))
+        traced = traced or (name not in CHANGING and any(isinstance(y, Tracer) for y in given))
         if name == "astype" and holds_traced(x):
             kind = own(np.empty(0, object), *args, **kwargs).dtype
             return own(x, *args, **kwargs) if kind.hasobject else numbers_of(x, kind)
@@ -142,7 +144,8 @@ def _operator(name: str) -> Any:
 
 
 def _is_traced(x: Any) -> bool:
-    return bool(dispatch.has_traced(x)) or holds_traced(x)
+    """An array that the function makes counts: it may be the one to which results are written."""
+    return isinstance(x, Tracer) or bool(dispatch.has_traced(x)) or holds_traced(x)
 
 
 # Methods by the modules that have them, under the same names
