@@ -9,6 +9,7 @@ import pytest
 from pandas._libs import algos
 
 from tapegrad import grad, vjp
+from tapegrad.core.installed import is_installed
 
 X = np.array([1.0, 2.0])
 PACKAGE = """
@@ -101,11 +102,15 @@ def scaled(v):
 
 
 @pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """The package, and the module of the user's that it calls."""
-    package, mine = tmp_path / "site-packages" / "package_of_others", tmp_path / "mine"
+def installed(tmp_path, monkeypatch, request):
+    """The package, and the module of the user's that it calls. It is installed in the folder of
+    this name."""
+    folder, mine = tmp_path / getattr(request, "param", "site-packages"), tmp_path / "mine"
+    package, record = folder / "package_of_others", folder / "package_of_others-1.0.dist-info"
     package.mkdir(parents=True)
-    mine.mkdir()
+    record.mkdir()
+    (record / "RECORD").write_text("package_of_others/__init__.py,,\n")
+    mine.mkdir(exist_ok=True)
     (package / "__init__.py").write_text(PACKAGE)
     (mine / "helpers_of_the_user.py").write_text(HELPERS)
     monkeypatch.syspath_prepend(str(package.parent))
@@ -216,6 +221,20 @@ def test_its_clocks_and_looks_at_classes(installed):
     assert g.cache_info().traces == 1
     assert type(model.started) is float
     assert len({*started}) == 5
+
+
+@pytest.mark.parametrize("installed", ["site-packages", "packages", "mine"], indirect=True)
+def test_where_it_is_installed(installed):
+    """`pip install --target` makes a folder of any name, maybe the program's own: what counts is
+    the package's record. What only the package uses the clock for isn't looked at."""
+    package, helpers = installed
+    assert is_installed(package.__file__)
+    assert not is_installed(helpers.__file__)
+    model = package.Model(2.0)
+    g = grad(lambda x: model.timed(x))
+    for _ in range(4):
+        np.testing.assert_allclose(g(X), 2 * X)
+    assert g.cache_info().traces == 1
 
 
 def test_functions_in_c_of_an_installed_package():

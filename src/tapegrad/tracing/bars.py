@@ -13,13 +13,14 @@ from dis import opname
 from functools import lru_cache
 from typing import Any
 
+from tapegrad.core.installed import package_of
+
 _PACKAGES = ("tqdm",)
-_FOLDERS = [f"-packages{os.sep}{name}{os.sep}" for name in _PACKAGES]
 
 
 def is_bars(file: str) -> bool:
     """Whether a file is one of a package that shows progress."""
-    return any(folder in file for folder in _FOLDERS)
+    return os.path.basename(package_of(file)) in _PACKAGES
 
 
 def is_bar(kind: Any) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 
+from tapegrad.core.installed import is_installed, is_pythons
 from tapegrad.ir.tape import Source
 
 
@@ -30,8 +31,6 @@ _CLASSES = os.path.join(_OWN[1], "polynomial", "")  # NumPy's, which are followe
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}
 # Programs like a user's, though they lie here.
 _PROGRAMS = (os.path.join(_OWN[0], "demo.py"), os.path.join(_OWN[0], "autograd", ""))
-_LIBRARY = os.path.dirname(os.__file__) + os.sep
-_PACKAGES = "-packages" + os.sep
 _users: dict[str, bool] = {}  # whether a file is the user's
 MOST = 100_000  # lines that are held
 _sources: dict[tuple[str, int, str], Source] = {}
@@ -64,7 +63,7 @@ def declared_in(kind: type) -> str:
         return "builtins"
     for home, module in list(sys.modules.items()):
         file = str(getattr(module, "__file__", None))
-        in_c = file.endswith((".so", ".pyd")) and _PACKAGES in file
+        in_c = file.endswith((".so", ".pyd")) and is_installed(file)
         if in_c and vars(module).get(name) is kind:
             return home
     return "builtins"
@@ -79,8 +78,7 @@ def is_told(file: str) -> bool:
     """Whether calls of code in this file are told as the user's."""
     known = _told.get(file)
     if known is None:
-        library = file.startswith(_LIBRARY) and "site-packages" not in file
-        library = library or file.startswith("<frozen ")
+        library = is_pythons(file) or file.startswith("<frozen ")
         known = _told[file] = is_users_path(file) and not (library or file.startswith(_CLASSES))
     return known
 
@@ -139,7 +137,7 @@ def line_in_trace() -> Source | None:
     while frame is not None and frame.f_code.co_name != "trace_function":
         if is_told(frame.f_code.co_filename):
             found = found or frame
-            if _PACKAGES not in frame.f_code.co_filename:
+            if not is_installed(frame.f_code.co_filename):
                 found = frame
                 break
         frame = frame.f_back
@@ -202,8 +200,8 @@ def at_line() -> str:
     """` (model.py:12: h = math.exp(x))`, to end a message with; empty if there is no such line. Of
     a line of an installed package's, that of the program's own that has called it, too."""
     src = user_source()
-    own = None if src is None or _PACKAGES not in src.file else line_in_trace()
-    if own is None or _PACKAGES in own.file:
+    own = None if src is None or not is_installed(src.file) else line_in_trace()
+    if own is None or is_installed(own.file):
         return at_source(src)
     return f"{at_source(src)[:-1]}, called at{at_source(own).replace(' (', ' ', 1)}"
 

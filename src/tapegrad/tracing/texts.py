@@ -19,6 +19,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
+from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
 from tapegrad.errors import ConversionError
 from tapegrad.tracing.bars import is_bar, is_bars
 from tapegrad.tracing.exact import is_exact
@@ -26,7 +27,6 @@ from tapegrad.tracing.source import at_line, user_frames
 
 SHOWING = {"print", "write", "display", "log", "debug", "info", "warning", "warn"}
 SHOWING |= {"error", "critical", "exception", "fail"}
-_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _REMAINDER = [k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign in ("%", "%=")]
 
 
@@ -70,7 +70,7 @@ def _is_shown() -> bool:
         frame = frame.f_back
     for frame in user_frames():
         file = frame.f_code.co_filename
-        if file.startswith(_LIBRARY) and "site-packages" not in file:
+        if is_pythons(file):
             folder, name = os.path.split(file)
             if os.path.basename(folder) == "logging" or name == "bdb.py":  # a debugger shows it
                 return True
@@ -80,7 +80,7 @@ def _is_shown() -> bool:
         nodes = list(enclosing(frame))
         if _is_in_error(frame) or _shows(nodes, frame) or _is_kept_to_show(nodes, frame):
             return True
-        return "site-packages" in file and _is_for_assert(frame)
+        return is_installed(file) and _is_for_assert(frame)
     return True  # nobody's program
 
 
@@ -93,7 +93,7 @@ def _is_for_assert(frame: FrameType | None) -> bool:
 
 
 def _is_of_library(file: str) -> bool:
-    return file.startswith(_LIBRARY) or "site-packages" in file
+    return file.startswith(PYTHONS) or is_installed(file)
 
 
 def _is_in_error(frame: FrameType) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.installed import is_installed
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
@@ -168,7 +169,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if args and writes and any(args[0] is x for x in (sys.stdout, sys.stderr)):
             return o.taken(args[1:])  # as `print`
         if f is os.urandom:
-            if "-packages" + os.sep in (named_by := _namer(o)):
+            if is_installed(named_by := _namer(o)):
                 return None  # a name of something of its own, that nothing is computed with
             if not named_by:
                 o.refuse(randomness.drawn_by(o.label, "os.urandom"))
@@ -203,7 +204,7 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     frame = None if o.running is None else o.running.frame
     if is_date(f) and frame is not None and is_only_shown(frame):
         return None
-    if is_date(f) and "-packages" + os.sep in ("" if frame is None else frame.f_code.co_filename):
+    if is_date(f) and frame is not None and is_installed(frame.f_code.co_filename):
         return o.date
     if reads_own(o, f, args):
         return o.taken([*args, *kwargs.values()])

@@ -16,7 +16,6 @@ import itertools
 import operator
 import os
 import sys
-import sysconfig
 import types
 import weakref
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
 from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import SCIPY, declared_in, is_users_path
@@ -56,10 +56,9 @@ CALM = _Calm()
 
 # ---- code
 
-_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 # They tell the user something, or load code, and compute nothing.
 _SILENT = ("logging", "warnings", "importlib", "linecache", "traceback", "tokenize", "zipimport")
-_SILENT_FILES = tuple(_STDLIB + name + end for name in _SILENT for end in (".py", os.sep))
+_SILENT_FILES = tuple(PYTHONS + name + end for name in _SILENT for end in (".py", os.sep))
 
 
 def is_own(code: CodeType) -> bool:
@@ -79,7 +78,7 @@ def is_silent(code: CodeType) -> bool:
 
 def is_librarys_code(code: CodeType) -> bool:
     """Whether code is part of Python's library."""
-    return code.co_filename.startswith(_STDLIB) and "-packages" + os.sep not in code.co_filename
+    return is_pythons(code.co_filename)
 
 
 def is_users_file(file: str | None, home: str = "") -> bool:
@@ -89,16 +88,7 @@ def is_users_file(file: str | None, home: str = "") -> bool:
         return False
     if home and file.startswith(home):
         return True
-    return "-packages" + os.sep not in file and not file.startswith(_STDLIB)
-
-
-def home_of(file: str) -> str:
-    """The folder of the installed package that a file is in; empty if it is in none."""
-    parts = file.split(os.sep)
-    for k, part in enumerate(parts[:-1]):
-        if part.endswith("-packages"):
-            return os.sep.join(parts[: k + 2])
-    return ""
+    return not (is_installed(file) or file.startswith(PYTHONS))
 
 
 def module_of(kind: type) -> str:
@@ -196,7 +186,7 @@ def is_inside(kind: Any) -> bool:
     name = module_of(kind)
     if not name and isinstance(kind.__module__, str):  # made by a function: by the package's own?
         methods = [x for x in vars(kind).values() if isinstance(x, types.FunctionType)]
-        if all("-packages" + os.sep in f.__code__.co_filename for f in methods):
+        if all(is_installed(f.__code__.co_filename) for f in methods):
             name = kind.__module__
     return _is_inside(name)
 
@@ -214,14 +204,13 @@ def is_followed(kind: Any) -> bool:
 def _is_of_library(module: str) -> bool:
     """Whether a module of Python's library is written in Python, and followed."""
     file = str(getattr(sys.modules.get(module), "__file__", None))
-    is_own = file.startswith(_STDLIB) and "-packages" + os.sep not in file
-    return is_own and file.endswith(".py") and not file.startswith(_SILENT_FILES)
+    return is_pythons(file) and file.endswith(".py") and not file.startswith(_SILENT_FILES)
 
 
 @lru_cache(maxsize=4096)
 def _is_inside(name: str) -> bool:
     file = str(getattr(sys.modules.get(name), "__file__", None))
-    return "-packages" + os.sep in file and name.partition(".")[0] not in _OWN_WAYS
+    return is_installed(file) and name.partition(".")[0] not in _OWN_WAYS
 
 
 _OWN_WAYS = ("numpy", "tapegrad", "numba", "llvmlite")
@@ -244,7 +233,7 @@ def is_extensions(x: Any) -> bool:
 def _is_extension(module: str) -> bool:
     file = str(getattr(sys.modules.get(module), "__file__", None))
     own = module.partition(".")[0] in (*_OWN_WAYS, "scipy")
-    return file.endswith((".so", ".pyd")) and "-packages" + os.sep in file and not own
+    return file.endswith((".so", ".pyd")) and is_installed(file) and not own
 
 
 # ---- functions written in C

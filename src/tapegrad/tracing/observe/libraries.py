@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
+from tapegrad.core.installed import package_of
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
@@ -440,9 +441,10 @@ def _is_packages(o: Notes, f: Any) -> bool:
 
 def _is_packages_code(o: Notes, code: CodeType) -> bool:
     file = code.co_filename
-    if "-packages" + os.sep not in file or code.co_flags & _GENERATOR or code in o.roots:
+    package = package_of(file)
+    if not package or code.co_flags & _GENERATOR or code in o.roots:
         return False
-    name = file.rpartition("-packages" + os.sep)[2].partition(os.sep)[0]
+    name = os.path.basename(package)
     reads_files = f"{os.sep}scipy{os.sep}io{os.sep}" in file
     if (name in _WAYS and not reads_files) or (o.home and file.startswith(o.home)):
         return False

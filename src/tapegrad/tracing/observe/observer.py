@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegrad.core.installed import package_of
 from tapegrad.core.request import describe
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard
@@ -35,7 +36,6 @@ from tapegrad.tracing.observe.harmless import (
     CALM,
     PLAIN,
     PLAIN_TYPES,
-    home_of,
     is_librarys_code,
     is_own,
     is_silent,
@@ -109,7 +109,7 @@ class Observer(Notes):
     def __init__(
         self, root: Any, args: Sequence[Any], kwargs: dict[str, Any], label: str = ""
     ) -> None:
-        super().__init__(home_of(file_of(root)), label or describe(root), (tuple(args), kwargs))
+        super().__init__(package_of(file_of(root)), label or describe(root), (tuple(args), kwargs))
         self.root = root
         self.follower: Any = None  # its `enter`, as one object that it is known by
         self.watched: dict[int, CodeType] = {}  # by id

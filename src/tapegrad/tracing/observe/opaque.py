@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.installed import is_installed
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
@@ -329,7 +330,7 @@ def generators_in(
                 or is_pandas(x.__code__)
                 or is_own(x.__code__)
                 or is_librarys_code(x.__code__)
-                or (packages and f"-packages{os.sep}" in x.__code__.co_filename)
+                or (packages and is_installed(x.__code__.co_filename))
             ):
                 return None
             todo += [c.cell_contents for c in x.__closure__ or ()]
