@@ -26,8 +26,8 @@ from tapegrad.tracing.attributes import Flags
 from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.instead import declared
 from tapegrad.tracing.observe.observer import Observer
+from tapegrad.tracing.reconsidered import settled
 from tapegrad.tracing.run import trace_function
-from tapegrad.tracing.trace import settled
 from tapegrad.tracing.tracer import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "numpy.md"
