@@ -46,6 +46,20 @@ def test_jvp_is_the_value_and_its_tangent(compile):
         assert (value[1]["n"], tangent[1]["n"], tangent[1]["word"]) == (3, None, None)
 
 
+def test_none_stands_for_the_tangents_of_a_whole_tree():
+    tree, still = {"a": 2.0, "b": [X, 3]}, {"a": 0.0, "b": [0 * X, None]}
+
+    def loss(tree, x):
+        return np.sum(np.sin(tree["a"] * x) * tree["b"][0] ** 2)
+
+    for found, wanted in (
+        (jvp(loss, (tree, X), (None, T))[1], jvp(loss, (tree, X), (still, T))[1]),
+        (linearize(loss, tree, X)[1](None, T), linearize(loss, tree, X)[1](still, T)),
+        (hvp(loss, (0, 1))(tree, X, (None, T))[1], hvp(loss, (0, 1))(tree, X, (still, T))[1]),
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_none_is_a_tangent_that_is_zero():
     _, tangent = jvp(f, (X, 2.0), (None, 1.0))
     np.testing.assert_allclose(tangent[0], np.sin(X))

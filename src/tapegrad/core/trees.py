@@ -11,7 +11,7 @@ import enum
 import functools
 import warnings
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,19 @@ def _with_stand_ins(tree: Any) -> Any:
 def flatten_up_to(structure: Any, tree: Any) -> list[Any]:
     """The parts of a tree at the leaves of a structure."""
     return list(structure.flatten_up_to(_with_stand_ins(tree)))
+
+
+def flatten_each(structure: Any, trees: Sequence[Any]) -> list[Any]:
+    """The parts of several trees at the leaves of a tuple's structure; None stands for a tree of
+    nothing but None."""
+    own = structure.children()
+    if len(own) != len(trees):
+        return flatten_up_to(structure, tuple(trees))  # an error
+    return [
+        part
+        for inner, tree in zip(own, trees, strict=True)
+        for part in ([None] * inner.num_leaves if tree is None else flatten_up_to(inner, tree))
+    ]
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:

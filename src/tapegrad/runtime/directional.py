@@ -58,7 +58,8 @@ def directions(
     for (word, tree), vector in zip(chosen, vectors, strict=True):
         leaves, structure = flatten(tree)
         try:
-            ts = flatten_up_to(structure, vector)
+            still = vector is None  # all of it
+            ts = [None] * len(leaves) if still else flatten_up_to(structure, vector)
         except ValueError as error:
             raise ArgumentError(
                 f"{label}: the direction isn't put together as {word} is: {error}"

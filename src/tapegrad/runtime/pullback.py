@@ -23,7 +23,7 @@ import numpy as np
 
 from tapegrad.core.arrays import own_behaviour
 from tapegrad.core.request import Request, is_differentiable
-from tapegrad.core.trees import flatten, flatten_up_to, is_traced, unflatten
+from tapegrad.core.trees import flatten, flatten_each, flatten_up_to, is_traced, unflatten
 from tapegrad.differentiate.partial_eval import partial_eval
 from tapegrad.differentiate.seeds import full, seeded
 from tapegrad.errors import ArgumentError
@@ -334,7 +334,7 @@ class Tangents:
     def _seeds(self, tangents: Sequence[Any]) -> list[Any]:
         label = f"derivative of {self.name}"
         try:
-            leaves = flatten_up_to(self.structure, tuple(tangents))
+            leaves = flatten_each(self.structure, tangents)
         except ValueError as error:
             raise ArgumentError(
                 f"{label}: the tangents aren't put together as the arguments are: {error}"
