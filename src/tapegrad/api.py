@@ -145,6 +145,7 @@ def grad(
         at any time; if there is none, that where least is held. Values and gradients are the same,
         compiled up to the order of sums. `tapes[0].memory_report()` says what is kept,
         `saved_for_backward_bytes`, and what is there at most at any time, with cotangents.
+        Temporaries of compiled code, what its matrix products read and write, aren't counted.
 
     Returns
     -------
