@@ -15,11 +15,13 @@ stay where they are, so lines, names and places are the same. All variables are 
 from __future__ import annotations
 
 import dis
+import functools
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from tapegrad.core.locks import cached_property
 from tapegrad.tracing.observe.exits import Exit
 from tapegrad.tracing.observe.liveness import Flow, flow_of, reads_and_writes
 from tapegrad.tracing.observe.watching import PREFIX_TOLD
@@ -98,10 +100,14 @@ class Sides:
     def __post_init__(self) -> None:
         self.exits = Exits(self.flow)
 
+    @cached_property
+    def _meetings(self) -> _Meetings:
+        return _Meetings(self.flow)
+
     def join(self, jump: int) -> Join | None:
         """Where the sides of a test meet; None where they can't be told apart."""
         if jump not in self._joins:
-            self._joins[jump] = _join_of(self.flow, jump)
+            self._joins[jump] = _join_of(self.flow, jump, self._meetings)
         return self._joins[jump]
 
 
@@ -110,27 +116,20 @@ def sides_of(code: CodeType) -> Sides:
     return Sides(flow_of(code))
 
 
-def _join_of(flow: Flow, jump: int) -> Join | None:
+def _join_of(flow: Flow, jump: int, meetings: _Meetings) -> Join | None:
     code = flow.code
     if flow.heights is None or flow.sees_all or code.co_flags & _RESUMED:
         return None
     targets = {truth: flow.branch(jump, truth) for truth in (True, False)}
     starts = list(targets.values())
-    common = _reached(flow, starts[:1], None) & _reached(flow, starts[1:], None)
-    ends = {o for o in common if not flow.after(o)}
-    found: tuple[int, frozenset[int]] | None = None
-    for offset in common - ends:
-        region = _reached(flow, starts, offset)
-        if all(flow.after(o) for o in region) and (found is None or len(region) < len(found[1])):
-            found = offset, region
-    base = flow.height(jump) - 1
-    if found is not None:
-        offset, region = found
-        top = flow.height(offset)
-    else:
-        offset, region, top = RETURNED, _reached(flow, starts, None), base
+    offset = meetings.of(*starts)
+    base = top = flow.height(jump) - 1
+    if offset == RETURNED or not flow.after(offset):
+        offset, region = RETURNED, _reached(flow, starts, RETURNED)
         if not all(flow.after(o) or flow.at[o].opname in _RETURNS for o in region):
             return None
+    else:
+        region, top = _reached(flow, starts, offset), flow.height(offset)
     if offset in flow.at and flow.at[offset].opname == "EXTENDED_ARG" and not PREFIX_TOLD:
         return None
     if jump in region or top < base or not _stands_apart(flow, jump, region, base):
@@ -141,7 +140,60 @@ def _join_of(flow: Flow, jump: int) -> Join | None:
     return Join(jump, offset, base, top, region, codes)  # type: ignore[arg-type]
 
 
-def _reached(flow: Flow, starts: list[int], but: int | None) -> frozenset[int]:
+class _Meetings:
+    """What all ways from an instruction to the end come by next: the tree of immediate
+    post-dominators (Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", 2001)."""
+
+    def __init__(self, flow: Flow) -> None:
+        after = {o: flow.after(o) or [RETURNED] for o in flow.at}
+        before: dict[int, list[int]] = {}
+        for offset, others in after.items():
+            for other in others:
+                before.setdefault(other, []).append(offset)
+        order = _from_the_end(before)
+        self._number = {offset: k for k, offset in enumerate(order)}
+        self._next = {RETURNED: RETURNED}
+        changes = True
+        while changes:
+            changes = False
+            for offset in order[1:]:
+                found = functools.reduce(self.of, [x for x in after[offset] if x in self._next])
+                if self._next.get(offset) != found:
+                    self._next[offset] = found
+                    changes = True
+
+    def of(self, one: int, other: int) -> int:
+        """Where the ways from two instructions meet; at one of them, if the other leads there. It
+        is `RETURNED` where that is the end, or where one of them never comes to it."""
+        number = self._number
+        if one not in number or other not in number:
+            return RETURNED
+        while one != other:
+            if number[one] < number[other]:
+                one, other = other, one
+            one = self._next[one]
+        return one
+
+
+def _from_the_end(before: dict[int, list[int]]) -> list[int]:
+    """The instructions that lead to the end, each behind one that it leads to: the reverse of the
+    order in which a search is done with them."""
+    done: list[int] = []
+    seen = {RETURNED}
+    todo = [(RETURNED, iter(before.get(RETURNED, ())))]
+    while todo:
+        offset, others = todo[-1]
+        other = next((x for x in others if x not in seen), None)
+        if other is None:
+            done.append(offset)
+            todo.pop()
+        else:
+            seen.add(other)
+            todo.append((other, iter(before.get(other, ()))))
+    return done[::-1]
+
+
+def _reached(flow: Flow, starts: list[int], but: int) -> frozenset[int]:
     """The instructions that are reached from some, without one of them."""
     seen: set[int] = set()
     todo = [o for o in starts if o != but]
