@@ -14,6 +14,7 @@ gets them among zeros: of a tridiagonal matrix with n columns,
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,8 @@ from tapegrad.primitives.elementwise import AsType, equal
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import GetItem, Reshape
 
-SMALL = 1024  # elements of a matrix for whose zeros nobody looks
+SMALL = 1024  # elements of a matrix for whose zeros nobody looks ...
+WITHOUT = 10**6  # ... nor loads scipy.sparse, which takes longer than a thousand smaller ones
 FEWER = 4  # passes for one that is left: below, dense ones are as fast
 
 
@@ -42,20 +44,22 @@ def dense(
     to each input in `wrt`; None, if colours don't save much. Those of a gradient aren't taken to be
     symmetric: by a rule of the user's they may not be."""
     from tapegrad.pipeline import inlined
-    from tapegrad.sparsity.pattern import pattern
-    from tapegrad.sparsity.recovery import choose
 
     rows = range(len(kept), len(tape.outputs))
     ins, outs = [tape.inputs[k] for k in wrt], [tape.outputs[k] for k in rows]
     width, height = sum(x.aval.size for x in ins), sum(y.aval.size for y in outs)
     passes = {"forward": width, "reverse": height}.get(mode, min(width, height))
-    if width * height < SMALL or passes < FEWER:
+    least = SMALL if "scipy.sparse" in sys.modules else WITHOUT
+    if width * height < least or passes < FEWER:
         return None
     if len({x.dtype for x in (*ins, *outs)}) > 1 or ins[0].dtype.kind != "f":
         return None
     of = inlined(tape)
     if _elements(of) > width * height:
         return None
+    from tapegrad.sparsity.pattern import pattern
+    from tapegrad.sparsity.recovery import choose
+
     structure = pattern(of, wrt, rows)
     if structure.nnz * FEWER > width * height:
         return None
