@@ -7,6 +7,7 @@ from types import FunctionType
 import numpy as np
 import pytest
 
+import tapegrad
 import tapegrad.autograd as ag
 from tapegrad.autograd.core import make_vjp as pull_at
 from tapegrad.autograd.wrap_util import unary_to_nary
@@ -161,3 +162,46 @@ def test_programs_make_operators_of_their_own():
 
     close(squared(lambda a, x: a * x, 1)(3.0, 2.0), 18.0)
     close(squared(lambda a, x: a * x, (0, 1))(3.0, 2.0), (12.0, 18.0))
+
+
+def quartic(x):
+    return np.sum(np.sin(x) * x**3)
+
+
+INSIDE = {
+    "grad": (ag.grad(quartic), lambda d, x: d(x) @ x),
+    "of several": (ag.grad(quartic, [0]), lambda d, x: d(x)[0] @ x),
+    "value_and_grad": (ag.value_and_grad(quartic), lambda d, x: d(x)[1] @ x),
+    "jacobian": (ag.jacobian(np.sin), lambda d, x: np.sum(d(x))),
+    "hessian": (ag.hessian(quartic), lambda d, x: x @ d(x) @ x),
+    "elementwise_grad": (ag.elementwise_grad(np.sin), lambda d, x: d(x) @ x),
+    "deriv": (ag.deriv(np.sin), lambda d, x: d(x) @ x),
+    "make_vjp": (ag.make_vjp(np.sin), lambda d, x: d(x)[0](x) @ x),
+    "make_jvp": (ag.make_jvp(np.sin), lambda d, x: d(x)(x)[1] @ x),
+    "make_hvp": (ag.make_hvp(quartic), lambda d, x: d(x)[0](x) @ x),
+    "hessian_vector_product": (ag.hessian_vector_product(quartic), lambda d, x: d(x, x) @ x),
+    "grad_named": (ag.grad_named(quartic, "x"), lambda d, x: d(x) @ x),
+    "multigrad_dict": (ag.multigrad_dict(quartic), lambda d, x: d(x)["x"] @ x),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_one_inside_a_function_is_traced_once(name):
+    """Nothing of what was made outside changes from call to call."""
+    inner, total = INSIDE[name]
+
+    def outer(x):
+        return total(inner, x)
+
+    derived = ag.grad(outer)
+    for k in range(1, 5):
+        derived(np.arange(1.0, 4.0) / k)
+    assert tapegrad.cache_info(outer).traces == 1
+
+
+def test_integers_of_the_outside_are_those_of_each_call():
+    whole, inner = np.array([1, 2, 3]), ag.grad(quartic)
+    derived = ag.grad(lambda x: np.sum(x * inner(whole)))
+    for k in range(2):
+        whole[0] = k
+        np.testing.assert_allclose(derived(np.ones(3)), inner(whole))

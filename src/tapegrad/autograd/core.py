@@ -34,6 +34,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Points, Pulling, Pushing
+from tapegrad.tracing.observe.observer import note_computed, unobserved
 
 __all__ = [
     "JVPNode",
@@ -67,6 +68,7 @@ class FloatDerived(Derived):
 
     numbers: Sequence[int] = (0,)
 
+    @unobserved  # nothing of the derivative itself is state of the program around it
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
         return super()._request(as_floats(args, self.numbers), kwargs)
 
@@ -87,6 +89,7 @@ def as_floats(args: tuple[Any, ...], numbers: Sequence[int]) -> tuple[Any, ...]:
     for k in numbers:
         if -len(args) <= k < len(args):
             leaves, structure = flatten(args[k])
+            note_computed(x for x in leaves if _is_whole(x))
             if any(_is_whole(x) for x in leaves):
                 found[k] = unflatten(structure, [x.astype(float) if _is_whole(x) else x
                                                  for x in leaves])  # fmt: skip
