@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.loops.once import Program, Programs, by_program
 
 from tapegrad import trace, value_and_grad
 from tapegrad.tracing.observe.joins import sides_of
 
-Program = Callable[[Any, Any], Any]
 SIZES = [(40, 1.0, 0.7), (40, -1.3, 0.4), (57, 0.8, 1.1), (3, 1.0, 0.5), (0, 1.0, 0.3)]
 CALLS = [(np.linspace(0.1, 1.0, n) * scale, a) for n, scale, a in SIZES]
-ONCE: dict[str, Program] = {}
-EACH: dict[str, Program] = {}
+once, each = Programs(), Programs()
 
 
 @pytest.fixture(autouse=True)
@@ -25,16 +23,6 @@ def quietly() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
-
-
-def once(f: Program) -> Program:
-    ONCE[f.__name__] = f
-    return f
-
-
-def each(f: Program) -> Program:
-    EACH[f.__name__] = f
-    return f
 
 
 def held(f: Program, calls: Any = CALLS) -> None:
@@ -222,15 +210,14 @@ def out_of_sight(x: Any, a: Any) -> Any:
     return held_by.state[0] + held_by.state[1]
 
 
-@pytest.mark.parametrize("name", [*ONCE, *EACH])
-def test_values_and_slopes(name: str) -> None:
-    held((ONCE | EACH)[name])
+@by_program(*once, *each)
+def test_values_and_slopes(f: Program) -> None:
+    held(f)
 
 
-@pytest.mark.parametrize("name", ONCE)
-def test_one_round_is_traced(name: str) -> None:
+@by_program(*once)
+def test_one_round_is_traced(f: Program) -> None:
     sides_of.cache_clear()  # what traces of other tests have found out about the code
-    f = ONCE[name]
     lengths = [len(trace(f, *given)[1].calls) for given in (CALLS[0], CALLS[2])]
     assert lengths[0] == lengths[1] < 40
     assert not sides_of(f.__code__).unrolled

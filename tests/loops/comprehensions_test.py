@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.loops.once import Programs, arguments, by_program, calls_of, held, noted
 
 from tapegrad import trace, value_and_grad
 
-Program = Callable[[Any, Any], Any]
-ONCE: list[Program] = []
-EACH: list[Program] = []
-LENGTHS = (80, 80, 81, 70, 9, 80)
-
-
-def once(f: Program) -> Program:
-    """A round of it is made so often that all of them can't have been."""
-    ONCE.append(f)
-    return f
-
-
-def each(f: Program) -> Program:
-    """It can't be: what it gives is NumPy's."""
-    EACH.append(f)
-    return f
-
-
-def noted(x: Any) -> Any:
-    """What is counted: calls of this."""
-    return x
+once = Programs()  # a round is made so often that all of them can't have been
+each = Programs()  # they can't be: what they give is NumPy's
 
 
 @once
@@ -328,45 +308,16 @@ def plain(x: Any, a: Any) -> Any:
     return x[3] * weights[3] + len(f"{weights[1]:.3f}") * a
 
 
-def calls_of(f: Any, run: Callable[[], Any]) -> int:
-    """How often this makes a function run."""
-    count = 0
-
-    def profile(frame: Any, event: str, arg: Any) -> None:
-        nonlocal count
-        count += event == "call" and frame.f_code is f.__code__
-
-    sys.setprofile(profile)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-def arguments(k: int) -> tuple[Any, float]:
-    rng = np.random.default_rng(k)
-    x = rng.standard_normal(LENGTHS[k])
-    return -np.abs(x) if k == 3 else x, float(rng.uniform(0.4, 1.4))
-
-
-@pytest.mark.parametrize("f", ONCE, ids=lambda f: f.__name__)
+@by_program(*once)
 def test_a_round_is_traced_once(f):
     x, a = arguments(0)
     trace(f, x, a)  # branches of which both sides are seen are known from then on
     assert calls_of(noted, lambda: trace(f, x, a)) <= 40
 
 
-@pytest.mark.parametrize("f", [*ONCE, *EACH], ids=lambda f: f.__name__)
+@by_program(*once, *each)
 def test_values_and_derivatives(f):
-    derivative = value_and_grad(f, (0, 1), compile="never")
-    for k in range(len(LENGTHS)):
-        x, a = arguments(k)
-        value, (dx, da) = derivative(x, a)
-        assert value == pytest.approx(f(x.copy(), a), rel=1e-13)
-        along = np.random.default_rng(k).standard_normal(len(x))
-        ends = [f(x + h * along, a + h) for h in (1e-6, -1e-6)]
-        assert dx @ along + da == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-6)
+    held(f)
 
 
 def test_arrays_are_no_entries_of_fromiter():

@@ -1,4 +1,5 @@
 """Python's functions that go through all entries of what they are passed: list, sum, max, any.
+And `int` and `float` of an integer that may be another one in the next round.
 
     sum(f(v) for v in x)        -->       %y = loop(n, ...)              y[k] = f(x[k])
                                           %s = loop(n, 0, %y, ...)       s = s + y[k]
@@ -24,6 +25,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.effects import is_waiting
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.scan import scan
+from tapegrad.tracing.sizes import may_vary
 from tapegrad.tracing.stacking import Rows, as_rows
 from tapegrad.tracing.statements import turned
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
@@ -66,6 +68,12 @@ def _is_compared(*args: Any) -> bool:
 def _is_tested(*args: Any) -> bool:
     alone = sys.getrefcount(args[0]) <= _ALONE  # what is left of it somebody else may ask for
     return len(args) == 1 and (_are_numbers(args[0]) or (alone and is_waiting(args[0])))
+
+
+def _is_of_round(*args: Any) -> bool:
+    x = args[0]
+    is_one = len(args) == 1 and isinstance(x, Tracer) and not isinstance(x, ArrayTracer)
+    return is_one and x.dtype.kind == "i" and may_vary(x)
 
 
 def _are_many(x: Any) -> bool:
@@ -152,6 +160,12 @@ def _collected(by: Any, f: Any, found: list[Any], given: Any, /, *args: Any, **k
     return _of_entries(by, f, found, *args, **kwargs)
 
 
+def _whole(kind: Any, x: Any) -> Any:
+    if not x._weak:
+        x = _as_pythons(x.astype(np.int64))
+    return x if kind is int else x * 1.0
+
+
 def _listed(kind: Any, entries: Any) -> Any:
     return entries if kind is list else kind(entries)
 
@@ -180,5 +194,6 @@ _ANSWERS: dict[int, tuple[Callable[..., bool], Callable[..., Any]]] = {
     **{id(f): (_is_one, _listed) for f in (list, tuple)},
     **{id(f): (_is_compared, _extreme) for f in (max, min)},
     **{id(f): (_is_tested, _tested) for f in (any, all)},
+    **{id(f): (_is_of_round, _whole) for f in (int, float)},
     id(sum): (_is_added, _sum),
 }
