@@ -4,6 +4,7 @@ float, sums that are rounded once, and averages by `statistics`."""
 from __future__ import annotations
 
 import cmath
+import functools
 import math
 import statistics
 
@@ -56,6 +57,24 @@ class Length:
     ],
 )
 def test_an_object_says_which_number_it_is(f):
+    check(f, 0.7, 1.1, 1.3)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: float.__mul__(x, 2.0) + float.__mul__(2.0, x),
+        lambda x: float.__add__(*[x, x * x]) * float.__neg__(x),
+        lambda x: float.__rsub__(x, 3.0) * float.__rtruediv__(2.0, x),
+        lambda x: float.__pow__(x, 2.5) if float.__lt__(x, 1.2) else float.__floordiv__(x, 0.3) * x,
+        lambda x: sum(map(float.__mul__, [x, 2.0], [3.0, x])),
+        lambda x: functools.reduce(float.__mul__, [x, x, 2.0]),
+        lambda x: (2.0).__mul__(x) * float.conjugate(x) + float.is_integer(x),
+        lambda x: complex.__mul__(complex(x, 1.0), 2j).imag,
+        lambda x: np.float64.__mul__(np.float64(x), 2.0),
+    ],
+)
+def test_methods_of_pythons_numbers_by_their_class(f):
     check(f, 0.7, 1.1, 1.3)
 
 

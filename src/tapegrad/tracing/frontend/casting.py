@@ -6,7 +6,10 @@ They are on the tape as casts. What isn't traced they make as they do anywhere.
 from __future__ import annotations
 
 import builtins
+import functools
+import operator
 from collections.abc import Callable
+from types import MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import numpy as np
@@ -107,6 +110,43 @@ def _check_fits(x: Any, kind: Any) -> None:
         kind(x._concrete.item())
 
 
+# ---- methods of the classes: `float.__mul__(x, y)`
+
+
+_NOT_OF_VALUES = {
+    *("__hash__", "__repr__", "__getattribute__", "__getnewargs__", "__format__", "__float__"),
+    *("__complex__", "__str__", "__setattr__", "__delattr__"),
+}
+
+
+def _methods(kind: type) -> list[str]:
+    written = (WrapperDescriptorType, MethodDescriptorType)
+    return [n for n, x in vars(kind).items() if type(x) in written and n not in _NOT_OF_VALUES]
+
+
+def _number_of(label: str, x: Any) -> Any:
+    return dispatch.plain_number(label, x) if isinstance(x, Tracer) else x
+
+
+def _method(kind: type, name: str) -> Callable[..., Any]:
+    """Of a traced number its own method. A plain one leaves it to the operator."""
+    own = getattr(kind, name)
+    label = f"{kind.__name__}.{name}"
+
+    @functools.wraps(own)
+    @unobserved
+    def method(*args: Any) -> Any:
+        if not is_followed(args):
+            return own(*[_number_of(label, x) for x in args])
+        if isinstance(args[0], Tracer):
+            return getattr(args[0], name)(*args[1:])
+        turned = name.startswith("__r") and hasattr(operator, f"__{name[3:]}")
+        by = getattr(operator, f"__{name[3:]}" if turned else name)
+        return by(*(args[::-1] if turned else args))
+
+    return method
+
+
 _TYPES = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64
     complex64 complex128"""
 
@@ -115,5 +155,8 @@ def declare_all() -> None:
     """Fill the table."""
     declare(builtins, "float", _float, traced=True)
     declare(builtins, "complex", _complex, traced=True)
+    for kind in (float, complex, np.float64):
+        for name in _methods(kind):
+            declare(kind, name, _method(kind, name), traced=True)
     for name in _TYPES.split():
         declare(np, name, _type(getattr(np, name)), traced=True)
