@@ -338,7 +338,7 @@ class NumberTracer(Shapeless, Tracer):
         return super().__array__
 
     def __getattr__(self, name: str) -> Any:
-        if not asks_itself():
+        if not asks_itself() or name == "__name__":  # which the class has
             kind = self.__class__.__name__
             raise AttributeError(f"{kind!r} object has no attribute {name!r}")
         if name in dispatch.methods:
