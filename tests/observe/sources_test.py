@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import queue
 from typing import Any
@@ -13,6 +14,13 @@ from tapegrad import value_and_grad
 
 MODES = pytest.mark.parametrize("compile", ["always", "never"])
 POINTS = [np.array([s, s + 0.5, 2 * s]) for s in (1.3, 0.7, 2.1, 1.9, 0.4)]
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """Generators are closed here, not by the collector in the middle of another test's trace."""
+    yield
+    gc.collect()
 
 
 def numbers():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Aval
 from tapegrad.runtime import cache
+from tapegrad.tracing.observe.asked import CALLED_OUTSIDE
 from tapegrad.tracing.run import plain_value
 from tapegrad.tracing.source import at_source
 
@@ -95,12 +96,14 @@ def what_changed(word: str, state: State) -> str:
             f"What keeps changing is what {word!r} returns{line}. If it draws random numbers, give "
             "it a seed, or numbers to start from; else call it outside, and pass what it returns"
         )
+    of_package = word in state.of_packages
     if not state.never:
-        return (
-            f"What keeps changing is {word!r}{line}, which the function reaches without being "
-            "passed it. Pass it as an argument"
-        )
-    advice = state.advice or "Read it outside, and pass it as an argument"
+        fix = "the function reaches without being passed it. Pass it as an argument"
+        if of_package:
+            fix = f"an installed package reads or changes there. {CALLED_OUTSIDE}"
+        return f"What keeps changing is {word!r}{line}, which {fix}"
+    otherwise = CALLED_OUTSIDE if of_package else "Read it outside, and pass it as an argument"
+    advice = state.advice or otherwise
     return f"What it reads, {word!r}{line}, can't be compared from call to call. {advice}"
 
 

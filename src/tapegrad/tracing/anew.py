@@ -84,6 +84,16 @@ class Plain(Part):
 
 
 @dataclass(eq=False)
+class Again(Part):
+    """What a function gives at each call, as the date."""
+
+    f: Callable[[], Any]
+
+    def first(self, call: Making) -> Any:
+        return self.f()
+
+
+@dataclass(eq=False)
 class Outside(Part):
     """An object of the outside: its number among those that a call asks for."""
 
@@ -216,6 +226,8 @@ class Described:
             return self.output(x) if x._subclass is None else self._of_subclass(x)
         if kind in PLAIN_TYPES or isinstance(x, (np.generic, enum.Enum)):
             return Plain(x)
+        if id(x) in self.reads.anew:
+            return Again(self.reads.anew[id(x)][1])
         if id(x) in self.reads.joined:
             return self._joined(x)
         if self.reads.place(x) is not None:

@@ -144,6 +144,12 @@ def line_in_trace() -> Source | None:
     return None if frame is None or found is None else source_at(found)
 
 
+def is_in_package() -> bool:
+    """Whether it is an installed package's line that is at work, and none of the program's own."""
+    frame = told_frame(sys._getframe(1))
+    return frame is not None and is_installed(frame.f_code.co_filename)
+
+
 def told_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame, from this one on, whose calls are told as the user's."""
     while frame is not None:

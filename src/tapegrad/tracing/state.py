@@ -36,7 +36,7 @@ class State:
     ) -> None:
         reads.finish()
         self.never, self.advice = reads.never, reads.advice
-        self.where = reads.where
+        self.where, self.of_packages = reads.where, reads.of_packages
         self.followed = reads.followed
         self.asks, self.called, self._lines = reads.asks, reads.called, reads.lines
         self.sites, self.inside = sites, reads.inside

@@ -133,13 +133,18 @@ _BY_MODULE = {
     **dict.fromkeys(("_queue", "_thread", "threading", "queue"), _OF_THREADS),
     **dict.fromkeys(("_pickle", "pickle"), _OF_PICKLES),
 }
+_BY_NAME = {
+    "urandom": "It is another one at each call: make it outside, and pass it as an argument",
+    **dict.fromkeys(("putenv", "unsetenv"), "Set the environment outside, before the first call"),
+}
 OF_TIME = "Ask for the time outside, and pass it as an argument, or only print or log it"
 
 
 def advice_about(f: Any, otherwise: str = CALLED_OUTSIDE) -> str:
     """What the user can do where a function or class in C has a program traced at each call."""
     module = str(getattr(f, "__module__", None) or getattr(f, "__self__", None))
-    return OF_TIME if is_date(f) else _BY_MODULE.get(module, otherwise)
+    named = _BY_NAME.get(getattr(f, "__name__", ""))
+    return OF_TIME if is_date(f) else named or _BY_MODULE.get(module, otherwise)
 
 
 def _is_asked(f: Any) -> bool:

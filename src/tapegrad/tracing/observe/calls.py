@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import datetime
 import functools
 import gc
 import inspect
@@ -204,6 +205,8 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     frame = None if o.running is None else o.running.frame
     if is_date(f) and frame is not None and is_only_shown(frame):
         return None
+    if o.again and is_date(f) and _is_pythons_date(f) and not (args[1:] or kwargs):
+        return lambda x: o.date(x, f)
     if is_date(f) and frame is not None and is_installed(frame.f_code.co_filename):
         return o.date
     if reads_own(o, f, args):
@@ -212,6 +215,11 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     if note is None:
         o.reads.lost(name_of(f), advice_about(f))
     return note
+
+
+def _is_pythons_date(f: Any) -> bool:
+    held = getattr(f, "__self__", None)
+    return held is datetime.date or held is datetime.datetime
 
 
 def _namer(o: Notes) -> str:
@@ -426,6 +434,8 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     if name in CHANGING and sets is None and puts is None:
         dispatch.open(o, args[0])
     given = [*(args if sets is None and puts is None else args[1:]), *kwargs.values()]
+    if puts is not None and not name.startswith("extend"):
+        given = []  # it keeps a value, without a look at it
     if args and is_schema(kind):
         model = o.reads.place(args[1]) if name == "validate_assignment" else None
         if model is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tapegrad.ir.tape import Source
 from tapegrad.tracing.observe.naming import is_name
-from tapegrad.tracing.source import line_in_trace
+from tapegrad.tracing.source import is_in_package, line_in_trace
 
 
 class Facts:
@@ -17,6 +17,7 @@ class Facts:
         self.guards: list[tuple[str, str]] = []
         self.values: dict[str, Any] = {}
         self.where: dict[str, Source | None] = {}  # of the user's program, by the user's words
+        self.of_packages: set[str] = set()  # the words for what installed packages' code reads
         self.advice = ""
         self.never = ""  # what it was, if something was read that can't be compared
         self.losses = 0  # how often something was
@@ -38,6 +39,8 @@ class Facts:
         """Note where the user's program comes to what this word stands for."""
         if word and word not in self.where:
             self.where[word] = line_in_trace()
+            if is_in_package():
+                self.of_packages.add(word)
 
     def _fact(self, text: str, word: str) -> None:
         self.guards.append((text, word or "something"))

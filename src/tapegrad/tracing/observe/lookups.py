@@ -259,8 +259,14 @@ class Lookups:
             return
         if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
             return  # made anew each time
+        anew = type(value) not in PLAIN_TYPES and _plainly(place.x, name) is not value
+        if anew and type(value) is np.ndarray and not value.dtype.hasobject:
+            self.reads.same_numbers(
+                attribute(name, place.x).replace("{}", self.reads.named(place)), value, name
+            )
+            return
         self.reads.read(place, ("attr", name), attribute(name, place.x), value, name)
-        if type(value) not in PLAIN_TYPES and _plainly(place.x, name) is not value:
+        if anew:
             # Made anew each time, so what is read of it would be read of another one.
             if type(value) in CONTAINERS:
                 self.made(value)

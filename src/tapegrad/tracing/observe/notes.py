@@ -125,9 +125,16 @@ class Notes(Uses):
             self.reads.lost("the time", OF_TIME)
         super().kind(x)
 
-    def date(self, x: Any) -> None:
-        """A package has asked for the date, to keep it, as long as nothing is done with it."""
+    def date(self, x: Any, again: Callable[[], Any] | None = None) -> None:
+        """Somebody has asked for the date, to keep it, as long as nothing is done with it; where
+        the program keeps it each call asks `again`."""
         self.dates[id(x)] = x
+        if again is not None:
+            self.reads.anew[id(x)] = x, again
+
+    def given_back(self, x: Any) -> None:
+        self.kind(x)
+        super().given_back(x)
 
     def _all_of(self, x: Any) -> list[Any]:
         return [v for v in super()._all_of(x) if not self.dates or id(v) not in self.dates]

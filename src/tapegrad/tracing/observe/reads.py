@@ -70,6 +70,7 @@ class Reads(Facts):
         self.open: set[int] = set()  # containers whose items are inputs of the tape
         # Lists that begin as one of the outside, until somebody looks into them: that, its length
         self.joined: dict[int, tuple[Location, int]] = {}
+        self.anew: dict[int, tuple[Any, Any]] = {}  # what each call makes anew, and how
         self.postponed: list[Any] = []  # changes that wait: see `observe.postponed`
         self.waiting: set[int] = set()  # what these change
         self.mutated: dict[int, tuple[Any, Any]] = {}  # and what was in arrays before
@@ -288,6 +289,12 @@ class Reads(Facts):
         """Two expressions gave different objects."""
         self._fact(f"{first} is not {second}", "which objects are passed")
 
+    def same_numbers(self, text: str, x: np.ndarray, word: str) -> None:
+        """An expression gave this array, which is another one each time."""
+        name, found = self._assigned(text), self._value((x.shape, x.dtype, x.strides))
+        self._fact(f"({name}.shape, {name}.dtype, {name}.strides) == {found}", word)
+        self._fact(f"same_bytes({name}, {self._value(x.tobytes())})", word)
+
     # ---- reading everything
 
     def layout(self, place: Location) -> None:
@@ -468,7 +475,7 @@ class Reads(Facts):
         """Drop what was held so that no id is given away: it may be the user's."""
         held = (self.places, self.written, self.mutated, self._owners, self._first, self._absent)
         held = (*held, self.taken, self.sites)  # type: ignore[assignment]
-        waits = (self.postponed, self.waiting)
+        waits = (self.postponed, self.waiting, self.anew)
         for noted in (*held, *waits, self.made_here, self.open, self.joined, self._held):
             noted.clear()
 
