@@ -315,3 +315,18 @@ def test_the_far_end_of_zeta() -> None:
         slope = grad(f, compile="never")
         assert (slope(1e20), slope(1e300), grad(slope, compile="never")(1e20)) == (0.0, 0.0, 0.0)
     assert slope(30.0) == pytest.approx(float(mp.zeta(30.0, 2.5, 1)), rel=1e-12)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_slopes_that_are_no_numbers_times_small_weights(compile: Any) -> None:
+    """The slope of 1 / x at 1e-200 is -1e400, and that of 1e-100 / x is a number."""
+
+    def f(x: Any, y: Any) -> Any:
+        return np.sum(y * np.reciprocal(x)) + np.sum(y * x**-1)
+
+    x, y = np.array([1e-200, -1e-160, 1e200]), np.array([1e-100, 1e-300, 1e300])
+    found = grad(f, compile=compile)(x, y)
+    np.testing.assert_allclose(found, -2 * (y / x) / x, rtol=1e-14)
+    for log, scale in ((np.log2, np.log(2.0)), (np.log10, np.log(10.0)), (np.log, 1.0)):
+        found = grad(lambda x, log=log: 1e-10 * log(x), compile="never")(1e-310)
+        np.testing.assert_allclose(found, 1e-10 / 1e-310 / scale, rtol=1e-14)

@@ -10,6 +10,7 @@ Names: `x`, `y` operands; `out` the result; `ct` cotangent; `ts` tangents.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from operator import methodcaller
 from typing import Any
 
@@ -158,7 +159,8 @@ reciprocal = Elementwise(
     "reciprocal",
     np.reciprocal,
     "1.0 / {0}",
-    lambda out, x: (-(out * out),),
+    vjp=lambda ct, out, x: (-(ct * out * out),),  # out * out may be no number where that is one
+    jvp=lambda ts, out, x: -(ts[0] * out * out),
     cost=DIVISION,
     quotient=True,
     special=lambda dtype, given: "reciprocal({0})" if dtype.kind == "c" else "",
@@ -204,35 +206,25 @@ exp2 = Elementwise(
 expm1 = Elementwise(
     "expm1", np.expm1, "expm1({0})", lambda out, x: (exp(x),), cost=FUNCTION, of_complex=True
 )
-log = Elementwise(
-    "log",
-    np.log,
-    "log({0})",
-    vjp=lambda ct, out, x: (ct / x,),
-    jvp=lambda ts, out, x: ts[0] / x,
-    cost=FUNCTION,
-    of_complex=True,
-)
-log2 = Elementwise(
-    "log2", np.log2, "log2({0})", lambda out, x: (1 / (x * LN2),), cost=FUNCTION, of_complex=True
-)
-log10 = Elementwise(
-    "log10",
-    np.log10,
-    "log10({0})",
-    lambda out, x: (1 / (x * LN10),),
-    cost=FUNCTION,
-    of_complex=True,
-)
-log1p = Elementwise(
-    "log1p",
-    np.log1p,
-    "log1p({0})",
-    vjp=lambda ct, out, x: (ct / (x + 1),),
-    jvp=lambda ts, out, x: ts[0] / (x + 1),
-    cost=FUNCTION,
-    of_complex=True,
-)
+
+
+def _logarithm(name: str, slope: Callable[[Any, Any], Any]) -> Elementwise:
+    """`slope(ct, x)` is a quotient of ct: 1 / x may be no number where that is one."""
+    return Elementwise(
+        name,
+        getattr(np, name),
+        name + "({0})",
+        vjp=lambda ct, out, x: (slope(ct, x),),
+        jvp=lambda ts, out, x: slope(ts[0], x),
+        cost=FUNCTION,
+        of_complex=True,
+    )
+
+
+log = _logarithm("log", lambda ct, x: ct / x)
+log2 = _logarithm("log2", lambda ct, x: ct * (1 / LN2) / x)
+log10 = _logarithm("log10", lambda ct, x: ct * (1 / LN10) / x)
+log1p = _logarithm("log1p", lambda ct, x: ct / (x + 1))
 
 
 # ---- trigonometric and hyperbolic
