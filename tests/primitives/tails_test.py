@@ -327,6 +327,9 @@ def test_slopes_that_are_no_numbers_times_small_weights(compile: Any) -> None:
     x, y = np.array([1e-200, -1e-160, 1e200]), np.array([1e-100, 1e-300, 1e300])
     found = grad(f, compile=compile)(x, y)
     np.testing.assert_allclose(found, -2 * (y / x) / x, rtol=1e-14)
+    for p in (-0.5, -1.5, -2.0):
+        found = grad(lambda x, p=p: 1e-300 * x**p, compile=compile)(1e-150)
+        np.testing.assert_allclose(found, p * 1e-300 * 1e-150**p / 1e-150, rtol=1e-13)
     for log, scale in ((np.log2, np.log(2.0)), (np.log10, np.log(10.0)), (np.log, 1.0)):
         found = grad(lambda x, log=log: 1e-10 * log(x), compile="never")(1e-310)
         np.testing.assert_allclose(found, 1e-10 / 1e-310 / scale, rtol=1e-14)

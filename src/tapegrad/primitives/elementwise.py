@@ -135,6 +135,16 @@ def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return along_x, select(not_equal(x, zero(x)), out * log(x))
 
 
+def _power_times(ts: Any, out: Any, x: Any, y: Any) -> list[Any]:
+    """Those times cotangents or tangents: to negative exponents in steps, which stay numbers."""
+    along = _power_partials(out, x, y)
+    found = [None if t is None else t * slope for t, slope in zip(ts, along, strict=True)]
+    falls = isinstance(y.operand, Literal) and np.all(np.less(y.operand.value, 0))
+    if falls and x.dtype.kind == "f" and ts[0] is not None:
+        found[0] = ts[0] * y * out / x
+    return found
+
+
 def _power_of(dtype: np.dtype, given: Any) -> str:
     """The power to a known exponent as products, or as the root that NumPy takes too."""
     exponent = None if given[1] is None or dtype.kind == "c" else float(given[1].value)
@@ -147,7 +157,8 @@ power = Elementwise(
     "power",
     np.power,
     "power({0}, {1})",
-    _power_partials,
+    vjp=lambda ct, out, x, y: _power_times((ct, ct), out, x, y),
+    jvp=lambda ts, out, x, y: total(_power_times(ts, out, x, y)),
     cost=2 * FUNCTION,
     integer="{0} ** {1}",
     special=_power_of,
