@@ -325,6 +325,25 @@ def test_long_sums_in_gradients(singles):
         np.testing.assert_allclose(found, 0.5 * np.sum(x, axis=0, dtype=float), 3e-7)
 
 
+def test_cotangents_out_of_range():
+    """a gradient whose step in between is beyond 1.8e308 or below 2.2e-308, as that of
+    1/(1/x + 1/x) at 1e242, where the slope along 1/x + 1/x is -2.5e483 -> infinite, NaN or 0,
+    though it is a number itself: cotangents are float64. Give the function x/1e242"""
+    with np.errstate(all="ignore"):
+        assert grad(lambda x: 1 / (1 / x + 1 / x), compile="never")(1e242) == INF
+    assert grad(lambda x: 1 / (1 / x + 1 / x), compile="never")(1.0) == 0.5
+
+
+def test_rows_that_are_not_taken():
+    """matrix products and solutions whose rows aren't all taken, where one that isn't is NaN -> the
+    gradient along the matrix, which all rows share, is NaN. Make those rows 0 beforehand"""
+    rows = np.array([[1.0, 2.0], [NAN, 1.0], [0.5, 0.7]])
+    found = grad(lambda a: np.sum((rows @ a)[[0, 2]]), compile="never")(np.eye(2))
+    assert np.isnan(found[0]).all()
+    beside = grad(lambda x: np.sum((x @ np.eye(2))[[0, 2]]), compile="never")(rows)
+    np.testing.assert_array_equal(beside, [[1, 1], [0, 0], [1, 1]])
+
+
 def test_sums_of_float64():
     """sums of float64 numbers -> within a few roundings of the exact sum"""
     x = np.random.default_rng(1).normal(size=10**6)
