@@ -30,7 +30,7 @@ from tapegrad.tracing.framed import Count, InFrame, again_with, each_round, is_l
 from tapegrad.tracing.growing import Growing
 from tapegrad.tracing.items import Items
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.joins import Sides, sides_of
+from tapegrad.tracing.observe.joins import Sides, begins_loop, sides_of
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.rounds import FIRST
 from tapegrad.tracing.source import user_source
@@ -78,7 +78,7 @@ class _Numbers:
         self.is_shared = False  # whether anybody but a statement may have it
 
     def __iter__(self) -> Iterator[Any]:
-        self.is_shared = True
+        self.is_shared = self.is_shared or not begins_loop(sys._getframe(1))
         return self
 
     def __next__(self) -> Any:

@@ -13,6 +13,7 @@ don't come by the test there are a few such.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from tapegrad.ir.tape import Literal
 from tapegrad.tracing.framed import again_with, each_round
 from tapegrad.tracing.items import Items, found_among
-from tapegrad.tracing.observe.joins import Sides
+from tapegrad.tracing.observe.joins import Sides, begins_loop
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.rounds import FIRST, Given
 from tapegrad.tracing.trace import current_trace
@@ -61,7 +62,7 @@ class Entries:
         return len(self.items) - self._first
 
     def __iter__(self) -> Entries:
-        self.is_shared = True
+        self.is_shared = self.is_shared or not begins_loop(sys._getframe(1))
         return self
 
     @unobserved

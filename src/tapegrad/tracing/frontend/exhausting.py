@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import builtins
 import functools
-import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.effects import is_waiting
+from tapegrad.tracing.observe.joins import sides_of
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.scan import scan
 from tapegrad.tracing.sizes import may_vary
@@ -30,13 +31,13 @@ from tapegrad.tracing.stacking import Rows, as_rows
 from tapegrad.tracing.statements import turned
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
 
-_ALONE = 6  # references: the stack, the lists of what a call is passed, those that count
 _BOUNDED = "fb"  # kinds of numbers that stay what they are, however many are added up
 Fold = Callable[[Any, Any], Any]
 
 
-def answer(f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    """What is called in the place of a function that is passed these; None if that is itself."""
+def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+    """What is called in the place of a function that a frame passes these; None if that is
+    itself."""
     known = _ANSWERS.get(id(f))
     if known is None or dispatch.trace() is None or not args:
         return None
@@ -45,6 +46,8 @@ def answer(f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
         return None
     if not is_waiting(args[0]):
         return functools.partial(_of_entries, by, f)
+    if by is _tested and not sides_of(frame.f_code).flow.is_called_on_expression(frame.f_lasti):
+        return None  # what is left of it somebody else may ask for
     found = turned(args[0])
     return None if found is None else functools.partial(_collected, by, f, found)
 
@@ -63,11 +66,6 @@ def _is_added(x: Any, *start: Any) -> bool:
 
 def _is_compared(*args: Any) -> bool:
     return len(args) == 1 and (is_waiting(args[0]) or _are_numbers(args[0]))
-
-
-def _is_tested(*args: Any) -> bool:
-    alone = sys.getrefcount(args[0]) <= _ALONE  # what is left of it somebody else may ask for
-    return len(args) == 1 and (_are_numbers(args[0]) or (alone and is_waiting(args[0])))
 
 
 def _is_of_round(*args: Any) -> bool:
@@ -193,7 +191,7 @@ def _tested(original: Any, entries: Any) -> Any:
 _ANSWERS: dict[int, tuple[Callable[..., bool], Callable[..., Any]]] = {
     **{id(f): (_is_one, _listed) for f in (list, tuple)},
     **{id(f): (_is_compared, _extreme) for f in (max, min)},
-    **{id(f): (_is_tested, _tested) for f in (any, all)},
+    **{id(f): (_is_compared, _tested) for f in (any, all)},
     **{id(f): (_is_of_round, _whole) for f in (int, float)},
     id(sum): (_is_added, _sum),
 }

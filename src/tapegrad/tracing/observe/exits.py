@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tapegrad.tracing.observe.control import JUMPING, PASSED, Control, line_of
 
 _RETURNS = ("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE", "SEND")
+_BEGINS = ("LOAD_FAST_AND_CLEAR", "SWAP", "BUILD_LIST", "GET_ITER")
 _STORING = ("STORE_", "DELETE_", "POP_TOP", "FOR_ITER", "GET_ITER", "YIELD", "SEND")
 
 
@@ -36,9 +37,10 @@ class Loops(Control):
 
     def loop_at(self, offset: int) -> int | None:
         """The `for` statement that begins with the instruction at `offset`, which makes its
-        iterator."""
+        iterator; or the first `for` of a comprehension, which from Python 3.12 on is part of the
+        function: it puts its list below the iterator first, and its variables aside."""
         place = self.next.get(offset)
-        while place is not None and self.at[place].opname in PASSED:
+        while place is not None and self.at[place].opname in (*PASSED, *_BEGINS):
             place = self.next.get(place)
         if place is None or self.at[place].opname != "FOR_ITER" or self.heights is None:
             return None
@@ -52,6 +54,12 @@ class Loops(Control):
             place = self.next.get(place)
         return place is not None and self.at[place].opname == "CALL" and not self.at[place].arg
 
+    def is_called_on_expression(self, offset: int) -> bool:
+        """Whether the call at `offset` is of a generator expression alone that stands in it."""
+        passed = (*PASSED, "PRECALL")
+        before = [i for o, i in self.at.items() if o < offset and i.opname not in passed][-2:]
+        return [i.opname for i in before] == ["GET_ITER", "CALL"] and not before[1].arg
+
     @cached_property
     def comprehension(self) -> int | None:
         """The first `for` of a list comprehension or generator expression, if this is the code of
@@ -60,7 +68,10 @@ class Loops(Control):
             return None
         place = next((o for o, i in self.at.items() if i.opname == "FOR_ITER"), None)
         known = self.code.co_name in ("<listcomp>", "<genexpr>")
-        return place if known and self.handlers.get(place or 0) is None else None
+        handler = self.handlers.get(place or 0)
+        # What turns StopIteration into another error, from Python 3.12 on
+        turns = handler is not None and self.at[handler[0]].opname == "CALL_INTRINSIC_1"
+        return place if known and (handler is None or turns) else None
 
     def filled(self, place: int) -> frozenset[int]:
         """The entries of the stack, counted from the bottom of it, that are lists which a round of

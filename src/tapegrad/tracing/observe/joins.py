@@ -18,7 +18,7 @@ import dis
 import functools
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from tapegrad.core.locks import cached_property
@@ -114,6 +114,12 @@ class Sides:
 @lru_cache(maxsize=256)
 def sides_of(code: CodeType) -> Sides:
     return Sides(flow_of(code))
+
+
+def begins_loop(frame: FrameType) -> bool:
+    """Whether a `for` is about to begin in a frame. From Python 3.13 on, a comprehension asks what
+    it goes through for its iterator, and then that for its own."""
+    return sides_of(frame.f_code).flow.loop_at(frame.f_lasti) is not None
 
 
 def _join_of(flow: Flow, jump: int, meetings: _Meetings) -> Join | None:

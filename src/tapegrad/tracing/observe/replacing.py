@@ -71,7 +71,7 @@ def put(
         if counted is not None:
             frames.replace(operand_at(a.stack, at), counted)
             return f
-    exhausted = dispatch.exhausted(f, args)
+    exhausted = dispatch.exhausted(a.frame, f, args)
     if exhausted is not None:
         frames.replace(operand_at(a.stack, at), exhausted)
         return f
