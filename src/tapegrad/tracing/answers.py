@@ -237,11 +237,10 @@ def _is_meant(answer: Answer, args: Sequence[Any]) -> bool:
     return True
 
 
-def says(x: Any, names: Sequence[str] = ("__float__", "__complex__")) -> FunctionType | None:
-    """How a class written in Python says which number an object is, if it does. That number may be
-    traced, and code in C takes none but plain ones."""
-    found = (getattr(type(x), name, None) for name in names)
-    return next((f for f in found if type(f) is FunctionType), None)
+def says(x: Any, names: Sequence[str] = ("__float__", "__complex__")) -> str:
+    """By which method a class written in Python says which number an object is; empty if by none.
+    That number may be traced, and code in C takes none but plain ones."""
+    return next((k for k in names if type(getattr(type(x), k, None)) is FunctionType), "")
 
 
 def to_be_called(f: Any, args: Sequence[Any]) -> Any:

@@ -47,16 +47,17 @@ def is_followed(xs: Sequence[Any]) -> bool:
 def said(x: Any, names: Sequence[str] = ("__float__",)) -> Any:
     """The number that an object of a class written in Python says it is, by the first of these
     methods that it has; anything else as it is."""
-    method = None if isinstance(x, Tracer) else says(x, names)
-    if method is None:
+    name = "" if isinstance(x, Tracer) else says(x, names)
+    if not name:
         return x
     with observed():
-        number = method(x)
-    kind = method.__name__.strip("_")
+        number = getattr(type(x), name)(x)
+    kind = name.strip("_")
     if isinstance(number, float if kind == "float" else complex):
         return number
-    named = f"{type(x).__name__}.__{kind}__"
-    raise TypeError(f"{named} returned non-{kind} (type {number.__class__.__name__})")
+    raise TypeError(
+        f"{type(x).__name__}.{name} returned non-{kind} (type {number.__class__.__name__})"
+    )
 
 
 def said_complex(x: Any) -> Any:
