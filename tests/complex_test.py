@@ -152,6 +152,13 @@ def convolved(z):
     return np.sum(np.abs(np.convolve(z, z[:2]) + np.correlate(z, z[1:3], "full")) ** 2)
 
 
+def in_order(z):
+    """by the real parts, and by the imaginary ones of equal ones"""
+    w = np.round(z.real) + 1j * z.imag
+    w.sort()
+    return np.sum(np.sort(z).real * np.arange(1, z.size + 1)) + np.sum(w.imag * np.arange(z.size))
+
+
 def systems(m):
     y = np.linalg.solve(m, m[:, 0] ** 2) + np.linalg.inv(m)[0] + np.linalg.pinv(m)[1]
     sign, logarithm = np.linalg.slogdet(m)
@@ -190,7 +197,7 @@ PROGRAMS = [
         (f, (Z,))
         for f in (parts, functions, written, filled, unrolled_loop, filled_numpys, traced_loop)
     ],
-    *[(f, (Z,)) for f in (until, branching, convolved)],
+    *[(f, (Z,)) for f in (until, branching, convolved, in_order)],
     *[(f, (M,)) for f in (folded, products, systems, factors, hermitian_eigenvalues)],
     *[(f, (M,)) for f in (eigenvalues, singular_values)],
     *[(f, (Z, X)) for f in (mixed, split_step)],

@@ -450,7 +450,7 @@ def eig(
 ) -> Any:
     """The eigenvalues of any square matrix, which are complex numbers, and eigenvectors."""
     (a,) = checked(check_finite, a)
-    w, v = numpys.eig(a)
+    w, v = numpys.real_eig(a)
     w = w if w.dtype.kind == "c" else cast(w, WHOLE[w.dtype])
     return (w, v) if right else w
 

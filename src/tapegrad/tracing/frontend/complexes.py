@@ -29,11 +29,12 @@ _FUNCTIONS = """
     isreal iscomplex isfortran result_type can_cast min_scalar_type may_share_memory shares_memory
     sliding_window_view permute_dims copy empty_like norm fft ifft rfft irfft hfft ihfft fft2 ifft2
     fftn ifftn rfft2 irfft2 rfftn irfftn cholesky solve inv det slogdet tensorsolve eig eigvals eigh
-    eigvalsh svd qr pinv cond
+    eigvalsh svd qr pinv cond sort
 """
 _METHODS = """
     all any cumprod cumsum mean prod std sum var astype copy diagonal flatten ravel repeat squeeze
     swapaxes trace view choose nonzero take dot fill put compress conj conjugate reshape transpose
+    sort
 """
 FUNCTIONS, METHODS = frozenset(_FUNCTIONS.split()), frozenset(_METHODS.split())
 

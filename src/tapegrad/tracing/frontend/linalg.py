@@ -300,7 +300,15 @@ _EIGENVALUES_ARE_COMPLEX = np.linalg.eigvals(np.eye(1)).dtype.kind == "c"
 
 
 def eig(a: Any) -> Any:
-    """np.linalg.eig: whether all eigenvalues of a real matrix are real, is guarded."""
+    """np.linalg.eig."""
+    w, v = real_eig(a)
+    if _EIGENVALUES_ARE_COMPLEX:
+        w, v = (x.astype(np.result_type(x.dtype, np.complex64)) for x in (w, v))
+    return _named("eig")(w, v)
+
+
+def real_eig(a: Any) -> Any:
+    """Eigenvalues and eigenvectors, real ones if all of a real matrix are, which is guarded."""
     (a,) = floating(a)
     check_square(a)
     if not np.all(np.isfinite(a)):
@@ -309,12 +317,10 @@ def eig(a: Any) -> Any:
         w, v, is_complex, failed = Eig()(a)
         raise_if(failed, "Eigenvalues did not converge")
         if not np.any(is_complex):
-            if _EIGENVALUES_ARE_COMPLEX:
-                w, v = (x.astype(np.result_type(x.dtype, np.complex64)) for x in (w, v))
-            return _named("eig")(w, v)
+            return w, v
     w, v, failed = ComplexEig()(a)
     raise_if(failed, "Eigenvalues did not converge")
-    return _named("eig")(w, v)
+    return w, v
 
 
 def eigvals(a: Any) -> Any:

@@ -58,7 +58,9 @@ def _order(a: Any, axis: Any, stable: bool, descending: bool) -> Any:
     if a.ndim == 0:  # NumPy sorts a scalar as a vector of one element
         a = ravel(a)
     if descending:  # NaN comes last in either order; ~a of integers is -a - 1, and never too large
-        a = -a if a.dtype.kind == "f" else ~a
+        a = -a if a.dtype.kind in "fc" else ~a
+    if a.dtype.kind == "c":
+        return lexsort([a.imag, a.real], axis)
     return ArgSort(normalize_axis_index(axis, a.ndim), stable)(a)
 
 
