@@ -7,13 +7,14 @@ tie are multiplied, and the derivative is the mean of those on both sides.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tapegrad import grad, hessian, jit, trace, vjp
+from tapegrad import grad, hessian, jacfwd, jacrev, jit, trace, vjp
 from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import derive, derive_forward, settled
@@ -219,3 +220,29 @@ def test_hessians_at_ties(name: str) -> None:
     f, x, wanted = SMOOTH[name]
     found = hessian(f, compile="never")(x)
     np.testing.assert_allclose(found, wanted * np.eye(len(x)), rtol=1e-12, atol=1e-12)
+
+
+def test_ties_that_stay_in_a_third_derivative():
+    """breakpoints that are observed: the hazard is a derivative along the times, whose ties the
+    parameters don't move; that of the logarithm's bound has sides"""
+    breakpoints, times = np.array([1.0, 5.0]), np.array([0.5, 1.0, 3.0, 5.0, 5.0, 7.0])
+
+    def cumulative(p, t):
+        return np.minimum(breakpoints, t[:, None]) @ (1 / p)
+
+    def loss(p, t):
+        hazard = grad(lambda t: np.sum(cumulative(p, t)))(t)
+        return np.sum(cumulative(p, t)) - np.sum(np.log(np.maximum(hazard, 1e-50)))
+
+    p, h = np.array([2.0, 3.0]), 1e-4
+    steps = h * np.eye(2)
+    found = [
+        [
+            sum(s * r * loss(p + s * a + r * b, times) for s in (1, -1) for r in (1, -1))
+            for a in steps
+        ]
+        for b in steps
+    ]
+    for outer, inner in itertools.product((jacfwd, jacrev), repeat=2):
+        second = outer(inner(loss), compile="never")(p, times)
+        np.testing.assert_allclose(second, np.array(found) / (4 * h**2), atol=1e-6)

@@ -9,8 +9,8 @@ there the product of two odd parts is added to the mean.
 
 A tangent has the same two parts. In forward mode v is how the point of the tie moves, and is known
 before anything is made of it: there the kinked function begins an odd part, and its pullback
-multiplies slopes. Forward mode of a derivative that has sides already, which is of third order, is
-NaN where they count.
+multiplies slopes. A point that doesn't move has no direction: the pullback's sides stay. Forward
+mode of a derivative that has sides already, which is of third order, is NaN where they count.
 """
 
 from __future__ import annotations
@@ -142,6 +142,8 @@ class MovingKinks(_Kinks):
             if not self._two_sided:
                 return (t,), none
             return (_plus(t, odd_apart),), (_plus(odd_t, t_apart),)
+        if isinstance(primitive, Sided) and not _moves(primitive.points, mean, odd):
+            return _through((), mean, odd, rule, none)  # the sides that it has stay
         key = self._key(call)
         known = self._along(key)
         found = self._pushed(primitive, key, known, mean, odd, rule, none)
@@ -205,6 +207,11 @@ def _split(ts: Any, count: int) -> tuple[Any, Any]:
     first = [*ts[:count], *[None] * (len(ts) - count)]
     rest = [*[None] * count, *ts[count:]]
     return first if _any(first) else None, rest if _any(rest) else None
+
+
+def _moves(count: int, mean: Any, odd: Any) -> bool:
+    """Whether one of the points has a tangent."""
+    return any(ts is not None and _any(ts[:count]) for ts in (mean, odd))
 
 
 def _sides(call: Call) -> int:
