@@ -70,6 +70,13 @@ def _last(x: Any, axis: Any) -> Any:
     return np.reshape(x, (*kept, math.prod(x.shape[x.ndim - count :])))
 
 
+def _promoted(samples: list[Any]) -> list[Any]:
+    """Samples as SciPy takes them, which are of one dtype."""
+    kinds = {x.dtype for x in samples if np.ndim(x)}
+    common = np.result_type(*kinds) if len(kinds) > 1 else None
+    return samples if common is None else [x.astype(common) if np.ndim(x) else x for x in samples]
+
+
 def _restored(found: Any, ndim: int, axis: Any) -> Any:
     """A result with axes of length 1 in the place of those that are gone."""
     axes = tuple(range(ndim)) if axis is None else axis
@@ -146,7 +153,7 @@ def _reducing(name: str, count: int) -> None:
         axis, keepdims = bound.pop("axis", default), bound.pop("keepdims", False)
         policy = bound.pop("nan_policy", "propagate")
         chosen = bound.pop(many) if many else [bound.pop(key) for key in samples]
-        given = [dispatch.as_operand(x) for x in chosen]
+        given = _promoted([dispatch.as_operand(x) for x in chosen])
         ndim = np.ndim(given[0])
         weights = bound.get("weights")
         if weights is not None:
