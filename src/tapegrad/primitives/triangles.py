@@ -3,6 +3,7 @@ them are a batch."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,7 +11,6 @@ from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -192,7 +192,7 @@ def _extension(library: str) -> Any:
     `scipy.linalg`: all of that takes longer to load than a first call takes otherwise."""
     home = None if "scipy.linalg" in sys.modules else find_spec("scipy")
     for folder in (home and home.submodule_search_locations) or ():
-        found = PathFinder.find_spec(f"_f{library}", [str(Path(folder, "linalg"))])
+        found = PathFinder.find_spec(f"_f{library}", [os.path.join(folder, "linalg")])
         if found is not None and found.loader is not None:
             with suppress(ImportError):  # of a library that SciPy finds for it
                 module = module_from_spec(found)

@@ -198,7 +198,8 @@ def trace_numbers(frame: FrameType, place: int, found: Variables, trace: Trace) 
 
 
 def trace_stored(frame: FrameType, place: int, trace: Trace) -> None:
-    """Let the plain numbers be traced ones that a round of a `for` statement may set."""
+    """Let the plain numbers be traced ones that a round of a `for` statement may set, in tuples,
+    too."""
     flow = flow_of(frame.f_code)
     stored = {k for o in flow.body(place) for k in reads_and_writes(flow.at[o])[1]}
     for variable in own(frame, place):
@@ -207,12 +208,23 @@ def trace_stored(frame: FrameType, place: int, trace: Trace) -> None:
 
 
 def _trace_number(frame: FrameType, variable: _Variable, trace: Trace) -> None:
-    x = variable.value
+    found = _traced(variable.value, trace)
+    if found is not variable.value:
+        _set(frame, variable, found)
+
+
+def _traced(x: Any, trace: Trace) -> Any:
+    """A plain number as a traced one; a tuple with such in their places."""
+    named = isinstance(x, tuple) and hasattr(type(x), "_make") and not getattr(x, "__dict__", None)
+    if type(x) is tuple or named:
+        parts = [_traced(part, trace) for part in x]
+        same = all(new is old for new, old in zip(parts, x, strict=True))
+        return x if same else tuple.__new__(type(x), parts)
     if type(x) not in _NUMBERS or abs(x) >= 2**63:
-        return
+        return x
     kind: Any = np.float64 if type(x) is float else np.int64 if type(x) is int else type(x)
     weak = type(x) in (int, float)
-    _set(frame, variable, stand_in(trace, Literal(kind(x)), kind(x), weak))
+    return stand_in(trace, Literal(kind(x)), kind(x), weak)
 
 
 class Lent:
