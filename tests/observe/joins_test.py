@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import dis
 import heapq
 import statistics
 import textwrap
@@ -57,6 +58,33 @@ def test_sides_meet_where_all_ways_do(module):
                 assert join.region == reached(flow, starts, but)
                 found.append(join.offset)
     assert len({*found}) > 5
+
+
+def ends_of_jumps(code):
+    """Where the jumps of a code lead as they lie there, those that aren't run too: so Python reads
+    a code that it watches, and writes to these places."""
+    for i in dis.get_instructions(code):
+        if i.opname.startswith(("POP_JUMP", "JUMP_", "FOR_ITER", "SEND")):
+            yield i.argval
+
+
+def test_jumps_of_a_side_by_itself_stay_in_its_code():
+    """in long functions, whose jumps have prefixes"""
+    lines = [
+        f"        if x[{k}] > {k}:\n            continue\n        y = y * x[{k}]" for k in range(40)
+    ]
+    text = "\n".join(["def f(x, y):", "    for i in range(9):", *lines, "    return y"])
+    names = {}
+    exec(text, names)
+    sides = sides_of(names["f"].__code__)
+    found = []
+    for offset, i in sides.flow.at.items():
+        if i.opname.startswith("POP_JUMP") and (join := sides.join(offset)) is not None:
+            for code in join.codes.values():
+                ends = [*ends_of_jumps(code)]
+                assert all(0 <= end < len(code.co_code) for end in ends)
+                found += ends
+    assert len(found) > 40
 
 
 def steps(n):

@@ -36,6 +36,7 @@ from tapegrad.tracing.framed import InFrame, Looped, again_with, each_round, is_
 from tapegrad.tracing.growing import Growing
 from tapegrad.tracing.leaving import Entries
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.branches import asks_directly
 from tapegrad.tracing.observe.exits import Exit
 from tapegrad.tracing.observe.frames import operand, operand_at, top_of
 from tapegrad.tracing.observe.frames import replace as replace_at
@@ -67,7 +68,9 @@ def asked(o: Any, x: Tracer, condition: Tracer, found: bool) -> bool | None:
         return None
     sides = sides_of(frame.f_code)
     jump = sides.flow.test_at(frame.f_lasti)
-    if jump is None or not sides.flow.loops or a.top() is not x:
+    if jump is None or not sides.flow.loops:
+        return None
+    if not asks_directly(sides.flow, frame.f_lasti, a, x):
         return None
     under_way: Turning | None = a.turning
     if under_way is not None and jump in under_way.exit.body:

@@ -198,7 +198,7 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
     if jump is None:
         choose(x, a, sides, trace, guard)
         return
-    if not _asks_directly(flow, frame.f_lasti, a, x):
+    if not asks_directly(flow, frame.f_lasti, a, x):
         return
     if a.turning is not None and a.turning.leaves_too(jump):
         trace.sources[sides, jump] = guard.src, False
@@ -209,7 +209,7 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
         begin(a, sides, jump, trace, guard, o.effects)
 
 
-def _asks_directly(flow: Flow, offset: int, a: Activation, x: Any) -> bool:
+def asks_directly(flow: Flow, offset: int, a: Activation, x: Any) -> bool:
     """Whether it is the jump's own operand whose truth is asked for."""
     if flow.at[offset].opname == "COMPARE_OP":  # of what it gives; its operands may be gone by now
         return bool(a.numbers)

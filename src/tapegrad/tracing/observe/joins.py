@@ -257,8 +257,7 @@ def _taken(i: dis.Instruction) -> int:
 def _code_of_side(flow: Flow, target: int, join: int, region: frozenset[int]) -> CodeType | None:
     """A code that runs from one place to another; None where there is no room for the jumps."""
     code = flow.code
-    text = bytearray(code.co_code)
-    end = len(text)
+    end = len(code.co_code)
     entry = next((o for o, i in flow.at.items() if i.opname == "RESUME"), None)
     if entry is None:
         return None
@@ -268,7 +267,16 @@ def _code_of_side(flow: Flow, target: int, join: int, region: frozenset[int]) ->
         jumps = {entry + 2: target}
     else:
         jumps = {entry + 2: target, join: end}
-    used = {o + k for o in region for k in range(0, flow.next.get(o, o + 2) - o, 2)}
+    # Python reads all of a code that it watches, what isn't run too, and writes to where its jumps
+    # lead: a prefix that had lost its instruction would be the next one's, which led out of it.
+    text = bytearray(_op("NOP", 0) * (end // 2))
+    text[: entry + 2] = code.co_code[: entry + 2]
+    used = set[int]()
+    for at in region:
+        after = flow.next.get(at, at + 2)
+        used.update(range(at, after, 2))
+        if after in region or flow.at[at].opname != "EXTENDED_ARG":
+            text[at:after] = code.co_code[at:after]
     for at, to in jumps.items():
         put = _jump(at, to)
         if put is None or not used.isdisjoint(range(at, at + len(put), 2)):
