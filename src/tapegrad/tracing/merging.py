@@ -37,9 +37,8 @@ from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Trac
 from tapegrad.tracing.writes import read_through, writes_of
 
 # References to what one variable of a frame holds, with those that looking takes: the variable's
-# own, the variables' values here, and three on the way.
+# own, the variables' values here, and three on the way; and what the frame shows of its own.
 _HELD = 5
-_IS_SHOWN = sys.version_info < (3, 12)  # variables to debuggers, so there is one more
 _LEFT = 3  # to what nobody holds but the variable of a side that was run by itself
 
 
@@ -173,7 +172,7 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
             return None
         kind = _common(mine, its, branch.join.jump in branch.sides.unmixed)
         if mine.kind is ArrayTracer and mine.kind is its.kind and mine.aval == its.aval:
-            held = _HELD + (branch.is_local(k) and _IS_SHOWN)
+            held = _HELD + branch.is_local(k)
             free = _is_free(x, branch, held) and _is_free(others[k], branch, _LEFT)
             kind = ArrayTracer if free else None
         if kind is None:
