@@ -10,9 +10,10 @@ import statistics
 import sys
 
 import numpy as np
+from scipy.integrate import quad
 from scipy.stats import laplace
 
-from tapegrad import grad, jit
+from tapegrad import grad, hessian, jet, jit
 
 X = np.array([1.0, 2.0])
 BASE = 2.0
@@ -92,3 +93,19 @@ def test_logarithms_of_densities_that_have_vanished():
     assert jit(lambda x: laplace.logpdf(x), compile="never")(1000.0) == -1000 - np.log(2)
     with np.errstate(divide="ignore"):
         assert laplace.logpdf(1000.0) == -np.inf
+
+
+def test_ties_of_what_ties():
+    """the second derivative at 0 of `np.maximum(np.abs(t), 0.0)**2`, where one tie is inside of
+    another -> another number than 2, which `jet` gives"""
+    f = lambda t: np.maximum(np.abs(t), 0.0) ** 2  # noqa: E731
+    assert hessian(f, compile="never")(0.0) != 2.0
+    assert jet(f, 0.0, 2)[2] == 1.0
+
+
+def test_a_kink_that_moves_in_an_integral():
+    """the second derivative of `quad` along what moves a kink of the integrand -> without the part
+    of the kink's place"""
+    f = lambda c: quad(lambda t: np.abs(t - c), 0, 3)[0]  # noqa: E731
+    assert abs(grad(f, compile="never")(1.3) + 0.4) < 1e-6
+    assert hessian(f, compile="never")(1.3) == 0.0

@@ -11,7 +11,7 @@ import pytest
 from scipy import LowLevelCallable, integrate, interpolate, optimize, stats
 
 from tapegrad import grad, value_and_grad
-from tapegrad.errors import UnsupportedError
+from tapegrad.errors import TraceError, UnsupportedError
 
 MODES = ["never", "always"]
 SPLINE = interpolate.CubicSpline(np.arange(6.0), [1.0, 2.0, 0.0, 3.0, 1.0, 2.0])
@@ -115,3 +115,54 @@ def test_numbers_that_are_passed_may_become_arrays(f, mode):
     slope = grad(f, compile=mode)
     for a in (1.3, 1.1):
         assert slope(a) == pytest.approx((f(a + 1e-6) - f(a - 1e-6)) / 2e-6, rel=1e-5)
+
+
+def counts_in_a_list(p):
+    n = [0]
+
+    def g(x):
+        n[0] += 1
+        return x**3 - p
+
+    return optimize.brentq(g, 0, 3) * n[0]
+
+
+def counts_in_a_variable(p):
+    n = 0
+
+    def rhs(t, y):
+        nonlocal n
+        n += 1
+        return -p * y
+
+    return integrate.solve_ivp(rhs, (0, 1.0), [1.0]).y[0, -1] * n
+
+
+def appends(p):
+    seen = []
+
+    def h(t):
+        seen.append(t)
+        return np.exp(-p * t)
+
+    return integrate.quad(h, 0, 1)[0] * len(seen)
+
+
+@pytest.mark.parametrize("f", [counts_in_a_list, counts_in_a_variable, appends])
+def test_callbacks_that_change_what_was_there_before(f):
+    """they would be counted as often as they are traced"""
+    with pytest.raises(TraceError, match="changes a variable or a container that was there before"):
+        grad(f)(1.5)
+
+
+def test_callbacks_with_lists_of_their_own():
+    def rhs(t, y, p):
+        found = []
+        for v in y:
+            found.append(-p * v)
+        return found
+
+    def f(p):
+        return integrate.solve_ivp(rhs, (0, 1.0), [1.0, 2.0], args=(p,)).y[0, -1]
+
+    assert grad(f)(1.5) == pytest.approx(-np.exp(-1.5), abs=1e-3)

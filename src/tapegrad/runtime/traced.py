@@ -41,6 +41,11 @@ def observed(
         outer = following.observer
         try:
             return followed(clocks)
+        except Reconsidered:
+            refusal = before[-1].undoing.refusal()
+            if refusal is not None:
+                raise refusal from None
+            raise
         finally:
             following.observer = outer  # an interrupt may have kept the observer from leaving
 

@@ -30,6 +30,7 @@ from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.runtime.often import Often, guarded
 from tapegrad.scipy.declaring import refusal
+from tapegrad.scipy.holdings import are_same, holdings
 from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
@@ -104,8 +105,15 @@ class Callback:
 
         body.__name__ = self.name
         names = [f"x{k}" for k in range(len(xs))]
-        marks = marks_of(traces_under_way())
+        marks, before = marks_of(traces_under_way()), holdings(self.f)
         traced = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
+        if not are_same(before, holdings(self.f)):
+            raise TraceError(
+                f"{self.name} changes a variable or a container that was there before{at_line()}, "
+                "such as a counter or a list. A solver of SciPy's calls it as often as it needs, "
+                "and it is traced once for all. Leave that out, or count what the solver tells: "
+                "sol.nfev, for instance"
+            )
         again = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
         if not are_alike(traced, again, marks):
             raise TraceError(

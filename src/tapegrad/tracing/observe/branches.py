@@ -351,6 +351,8 @@ def _apart(
     target = flow.branch(join.jump, truth)
     if target == join.offset:
         return Left(dispatch.nothing, _values(a, join, sides))
+    if not a.users:
+        return None  # nobody would follow what it changes
     cells = a.function.__closure__ if a.function is not None else None
     if len(cells or ()) != len(flow.code.co_freevars):
         return None

@@ -61,6 +61,8 @@ from tapegrad.tracing.texts import is_only_shown
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """`f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
+    if kind not in (types.FunctionType, np.ufunc, DISPATCHER):
+        o.undoing.before_call(o.reads, f, args)
     if o.drawing is not None:  # `draw` stands in its place
         if id(o.drawing) in o.unseeded:
             draws_unseeded(o, o.drawing)
@@ -377,7 +379,9 @@ CHANGING = {
     *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
     *("__imatmul__", "heappush", "heappop", "heapify", "heappushpop", "heapreplace"),
-    *("insort_left", "insort_right"),
+    *("_heapify_max", "_heappop_max", "_heapreplace_max", "heappush_max", "heappop_max"),
+    *("heapify_max", "heappushpop_max", "heapreplace_max", "insort_left", "insort_right"),
+    *("_count_elements", "setitem", "delitem", "pack_into"),
 }
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEXTS = {

@@ -344,8 +344,9 @@ def begin_loop(a: Activation, _: Any) -> Then | None:
 
 
 def step_iterator(a: Activation, depth: int) -> None:
-    place = a.o.reads.places.get(id(operand(a.stack, depth)))
+    place = a.o.reads.places.get(id(x := operand(a.stack, depth)))
     if place is not None:
+        a.o.undoing.goes_on(a.o.reads, x)
         a.o.reads.lost(place.word)
     elif a.loops:
         rest(a, a.frame.f_lasti >> 1)

@@ -27,6 +27,7 @@ from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_fi
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.places import Location
+from tapegrad.tracing.observe.undoing import Undoing
 from tapegrad.tracing.observe.uses import Then, Uses
 from tapegrad.tracing.source import is_compat, is_told
 
@@ -79,6 +80,7 @@ class Notes(Uses):
         )
         self.choices: Any = None
         self.clocks = Clocks()
+        self.undoing = Undoing()
         self.questions = Questions(self.reads)
         # Calls of installed packages' functions: see `observe.libraries`
         self.roots: set[CodeType] = set()  # of functions that are traced in this run
@@ -267,6 +269,12 @@ class Notes(Uses):
             program, tops = program_of(frame.f_code)
             known = self._codes[key] = [*program], tops, set(), frame.f_code  # which is held
         return known
+
+    def operands(self, values: Iterable[Any]) -> Then | None:
+        given = [*values]
+        for x in given:
+            self.undoing.goes_on(self.reads, x)
+        return super().operands(given)
 
     # ---- which object it is
 

@@ -152,6 +152,7 @@ class Observer(Notes):
             randomness.put_back(generator, state)
         for write in reversed([*self.reads.written.values()]):
             write.undo()
+        self.undoing.undo()
         for x, before in self.reads.mutated.values():
             if before is not None:
                 x[...] = before

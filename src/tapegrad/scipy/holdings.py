@@ -1,0 +1,60 @@
+"""What a callback reaches by its closure and its object: whether a run of it has changed that.
+
+A solver calls it as often as it needs, and it is traced once for all: a counter or a list that it
+changes would stay at what the trace has left.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from types import FunctionType, MethodType
+from typing import Any
+
+from tapegrad.tracing.observe.comparing import is_empty
+from tapegrad.tracing.observe.harmless import CALM
+from tapegrad.tracing.source import is_users
+
+MOST = 10_000  # objects that are looked at
+
+
+def holdings(f: Any) -> list[Any] | None:
+    """The variables of a function's closure, and all that its containers hold, with their types and
+    lengths; None of more than `MOST`."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    todo: list[Any] = [f]
+    while todo:
+        x = todo.pop()
+        found.append(x)
+        kind: Any = type(x)
+        if CALM[kind] or id(x) in seen:
+            continue
+        seen.add(id(x))
+        if len(found) + len(todo) > MOST:
+            return None
+        if kind is FunctionType:
+            users = is_users(x.__code__)
+            todo += [c.cell_contents for c in x.__closure__ or () if not is_empty(c)]
+            todo += [*(x.__defaults__ or ())] if users else []
+        elif kind is MethodType:
+            todo += [x.__func__, *getattr(x.__self__, "__dict__", {}).values()]
+        elif kind is functools.partial:
+            todo += [x.func, *x.args, *x.keywords.values()]
+        elif kind in (list, tuple, set, deque):
+            found.append(len(x))
+            todo += x
+        elif kind is dict:
+            found.append(len(x))
+            todo += [*x, *x.values()]
+    return found
+
+
+def are_same(before: list[Any] | None, after: list[Any] | None) -> bool:
+    """Whether a run has left all as it was; so it is taken to be where there is too much."""
+    if before is None or after is None:
+        return True
+    return len(before) == len(after) and all(
+        x is y or (CALM[type(x)] and type(x) is type(y) and (x == y or x != x))
+        for x, y in zip(before, after, strict=True)
+    )
