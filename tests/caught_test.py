@@ -159,7 +159,7 @@ def test_a_tuple_of_traced_indices_is_one_index_for_each_axis() -> None:
 REFUSED: list[Callable[..., Any]] = [
     lambda x: np.array2string(x) + x.tobytes(),
     lambda x: np.savetxt("nowhere", x),
-    lambda x: np.sort(1j * x),
+    lambda x: np.partition(1j * x, 1),
 ]
 
 

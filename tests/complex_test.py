@@ -356,7 +356,7 @@ def test_a_complex_loss_is_refused():
 @pytest.mark.parametrize(
     "f",
     [
-        lambda z: np.sort(z)[0].real,
+        lambda z: np.partition(z, 1)[0].real,
         lambda z: np.max(z).real,
         lambda z: np.interp(0.5, [0.0, 1.0], z[:2]).real,
         lambda z: np.sum(np.clip(z, 0, 1).real),
@@ -365,7 +365,7 @@ def test_a_complex_loss_is_refused():
         lambda z: np.sum(np.sinc(z).real),
         lambda z: np.nansum(z).real,
         lambda z: np.linalg.lstsq(z[:, None], z)[0].real,
-        lambda z: z.sort(),
+        lambda z: z.partition(1),
         lambda z: np.sum(z.round().real),
     ],
 )
