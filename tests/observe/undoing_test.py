@@ -60,6 +60,22 @@ def test_streams_and_buffers(f):
         assert ours[1] == plain[1]
 
 
+def test_files(tmp_path):
+    """what stood there, and what somebody else writes, stays"""
+    with open(tmp_path / "log", "w") as log:
+        log.write("begun\n")
+
+        def f(x):
+            w = x[0]
+            for _ in range(50):
+                w = w * 0.8 + 0.1 * x[1]
+                log.write("a")
+            return w
+
+        value_and_grad(f, compile="never")(X)
+    assert (tmp_path / "log").read_text() == "begun\n" + 50 * "a"
+
+
 def test_lists_that_numpy_shuffles():
     def made():
         rng, given = np.random.default_rng(0), [1.0, 2.0, 3.0]

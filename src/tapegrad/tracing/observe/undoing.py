@@ -10,6 +10,8 @@ from __future__ import annotations
 import array
 import io
 import itertools
+import os
+import sys
 import types
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -78,10 +80,16 @@ def _whole(x: Any) -> Undo:
 
 
 def _position(x: Any) -> Undo:
-    """Of a file that is read, or at whose end is written."""
+    """Of a file that is read, or at whose end is written: by nobody else, as far as is seen."""
+    if x is sys.stdout or x is sys.stderr:
+        raise OSError("what is shown stays")
     at, writes = x.tell(), x.writable()
 
     def undo() -> None:
+        if writes:
+            x.flush()
+            if os.fstat(x.fileno()).st_size != x.tell():
+                return
         x.seek(at)
         if writes:
             x.truncate()
