@@ -166,3 +166,19 @@ def test_callbacks_with_lists_of_their_own():
         return integrate.solve_ivp(rhs, (0, 1.0), [1.0, 2.0], args=(p,)).y[0, -1]
 
     assert grad(f)(1.5) == pytest.approx(-np.exp(-1.5), abs=1e-3)
+
+
+def test_callbacks_that_remember():
+    """a table that is filled once is the same at each further call"""
+
+    def f(p):
+        table = {}
+
+        def h(t):
+            if "k" not in table:
+                table["k"] = 2.0
+            return p * t * table["k"]
+
+        return integrate.quad(h, 0, 1)[0]
+
+    assert grad(f)(1.5) == pytest.approx(1.0)

@@ -105,8 +105,10 @@ class Callback:
 
         body.__name__ = self.name
         names = [f"x{k}" for k in range(len(xs))]
-        marks, before = marks_of(traces_under_way()), holdings(self.f)
+        marks = marks_of(traces_under_way())
         traced = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
+        before = holdings(self.f)  # what it remembers for good is there by now
+        again = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
         if not are_same(before, holdings(self.f)):
             raise TraceError(
                 f"{self.name} changes a variable or a container that was there before{at_line()}, "
@@ -114,7 +116,6 @@ class Callback:
                 "and it is traced once for all. Leave that out, or count what the solver tells: "
                 "sol.nfev, for instance"
             )
-        again = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
         if not are_alike(traced, again, marks):
             raise TraceError(
                 f"{self.name} did something else when it was called again with the same"
