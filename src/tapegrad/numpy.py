@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy
 
+from tapegrad.core.trees import flatten
 from tapegrad.tracing.frontend import answering
 from tapegrad.tracing.frontend.making import from_contents
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.trace import current_trace, innermost, is_untraced
 
 
 def __getattr__(name: str) -> Any:
@@ -42,7 +43,12 @@ def _in_a_trace(name: str) -> Callable[..., Any]:
 
     @functools.wraps(numpys)
     def made(*args: Any, **kwargs: Any) -> Any:
-        return (numpys if current_trace() is None else ours)(*args, **kwargs)
+        if current_trace() is not None:
+            return ours(*args, **kwargs)
+        if is_untraced(args):
+            return numpys(*args, **kwargs)
+        with innermost(flatten(args)[0]):  # a tape that was opened by hand
+            return ours(*args, **kwargs)
 
     return made
 

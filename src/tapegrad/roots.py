@@ -15,7 +15,7 @@ from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import tracing_depth, untraced
+from tapegrad.tracing.trace import is_untraced, untraced
 
 Solve = Callable[[Callable[[Any], Any], Any], Any]
 
@@ -132,7 +132,7 @@ class Root:
 
     @unobserved
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not tracing_depth():
+        if is_untraced((args, kwargs)):
             return self.solver(*args, **kwargs)
         try:
             bound = inspect.signature(self.solver).bind(*args, **kwargs)

@@ -10,10 +10,6 @@ from typing import Any, NoReturn
 from tapegrad.errors import UnsupportedError
 
 _INSTEAD = {
-    "a box or node made by hand": (
-        "Write what runs between as a function, and use tapegrad.autograd.core.make_vjp(f, x) or "
-        "make_jvp(f, x), which give its value and the function for products"
-    ),
     "a graph of nodes": (
         "tapegrad.trace(f)(*args) gives the tape of a function, which prints, and has "
         "to_networkx and to_dot"
@@ -52,16 +48,10 @@ class Absent:
     __mro_entries__ = __instancecheck__ = _refuse
 
 
-_HAND, _GRAPH, _TABLE, _OBJECT = _INSTEAD
+_GRAPH, _TABLE, _OBJECT = _INSTEAD
 
 Node = Absent("tracer.Node", _GRAPH)
-VJPNode = Absent("core.VJPNode", _HAND)
-JVPNode = Absent("core.JVPNode", _HAND)
-trace = Absent("tracer.trace", _HAND)
-new_box = Absent("tracer.new_box", _HAND)
-trace_stack = Absent("tracer.trace_stack", _HAND)
-find_top_boxed_args = Absent("tracer.find_top_boxed_args", _HAND)
-backward_pass = Absent("core.backward_pass", _HAND)
+find_top_boxed_args = Absent("tracer.find_top_boxed_args", _GRAPH)
 toposort = Absent("tracer.toposort", _GRAPH)
 primitive_vjps = Absent("core.primitive_vjps", _TABLE)
 primitive_jvps = Absent("core.primitive_jvps", _TABLE)

@@ -8,19 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.absent import (
-    JVPNode,
-    SparseBox,
-    SparseObject,
-    VJPNode,
-    backward_pass,
-    primitive_jvps,
-    primitive_vjps,
-)
+from tapegrad.autograd.absent import SparseBox, SparseObject, primitive_jvps, primitive_vjps
+from tapegrad.autograd.boxes import JVPNode, VJPNode, backward_pass
 from tapegrad.autograd.rules import (
     def_linear,
     defjvp,
     defjvp_argnum,
+    defjvp_argnums,
     defvjp,
     defvjp_argnum,
     defvjp_argnums,
@@ -46,6 +40,7 @@ __all__ = [
     "def_linear",
     "defjvp",
     "defjvp_argnum",
+    "defjvp_argnums",
     "defvjp",
     "defvjp_argnum",
     "defvjp_argnums",

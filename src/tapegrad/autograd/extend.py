@@ -1,10 +1,12 @@
 """Functions and rules of users'."""
 
-from tapegrad.autograd.absent import JVPNode, SparseObject, VJPNode
+from tapegrad.autograd.absent import SparseObject
+from tapegrad.autograd.boxes import JVPNode, VJPNode
 from tapegrad.autograd.rules import (
     def_linear,
     defjvp,
     defjvp_argnum,
+    defjvp_argnums,
     defvjp,
     defvjp_argnum,
     defvjp_argnums,
@@ -24,6 +26,7 @@ __all__ = [
     "def_linear",
     "defjvp",
     "defjvp_argnum",
+    "defjvp_argnums",
     "defvjp",
     "defvjp_argnum",
     "defvjp_argnums",

@@ -20,17 +20,44 @@ from typing import Any
 
 from tapegrad import rules as own
 from tapegrad.api import stop_gradient
+from tapegrad.autograd.vspace import vspace
 from tapegrad.errors import ArgumentError
 from tapegrad.tracing.custom import Context, CustomPrimitive
 
 Maker = Callable[..., Any]
 
 
+class Primitive(CustomPrimitive):
+    """A function that may be given rules of its own, by methods too, as older programs do."""
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        super().__init__(f)
+        self._makers: dict[int, Maker | None] = {}
+
+    def defgrad(self, maker: Maker | None, argnum: int = 0) -> None:
+        """The reverse rule of one argument, beside those of others: see `defvjp`."""
+        self._makers[argnum] = maker
+        numbers = sorted(self._makers)
+        defvjp(self, *[self._makers[k] for k in numbers], argnums=numbers)
+
+    def defvjp(self, rule: Callable[..., Any], argnum: int = 0) -> None:
+        """The same by a function of the cotangent, the result, the vector spaces of the argument
+        and of the cotangent, and the arguments."""
+
+        def maker(ans: Any, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+            return lambda g: rule(g, ans, vspace(args[argnum]), vspace(g), *args, **kwargs)
+
+        self.defgrad(maker, argnum)
+
+    def defvjp_is_zero(self, argnums: Iterable[int] = (0,)) -> None:
+        """These arguments have no derivative."""
+        for k in argnums:
+            self.defgrad(None, k)
+
+
 def primitive(f: Callable[..., Any]) -> Any:
     """A function that may be given rules of its own; see `tapegrad.primitive`."""
-    if isinstance(f, CustomPrimitive):
-        return f
-    return own.primitive(f)
+    return f if isinstance(f, CustomPrimitive) else Primitive(f)
 
 
 def notrace_primitive(f: Callable[..., Any]) -> Any:
@@ -130,6 +157,17 @@ def defjvp_argnum(f: Any, rule: Callable[..., Any]) -> None:
         return sum(found[1:], found[0])
 
     _declare_joint("defjvp_argnum", own.defjvp, f, joint)
+
+
+def defjvp_argnums(f: Any, rule: Callable[..., Any]) -> None:
+    """One forward rule for several arguments at once: `rule(argnums, gs, ans, args, kwargs)`
+    returns the tangent of the result for the tangents `gs` of the arguments with these numbers."""
+
+    def joint(ts: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+        numbers = tuple([k for k, t in enumerate(ts) if t is not None])
+        return rule(numbers, [ts[k] for k in numbers], out, args, kwargs)
+
+    _declare_joint("defjvp_argnums", own.defjvp, f, joint)
 
 
 def _numbers(rules: Sequence[Any], argnums: Iterable[int] | None) -> list[int]:

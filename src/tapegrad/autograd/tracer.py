@@ -9,15 +9,10 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from tapegrad.api import stop_gradient
-from tapegrad.autograd.absent import (
-    Node,
-    find_top_boxed_args,
-    new_box,
-    toposort,
-    trace,
-    trace_stack,
-)
+from tapegrad.autograd.absent import Node, find_top_boxed_args, toposort
+from tapegrad.autograd.boxes import new_box, trace, trace_stack
 from tapegrad.autograd.rules import notrace_primitive, primitive, register_notrace
+from tapegrad.autograd.vspace import VSpace
 from tapegrad.errors import ArgumentError
 from tapegrad.tracing.tracer import Tracer
 
@@ -64,9 +59,7 @@ class Box(metaclass=Traced):
         )
 
     @classmethod
-    def register(cls, kind: type) -> NoReturn:
-        """An error: classes of the user's are trees."""
-        raise ArgumentError(
-            f"instances of {kind.__name__} aren't put into boxes. Say what they hold: "
-            "tapegrad.register_tree"
-        )
+    def register(cls, kind: type) -> None:
+        """Nothing needs doing for subclasses of ndarray, nor for numbers: they are traced as they
+        are. It is an error for other classes, which are trees."""
+        VSpace.register(kind)

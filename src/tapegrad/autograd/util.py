@@ -1,6 +1,8 @@
-"""Tuples with some entries changed."""
+"""Tuples with some entries changed, and what programs import from here besides."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tapegrad.autograd.absent import toposort
@@ -9,6 +11,8 @@ from tapegrad.autograd.misc.flatten import flatten, flatten_func
 __all__ = [
     "flatten",
     "flatten_func",
+    "func",
+    "quick_grad_check",
     "subval",
     "subvals",
     "toposort",
@@ -26,3 +30,18 @@ def subvals(x: Sequence[Any], changes: Iterable[tuple[int, Any]]) -> tuple[Any, 
 def subval(x: Sequence[Any], k: int, value: Any) -> tuple[Any, ...]:
     """`x` as a tuple, with this value for number `k`."""
     return subvals(x, [(k, value)])
+
+
+def func(f: Any) -> Any:
+    """`f`: in Python 3 a method of a class is a function."""
+    return f
+
+
+def quick_grad_check(
+    fun: Callable[..., Any], arg0: Any, extra_args: Any = (), kwargs: Any = None, **options: Any
+) -> None:
+    """Hold the derivative by the first argument against differences; an AssertionError says where
+    they differ."""
+    from tapegrad.autograd.test_util import check_grads
+
+    check_grads(lambda x: fun(x, *extra_args, **(kwargs or {})), modes=["rev"], order=1)(arg0)

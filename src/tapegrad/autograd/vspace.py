@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -35,12 +35,14 @@ class VSpace:
             self.ndim = len(self.shape)
 
     @classmethod
-    def register(cls, kind: type, maker: Any = None) -> NoReturn:
-        """An error: classes of the user's are trees."""
-        raise ArgumentError(
-            f"instances of {kind.__name__} have no vector space of their own. Say what they hold: "
-            "tapegrad.register_tree"
-        )
+    def register(cls, kind: type, vspace_maker: Any = None) -> None:
+        """Nothing needs doing for subclasses of ndarray, nor for numbers: they are vectors as they
+        are. It is an error for other classes, which are trees."""
+        if not issubclass(kind, _VECTORS):
+            raise ArgumentError(
+                f"instances of {kind.__name__} have no vector space of their own. Say what they "
+                "hold: tapegrad.register_tree"
+            )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, VSpace):

@@ -29,7 +29,7 @@ from tapegrad.tracing.custom_call import call
 from tapegrad.tracing.custom_given import Given, Rule
 from tapegrad.tracing.custom_operation import Operation
 from tapegrad.tracing.run import input_aval
-from tapegrad.tracing.trace import tracing_depth
+from tapegrad.tracing.trace import is_untraced
 
 
 class CustomPrimitive(Operation):
@@ -50,7 +50,7 @@ class CustomPrimitive(Operation):
         self.forward = Given(*known, "defjvp", "t")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not tracing_depth():
+        if is_untraced((args, kwargs)):
             return self.function(*args, **kwargs)
         if self.signature is not None:
             bound = self.signature.bind(*args, **kwargs)  # puts what can be in its position

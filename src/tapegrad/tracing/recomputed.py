@@ -27,7 +27,7 @@ from tapegrad.tracing.conditional import empty
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.rounds import own_copies
 from tapegrad.tracing.source import user_source
-from tapegrad.tracing.trace import current_trace, innermost, tracing_depth
+from tapegrad.tracing.trace import current_trace, innermost, is_untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 
@@ -37,7 +37,7 @@ def checkpoint(
 ) -> Any:
     """What the function returns; in a trace it is recorded as one call. Arrays are new ones, traced
     or not, where the function returns what it was passed, or views of it."""
-    if not tracing_depth():
+    if is_untraced((args, kwargs)):
         with observed():
             found = f(*args, **kwargs)
         passed = array_leaves((args, kwargs))

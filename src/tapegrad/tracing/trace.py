@@ -24,7 +24,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.core.arrays import native, objection
-from tapegrad.core.trees import is_array
+from tapegrad.core.trees import flatten, is_array
+from tapegrad.core.values import Value
 from tapegrad.errors import (
     ArgumentError,
     LeakedTracerError,
@@ -74,6 +75,13 @@ def tracing_depth() -> int:
     """How many traces are running in this thread."""
     _drop_ended()
     return len(_under_way.stack)
+
+
+def is_untraced(values: Any) -> bool:
+    """Whether no function is traced in this thread, and these hold no value of an open trace."""
+    if tracing_depth():
+        return False
+    return not (running and any(isinstance(x, Value) for x in flatten(values)[0]))
 
 
 def current_trace() -> Trace | None:
@@ -275,6 +283,13 @@ class Trace:
     def is_innermost(self) -> bool:
         """Whether it is this one that records what the program does now."""
         return _under_way.stack[-1][0] is self
+
+    def place(self, tracer: Proxy) -> Any:
+        """What stands for a value to programs that walk through its tape: see `autograd.boxes`."""
+        raise AttributeError(
+            f"values traced in {self.label} have no _node, which is there for boxes made with "
+            "new_box. make_vjp(f, x) gives the value of a function and the way back"
+        )
 
     def check_alive(self) -> None:
         if self.alive:

@@ -77,6 +77,7 @@ class Tracer(Conversions, Proxy):
     dtype = property(lambda self: self._aval.dtype)
     ndim = property(lambda self: len(self._aval.shape))
     size = property(lambda self: self._aval.size)
+    _node = property(lambda self: self._trace.place(self))  # in a tape that programs walk through
     if TYPE_CHECKING:  # what the classes below have
 
         def __getattr__(self, name: str) -> Any: ...

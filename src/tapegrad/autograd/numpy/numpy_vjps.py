@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.autograd.numpy.numpy_wrapper import metadata
 
-__all__ = ["unbroadcast", "unbroadcast_f"]
+__all__ = ["match_complex", "repeat_to_match_shape", "replace_zero", "unbroadcast", "unbroadcast_f"]
 
 
 def unbroadcast(x: Any, target_meta: Any, broadcast_idx: int = 0) -> Any:
@@ -29,3 +29,30 @@ def unbroadcast_f(target: Any, g: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function that sums what `g` returns to the shape of `target`."""
     meta = metadata(target)
     return lambda ct: unbroadcast(g(ct), meta)
+
+
+def repeat_to_match_shape(
+    g: Any, shape: Any, dtype: Any, axis: Any, keepdims: bool
+) -> tuple[Any, Any]:
+    """The cotangent `g` of a reduction along `axis` as one of what was reduced, and how many
+    elements of that went into each of the result."""
+    if shape == ():
+        return g, 1
+    axes = [axis] if isinstance(axis, int) else range(len(shape)) if axis is None else axis
+    thin = [*shape]
+    for k in axes:
+        thin[k] = 1
+    made = np.reshape(g, thin) * np.ones(shape, dtype)
+    return made, np.prod([shape[k] for k in axes])
+
+
+def replace_zero(x: Any, val: Any) -> Any:
+    """`x`, with `val` where it is 0."""
+    return np.where(x, x, val)
+
+
+def match_complex(target: Any, x: Any) -> Any:
+    """`x` as a complex number if `target` is one, else its real part."""
+    if np.iscomplexobj(target):
+        return x if np.iscomplexobj(x) else x + 0j
+    return np.real(x) if np.iscomplexobj(x) else x

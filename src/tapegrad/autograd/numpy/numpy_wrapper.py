@@ -66,3 +66,7 @@ def metadata(A: Any) -> tuple[Any, ...]:
 def wrap_namespace(old: dict[str, Any], new: dict[str, Any]) -> None:
     """Put all public names of a module among those of another. Nothing needs wrapping."""
     new.update({name: x for name, x in old.items() if not name.startswith("_")})
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(np, name)

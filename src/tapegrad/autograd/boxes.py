@@ -1,0 +1,186 @@
+"""Boxes made by hand: a tape that grows as a program runs, in pieces, with anything between.
+
+    start = new_box(x, 0, VJPNode.new_root())        start = new_box(x, 0, JVPNode.new_root(t))
+    end = f(start)                                   end = f(start)
+    backward_pass(ct, end._node)    # ct^T J         end._node.g    # J t
+
+Such a tape is used once, so nothing that the program does needs to be watched or compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tapegrad.core.late import CALLS, load
+from tapegrad.core.request import Request, check_leaf
+from tapegrad.core.trees import is_traced
+from tapegrad.errors import ArgumentError, UnsupportedError
+from tapegrad.ir.inputs import renumbered, with_inputs
+from tapegrad.ir.tape import Builder, Literal, Source
+from tapegrad.runtime.directional import Pushforward
+from tapegrad.runtime.pullback import Pulling
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.proxy import Proxy
+from tapegrad.tracing.run import input_aval, own_result, plain_value, replay
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import Trace, current_trace, running
+from tapegrad.tracing.tracer import Tracer, stand_in
+
+__all__ = ["JVPNode", "VJPNode", "backward_pass", "new_box", "trace", "trace_stack"]
+
+
+class OpenTrace(Trace):
+    """A trace of no function: it is under way as long as anything holds a value of it. It can be
+    entered any number of times, for what asks which trace it is in."""
+
+    def __init__(self, node: Place) -> None:
+        super().__init__(Builder("box"))
+        self._kind, self._root = type(node), node
+        _open.add(self)
+        running[self.level] = None
+        weakref.finalize(self, running.pop, self.level, None)
+
+    def place(self, tracer: Proxy) -> Any:
+        return self._kind(self._root, tracer)
+
+    def _end(self) -> None: ...
+
+    def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
+        """An error: the program may have taken what it held out of the box, or its place."""
+        raise UnsupportedError(
+            f"a value of a box that was made by hand is written to in place{at_line()}. Make "
+            "another array, with np.where, np.stack or np.concatenate, or take make_vjp(f, x), "
+            "which follows writes"
+        )
+
+
+_open: weakref.WeakSet[OpenTrace] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In the child of a fork: what is open there is."""
+    running.update((trace.level, None) for trace in _open)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class Place:
+    """Where a value stands in a tape; a root stands at its start, when a box is made with it."""
+
+    box: Any = None  # the value, which is traced
+    start: Any = None  # the root's, as it was before it was boxed
+    root: Place
+
+    def __init__(self, root: Place | None = None, box: Any = None) -> None:
+        self.root, self.box = self if root is None else root, box
+
+    def _function(self) -> Callable[[Any], Any]:
+        """The value as a function of the root's."""
+        trace = self.box._trace
+        trace.check_captured()
+        captured = [*trace.captured.values()]
+        operand, value = self.box._read()
+        if isinstance(operand, Literal):
+            return lambda x: value
+        names = [f"c{k}" for k in range(len(captured))]
+        raw = with_inputs(trace.builder.finish([operand]), [var for var, _ in captured], names)
+        tape, outside = renumbered(raw), [x for _, x in captured]
+        return lambda x: own_result(replay(tape, [x, *outside])[0])
+
+
+class VJPNode(Place):
+    """A place in a tape that is walked back."""
+
+    @classmethod
+    def new_root(cls) -> VJPNode:
+        """The start of a tape."""
+        return cls()
+
+
+class JVPNode(Place):
+    """A place in a tape that is walked forwards."""
+
+    tangent: Any = None
+
+    @classmethod
+    def new_root(cls, g: Any) -> JVPNode:
+        """The start of a tape, with the tangent of the value there."""
+        found = cls()
+        found.tangent = g
+        return found
+
+    @property
+    def g(self) -> Any:
+        """The tangent of the value here."""
+        if self.root is self:
+            return self.tangent
+        root: Any = self.root
+        return Pushforward(1).inside(Request(self._function(), [root.start, root.tangent]))[1]
+
+
+@unobserved
+def new_box(value: Any, trace: Any, node: Any) -> Any:
+    """A traced value with which a tape begins at `node`, a root that no box was made with before.
+    `trace` says nothing here: values of all tapes may meet."""
+    load(CALLS)
+    if not isinstance(node, Place) or node.box is not None:
+        raise ArgumentError(
+            "new_box: a box is made with a new root, VJPNode.new_root() or JVPNode.new_root(t), "
+            "for each"
+        )
+    # The values that a program takes out of boxes say nothing of a trace around it.
+    if isinstance(value, Tracer) or current_trace() is not None:
+        raise UnsupportedError(
+            f"new_box: a box is made by hand inside of a function that is traced, or of a traced "
+            f"value{at_line()}. Take tapegrad.autograd.core.make_vjp(f, x) or make_jvp(f, x) "
+            "there: the value of f, and its derivative"
+        )
+    if not is_traced(value):
+        raise ArgumentError(
+            f"new_box: a {type(value).__name__} can't be boxed: box the arrays and numbers in it"
+        )
+    check_leaf(value, "new_box: the value")
+    opened = OpenTrace(node)
+    aval = input_aval(value)
+    node.start = value
+    node.box = stand_in(opened, opened.builder.input(aval, "x"), plain_value(value), aval.weak)
+    return node.box
+
+
+@unobserved
+def backward_pass(g: Any, end_node: VJPNode) -> Any:
+    """The cotangent of the value at the tape's start, for the cotangent `g` of the one here."""
+    start: Any = end_node.root.start
+    _, pull = Pulling("never").inside(Request(end_node._function(), [start]))
+    (found,) = pull(g)
+    return found
+
+
+def trace(start_node: Any, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+    """The value of `fun(x)`, and its place in the tape that begins with `x` at `start_node`; None
+    if the value doesn't depend on `x`."""
+    start = new_box(x, 0, start_node)
+    end = fun(start)
+    if isinstance(end, Tracer) and end._trace is start._trace:
+        return end._value, end._node
+    warnings.warn("Output seems independent of input.", stacklevel=2)
+    return end, None
+
+
+class _Levels:
+    """Numbers of tapes, which say nothing here."""
+
+    @contextlib.contextmanager
+    def new_trace(self) -> Iterator[int]:
+        """For the time of a tape."""
+        yield 0
+
+
+trace_stack = _Levels()
