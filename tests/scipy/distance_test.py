@@ -9,7 +9,7 @@ import scipy.spatial
 import scipy.stats
 from scipy.spatial import distance
 
-from tapegrad import grad, jit, primitive, value_and_grad, vjp
+from tapegrad import grad, jit, value_and_grad, vjp
 from tapegrad.errors import UnsupportedError
 
 X = np.cos(1.3 * np.arange(12.0)).reshape(4, 3)
@@ -118,24 +118,6 @@ def test_where_a_run_isnt_observed() -> None:
     value, pullback = vjp(lambda x: distance.pdist(x, distance.cityblock), X)
     np.testing.assert_allclose(value, distance.pdist(X, "cityblock"))
     assert pullback(np.ones(6))[0].shape == X.shape
-
-
-def test_trees_of_points_are_refused_by_their_names() -> None:
-    """The message says what gives the numbers of near points, and that is right."""
-    points = np.arange(15.0).reshape(5, 3) / 7
-    for kind in (scipy.spatial.cKDTree, scipy.spatial.KDTree):
-        tree = kind(points)
-        with pytest.raises(UnsupportedError, match=rf"{kind.__name__}\.query of traced"):
-            grad(lambda x, tree=tree: tree.query(x)[0])(np.ones(3))
-        with pytest.raises(UnsupportedError, match=f"{kind.__name__} of traced"):
-            grad(lambda x, kind=kind: kind(x).query(np.ones(3))[0])(points)
-        near = primitive(lambda x, tree=tree: tree.query(x)[1])
-        distance = lambda x, near=near: np.sqrt(np.sum((points[near(x)] - x) ** 2))  # noqa: E731
-        x = np.array([0.5, 0.8, 0.9])
-        value, slope = value_and_grad(distance)(x)
-        expected, k = tree.query(x)
-        assert value == pytest.approx(expected)
-        np.testing.assert_allclose(slope, (x - points[k]) / expected)
 
 
 def test_jensenshannon_broadcasts_as_scipy_does():

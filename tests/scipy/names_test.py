@@ -40,6 +40,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "scipy.md"
 X = np.array([[0.91, 0.13, 0.38], [0.27, 0.84, 0.46], [0.62, 0.33, 0.77]])
 W = np.array([[0.71, 0.22, 0.18], [0.36, 0.95, 0.58], [0.41, 0.29, 0.66]])
 K = np.array([2, 0, 1])
+P = np.indices((4, 3)).reshape(2, 12).T / 3.0 + 0.05 * np.sin(np.arange(24.0)).reshape(12, 2)
 ALONG = np.cos(1.7 * np.arange(9.0).reshape(3, 3))
 
 NAMES = [(home, name) for home in HOMES for name, _ in public(home)]
@@ -83,8 +84,14 @@ def answer(f: Any) -> Any:
 
 
 def function(home: str, text: str) -> Any:
-    """A function of the matrix x, of which s is an element; w and k are captured."""
-    names = {"np": np, "w": W, "k": K, home.rpartition(".")[2]: importlib.import_module(home)}
+    """A function of the matrix x, of which s is an element; w, k and the points p are captured."""
+    names = {
+        "np": np,
+        "w": W,
+        "k": K,
+        "p": P,
+        home.rpartition(".")[2]: importlib.import_module(home),
+    }
     names["scipy"], names["answer"] = importlib.import_module("scipy"), answer
     return eval(f"lambda x: (lambda s: {text.lstrip('!')})(x[0, 0])", names)
 

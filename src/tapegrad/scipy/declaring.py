@@ -273,3 +273,15 @@ def seen(x: Any) -> Any:
         if note is not None:
             note(None)
     return x
+
+
+def held(x: Any, *names: str) -> Callable[[], None]:
+    """Note that attributes of an object are read, with all that they hold; what is returned is
+    called once it is known which arrays became inputs of a tape."""
+    here = following.observer
+    if here is None:
+        return lambda: None
+    for name in names:
+        here.looked_up(x, name)
+    note = here.taken([getattr(x, name) for name in names])
+    return lambda: None if note is None else note(None)

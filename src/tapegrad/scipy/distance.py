@@ -14,12 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.spatial
 
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
-from tapegrad.tracing.answers import declare, original_of
+from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.least_squares import scales
 from tapegrad.tracing.frontend.linalg import raise_if
@@ -57,7 +56,8 @@ def _root(x: Any) -> Any:
     return np.where(nothing, x, np.sqrt(np.where(nothing, 1, x)))
 
 
-def _minkowski(x: Any, y: Any, p: Any = 2, w: Any = None) -> Any:
+def minkowski_between(x: Any, y: Any, p: Any = 2, w: Any = None) -> Any:
+    """The norm of x - y along the last axis."""
     raise_if(np.any(p <= 0), "p must be greater than 0", ValueError)
     d = x - y
     w = None if w is None else _checked(w)
@@ -81,7 +81,7 @@ def _minkowski(x: Any, y: Any, p: Any = 2, w: Any = None) -> Any:
 
 
 def _euclidean(x: Any, y: Any, w: Any = None) -> Any:
-    return _minkowski(x, y, 2, w)
+    return minkowski_between(x, y, 2, w)
 
 
 def _sqeuclidean(x: Any, y: Any, w: Any = None) -> Any:
@@ -92,7 +92,7 @@ def _sqeuclidean(x: Any, y: Any, w: Any = None) -> Any:
 def _seuclidean(x: Any, y: Any, V: Any) -> Any:
     if np.ndim(V) != 1 or np.shape(V)[0] != x.shape[-1] or x.shape[-1] != y.shape[-1]:
         raise TypeError("V must be a 1-D array of the same dimension as u and v.")
-    return _minkowski(x, y, 2, 1 / V)
+    return minkowski_between(x, y, 2, 1 / V)
 
 
 def _cityblock(x: Any, y: Any, w: Any = None) -> Any:
@@ -176,7 +176,7 @@ _METRICS: dict[str, Callable[..., Any]] = {
     "sqeuclidean sqe sqeuclid": _sqeuclidean,
     "seuclidean se s": _seuclidean,
     "cityblock cblock cb c": _cityblock,
-    "minkowski mi m pnorm": _minkowski,
+    "minkowski mi m pnorm": minkowski_between,
     "chebyshev chebychev cheby cheb ch": _chebyshev,
     "cosine cos": _cosine,
     "correlation co": _correlation,
@@ -359,30 +359,3 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
 
 
 borrow(HOME, "num_obs_dm num_obs_y is_valid_dm is_valid_y")
-
-
-# ---- trees of points
-
-
-def _refused_tree(name: str, original: Any) -> Callable[..., Any]:
-    def refused(*args: Any, **kwargs: Any) -> Any:
-        if not any_traced((*args, *kwargs.values())):
-            return original(*args, **kwargs)
-        raise refusal(
-            f"scipy.spatial.{name} of traced values can't be traced{at_line()}: which points are "
-            "near has no derivative. Let a function that is declared with tapegrad.primitive give "
-            "their numbers, near = primitive(lambda x: tree.query(x)[1]), and compute the "
-            "distances: np.sqrt(np.sum((points[near(x)] - x) ** 2))"
-        )
-
-    return refused
-
-
-_QUERIES = "query query_ball_point query_ball_tree query_pairs count_neighbors"
-
-for _name in ("cKDTree", "KDTree"):
-    _tree = original_of(getattr(scipy.spatial, _name))
-    declare(scipy.spatial, _name, _refused_tree(_name, _tree), when=any_traced)
-    for _query in (*_QUERIES.split(), "sparse_distance_matrix"):
-        _method = _refused_tree(f"{_name}.{_query}", original_of(getattr(_tree, _query)))
-        declare(_tree, _query, _method, when=any_traced)

@@ -13,6 +13,7 @@ HOMES = {
     "scipy.ndimage": "ndimage",
     "scipy.sparse": "sparse",
     "scipy.sparse.linalg": "sparse.linalg",
+    "scipy.spatial": "spatial",
     "scipy.spatial.distance": "distance",
     "scipy.spatial.transform": "transform",
     "scipy.fft": "fft",

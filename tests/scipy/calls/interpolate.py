@@ -53,4 +53,13 @@ interpn: interpolate.interpn((np.arange(4.0),) * 2, np.resize(w, (4, 4)), x[:, :
 RBFInterpolator: interpolate.RBFInterpolator(x[:, :2], w, kernel="gaussian", epsilon=s, degree=0)(w[:, :2])
 RBFInterpolator: interpolate.RBFInterpolator(w[:, 1:], x[0], smoothing=s)(w[:, :2])
 RBFInterpolator: interpolate.RBFInterpolator(w[:, 1:], w[0], kernel="cubic", degree=1)(x[:, :2])
+RBFInterpolator: interpolate.RBFInterpolator(x[:, :2], w, 2, s, "gaussian", 1 + s, -1)(w[:, :2])
+griddata: interpolate.griddata(p, np.concatenate([x.ravel(), w[0]]), 0.2 + 0.3 * x[:, :2])
+griddata: interpolate.griddata(p, np.ravel([x, w])[:12], 0.2 + 0.3 * x[:, :2], "cubic", rescale=True)
+griddata: interpolate.griddata(p, np.concatenate([x.ravel(), w[0]]), 0.3 + 0.4 * w[:, :2], "nearest")
+griddata: interpolate.griddata(w[0], x[0], w[1] / 2, "linear", 0.5)
+LinearNDInterpolator: interpolate.LinearNDInterpolator(np.concatenate([p, x[:, :2]]), np.arange(15.0) ** 2, s)(0.2 + w[:, :2], x[:, :2])
+LinearNDInterpolator: interpolate.LinearNDInterpolator(scipy.spatial.Delaunay(p), np.arange(24.0).reshape(12, 2))(0.2 + 0.3 * x[:, 0], 0.2 + 0.3 * x[:, 1])
+NearestNDInterpolator: interpolate.NearestNDInterpolator(p, np.concatenate([x.ravel(), w[0]]), rescale=True)(w[:, :2])
+CloughTocher2DInterpolator: interpolate.CloughTocher2DInterpolator(p, np.cos(np.arange(12.0)), s)(x[:, :2])
 """

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.interpolate as theirs
 
 from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
-from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise, radial
+from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise, radial, scattered
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating
 from tapegrad.scipy.interpolate.fitpack import extended
 from tapegrad.scipy.interpolate.grids import Grid, between
@@ -29,7 +29,7 @@ REFUSED = {
     "LSQUnivariateSpline make_lsq_spline": (
         "scipy.interpolate.make_interp_spline, or BSpline.design_matrix with numpy.linalg.lstsq"
     ),
-    "griddata interp2d": "scipy.interpolate.RegularGridInterpolator",
+    "interp2d": "scipy.interpolate.RegularGridInterpolator",
 }
 
 
@@ -221,21 +221,72 @@ def interpn(
     return Grid(points, values, method, bounds_error, fill_value)(xi)
 
 
+@stands_for(HOME)
+def LinearNDInterpolator(
+    points: Any, values: Any, fill_value: Any = np.nan, rescale: Any = False
+) -> Any:
+    return scattered.linear(points, values, fill_value, rescale)
+
+
+@stands_for(HOME)
+def NearestNDInterpolator(x: Any, y: Any, rescale: Any = False, tree_options: Any = None) -> Any:
+    return scattered.nearest(x, y, rescale, tree_options)
+
+
+@stands_for(HOME)
+def CloughTocher2DInterpolator(
+    points: Any,
+    values: Any,
+    fill_value: Any = np.nan,
+    tol: Any = 1e-6,
+    maxiter: Any = 400,
+    rescale: Any = False,
+) -> Any:
+    return scattered.cubic(points, values, fill_value, tol, maxiter, rescale)
+
+
+@stands_for(HOME)
+def griddata(
+    points: Any,
+    values: Any,
+    xi: Any,
+    method: Any = "linear",
+    fill_value: Any = np.nan,
+    rescale: Any = False,
+) -> Any:
+    points, values = scattered.coordinates((points,)), floats(values)
+    count = points.shape[-1] if points.ndim > 1 else points.ndim
+    if count == 1 and method in ("nearest", "linear", "cubic"):
+        points = np.ravel(points)
+        x = xi[0] if isinstance(xi, tuple) and len(xi) == 1 else xi
+        fill_value = "extrapolate" if method == "nearest" else fill_value
+        return between(points, values, method, 0, False, fill_value, False)(x)
+    if method == "nearest":
+        return scattered.nearest(points, values, rescale, None)(xi)
+    if method == "linear":
+        return scattered.linear(points, values, fill_value, rescale)(xi)
+    if method == "cubic" and count == 2:
+        return scattered.cubic(points, values, fill_value, 1e-6, 400, rescale)(xi)
+    raise ValueError(f"Unknown interpolation method {method!r} for {count} dimensional data")
+
+
 # ---- objects of SciPy's, at traced points
 
 
-@stands_for(HOME, parameters="degree")
+@stands_for(HOME, parameters="degree neighbors")
 def RBFInterpolator(
     y: Any,
     d: Any,
+    neighbors: Any = None,
     smoothing: Any = 0.0,
     kernel: str = "thin_plate_spline",
     epsilon: Any = None,
     degree: Any = None,
 ) -> Any:
-    like = _checked("RBFInterpolator", y, d, None, smoothing, kernel, epsilon, degree)
-    size = 1.0 if epsilon is None else epsilon
-    return radial.made(floats(y), floats(d), smoothing, like.kernel, size, like.powers)
+    like = _checked("RBFInterpolator", y, d, neighbors, smoothing, kernel, epsilon, degree)
+    return radial.interpolator(
+        floats(y), floats(d), smoothing, 1.0 if epsilon is None else epsilon, like
+    )
 
 
 def _calls(kind: Any, made: Any) -> None:
@@ -263,6 +314,8 @@ _calls(theirs.RegularGridInterpolator, grids.grid_of_theirs)
 for _kind in fitpack.KINDS:
     _calls(_kind, fitpack.univariate_of_theirs)
 _calls(theirs.RBFInterpolator, radial.of_theirs)
+for _kind in scattered.KINDS:
+    _calls(_kind, scattered.of_theirs)
 _calls(theirs.RectBivariateSpline, fitpack.bivariate_of_theirs)
 
 

@@ -1,24 +1,29 @@
-"""Interpolation by radial functions: scipy.interpolate's RBFInterpolator of all points.
+"""Interpolation by radial functions: scipy.interpolate's RBFInterpolator.
 
 The coefficients c of phi(e |x - y_i|) and of monomials p solve
 
     [ phi + diag(smoothing)   P ] [ c ]   [ d ]
     [ P^T                     0 ] [ b ] = [ 0 ]
 
-with the monomials in (y - shift) / scale, by the middle and half of the range of all points.
+with the monomials in (y - shift) / scale, by the middle and half of the range of all points. With
+`neighbors` each x has such a system of its own, of the points that are near: SciPy says at each
+call which these are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.spatial import KDTree
 
+from tapegrad.scipy.anew import rows
 from tapegrad.scipy.declaring import refusal, seen
 from tapegrad.scipy.interpolate.piecewise import Interpolant, floats
+from tapegrad.scipy.trees import tree_of
 from tapegrad.tracing.source import at_line
 
 # phi of the squared distance
@@ -45,61 +50,91 @@ class Radial(Interpolant):
     epsilon: Any
     kernel: str
     powers: Any
-    shape: tuple[int, ...]  # of a value
+    shape: tuple[int, ...] | None = None  # of a value, if it isn't a row
 
     def __call__(self, x: Any) -> Any:
         x = floats(x)
-        if x.ndim != 2:
+        if x.ndim != self.y.ndim:
             raise ValueError("`x` must be a 2-dimensional array.")
-        if x.shape[1] != self.y.shape[1]:
-            raise ValueError(f"Expected the second axis of `x` to have length {self.y.shape[1]}.")
+        if x.shape[-1] != self.y.shape[-1]:
+            raise ValueError(f"Expected the second axis of `x` to have length {self.y.shape[-1]}.")
         radial = _radial(self.kernel, self.epsilon, x, self.y)
         monomials = _monomials(self.powers, (x - self.shift) / self.scale)
-        found = np.concatenate([radial, monomials], axis=1) @ self.coefficients
-        return np.reshape(found, (x.shape[0], *self.shape))
+        found = np.concatenate([radial, monomials], axis=-1) @ self.coefficients
+        return found if self.shape is None else np.reshape(found, (x.shape[0], *self.shape))
+
+
+@dataclass(eq=False)
+class Near(Interpolant):
+    """An interpolator at each x between so many points that are near."""
+
+    y: Any
+    d: Any
+    smoothing: Any  # of each point
+    epsilon: Any
+    kernel: str
+    powers: Any
+    neighbors: int
+
+    def __call__(self, x: Any) -> Any:
+        x = floats(x)
+        near = tree_of(KDTree, self.y).query(x, [*range(1, self.neighbors + 1)])[1]
+        near = np.sort(near, axis=1)
+        given = rows(self.smoothing, near), self.kernel, self.epsilon, self.powers
+        d = np.reshape(self.d, (self.y.shape[0], -1))
+        found = made(rows(self.y, near), rows(d, near), *given)(x[:, None])
+        return np.reshape(found, (x.shape[0], *self.d.shape[1:]))
 
 
 def _radial(kernel: str, epsilon: Any, x: Any, y: Any) -> Any:
-    apart = (x[:, None] - y) * epsilon
+    apart = (x[..., :, None, :] - y[..., None, :, :]) * epsilon
     return KERNELS[kernel](np.sum(apart * apart, axis=-1))
 
 
 def _monomials(powers: Any, t: Any) -> Any:
-    ones = np.ones_like(t[:, 0])
+    ones = np.ones_like(t[..., 0])
     found = [
-        math.prod([t[:, k] ** int(n) for k, n in enumerate(row) if n], start=ones) for row in powers
+        math.prod([t[..., k] ** int(n) for k, n in enumerate(row) if n], start=ones)
+        for row in powers
     ]
-    return np.stack(found, axis=1) if found else np.zeros_like(t[:, :0])
+    return np.stack(found, axis=-1) if found else np.zeros_like(t[..., :0])
 
 
 def made(y: Any, d: Any, smoothing: Any, kernel: str, epsilon: Any, powers: Any) -> Radial:
-    """The interpolator of values at points."""
-    count, n = len(powers), y.shape[0]
-    low, high = np.min(y, axis=0), np.max(y, axis=0)
+    """The interpolator of values, each of which is a row, at points; or one for each entry of
+    further axes."""
+    count, n, more = len(powers), y.shape[-2], y.shape[:-2]
+    low, high = np.min(y, axis=-2, keepdims=True), np.max(y, axis=-2, keepdims=True)
     shift, half = (low + high) / 2, (high - low) / 2
     scale = np.where(half > 0, half, 1.0)
     p = _monomials(powers, (y - shift) / scale)
-    whole = _radial(kernel, epsilon, y, y) + np.eye(n) * smoothing
-    left = np.concatenate([whole, p.T], axis=0)
-    right = np.concatenate([p, np.zeros((count, count))], axis=0)
-    values = np.reshape(d, (n, -1))
-    values = np.concatenate([values, np.zeros((count, values.shape[1]))], axis=0)
-    coefficients = np.linalg.solve(np.concatenate([left, right], axis=1), values)
-    return Radial(coefficients, y, shift, scale, epsilon, kernel, powers, tuple(d.shape[1:]))
+    whole = _radial(kernel, epsilon, y, y) + np.eye(n) * np.expand_dims(smoothing, -1)
+    left = np.concatenate([whole, np.swapaxes(p, -1, -2)], axis=-2)
+    right = np.concatenate([p, np.zeros((*more, count, count))], axis=-2)
+    values = np.concatenate([d, np.zeros((*more, count, d.shape[-1]))], axis=-2)
+    coefficients = np.linalg.solve(np.concatenate([left, right], axis=-1), values)
+    return Radial(coefficients, y, shift, scale, epsilon, kernel, powers)
 
 
-def of_theirs(f: Any) -> Radial:
+def interpolator(y: Any, d: Any, smoothing: Any, epsilon: Any, like: Any) -> Radial | Near:
+    """An interpolator `like` SciPy's of the values that are known."""
+    if like.neighbors is not None:
+        each = np.broadcast_to(floats(smoothing), y.shape[:1])
+        return Near(y, d, each, epsilon, like.kernel, like.powers, like.neighbors)
+    rows = np.reshape(d, (y.shape[0], -1))
+    return replace(made(y, rows, smoothing, like.kernel, epsilon, like.powers), shape=d.shape[1:])
+
+
+def of_theirs(f: Any) -> Radial | Near:
     """SciPy's own, of plain values."""
-    if f.neighbors is not None or np.iscomplexobj(np.zeros(0, f.d_dtype)):
-        raise _refused("neighbors" if f.neighbors is not None else "d, complex,")
+    if np.iscomplexobj(np.zeros(0, f.d_dtype)):
+        raise refusal(
+            f"scipy.interpolate.RBFInterpolator of complex values can't be traced{at_line()}. Use "
+            "one of the real parts, and one of the imaginary ones"
+        )
     seen(f)
-    shift, scale = f._shift, f._scale
-    given = f.y, shift, scale, f.epsilon, f.kernel, f.powers
-    return Radial(f._coeffs, *given, tuple(f.d_shape))
-
-
-def _refused(what: str) -> Exception:
-    return refusal(
-        f"scipy.interpolate.RBFInterpolator(..., {what}=...) can't be traced{at_line()}, only of "
-        "all points"
-    )
+    how = f.epsilon, f.kernel, f.powers
+    if f.neighbors is not None:
+        d = np.reshape(f.d, (-1, *f.d_shape))
+        return Near(f.y, d, np.broadcast_to(f.smoothing, f.y.shape[:1]), *how, f.neighbors)
+    return Radial(f._coeffs, f.y, f._shift, f._scale, *how, tuple(f.d_shape))

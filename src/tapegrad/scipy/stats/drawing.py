@@ -18,9 +18,9 @@ from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.core.statics import is_generator
 from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method
+from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method, held
 from tapegrad.scipy.stats.laws import Law, Located, law_of, prepared
-from tapegrad.scipy.stats.methods import Frozen, held
+from tapegrad.scipy.stats.methods import Frozen
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.answering import stacked, unmade

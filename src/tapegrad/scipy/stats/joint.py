@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _multivariate as theirs
 
-from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, refusal
+from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, held, refusal
 from tapegrad.scipy.refusing import DEFAULT
 from tapegrad.scipy.stats.laws import LOG_2PI
 from tapegrad.scipy.stats.matrices import (
@@ -23,7 +23,6 @@ from tapegrad.scipy.stats.matrices import (
     wishart_logpdf,
     wishart_mean_of,
 )
-from tapegrad.scipy.stats.methods import held
 from tapegrad.scipy.stats.vectors import (
     dirichlet_cov,
     dirichlet_entropy,

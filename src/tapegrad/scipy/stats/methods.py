@@ -15,7 +15,14 @@ from typing import Any
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
-from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, declare_method, refusal
+from tapegrad.scipy.declaring import (
+    Carrier,
+    any_traced,
+    as_parameter,
+    declare_method,
+    held,
+    refusal,
+)
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.tracing.answers import declare_calls
@@ -184,18 +191,6 @@ def _freeze(dist: Any, *args: Any, **kwds: Any) -> Any:
     return theirs.rv_generic.freeze(
         dist, *map(unmade, args), **{key: unmade(x) for key, x in kwds.items()}
     )
-
-
-def held(x: Any, *names: str) -> Callable[[], None]:
-    """Note that attributes of an object are read, with all that they hold; what is returned is
-    called once it is known which arrays became inputs of a tape."""
-    here = following.observer
-    if here is None:
-        return lambda: None
-    for name in names:
-        here.looked_up(x, name)
-    note = here.taken([getattr(x, name) for name in names])
-    return lambda: None if note is None else note(None)
 
 
 def _answer_frozen(cls: Any, name: str) -> None:

@@ -18,9 +18,9 @@ import scipy.special as sc
 from scipy import stats
 from scipy.stats import _stats_py as theirs_of
 
+from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
-from tapegrad.scipy.stats.ranks import each
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend import borrowing
