@@ -164,3 +164,14 @@ def test_checks_of_gradients():
 def test_graphs_are_kept_as_it_is():
     f = const_graph(lambda a, x: a * np.sin(x), 2.0)
     assert grad(f)(0.0) == 2
+
+
+def test_what_is_joined_may_be_anything_that_can_be_iterated():
+    """lifelines stacks the values of a dict, which isn't a sequence to NumPy."""
+
+    def f(x):
+        named = {"a": x, "b": x**2}
+        return np.sum(np.stack(named.values()) * np.concatenate(x * k for k in (1.0, 2.0))[:3])
+
+    x = np.array([1.0, 2.0, 3.0])
+    numpy.testing.assert_allclose(grad(f)(x), 2 * x + 3 * x**2)

@@ -1,5 +1,5 @@
 """NumPy: all of its names. What makes arrays follows traced values wherever it is called from, as
-in `tapegrad.numpy`: in users' rules, too. What joins arrays takes iterators.
+in `tapegrad.numpy`: in users' rules, too. What joins arrays takes all that can be iterated.
 
 Its modules (`linalg`, `fft`, `random`, ...) are NumPy's. What is HIPS autograd's own beside them is
 `numpy_boxes`, `numpy_wrapper`, `numpy_vjps`, `numpy_vspaces`, and `make_diagonal`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tapegrad.numpy as np
@@ -25,11 +25,11 @@ __all__ = [
 
 
 def _of_any(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's function of a sequence of arrays, which takes iterators too."""
+    """NumPy's function of a sequence of arrays, which takes anything that can be iterated."""
 
     @functools.wraps(function)
     def joined(arrays: Any, *args: Any, **kwargs: Any) -> Any:
-        given = [*arrays] if isinstance(arrays, Iterator) else arrays
+        given = arrays if hasattr(arrays, "__getitem__") else [*arrays]
         return function(given, *args, **kwargs)
 
     return joined
