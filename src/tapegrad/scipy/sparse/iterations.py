@@ -61,22 +61,29 @@ def _found(
     solve: Any,
     both: bool = False,
     count: int = 1,
+    helping: dict[str, Any] | None = None,
 ) -> list[Any] | None:
     """What `find(operator, values)` finds, of values of `lead`: arrays of which the first `count`
     solve an equation, and how that has ended. None where nothing is traced. `both`: by products
-    with the transpose, too."""
+    with the transpose, too. It is passed the operators that are `helping`, by their names."""
+    helping = helping or {}
     m, n = A.shape
     callbacks = [Callback(lambda v: np.reshape(product(A, v), -1), [np.zeros(n)])]
     if both:
         callbacks.append(Callback(lambda v: np.reshape(product(A, v, True), -1), [np.zeros(m)]))
+    first = len(callbacks)
+    for M in helping.values():
+        callbacks.append(Callback(lambda v, M=M: np.reshape(product(M, v), -1), [np.zeros(n)]))
     callbacks.append(Callback(equation, [np.ones(size)]))
     if not (any(c.is_traced for c in callbacks) or is_traced(list(lead))):
         return None
 
     def solver(fs: Any, values: Any) -> Any:
-        matvec, rmatvec = [lambda v, f=f: f(np.reshape(v, -1)) for f in fs[:2]]
-        how = {"rmatvec": rmatvec} if both else {}
-        return find(LinearOperator((m, n), matvec, dtype=float, **how), values)
+        matvec, *others = [lambda v, f=f: f(np.reshape(v, -1)) for f in fs]
+        how = {"rmatvec": others[0]} if both else {}
+        helps = {key: LinearOperator((n, n), others[first - 1 + k], dtype=float)
+                 for k, key in enumerate(helping)}  # fmt: skip
+        return find(LinearOperator((m, n), matvec, dtype=float, **how), values, **helps)
 
     outside = Outside(label, solver, callbacks, lead)
     if outside.state % 2:
@@ -107,19 +114,24 @@ SETTINGS = {
     *("rtol", "atol", "maxiter", "restart", "shift", "show", "check", "k", "m", "truncate"),
     *("discard_C", "inner_m", "outer_k", "store_outer_Av", "prepend_outer_v"),
 }
-_HELPING = ("M", "M1", "M2")  # what is found doesn't depend on a preconditioner
+_HELPING = ("M", "M1", "M2")  # what is found doesn't depend on a preconditioner; M is called
 
 
 def iterated(name: str, A: Any, b: Any, x0: Any, settings: dict[str, Any]) -> Any:
     """The x with A x = b, for an operator A, and what the iteration says of its end."""
-    original = getattr(theirs, name)
+    original, helping = getattr(theirs, name), {}
     for key, value in settings.items():
-        helps = key in _HELPING and not any_traced([value]) and not reaches(value)
-        if value is not None and key not in SETTINGS and not helps:
+        if value is None or key in SETTINGS:
+            continue
+        is_plain = not any_traced([value]) and not reaches(value)
+        if key == "M" and not is_plain:
+            helping[key] = as_matrix(value)
+        elif not (key in _HELPING and is_plain):
             raise refusal(
                 f"scipy.sparse.linalg.{name}(..., {key}=...) can't be traced{at_line()}, only "
                 f"without {key}"
             )
+    settings = {key: x for key, x in settings.items() if key not in helping}
     A = as_matrix(A)
     b = np.reshape(b if is_traced(b) else np.asarray(b), -1)
     start = np.zeros(A.shape[1]) if x0 is None else np.reshape(x0, -1)
@@ -130,8 +142,9 @@ def iterated(name: str, A: Any, b: Any, x0: Any, settings: dict[str, Any]) -> An
         asked = settings.get("rtol", 1e-5) * np.linalg.norm(b)
         return 1e3 * max(asked, settings.get("atol", 0.0))
 
-    def find(operator: Any, values: Any) -> Any:
-        x, info = original(operator, values[0], x0=np.array(values[1]), **settings)
+    def find(operator: Any, values: Any, **helps: Any) -> Any:
+        start = np.array(values[1])
+        x, info = original(operator, values[0], x0=start, **settings, **helps)
         rest = operator.matvec(x) - shift * x - values[0]
         return x, np.int64(info), ending(info == 0 and np.linalg.norm(rest) <= enough(values[0]))
 
@@ -143,7 +156,8 @@ def iterated(name: str, A: Any, b: Any, x0: Any, settings: dict[str, Any]) -> An
     how = {"M": settings.get("M")} if name in _SYMMETRIC else {"restart": min(b.size, 50)}
     both = name in ("bicg", "qmr")
     solve = solving(method, **how)
-    found = _found(name, A, find, equation, A.shape[1], [b, start], solve, both)
+    lead = [b, start]
+    found = _found(name, A, find, equation, A.shape[1], lead, solve, both, helping=helping)
     if found is None:
         return plainly(original, A, b, x0=x0, **settings)
     return found[0], found[1]
