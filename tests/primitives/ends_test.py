@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.special as sp
 
-from tapegrad import grad
+from tapegrad import grad, vjp
 
 
 def ratio(x: Any) -> Any:
@@ -160,3 +160,86 @@ def test_slopes_of_struve_functions_near_0_and_far_out() -> None:
     with mp.workdps(60):
         right = float(mp.diff(lambda x: mp.struveh(2, x), mp.mpf(1e4)))
     np.testing.assert_allclose(slope(1e4), right, rtol=1e-9)
+
+
+TIED = [
+    (1 + 1j, 1 + 1j, 1 + 1j),
+    (1 + 1j, 2.0, 1 + 1j),
+    (-2 + 1e-2j, -2 + 1e-2j, 0.5 - 3j),
+    (3j, 0.1 + 0j, 3j),
+]
+
+
+@pytest.mark.parametrize("name", ["elliprf", "elliprd", "elliprg", "elliprc"])
+def test_equal_complex_arguments_of_carlsons_integrals(name: str) -> None:
+    """Differences of R_D over those of the arguments are 0 / 0 there."""
+    f, exact, count = getattr(sp, name), getattr(mp, name), 2 if name == "elliprc" else 3
+    for zs in (row[:count] for row in TIED):
+        for k in range(count):
+
+            def along(z: Any, g: Any, zs: Any = zs, k: int = k) -> Any:
+                return g(*[z if j == k else other for j, other in enumerate(zs)])
+
+            def slope(z: Any) -> Any:
+                return vjp(lambda z: along(z, f), z)[1](1 + 0j)[0]
+
+            at = complex(zs[k])
+            found = [slope(at), vjp(slope, at)[1](1 + 0j)[0]]
+            with mp.workdps(45):
+                right = [
+                    complex(mp.diff(lambda z: along(z, exact), mp.mpc(at), n, h=mp.mpf(10) ** -10))
+                    for n in (1, 2)
+                ]
+            np.testing.assert_allclose(found, right, rtol=1e-10, err_msg=f"{zs} {k}")
+
+
+def test_slopes_of_tricomis_function_of_large_parameters() -> None:
+    """SciPy's numbers of such have four digits, or are NaN."""
+    for a, b, x in ((30.0, 1.0, 2.0), (30.0, 30.0, 1.5), (120.5, 5.9, 13.3), (0.5, -20.0, 0.1)):
+        g = lambda x, a=a, b=b: sp.hyperu(a, b, x)  # noqa: E731
+        with mp.workdps(40):
+            right = [float(mp.diff(lambda x: mp.hyperu(a, b, x), x, n)) for n in (1, 2, 3)]  # noqa: B023
+        for exact in right:
+            g = grad(g, compile="never")
+            np.testing.assert_allclose(g(x), exact, rtol=1e-10)
+
+
+def test_inverses_that_have_underflowed() -> None:
+    """The density at 0 is infinite there, and their slopes are as small as they are."""
+    for f, xs in (
+        (sp.gdtria, (0.3, 0.001, 2.0)),
+        (sp.gdtrix, (2.0, 0.001, 0.3)),
+        (sp.gammaincinv, (0.001, 0.3)),
+        (sp.chdtri, (0.002, 0.7)),
+        (sp.chndtrix, (0.5, 0.001, 0.1)),
+    ):
+        live = (0, 2) if f is sp.chndtrix else tuple(range(len(xs)))
+        slopes = grad(f, live, compile="never")
+        bends = [
+            grad(lambda *a, k=k, g=slopes: g(*a)[k], live, compile="never")
+            for k in range(len(live))
+        ]
+        np.testing.assert_array_equal([slopes(*xs), *[bend(*xs) for bend in bends]], 0)
+
+
+def test_distributions_at_the_end_of_their_support() -> None:
+    """gdtr(a, 1, x) is 1 - exp(-a x), gdtr(a, 2, x) is 1 - (1 + a x) exp(-a x)."""
+    for a, b, x, first, second in ((0.0, 1.0, 2.0, 2.0, -4.0), (0.0, 2.0, 3.0, 0.0, 9.0)):
+        along_a = grad(lambda a, b=b, x=x: sp.gdtr(a, b, x), compile="never")
+        assert (along_a(a), grad(along_a, compile="never")(a)) == (first, second)
+        along_x = grad(lambda a, b=b, x=x: sp.gdtr(x, b, a), compile="never")
+        assert (along_x(a), grad(along_x, compile="never")(a)) == (first, second)
+
+
+def test_second_derivatives_of_beta_beside_two_poles() -> None:
+    """Squares of their distances come together there, and cancel."""
+    x, y = -3.0 + 2.0**-20, 1e-9
+    slopes = grad(sp.beta, (0, 1), compile="never")
+    found = [grad(lambda *a, k=k: slopes(*a)[k], (0, 1), compile="never")(x, y) for k in (0, 1)]
+    with mp.workdps(90):
+        at = mp.mpf(x), mp.mpf(y)
+        h = mp.mpf(10) ** -25
+        right = [
+            [float(mp.diff(mp.beta, at, (2 - k - j, k + j), h=h)) for j in (0, 1)] for k in (0, 1)
+        ]
+    np.testing.assert_allclose(found, right, rtol=1e-12)

@@ -175,6 +175,10 @@ def betaln(x: Any, y: Any) -> Any:
     return log_abs_gamma(x) + log_abs_gamma(y) - log_abs_gamma(x + y)
 
 
+def beta(x: Any, y: Any) -> Any:
+    return mp.gammaprod([x, y], [x + y])
+
+
 def lower_gamma(a: Any, x: Any) -> Any:
     return x**a * mp.exp(-x) * mp.rgamma(a + 1) * mp.hyp1f1(1, a + 1, x)
 
@@ -206,8 +210,7 @@ GAMMA: dict[str, tuple[str, Any]] = {
     "gamma": ("r<200", mp.gamma),
     "rgamma": ("r<200", mp.rgamma),
     "betaln": ("p<1e200 p<1e200; O t", betaln),
-    "beta": ("k k; O t", mp.beta),
-    "accurate_beta": ("k k; O t", mp.beta),
+    "beta": ("k k; O t; j j", beta),
     "poch": ("t O; k k", mp.rf),
     "binom": ("k k", mp.binomial),
     "gammainc": ("g g", lower_gamma),

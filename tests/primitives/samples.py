@@ -27,6 +27,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import primitives, special, special_complex
 from tapegrad.primitives.banded import BandedLU, BandedSolve
 from tapegrad.primitives.base import Elementwise, Primitive, Slice, Writer
+from tapegrad.primitives.beta import BetaDerivative
 from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.primitives.correlation import Correlate
@@ -312,10 +313,6 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "xlogy": (positive, lambda x, y: x * math.log(y)),
     "xlog1py": (positive, lambda x, y: x * math.log1p(y)),
     "beta": (positive, lambda x, y: math.exp(math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y))),
-    "accurate_beta": (
-        positive,
-        lambda x, y: math.exp(math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)),
-    ),
     "betaln": (positive, lambda x, y: math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)),
     "boxcox": (positive, lambda x, p: (x**p - 1) / p),
     "boxcox1p": (positive, lambda x, p: ((1 + x) ** p - 1) / p),
@@ -410,7 +407,7 @@ def _elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
         yield base.with_operands([draw(), draw(2, 3, seed=1)], "scalar left")
         yield base.with_operands([draw(2, 3), draw(seed=1)], "scalar right")
         yield base.with_operands([draw(0, 3), draw(1, seed=1)], "empty")
-        names = {"sub": "subtract", "mul": "multiply", "div": "divide", "accurate_beta": "beta"}
+        names = {"sub": "subtract", "mul": "multiply", "div": "divide"}
         plain = getattr(np, names.get(name, name), None) or getattr(sp, names.get(name, name))
         pair = (KINKED[:, None], KINKED)
         yield Sample(entry, pair, plain, smooth=False, label="special")
@@ -1977,6 +1974,15 @@ def _other() -> dict[Any, list[Sample]]:
                 ("zeta", (1,), (1.5, 3), 0, positive(2, 3)),
             )
         ],
+        BetaDerivative: [
+            Sample(
+                BetaDerivative(orders),
+                (positive(3), positive(2, 3, seed=1)),
+                _beta_by_differences(orders),
+                label=str(orders),
+            )
+            for orders in ((0, 0), (1, 0), (1, 1), (2, 1))
+        ],
         EllipticMoment: [
             Sample(
                 EllipticMoment(1, q),
@@ -2040,6 +2046,14 @@ def _other() -> dict[Any, list[Sample]]:
             for n in (1, 2)
         ],
     }
+
+
+def _beta_by_differences(orders: tuple[int, int]) -> Reference:
+    def slope(x: float, y: float) -> float:
+        with mpmath.workdps(50):
+            return float(mpmath.diff(mpmath.beta, (x, y), orders))
+
+    return each(slope)
 
 
 def _slope_by_differences(of: str, orders: tuple[int, ...]) -> Reference:

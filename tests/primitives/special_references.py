@@ -225,6 +225,7 @@ POLYNOMIALS: dict[str, tuple[str, Any]] = {
     "hyp0f1": ("V w<1e3", mp.hyp0f1),
     "hyp1f1": ("V B w<1e3", mp.hyp1f1),
     "hyperu": ("B B n", mp.hyperu),
+    "accurate_hyperu": ("B B n", mp.hyperu),
     "hyp2f1": ("V V B e", mp.hyp2f1),
     "wright_bessel": ("B B z<100", wright_bessel),
     "log_wright_bessel": ("B B z<100", lambda a, b, x: mp.log(wright_bessel(a, b, x))),

@@ -58,7 +58,7 @@ xux: btdtria
 uxx: btdtrib
 uqu: nrdtrisd
 Vu: jv jve yv yve iv ive kv kve struve modstruve pbdv_0 pbdv_1 pbvv_0 pbvv_1 pbwa_0 pbwa_1 hyp0f1
-VVu: hyp1f1 hyperu wright_bessel log_wright_bessel
+VVu: hyp1f1 hyperu accurate_hyperu wright_bessel log_wright_bessel
 VVVx: hyp2f1
 VVVu: eval_jacobi eval_sh_jacobi
 uVV: besselpoly

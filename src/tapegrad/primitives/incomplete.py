@@ -34,9 +34,9 @@ _CHUNK = 256  # so many elements at once
 
 
 @cache
-def _rule() -> tuple[Any, Any]:
+def rule(count: int = NODES) -> tuple[Any, Any]:
     """The nodes and weights of Gauss and Legendre on (0, 1)."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    nodes, weights = np.polynomial.legendre.leggauss(count)
     return (nodes + 1) / 2, weights / 2
 
 
@@ -101,7 +101,7 @@ def _weight_of_product(
 def _over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) -> Any:
     """The integral from the first to the last of the bounds, panel by panel; the integrand is
     called with points, and with the columns of what it needs of the rows that have such a panel."""
-    nodes, weights = _rule()
+    nodes, weights = rule()
     total = np.zeros_like(panels[0])
     for low, high in pairwise(panels):
         (rows,) = np.nonzero(high > low)
@@ -317,8 +317,12 @@ def _share_along(k: int, m: int, a: Any, b: Any) -> Any:
 
 def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
     """d^(k+m) log(g)/da^k db^m, for k + m > 1."""
-    both = _polygamma(k + m - 1, 1 + a + b)
-    return both if k and m else both - _polygamma(k + m - 1, 1 + (a if k else b))
+    from tapegrad.primitives.rises import whole_rise
+
+    n = k + m - 1
+    if k and m:
+        return _polygamma(n, 1 + a + b)
+    return whole_rise(n, 1 + a, b) if k else whole_rise(n, 1 + b, a)
 
 
 def elliptic_moment(j: int, q: int, phi: Any, m: Any) -> Any:
@@ -328,7 +332,7 @@ def elliptic_moment(j: int, q: int, phi: Any, m: Any) -> Any:
 
 
 def _elliptic_moment(j: int, q: int, phi: Any, m: Any) -> Any:
-    nodes, weights = _rule()
+    nodes, weights = rule()
     square = np.sin(phi[:, None] * nodes) ** 2
     return phi * ((square**j * (1 - m[:, None] * square) ** (-q / 2)) @ weights)
 
@@ -389,17 +393,89 @@ SLOPES: dict[str, Callable[..., Any]] = {
 
 def carlson(power: int, twice: tuple[int, ...], zs: Any) -> Any:
     """`Carlson` by the trapezoidal rule over u = log(t): the integrand is analytic for
-    |Im(u)| < pi, so that steps of 0.4 leave exp(-2 pi^2 / 0.4) = 4e-22. Beyond the logarithms of
-    the smallest and of the largest argument it falls by known rates."""
-    b, logs = np.array(twice)[:, None] / 2, np.log(zs)
-    least = np.min(np.where(zs > 0, logs, np.inf), 0)
+    |Im(u)| < r, r = pi, so that steps of 0.4 leave exp(-2 pi^2 / 0.4) = 4e-22. Beyond the
+    logarithms of the smallest and of the largest argument it falls by known rates. J is
+    homogeneous: complex arguments are turned until their angles go up to pi - r on both sides."""
+    b, logs, reach, turn = np.array(twice)[:, None] / 2, np.log(zs), np.pi, 1.0
+    valid = np.all(np.isfinite(zs) & ((zs.real >= 0) | (zs.imag != 0)), 0)
+    if np.iscomplexobj(zs):
+        most, least = np.max(logs.imag, 0), np.min(logs.imag, 0)
+        logs, reach = logs - 0.5j * (most + least), np.pi - (most - least) / 2
+        turn, valid = (
+            np.exp(0.5j * (most + least) * (power + 1 - np.sum(b))),
+            valid & (reach > 0.01),
+        )
+    least = np.min(np.where(zs == 0, np.inf, logs.real), 0)
     rises, falls = power + 1 - np.sum(b * (zs == 0), 0), np.sum(b) - power - 1
-    bounded = (rises > 0) & np.isfinite(least) & np.all(np.isfinite(zs) & (zs >= 0), 0)
+    bounded = (rises > 0) & np.isfinite(least) & valid
     start = np.where(bounded, least - 45 / rises, 0)
-    width = np.where(bounded, np.max(logs, 0) + 45 / falls - start, 1)
-    steps = int(np.ceil(np.max(width, initial=1) / 0.4))
-    u = start + width * np.linspace(0, 1, steps + 1)[:, None]
-    size = (power + 1) * u - sum(c * np.logaddexp(u, log) for c, log in zip(b, logs, strict=True))
-    value = np.sum(np.exp(size), 0) * width / steps
-    valid = np.all(np.isfinite(zs) & (zs >= 0), 0)
-    return np.where(bounded, value, np.where(valid, np.inf, np.nan))
+    width = np.where(bounded, np.max(logs.real, 0) + 45 / falls - start, 1)
+    steps = int(np.ceil(np.max(np.where(bounded, width / reach, 1), initial=1) * np.pi / 0.4))
+    value: Any = 0.0
+    for k in range(0, steps + 1, _CHUNK):
+        u = start + width * (np.arange(k, min(k + _CHUNK, steps + 1)) / steps)[:, None]
+        size = (power + 1) * u - sum(c * _log_sum(u, log) for c, log in zip(b, logs, strict=True))
+        value = value + np.sum(np.exp(size), 0)
+    return np.where(bounded, value * turn * width / steps, np.where(valid, np.inf, np.nan))
+
+
+def _log_sum(u: Any, v: Any) -> Any:
+    """log(exp(u) + exp(v)), v complex or not."""
+    if not np.iscomplexobj(v):
+        return np.logaddexp(u, v)
+    most = np.maximum(u, v.real)
+    return most + np.log(np.exp(u - most) + np.exp(v - most))
+
+
+def hyperu(a: Any, b: Any, x: Any) -> Any:
+    """Tricomi's function of a >= 1/2 and x > 0, elsewhere and of others SciPy's, which has a few
+    digits, or is NaN, of large a:
+
+        U(a, b, x) Gamma(a) = integral of exp(-x t) t^(a-1) (1+t)^(b-a-1) over t > 0   (DLMF 13.4.4)
+
+    by the trapezoidal rule over log(t), in which the integrand is analytic, and has one peak: where
+    x t^2 - (b - 1 - x) t = a."""
+    import scipy.special
+
+    dtype = np.asarray(x).dtype
+    a, b, x = np.broadcast_arrays(*[np.asarray(v, float) for v in (a, b, x)])
+    known = (a >= 0.5) & (x > 0) & np.isfinite(a) & np.isfinite(b) & np.isfinite(x)
+    theirs = scipy.special.hyperu(*[np.where(known, 1.0, v) for v in (a, b, x)])
+    ours = _elementwise(_hyperu)(*[np.where(known, v, 1.0) for v in (a, b, x)])
+    return np.where(known, ours, theirs).astype(dtype)[()]
+
+
+def _reach(fall: Callable[[Any], Any], like: Any) -> Any:
+    """How far it is to where something has fallen by FALL, or a little further."""
+    low, high = np.zeros_like(like), np.ones_like(like)
+    for halved in (False, True):
+        for _ in range(12):
+            at = (low + high) / 2 if halved else high
+            inside = fall(at) < FALL
+            low = np.where(inside, at, low)
+            high = np.where(inside, high if halved else 2 * high, at if halved else high)
+    return high
+
+
+def _hyperu(a: Any, b: Any, x: Any) -> Any:
+    import scipy.special
+
+    half = (b - 1 - x) / 2
+    root = np.hypot(half, np.sqrt(a * x))
+    peak = np.log(np.where(half > 0, (half + root) / x, a / (root - half)))
+
+    def height(u: Any) -> Any:
+        return a * u - x * np.exp(u) + (b - a - 1) * np.logaddexp(0, u)
+
+    top = height(peak)
+    start = peak - _reach(lambda s: top - height(peak - s), peak)
+    end = peak + _reach(lambda s: top - height(peak + s), peak)
+    share = 1 / (1 + np.exp(-peak))
+    bend = x * np.exp(peak) - (b - a - 1) * share * (1 - share)
+    step = np.minimum(0.15, 0.5 / np.sqrt(np.maximum(bend, 1e-300)))
+    count = int(np.ceil(np.max((end - start) / step, initial=1)))
+    width = (end - start) / count
+    total = np.zeros_like(peak)
+    for k in range(count + 1):
+        total += np.exp(height(start + k * width) - top)
+    return np.exp(top - scipy.special.gammaln(a)) * total * width

@@ -44,7 +44,7 @@ def _rise(n: int, x: Any, h: Any) -> Any:
     x, h = np.broadcast_arrays(np.asarray(x, float), np.asarray(h, float))
     split, found = (x >= 1) & (x + h >= 1), np.empty(x.shape)
     found[split] = _rest_rise(n, x[split], h[split])
-    found[~split] = _whole_rise(n, x[~split], h[~split])
+    found[~split] = whole_rise(n, x[~split], h[~split])
     return found
 
 
@@ -74,7 +74,7 @@ def _rest(n: int, z: Any) -> Any:
     return np.where(z >= 10, series, known(near) - leading)
 
 
-def _whole_rise(n: int, x: Any, h: Any) -> Any:
+def whole_rise(n: int, x: Any, h: Any) -> Any:
     """psi_n(x + h) - psi_n(x)."""
     known: Any = digamma_at if n == 0 else Polygamma(n).evaluate
     below = known(x)
@@ -95,7 +95,7 @@ def _whole_rise(n: int, x: Any, h: Any) -> Any:
     # From pole to pole, h apart, both move with x: what is infinite cancels in DLMF 5.5.4.
     poles = (x <= 0) & (x + h <= 0) & (x == np.rint(x)) & (x + h == np.rint(x + h)) & np.isfinite(h)
     if np.any(poles):
-        found[poles] = (-1.0) ** n * _whole_rise(n, 1 - x[poles], -h[poles])
+        found[poles] = (-1.0) ** n * whole_rise(n, 1 - x[poles], -h[poles])
     return found
 
 
@@ -106,7 +106,7 @@ def _by_reflection(n: int, x: Any, h: Any) -> Any:
     def sine(t: Any) -> Any:
         return np.sin(np.pi * (t - np.rint(t))) * np.where(np.rint(t) % 2 == 0, 1.0, -1.0)
 
-    right = (-1.0) ** n * _whole_rise(n, 1 - x, -h)
+    right = (-1.0) ** n * whole_rise(n, 1 - x, -h)
     with np.errstate(all="ignore"):  # at poles
         share, across = sine(h) / sine(x), sine(x + h)
         if n == 0:

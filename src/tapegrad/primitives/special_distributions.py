@@ -16,7 +16,15 @@ import numpy as np
 
 from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Missing
-from tapegrad.primitives.elementwise import exp, log1p, logical_and, logical_or, sign, where
+from tapegrad.primitives.elementwise import (
+    exp,
+    log1p,
+    logical_and,
+    logical_not,
+    logical_or,
+    sign,
+    where,
+)
 from tapegrad.primitives.rises import digamma_rise
 from tapegrad.primitives.scipys import SciPys, as_real, whole
 from tapegrad.primitives.special import SQRT_2PI, _log_ndtr_partials, ndtri
@@ -55,6 +63,17 @@ def _function(name: str, slopes: Slopes, complement: bool = False) -> SciPys:
     return SciPys(name, partials)
 
 
+def _inverse_slopes(
+    x: Any, steep: Callable[[Any], Any], rate: Callable[[Any], Any]
+) -> tuple[Any, Any]:
+    """1 / F_x, as x / (F_x x); and what F_y is multiplied with, which is 0 for x = 0. Each is asked
+    for where it is a number."""
+    end, zero, half = x.equals(0), x.constant(0), x.constant(0.5)
+    inverse = where(end, zero, x / rate(where(end, half, x)))
+    known = logical_and(end, logical_not(steep(x).equals(math.inf)))
+    return where(known, 1 / steep(where(known, x, half)), inverse), inverse
+
+
 def _inverse(
     name: str,
     slopes: Slopes,
@@ -62,10 +81,13 @@ def _inverse(
     given: str,
     complement: bool = False,
     searched: float | None = None,
+    least: float = 1e-100,
+    rate: Callable[..., Any] | None = None,
 ) -> SciPys:
     """The inverse: `arguments` are those of the function, `given` those of the inverse, of which
     "p" is the probability, if no argument of the function is. Where SciPy has searched for it
-    from 0, or 1e-100, to `searched`, and stays at one of them, the slopes are 0."""
+    from 0, or from `least`, to `searched`, and stays at one of them, the slopes are 0. `rate` is
+    F_x x, where x may be so small that F_x has no square."""
     names, own = arguments.split(), given.split()
     (solved,) = set(names) - set(own)
     (p,) = set(own) - set(names)
@@ -76,19 +98,30 @@ def _inverse(
         at_bound = None
         if searched is not None:
             kind = np.finfo(out.dtype)
-            least, most = max(1e-100, float(kind.tiny)), min(searched, float(kind.max))
-            at_bound = logical_or(out <= least, out >= most)
+            low, high = max(least, float(kind.tiny)), min(searched, float(kind.max))
+            at_bound = logical_or(out <= low, out >= high)
             inside = {name: out.constant(3 if name == "n" else 0.5) for name in known}
             known = {name: where(at_bound, inside[name], x) for name, x in known.items()}
-        found = dict(zip(names, slopes(*[known[name] for name in names]), strict=True))
-        steep = found[solved]
+
+        def at(x: Any) -> list[Any]:
+            return [{**known, solved: x}[name] for name in names]
+
+        x, place = known[solved], names.index(solved)
+        if rate is not None:
+            at_p, others = _inverse_slopes(
+                x, lambda x: slopes(*at(x))[place], lambda x: rate(*at(x))
+            )
+            x = where(x.equals(0), x.constant(0.5), x)
+        found = dict(zip(names, slopes(*at(x)), strict=True))
+        if rate is None:
+            at_p = others = 1 / found[solved]
         results = []
         for name in own:
-            slope = 1 / steep if name == p else _negative(found[name])
+            slope = _negative(found.get(name))
             if name == p:
-                slope = -slope if complement else slope
+                slope = -at_p if complement else at_p
             elif slope is not None and not isinstance(slope, Missing):
-                slope = slope / steep
+                slope = slope * others
             known_one = slope is not None and not isinstance(slope, Missing)
             if at_bound is not None and known_one:
                 slope = where(at_bound, out.constant(0), slope)
@@ -103,15 +136,29 @@ def _inverse(
 
 def gdtr_slopes(a: Any, b: Any, x: Any) -> tuple[Any, Any, Any]:
     """P(b, u), u = a x."""
-    along_b, _ = gammainc_slopes(b, a * x)
-    rate = GammaDensity(-1)(b, a * x)  # u times the density
-    return rate / a, along_b, rate / x
+    u, rate, one = a * x, gdtr_rate(a, b, x), x.constant(1)
+    along_b, _ = gammainc_slopes(b, u)
+
+    def along(v: Any, other: Any) -> Any:
+        end = v.equals(0)
+        return where(end, other * gamma_density(b, where(end, u, one)), rate / where(end, one, v))
+
+    return along(a, x), along_b, along(x, a)
+
+
+def gdtr_rate(a: Any, b: Any, x: Any) -> Any:
+    """u times the density."""
+    return GammaDensity(-1)(b, a * x)
 
 
 def chdtr_slopes(v: Any, x: Any) -> tuple[Any, Any]:
     """P(v / 2, x / 2)."""
     along_v, density = gammainc_slopes(v * 0.5, x * 0.5)
     return along_v * 0.5, density * 0.5
+
+
+def chdtr_rate(v: Any, x: Any) -> Any:
+    return GammaDensity(-1)(v * 0.5, x * 0.5)
 
 
 def pdtr_slopes(k: Any, m: Any) -> tuple[Any, Any]:
@@ -128,14 +175,15 @@ def _floor(k: Any) -> Any:
     return _named("floor")(k)
 
 
-gammaincinv = _inverse("gammaincinv", gammainc_slopes, "a x", "a p")
-gammainccinv = _inverse("gammainccinv", gammainc_slopes, "a x", "a p", complement=True)
+gamma_rate, OF_X = GammaDensity(-1), ("a x", "a p")
+gammaincinv = _inverse("gammaincinv", gammainc_slopes, *OF_X, rate=gamma_rate)
+gammainccinv = _inverse("gammainccinv", gammainc_slopes, *OF_X, complement=True, rate=gamma_rate)
 gdtr, gdtrc = _function("gdtr", gdtr_slopes), _function("gdtrc", gdtr_slopes, complement=True)
-gdtria = _inverse("gdtria", gdtr_slopes, "a b x", "p b x")
+gdtria = _inverse("gdtria", gdtr_slopes, "a b x", "p b x", rate=gdtr_rate)
 gdtrib = _inverse("gdtrib", gdtr_slopes, "a b x", "a p x", searched=SEARCHED)
-gdtrix = _inverse("gdtrix", gdtr_slopes, "a b x", "a b p")
+gdtrix = _inverse("gdtrix", gdtr_slopes, "a b x", "a b p", rate=gdtr_rate)
 chdtr, chdtrc = _function("chdtr", chdtr_slopes), _function("chdtrc", chdtr_slopes, complement=True)
-chdtri = _inverse("chdtri", chdtr_slopes, "v x", "v p", complement=True)
+chdtri = _inverse("chdtri", chdtr_slopes, "v x", "v p", complement=True, rate=chdtr_rate)
 chdtriv = _inverse("chdtriv", chdtr_slopes, "v x", "p x", searched=SEARCHED)
 pdtr, pdtrc = _function("pdtr", pdtr_steps), _function("pdtrc", pdtr_steps, complement=True)
 pdtri = _inverse("pdtri", pdtr_steps, "k m", "k p")
@@ -179,9 +227,17 @@ def _of_share(a: Any, b: Any, u: Any, rest: Any) -> tuple[Any, Any, Any]:
 
 def fdtr_slopes(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:
     """I_u(n / 2, d / 2), u = n x / (d + n x)."""
-    whole = d + n * x
-    along_n, along_d, rate = _of_share(n * 0.5, d * 0.5, n * x / whole, d / whole)
+    along_n, along_d, rate = _fdtr_of_share(n, d, x)
     return along_n * 0.5 + rate / n, along_d * 0.5 - rate / d, rate / x
+
+
+def fdtr_rate(n: Any, d: Any, x: Any) -> Any:
+    return _fdtr_of_share(n, d, x)[2]
+
+
+def _fdtr_of_share(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:
+    whole = d + n * x
+    return _of_share(n * 0.5, d * 0.5, n * x / whole, d / whole)
 
 
 def _student_density(v: Any, square: Any) -> Any:
@@ -213,11 +269,17 @@ def _inverse_beta(name: str, other: str) -> SciPys:
         turned = out > 0.5
         x = where(turned, _named(other)(b, a, p), out)
         left, right = where(turned, b, a), where(turned, a, b)
-        along_left, along_right, steep = betainc_slopes(left, right, x)
-        sign = where(turned, p.constant(1), p.constant(-1)) / steep
+        inside = where(x.equals(0), p.constant(0.5), x)
+        along_left, along_right, _ = betainc_slopes(left, right, inside)
+        at_p, others = _inverse_slopes(
+            x,
+            lambda x: beta_density(left, right, x),
+            lambda x: BetaDensity(-1, 0)(left, right, x),
+        )
+        sign = where(turned, others, -others)
         along_left, along_right = along_left * sign, along_right * sign
         along_a = where(turned, along_right, along_left)
-        rate = 1 / steep if name == "betaincinv" else -1 / steep
+        rate = at_p if name == "betaincinv" else -at_p
         return along_a, where(turned, along_left, along_right), rate
 
     return SciPys(name, partials)
@@ -236,7 +298,7 @@ nbdtri = _inverse("nbdtri", nbdtr_steps, "k n x", "k n p")
 nbdtrik = _inverse("nbdtrik", nbdtr_slopes, "k n x", "p n x", searched=SEARCHED)
 nbdtrin = _inverse("nbdtrin", nbdtr_slopes, "k n x", "k p x", searched=SEARCHED)
 fdtr, fdtrc = _function("fdtr", fdtr_slopes), _function("fdtrc", fdtr_slopes, complement=True)
-fdtri = _inverse("fdtri", fdtr_slopes, "n d x", "n d p")
+fdtri = _inverse("fdtri", fdtr_slopes, "n d x", "n d p", rate=fdtr_rate)
 fdtridfd = _inverse("fdtridfd", fdtr_slopes, "n d x", "n p x", searched=SEARCHED)
 stdtr = _function("stdtr", stdtr_slopes)
 stdtridf = _inverse("stdtridf", stdtr_slopes, "v t", "p t", searched=1e10)
@@ -260,7 +322,7 @@ def chndtr_slopes(x: Any, v: Any, c: Any) -> tuple[Any, Any, Any]:
 
 
 chndtr = _function("chndtr", chndtr_slopes)
-chndtrix = _inverse("chndtrix", chndtr_slopes, "x v c", "p v c")
+chndtrix = _inverse("chndtrix", chndtr_slopes, "x v c", "p v c", searched=SEARCHED, least=0.0)
 chndtrinc = _inverse("chndtrinc", chndtr_slopes, "x v c", "x v p", searched=SEARCHED)
 
 # ---- the normal distribution, by its mean or its deviation

@@ -6,10 +6,9 @@ import math
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from tapegrad.ir.tape import DECLARED, Aval
 from tapegrad.primitives.base import Elementwise, broadcast_shapes, parametric, total
+from tapegrad.primitives.beta import BetaDerivative
 from tapegrad.primitives.elementwise import (
     FUNCTION,
     cos,
@@ -98,40 +97,14 @@ def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return -digamma_rise(x, y), -digamma_rise(y, x)
 
 
-def _accurate_beta(x: Any, y: Any) -> Any:
-    """B(x, y), which SciPy finds as an exponential: of large numbers that loses digits."""
-    import scipy.special
-
-    least, most = np.minimum(x, y), np.maximum(x, y)
-    pole = (least <= 0) & (least == np.rint(least))
-    apart = (np.abs(least) < 100) & (most > 1000) & np.isfinite(most) & ~pole
-    small = np.where(apart, least, 1.0)
-    known = scipy.special.gamma(small) / scipy.special.poch(np.where(apart, most, 1.0), small)
-    plain = scipy.special.beta(x, y)
-    return np.where(apart, known, plain).astype(plain.dtype)[()]
-
-
-def _beta_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """B(x, y) = Gamma(x) Gamma(y) / Gamma(x + y), whose slope near a pole of Gamma(x + y) is that
-    of 1 / Gamma."""
-    s = x + y
-    fits = logical_and(_inside(s), logical_and(_inside(x), _inside(y)))
-    apart = logical_and(logical_and(_nearer(s, x), _nearer(s, y)), fits)
-    one = x.constant(1)
-    u, v, t = where(apart, x, one), where(apart, y, one), where(apart, s, one)
-    both, slope, value = gamma(u) * gamma(v), _rgamma_slope(t), rgamma(t)
-    x, y = where(apart, one, x), where(apart, one, y)
-    known = accurate_beta(x, y)
-
-    def along(u: Any, x: Any, y: Any) -> Any:
-        return where(apart, both * (digamma(u) * value + slope), -(known * digamma_rise(x, y)))
-
-    return along(u, x, y), along(v, y, x)
-
-
 betaln = Elementwise("betaln", _scipy("betaln"), "", _betaln_partials, cost=4 * FUNCTION)
-beta = Elementwise("beta", _scipy("beta"), "", _beta_partials, cost=4 * FUNCTION)
-accurate_beta = Elementwise("accurate_beta", _accurate_beta, "", _beta_partials, cost=4 * FUNCTION)
+beta = Elementwise(
+    "beta",
+    _scipy("beta"),
+    "",
+    lambda out, *xs: BetaDerivative((0, 0)).partials(*xs),
+    cost=4 * FUNCTION,
+)
 
 
 def _accurate_binom(out: Any, n: Any, k: Any) -> Any:
@@ -158,7 +131,7 @@ def _binom_partials(out: Any, n: Any, k: Any) -> tuple[Any, Any]:
     out_of = logical_or(beyond, before)
     p, q = where(out_of, n, one), where(out_of, swapped, n.constant(2))
     d = where(before, -k, q - p)  # of n less k nothing small is left
-    (wave, turn), size = _sine_and_cosine(d), accurate_beta(p + 1, d)
+    (wave, turn), size = _sine_and_cosine(d), BetaDerivative((0, 0))(p + 1, d)
     wave = wave * (1 / math.pi)
     outside_n = size * (wave * digamma_rise(d, p + 1 - d) - turn)
     outside_k = size * (turn - wave * digamma_rise(d, p + 1))
@@ -200,7 +173,7 @@ def _reflected(n: Any, k: Any, low: Any, both: Any) -> tuple[Any, Any]:
     lower_k = value * (turn * scale * math.pi - quotient * digamma_rise(p - q + 1, q))
 
     p, q = where(both, -k, one), where(both, k - n, one)
-    value, waves = accurate_beta(p, q), by * ratio * (1 / math.pi)
+    value, waves = BetaDerivative((0, 0))(p, q), by * ratio * (1 / math.pi)
     both_n = -value * (quotient * quotient + waves * digamma_rise(q, p))
     slope = turn * turn - by * by - 2 * cotangent * by * turn
     both_k = -value * (slope + waves * digamma_rise(p, q - p))
@@ -306,7 +279,7 @@ class GammaDensity(_Density):
 
     def partials(self, out: Any, *xs: Any) -> tuple[Any, ...]:
         a, x = xs
-        end, power = x.equals(0), a - 1.0 - self.fall
+        end, power = x.equals(0), a - (1.0 + self.fall)
         steeper = GammaDensity(self.fall + 1)(a, x)
         weight = log(where(end, x.constant(1), x)) - digamma(a)
         return (
@@ -333,7 +306,7 @@ class BetaDensity(_Density):
         a, b, x = xs
         ends = logical_or(x.equals(0), x.equals(1))
         inner, nothing = where(ends, x.constant(0.5), x), x.constant(0)
-        left, right = a - 1.0 - self.i, b - 1.0 - self.j
+        left, right = a - (1.0 + self.i), b - (1.0 + self.j)
         steeper = BetaDensity(self.i + 1, self.j + 1)(a, b, inner)
         on_left, on_right = (BetaDensity(self.i + k, self.j + 1 - k)(a, b, x) for k in (1, 0))
         along_a, along_b = log(inner) + digamma_rise(a, b), log1p(-inner) + digamma_rise(b, a)

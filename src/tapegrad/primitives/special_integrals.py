@@ -361,7 +361,7 @@ ellipj_3: SciPys = SciPys("ellipj_3", _am_partials, "ellipj({0}, {1})[3]")
 
 @parametric
 class Carlson(Library):
-    """J_b(x, y, z), of real numbers: the integral over t > 0 of
+    """J_b(x, y, z): the integral over t > 0 of
 
         t^power (t + x)^(-b_0/2) (t + y)^(-b_1/2) (t + z)^(-b_2/2).
 
@@ -374,6 +374,7 @@ class Carlson(Library):
 
     name = "carlson"
     cores = 0
+    of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
@@ -383,10 +384,11 @@ class Carlson(Library):
 
         from tapegrad.primitives import incomplete
 
-        shaped = np.broadcast_arrays(*[np.asarray(x, float) for x in xs])
+        wide = np.result_type(*xs, float)
+        shaped = np.broadcast_arrays(*[np.asarray(x, wide) for x in xs])
         x, y, z = (v.ravel() for v in shaped)
-        found, rd = np.empty(x.shape), scipy.special.elliprd
-        apart = (np.abs(x - z) > 0.2 * np.maximum(x, z)) & (
+        found, rd = np.empty(x.shape, wide), scipy.special.elliprd
+        apart = (np.abs(x - z) > 0.2 * np.maximum(np.abs(x), np.abs(z))) & (
             (self.power, *self.twice) == (0, 3, 1, 3)
         )
         with np.errstate(all="ignore"):
@@ -415,14 +417,9 @@ class Carlson(Library):
 
 
 def _elliprd_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
-    """R_D is homogeneous of degree -3/2. Of complex numbers by the equation of Euler and Poisson,
-    which is NaN of equal arguments."""
-    if x.dtype.kind == "c":
-        along_x = (elliprd(y, z, x) - out) / ((x - z) * 2)
-        along_y = (elliprd(x, z, y) - out) / ((y - z) * 2)
-    else:
-        steep = Carlson(0, (3, 1, 3))
-        along_x, along_y = steep(x, y, z) * -0.75, steep(y, x, z) * -0.75
+    """R_D is homogeneous of degree -3/2."""
+    steep = Carlson(0, (3, 1, 3))
+    along_x, along_y = steep(x, y, z) * -0.75, steep(y, x, z) * -0.75
     return along_x, along_y, -((out * 1.5 + x * along_x + y * along_y) / z)
 
 
@@ -447,8 +444,6 @@ def _elliprg_partials(out: Any, x: Any, y: Any, z: Any) -> Any:
 
     def slope(u: Any, v: Any, w: Any) -> Any:
         found = (f - share(u, v, w)) * 0.25
-        if x.dtype.kind == "c":
-            return found
         bends = Carlson(1, (3, 1, 1)).partials(u, v, w)
         return stated(found, *[(t, bend * 0.125) for t, bend in zip((u, v, w), bends, strict=True)])
 

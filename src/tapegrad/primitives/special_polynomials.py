@@ -14,7 +14,8 @@ import numpy as np
 
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Missing, broadcast_shapes, parametric
+from tapegrad.primitives import incomplete
+from tapegrad.primitives.base import Elementwise, Missing, broadcast_shapes, parametric
 from tapegrad.primitives.complexes import real
 from tapegrad.primitives.elementwise import exp, logical_and, not_equal, rint, sin, sqrt, where
 from tapegrad.primitives.kinds import Library
@@ -34,9 +35,16 @@ hyp1f1: SciPys = SciPys(
     lambda out, a, b, x: (PARAMETER, PARAMETER, as_real(a / b, x) * hyp1f1(a + 1, b + 1, x)),
     of_complex=True,
 )
-hyperu: SciPys = SciPys(
-    "hyperu", lambda out, a, b, x: (PARAMETER, PARAMETER, -(a * hyperu(a + 1, b + 1, x)))
-)
+
+OF_PARAMETER = Missing("scipy.special.hyperu has no derivative with respect to a parameter")
+
+
+def _hyperu_partials(out: Any, a: Any, b: Any, x: Any) -> Any:
+    return OF_PARAMETER, OF_PARAMETER, -(as_real(a, x) * accurate_hyperu(a + 1, b + 1, x))
+
+
+hyperu = SciPys("hyperu", _hyperu_partials)
+accurate_hyperu = Elementwise("accurate_hyperu", incomplete.hyperu, "", _hyperu_partials, cost=200)
 hyp2f1: SciPys = SciPys(
     "hyp2f1",
     lambda out, a, b, c, x: (

@@ -40,6 +40,7 @@ class Stated(Composite):
 
     name = "stated"
     cores = 0
+    of_complex = True  # functions have complex derivatives
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)

@@ -1,0 +1,254 @@
+"""Derivatives of the beta function, with its poles taken out.
+
+    B(x, y) = Gamma(x) Gamma(y) / Gamma(s),    s = x + y
+
+With u, v, w for the distances of x, y and s from the integers next to them, w = u + v, and r for
+what is left of digamma once the pole at that integer, if there is one, is taken out,
+
+    d(log B)/dx = 1/w - 1/u + p,    p = r(x) - r(s)
+    d(log B)/dy = 1/w - 1/v + q,    q = r(y) - r(s).
+
+In the second derivatives squares of these poles come together, and cancel:
+
+    B_xx / B = 2v / (u^2 w) - 2 p v / (u w) + p^2 + r'(x) - r'(s)
+    B_xy / B = p/w - p/v + q/w - q/u + p q - r'(s).
+
+Beside the pole at x = 0 r is the same function at y and at s, and q is -u times the mean of r'
+between them: what is of that size in the second line cancels as well, and of it J is left,
+
+    J(y, x) = integral of t r''(y + t x) over 0 < t < 1.
+
+Where the pole at 0 is taken out of x and of y alike, all terms of a derivative have one sign for
+positive operands:
+
+    B_xy / B = p q - (x y / s) (J(x, y) + J(y, x)),    r(z) = digamma(1 + z).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.primitives.incomplete import rule, weights_of
+from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.rises import whole_rise
+from tapegrad.primitives.special import Polygamma, digamma_at
+
+ROUNDED = 1e-150  # in place of 0, which s is while x and y are beside poles
+
+
+def psi(n: int, z: Any) -> Any:
+    return digamma_at(z) if n == 0 else Polygamma(n).evaluate(z)
+
+
+@cache
+def _cotangent() -> Any:
+    """1/d - pi cot(pi d) less its poles at 1 and -1, as a polynomial in d."""
+    import scipy.special
+
+    series = np.zeros(56)
+    series[1::2] = 2 * scipy.special.zetac(np.arange(2.0, 58.0, 2.0))
+    return np.polynomial.Polynomial(series)
+
+
+def _rest(n: int, d: Any) -> Any:
+    """The n-th derivative of 1/d - pi cot(pi d), |d| < 1."""
+    powers = (1 - d) ** -(n + 1.0) - (-1.0) ** n * (1 + d) ** -(n + 1.0)
+    return _cotangent().deriv(n)(d) + math.factorial(n) * powers
+
+
+def _without_pole(n: int, k: Any, d: Any) -> Any:
+    """r_n(k + d), |d| < 1: psi_n less its pole at k, if k <= 0, by reflection (DLMF 5.5.4)."""
+    left = k <= 0
+    known = psi(n, np.where(left, 1 - k - d, k + d))
+    return np.where(left, (-1.0) ** n * known + _rest(n, np.where(left, d, 0.0)), known)
+
+
+def _difference(n: int, x: Any, s: Any, h: Any) -> Any:
+    """r_n(x) - r_n(s), s = x + h, n < 2. Both are psi_n of something above 1/2: as a rise."""
+    (k, u), (m, w) = x, s
+    from_left, to_left = k <= 0, m <= 0
+    low = np.where(from_left, 1 - k - u, k + u)
+    high = np.where(to_left, 1 - m - w, m + w)
+    across = np.where(from_left, 1 - k - m - (u + w), k + m - 1 + (u + w))
+    turned = from_left != to_left
+    step = np.where(turned, across, np.where(from_left, h, -h))  # low - high
+    sign = np.where(from_left, (-1.0) ** n, 1.0)
+    found = whole_rise(n, high, step)
+    found = sign * (np.where(turned, psi(1, low) + psi(1, high), found) if n else found)
+    nodes, weights = rule(20)
+    v = _split(h)[1]
+    gap = np.where(np.abs(w - u - v) < 0.5, v, w - u)
+    both = -gap * (_rest(n + 1, u[:, None] + gap[:, None] * nodes) @ weights)
+    none = np.zeros_like(u)
+    alone = np.where(from_left, _rest(n, u), none) - np.where(to_left, _rest(n, w), none)
+    return found + np.where(from_left & to_left, both, alone)
+
+
+def _gamma(k: Any, d: Any) -> tuple[Any, Any, Any]:
+    """Gamma(k + d) is the first one times the second one, or times exp of the last one where that
+    is no number: to the last digits beside a pole (DLMF 5.5.3)."""
+    import scipy.special
+
+    left = k <= 0
+    sine = np.where(k % 2 == 0, 1.0, -1.0) * np.sin(np.pi * np.where(left, d, 0.5))
+    z, factor = np.where(left, 1 - k - d, k + d), np.where(left, np.pi / sine, 1.0)
+    size, sign = scipy.special.gamma(z), np.where(left, -1.0, 1.0)
+    return factor, size**sign, sign * scipy.special.gammaln(z)
+
+
+def _bend(y: Any, x: Any) -> Any:
+    """J(y, x) of r(z) = digamma(1 + z)."""
+    close = np.abs(x) < 2 * (1 + y)
+    near, far = np.where(close, x, 0.0), np.where(close, 3 * (1 + np.abs(y)), x)
+    nodes, weights = rule(16)
+    inside = psi(2, 1 + y[:, None] + near[:, None] * nodes) @ (weights * nodes)
+    return np.where(close, inside, (psi(1, 1 + y + far) - whole_rise(0, 1 + y, far) / far) / far)
+
+
+def _of_right(i: int, j: int, x: Any, y: Any) -> Any:
+    """B_ij / B for operands above -1/2."""
+    s = np.where(x == -y, ROUNDED, x + y)
+    p, q = -whole_rise(0, 1 + x, y), -whole_rise(0, 1 + y, x)
+    if i + j == 1:
+        return p - y / x / s if i else q - x / y / s
+    if i == j:
+        return p * q - x / s * y * (_bend(x, y) + _bend(y, x))
+    if j:
+        x, y, p = y, x, q
+    return 2 * y / x / s * (1 / x - p) + p * p - whole_rise(1, 1 + x, y)
+
+
+def _split(x: Any) -> tuple[Any, Any]:
+    k = np.rint(x)
+    return k, x - k
+
+
+def _sum_of(x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """The integer next to s, the distance from it, and whether that is u + v."""
+    k, w = x[0] + y[0], x[1] + y[1]
+    moved = np.rint(w)
+    return k + moved, np.where(w == moved, ROUNDED, w - moved), moved == 0
+
+
+def _of_left(i: int, j: int, x: Any, y: Any) -> Any:
+    """B_ij / B, of which at least one operand is below -1/2."""
+    if j > i:
+        i, j, x, y = j, i, y, x
+    first, second = _split(x), _split(y)
+    k, w, exact = _sum_of(first, second)
+    (m, u), (n, v), ends = first, second, (k, w)
+    a, b, c = (np.where(z <= 0, 1 / d, 0.0) for z, d in ((m, u), (n, v), (k, w)))
+    near = exact & (k <= 0)  # s is beside a pole where x or y is, and w = u + v
+    p = _difference(0, first, ends, y)
+    pole = np.where(near & (m <= 0), -v * a * c, c - a)
+    if i + j == 1:
+        return pole + p
+    if j == 0:
+        poles = 2 * a * np.where(near, v * a * c, a - c)
+        poles = np.where(near & (m > 0), 0.0, poles)
+        return poles + 2 * pole * p + p * p + _difference(1, first, ends, y)
+    q = _difference(0, second, ends, x)
+    other = np.where(near & (n <= 0), -u * b * c, c - b)
+    both = np.where(near, np.where((m <= 0) & (n <= 0), 0.0, -(a + b) * c), a * b - a * c - b * c)
+    found = both + other * p + pole * q + p * q - _without_pole(1, k, w)
+    for zero, rest, large, slope in ((first, second, ends, p), (second, first, ends, q)):
+        beside = (zero[0] == 0) & exact
+        if np.any(beside):
+            found = np.where(beside, _beside_0(zero, rest, large, slope), found)
+    return found
+
+
+def _beside_0(x: Any, y: Any, s: Any, p: Any) -> Any:
+    """B_xy / B, x beside the pole at 0 and y elsewhere on the left."""
+    nodes, weights = rule(20)
+    (_, u), (n, v), (_, w) = x, y, s
+    path = np.clip(v[:, None] + u[:, None] * nodes, -0.8, 0.8)
+    ks = np.broadcast_to(n[:, None], path.shape)
+    mean = _without_pole(1, ks, path) @ weights
+    bend = _without_pole(2, ks, path) @ (weights * nodes)
+    return -u * (bend + (mean + p / v) / w + p * mean)
+
+
+def _value(x: Any, y: Any) -> Any:
+    """B(x, y): left of 0 by the distances from poles, and of large numbers, of which SciPy finds
+    it as an exponential, as a quotient."""
+    import scipy.special
+
+    least, most = np.minimum(x, y), np.maximum(x, y)
+    pole = (least <= 0) & (least == np.rint(least))
+    apart = (np.abs(least) < 100) & (most > 1000) & np.isfinite(most) & ~pole
+    small = np.where(apart, least, 1.0)
+    known = scipy.special.gamma(small) / scipy.special.poch(np.where(apart, most, 1.0), small)
+    found = np.where(apart, known, scipy.special.beta(x, y))
+    left = ~(least > 0) & np.isfinite(x + y) & ~pole
+    if np.any(left):
+        one, other = _split(x[left]), _split(y[left])
+        (f, g, logs), (p, q, more) = _gamma(*one), _gamma(*other)
+        below, size, rest = _gamma(*_sum_of(one, other)[:2])
+        small = (np.abs(x[left]) < 150) & (np.abs(y[left]) < 150)
+        sizes = np.where(small, g * q / size, np.exp(logs + more - rest))
+        found[left] = f * p / below * sizes
+    return found
+
+
+def beta_derivative(i: int, j: int, x: Any, y: Any) -> Any:
+    """d^(i+j) B / dx^i dy^j."""
+    dtype = np.result_type(x, y)
+    x, y = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float))
+    shape, x, y = x.shape, x.ravel(), y.ravel()
+    least = np.minimum(x, y)
+    general = (least <= 0) & (least == np.rint(least)) | (i + j > 2)
+    right = (least > -0.5) & (x + y > -0.5) & ~general
+    ways = (right, _of_right), (~right & ~general, _of_left), (general, _by_logarithms)
+    with np.errstate(all="ignore"):
+        found = _value(x, y)
+        for rows, way in ways if i + j else ():
+            if np.any(rows):
+                found[rows] *= way(i, j, x[rows], y[rows])
+    return found.reshape(shape).astype(dtype)[()]
+
+
+def _by_logarithms(i: int, j: int, x: Any, y: Any) -> Any:
+    """B_ij / B of any order; also at the poles, where those of Gamma(y) and Gamma(s) cancel."""
+    return weights_of(lambda n, m: _cumulant(n, m, x, y), i, j)
+
+
+def _cumulant(i: int, j: int, x: Any, y: Any) -> Any:
+    """d^(i+j) log B / dx^i dy^j."""
+    n = i + j - 1
+    if i and j:
+        return -psi(n, x + y)
+    return -whole_rise(n, x, y) if i else -whole_rise(n, y, x)
+
+
+@parametric
+class BetaDerivative(Library):
+    """The derivative of B(x, y) of these orders."""
+
+    orders: tuple[int, int]
+
+    name = "beta_derivative"
+    cores = 0
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return beta_derivative(*self.orders, *xs)
+
+    def partials(self, *xs: Any) -> list[Any]:
+        i, j = self.orders
+        return [BetaDerivative(orders)(*xs) for orders in ((i + 1, j), (i, j + 1))]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [ct * partial for partial in self.partials(*xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        pairs = zip(ts, self.partials(*xs), strict=True)
+        return total(None if t is None else t * partial for t, partial in pairs)
