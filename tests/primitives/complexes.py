@@ -39,7 +39,12 @@ from tapegrad.primitives.spectral import QR, PInv
 
 # What holds tapes is declared for the types of these: programs test it.
 HOLDING = {"call", "loop", "empty", "custom"}
-PLAIN = {"chebyshev", "correlate", "cumlinear"}  # whose references take complex numbers, too
+PLAIN = {
+    "carlson",
+    "chebyshev",
+    "correlate",
+    "cumlinear",
+}  # whose references take complex numbers, too
 SCALAR: dict[str, Callable[..., Any]] = {
     "add": lambda z, w: z + w,
     "sub": lambda z, w: z - w,

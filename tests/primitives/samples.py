@@ -167,12 +167,14 @@ def carlson(s: Any, m: Any, q: int) -> Any:
 
 
 @np.vectorize(excluded={0, 1})
-def carlson_by_quadrature(power: int, twice: tuple[int, ...], *xs: float) -> Any:
-    def integrand(t: float) -> float:
+def carlson_by_quadrature(power: int, twice: tuple[int, ...], *xs: complex) -> Any:
+    def integrand(t: float) -> Any:
         powers = [(t + x) ** (-b / 2) for b, x in zip(twice, xs, strict=True)]
-        return float(t**power * math.prod(powers))
+        return t**power * math.prod(powers)
 
-    return scipy.integrate.quad(integrand, 0, np.inf, epsabs=0, epsrel=1e-11)[0]
+    real = not any(isinstance(x, complex) for x in xs)
+    options = {"epsabs": 0, "epsrel": 1e-11, "complex_func": not real}
+    return scipy.integrate.quad(integrand, 0, np.inf, **options)[0]
 
 
 def chebyshev_slope(order: int, n: Any, x: Any) -> Any:

@@ -123,11 +123,19 @@ def _gegenbauer_slope(below: Any, n: Any, a: Any, x: Any) -> Any:
 
 
 def _legendre_slope(n: Any, x: Any) -> Any:
-    """Of P_n, which is P_(-n-1), too; Jacobi's polynomials keep digits of large degrees."""
+    """Of P_n, which is P_(-n-1), too. Jacobi's polynomials keep digits of large degrees, and around
+    0 Legendre's own of whole ones do: (1 - x^2) P_n' = n (P_(n-1) - x P_n)."""
     n = where(n < 0, -1 - n, n)
-    one, constant = _real(x, 1.0), n.equals(0)
+    one, constant, count = _real(x, 1.0), n.equals(0), as_real(n, x)
     degree = where(constant, n, n - 1)
-    slope = eval_jacobi(degree, one, one, x) * (as_real(n, x) + 1) * 0.5
+    if x.dtype.kind == "c":
+        slope = eval_jacobi(degree, one, one, x) * (count + 1) * 0.5
+    else:
+        close = logical_and(logical_and(x < 0.5, x > -0.5), count.equals(rint(count)))
+        near, far = where(close, x, x.constant(0)), where(close, one, x)
+        slope = eval_legendre(degree, near) - near * eval_legendre(n, near)
+        slope = slope * count / (1 - near * near)
+        slope = where(close, slope, eval_jacobi(degree, one, one, far) * (count + 1) * 0.5)
     return where(constant, x.constant(0), slope)
 
 
@@ -264,7 +272,7 @@ eval_jacobi: SciPys = _polynomial("eval_jacobi", _jacobi_slope)
 eval_sh_jacobi: SciPys = _polynomial(
     "eval_sh_jacobi", lambda below, n, p, q, x: eval_sh_jacobi(below, p + 2, q + 1, x) * n
 )
-eval_legendre = SciPys(
+eval_legendre: SciPys = SciPys(
     "eval_legendre", lambda out, n, x: (DEGREE, _legendre_slope(n, x)), of_complex=True
 )
 eval_sh_legendre = SciPys(
