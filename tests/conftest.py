@@ -62,12 +62,23 @@ def own_answers(request):
     adopting._adopted.clear()
 
 
-@pytest.fixture
-def inside(monkeypatch):
-    """Compiling inside this process, as where there can't be a worker."""
+@pytest.fixture(scope="session", autouse=True)
+def inside():
+    """Programs are compiled in this process, which knows what a test sets, and forks nothing: that
+    takes a quarter less than next door. tests/compiler is about the process there."""
     from tapegrad.compiler import client
 
-    here = client.Client()
-    here.failed = client.ATTEMPTS
-    monkeypatch.setattr(client, "client", here)
-    return here
+    client.client.failed = client.ATTEMPTS
+
+
+@pytest.fixture(scope="module")
+def next_door():
+    """The process next door compiles from here to the end of the module. On a machine that is too
+    busy to let one speak, it isn't given up."""
+    from tapegrad.compiler import client
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "SILENCE", float("inf"))
+        patch.setattr(client, "client", client.Client())
+        yield
+        client.client.end()

@@ -124,32 +124,33 @@ def test_asyncio_and_threads(tmp_path):
     run(program, tmp_path)
 
 
-@pytest.mark.parametrize("backend", ["loky", "multiprocessing", "threading"])
-def test_joblib(backend, tmp_path):
-    """A function that is made there, and one that travels with what has been compiled here."""
-    program = f"""
+def test_joblib(tmp_path):
+    """A function that is made in its threads and processes, and one that travels with what has been
+    compiled here."""
+    program = """
     import joblib
 
     if __name__ == "__main__":
         here = made(50)
         right(here, 50)
-        with joblib.Parallel(n_jobs=2, backend="{backend}") as pool:
-            assert pool(joblib.delayed(work)(k) for k in range(4)) == [0, 1, 2, 3]
-            if "{backend}" != "multiprocessing":  # whose pickle knows no lambdas
+        for backend in ("threading", "loky"):
+            with joblib.Parallel(n_jobs=2, backend=backend) as pool:
+                assert pool(joblib.delayed(work)(k) for k in range(4)) == [0, 1, 2, 3]
                 pool(joblib.delayed(right)(here, 50) for _ in range(2))
     """
     run(program, tmp_path, "-W", "ignore")
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "processes", "synchronous"])
-def test_dask(scheduler, tmp_path):
-    program = f"""
+def test_dask(tmp_path):
+    program = """
     import dask
 
     if __name__ == "__main__":
         right(made(50), 50)
         tasks = [dask.delayed(work)(k) for k in range(4)]
-        assert dask.compute(*tasks, scheduler="{scheduler}", num_workers=2) == (0, 1, 2, 3)
+        for scheduler in ("synchronous", "threads", "processes"):
+            found = dask.compute(*tasks, scheduler=scheduler, num_workers=2)
+            assert found == (0, 1, 2, 3), scheduler
     """
     run(program, tmp_path, "-W", "ignore")
 

@@ -142,37 +142,49 @@ def test_a_program_that_kills_its_compiler_is_played(tmp_path):
     run(program, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("reason", "threads"),
-    [
-        ("sys.executable = '/usr/bin/uwsgi'; sys._base_executable = ''", True),
-        ("sys.executable = ''; sys._base_executable = None", False),
-        ("sys.frozen = True", True),
-        ("sys.executable = sys._base_executable = '/nowhere/python3'", False),
-        ("del os.posix_spawn", True),
-        ("sys.modules['socket'] = None", True),
-        ("office._interpreter = lambda: '/bin/false'", False),
-    ],
-)
-def test_where_there_is_no_worker_a_thread_compiles(reason, threads, tmp_path):
-    """And where there is no thread either, whoever asks for it."""
+# Why there is none; and whether there are threads.
+REASONS = {
+    "sys.executable = '/usr/bin/uwsgi'; sys._base_executable = ''": True,
+    "sys.executable = ''; sys._base_executable = None": False,
+    "sys.frozen = True": True,
+    "sys.executable = sys._base_executable = '/nowhere/python3'": False,
+    "del os.posix_spawn": True,
+    "sys.modules['socket'] = None": True,
+    "office._interpreter = lambda: '/bin/false'": False,
+}
+
+
+def test_where_there_is_no_worker_a_thread_compiles(tmp_path):
+    """And where there is no thread either, whoever asks for it. Each is a fork of a process that
+    has loaded the compiler."""
     program = f"""
-    import numba, networkx, optree, scipy.linalg  # before the path is spoilt
-    {reason}
-    if not {threads}:
-        def start(self):
-            raise RuntimeError("can't start new thread")
-        threading.Thread.start = start
-    df = made(3)
-    right(df, 3)
-    assert compiled(df) and client.inside is not None
-    other = made(4, "auto")
-    for _ in range(20):
-        right(other, 4)
-    if {threads}:
-        until(lambda: right(other, 4) or compiled(other))
+    from tapegrad.compiler.first import compile_first
+
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    def work(threads):
+        df = made(3)
+        right(df, 3)
+        assert compiled(df) and client.inside is not None
+        other = made(4, "auto")
+        for _ in range(20):
+            right(other, 4)
+        if threads:
+            until(lambda: right(other, 4) or compiled(other))
+
+    compile_first()
+    for reason, threads in {REASONS}.items():
+        number = os.fork()
+        if not number:
+            exec(reason)
+            if not threads:
+                threading.Thread.start = start
+            work(threads)
+            os._exit(0)
+        assert os.waitpid(number, 0)[1] == 0, reason
     """
-    run(program, tmp_path)
+    run(program, tmp_path, "-W", "ignore")
 
 
 def test_where_no_thread_can_be_had_none_is_asked_for(tmp_path):

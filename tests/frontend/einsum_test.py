@@ -145,7 +145,7 @@ def test_played(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_compiled(seed: int, inside: Any) -> None:
+def test_compiled(seed: int) -> None:
     check_all("always", [*cases(seed, TOGETHER)])
 
 
@@ -196,7 +196,7 @@ def kind_of(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(("mode", "seed"), [("never", 1), ("never", 2), ("always", 3)])
-def test_sizes(mode: str, seed: int, inside: Any) -> None:
+def test_sizes(mode: str, seed: int) -> None:
     """Parts of products overflow or vanish where whole products don't, and the result is NumPy's:
     finite, zero or not finite, with its sign, whether NumPy takes whole products or a path of its
     own; in later calls of other sizes, too. BLAS rounds what vanishes to a zero of either sign."""
@@ -240,7 +240,7 @@ NOTHING = [
 
 
 @pytest.mark.parametrize("mode", ["never", "always"])
-def test_a_sum_of_nothing_is_zero_whatever_else_is_multiplied(mode: str, inside: Any) -> None:
+def test_a_sum_of_nothing_is_zero_whatever_else_is_multiplied(mode: str) -> None:
     """It would be NaN if the empty sum of one operand were multiplied by another's infinity."""
     arrays = [[np.full(shape, np.inf) for shape in shapes] for _, *shapes in NOTHING]
 
@@ -279,7 +279,7 @@ TRUTHS: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize("mode", ["never", "always"])
-def test_sums_of_truth_values_say_whether_any_is_true(mode: str, inside: Any) -> None:
+def test_sums_of_truth_values_say_whether_any_is_true(mode: str) -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.random(shape) < 0.4 for shape in ((3, 4), (4, 3)))
     found = jit(lambda x, y: [f(x, y) for f in TRUTHS], compile=mode)(x, y)

@@ -16,7 +16,6 @@ import pytest
 from tests import fuzzing
 
 from tapegrad import grad, trace, value_and_grad, vjp
-from tapegrad.compiler import client as office
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.pipeline import optimized
 from tapegrad.tracing.observe.observer import observer
@@ -178,19 +177,6 @@ def interrupt(file, function, event):
         yield
     finally:
         sys.setprofile(None)
-
-
-@pytest.fixture
-def next_door(monkeypatch):
-    """A compiler next door: on a machine that is too busy to let one speak, it was given up."""
-    monkeypatch.setattr(office, "SILENCE", np.inf)
-    if office.client.inside is None and not office.client.failed:
-        yield
-        return
-    client = office.Client()
-    monkeypatch.setattr(office, "client", client)
-    yield
-    client.end()
 
 
 @pytest.mark.parametrize("event", ["call", "return"])

@@ -282,7 +282,7 @@ def test_independent_rounds(nothing_known):
 # ---- where the code is found
 
 
-def test_the_worker_finds_it():
+def test_the_worker_finds_it(next_door):
     client.client.clear()
     compiled = []
     for n in (50, 73, 20):

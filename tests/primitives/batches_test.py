@@ -67,15 +67,3 @@ def test_rows_are_each_row(sample: Sample) -> None:
     for mapped in dict.fromkeys(subsets):
         if mapped:
             check(sample, mapped)
-
-
-def test_print_fallbacks():
-    out = set()
-    for s in EVERY:
-        for mapped in [(k,) for k in range(len(s.operands))] + [tuple(range(len(s.operands)))]:
-            if not mapped:
-                continue
-            t, _ = batch(tape_of(s), mapped, SIZE)
-            if any(c.primitive.name == "loop" for c in t.calls):
-                out.add((s.primitive.name, mapped))
-    print(sorted(out))

@@ -30,7 +30,7 @@ V = RNG.normal(size=1003)
 
 
 @pytest.fixture(autouse=True)
-def short_chunks(monkeypatch, inside):
+def short_chunks(monkeypatch):
     """Loops are cut that wouldn't be worth it."""
     monkeypatch.setattr(parallelise, "GRAIN", 100)
     yield

@@ -84,7 +84,7 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_they_are_what_they_were(name, short_chunks, inside):
+def test_they_are_what_they_were(name, short_chunks):
     """Run as it is written, which is held against the tape as tests run, and compiled; whatever
     the threads, to the last bit."""
     f, *shapes, axes = PRODUCTS[name]
@@ -105,7 +105,7 @@ def test_they_are_what_they_were(name, short_chunks, inside):
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_programs_of_products(number, short_chunks, inside):
+def test_programs_of_products(number, short_chunks):
     """Layers and heads with sizes at random, and their gradients."""
     rng = np.random.default_rng(number)
     n, d, heads, wide = rng.integers(2, 9, size=4)
@@ -188,7 +188,7 @@ NUMBERS = {"a loss": (loss, 2), "one that rows need": (centred, 1), "two": (weig
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_in_between(name, short_chunks, inside, monkeypatch):
+def test_numbers_in_between(name, short_chunks, monkeypatch):
     """Products that follow each other on the same rows are one loop, unless they need a number of
     all of these."""
     monkeypatch.setattr("tapegrad.schedule.parallelise.LEAST_SIDE", 1)
@@ -223,7 +223,7 @@ def test_none_is_cut_into_fewer_chunks_for_that(short_chunks, monkeypatch):
     assert chunks[0] < chunks[1]
 
 
-def test_an_axis_without_entries(inside):
+def test_an_axis_without_entries():
     """Among others that are long enough to be shared."""
 
     def attention(q, k, v):

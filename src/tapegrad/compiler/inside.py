@@ -11,10 +11,12 @@ import contextlib
 import ctypes
 import os
 import threading
+import time
 import traceback
 from collections import deque
 from typing import TYPE_CHECKING
 
+from tapegrad.backends.cpu.kernel_cache import kernels
 from tapegrad.backends.cpu.machine_code import one_by_one
 from tapegrad.compiler import kept
 from tapegrad.compiler.alike import Kind
@@ -124,6 +126,7 @@ def _prepare(threads: bool) -> None:
 def _answer(job: Job) -> Answer:
     """Compile a program. Nothing of it travels, so it may refer to what only this process knows."""
     times: dict[str, float] = {}
+    start, compiled = time.perf_counter(), kernels.compiles
     try:
         build = with_templates(one_by_one, job.anew)
         tape = job.packed.unpack()
@@ -133,7 +136,8 @@ def _answer(job: Job) -> Answer:
         return Answer(error=traceback.format_exc(), times=times)
     with contextlib.suppress(Exception):  # what can't be encoded isn't kept
         kept.keep(job.kept_as, encoded(executable, opaque_of(job.packed.primitives)))
-    return Answer(executable, times=times)
+    times["all"] = time.perf_counter() - start
+    return Answer(executable, times=times, kernels=kernels.compiles - compiled)
 
 
 def _forked() -> None:

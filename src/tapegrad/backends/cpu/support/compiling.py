@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -56,6 +57,12 @@ def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
     return FixedArray(element, tuple(shape)) if passed == "array" else element
 
 
+@functools.cache
+def _load_functions() -> None:
+    """numba's functions. It looks again, by itself, for one that it doesn't find."""
+    TARGET.refresh()
+
+
 @global_compiler_lock
 def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
     """The machine code of a kernel as an object file, whose entry takes exactly these types.
@@ -67,7 +74,7 @@ def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
     kinds = tuple(kernel_type(*p) for p in parameters)
     target = TARGET
     TYPING.refresh()
-    target.refresh()
+    _load_functions()
     library = CodeLibrary(target.codegen(), function.__name__)
     described = funcdesc.ExternalFunctionDescriptor(function.__name__, types.int64, kinds)
     described.noalias = True  # no two arguments overlap; the caller sees to that
