@@ -35,7 +35,7 @@ def test_a_workload_is_measured(workload):
     assert row.totals[1] <= row.totals[10] <= row.totals[100] <= row.totals[10_000]
 
 
-def test_cold_is_cold(monkeypatch):
+def test_cold_is_cold(next_door, monkeypatch):
     """A workload that is prepared again compiles every kernel again."""
     from tapegrad.compiler.client import client
 

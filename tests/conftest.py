@@ -72,13 +72,20 @@ def inside():
 
 
 @pytest.fixture(scope="module")
-def next_door():
-    """The process next door compiles from here to the end of the module. On a machine that is too
-    busy to let one speak, it isn't given up."""
+def neighbour():
+    """A compiler next door that the tests of a module share."""
+    from tapegrad.compiler.client import Client
+
+    client = Client()
+    yield client
+    client.end()
+
+
+@pytest.fixture
+def next_door(neighbour, monkeypatch):
+    """Programs are compiled next door. On a machine that is too busy to let a worker speak, it
+    isn't given up."""
     from tapegrad.compiler import client
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "SILENCE", float("inf"))
-        patch.setattr(client, "client", client.Client())
-        yield
-        client.client.end()
+    monkeypatch.setattr(client, "SILENCE", float("inf"))
+    monkeypatch.setattr(client, "client", neighbour)
