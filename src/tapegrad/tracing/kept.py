@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Operand, Source
 from tapegrad.tracing.anew import (
+    Again,
     AsFound,
     Described,
     Making,
@@ -32,7 +33,9 @@ from tapegrad.tracing.anew import (
 )
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.lent import given_back
-from tapegrad.tracing.observe.changed import is_equal_object
+from tapegrad.tracing.observe.asked import OF_FILES
+from tapegrad.tracing.observe.changed import Holding, is_equal_object
+from tapegrad.tracing.observe.later import AtTheTime
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.trace import Trace
@@ -55,17 +58,13 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """A change of an object that each call makes, `f(source, *parts, **named)`."""
+    """A call that each call makes."""
 
-    source: Any
-    f: Callable[..., Any]
-    parts: Sequence[Part]
-    named: Mapping[str, Part]
+    part: Again
 
     def put(self, call: Making) -> None:
         """Make it."""
-        named = {name: part.make(call) for name, part in self.named.items()}
-        self.f(call.objects[self.source], *[part.make(call) for part in self.parts], **named)
+        self.part.make(call)
 
 
 class Keeping:
@@ -110,7 +109,13 @@ class Keeping:
             if self._keeps(write, described):
                 reads.kept.add(key)
         for change in reads.postponed:
-            self._does(change, described)
+            make = functools.partial(_change, change, described)
+            self._does(make, change.holder.word, change.src)
+        for call in reads.effects:
+            if _is_passed_changed(call, reads):
+                reads.where.setdefault(call.word, call.src)
+                reads.lost(call.word, OF_FILES)
+            self._does(functools.partial(described.part, call), call.word, call.src)
         replacing = Replacing(reads, lambda x: self._plain(x, replacing.at))
         replacing.everywhere()
         self.waiting = made_plain(reads, lambda x: self._as_found(x))
@@ -119,13 +124,16 @@ class Keeping:
     @property
     def objects(self) -> list[Any]:
         """Those that a call asks for."""
-        return [*[kept.source for kept in self.kept], *[x.source for x in self.outside]]
+        own = [kept.source for kept in self.kept if isinstance(kept, Kept)]
+        return [*own, *[x.source for x in self.outside]]
 
     def numbered(self, order: dict[int, int]) -> list[Kept | Done]:
         """What is kept, with the numbers of objects."""
         for x in self.outside:
             x.source = order[id(x.source)]
-        return [replace(k, source=order[id(k.source)]) for k in self.kept]
+        return [
+            replace(k, source=order[id(k.source)]) if isinstance(k, Kept) else k for k in self.kept
+        ]
 
     def pass_on(self, values: Sequence[Any]) -> None:
         """What was left is this for the run around: the values of the operands."""
@@ -161,18 +169,21 @@ class Keeping:
         self.lines.append((write.word, write.src))
         return True
 
-    def _does(self, change: Any, described: Described) -> None:
-        """Later calls make a change that waits, if they can."""
+    def _does(self, make: Callable[[], Any], word: str, src: Source | None) -> None:
+        """Later calls make a call, if they can: a change that waits, or one with an effect."""
         try:
-            parts = [described.part(x) for x in change.args]
-            named = {name: described.part(x) for name, x in change.kwargs.items()}
+            self.kept.append(Done(make()))
         except Unknown:
-            self.reads.never = self.reads.never or change.holder.word
+            self.reads.where.setdefault(word, src)
+            self.reads.never = self.reads.never or word
             return
-        self.kept.append(Done(change.holder.x, change.f, parts, named))
-        self.lines.append((change.holder.word, change.src))
+        self.lines.append((word, src))
 
-    def _output(self, x: Tracer) -> Part:
+    def _output(self, x: Tracer | AtTheTime) -> Part:
+        if isinstance(x, AtTheTime):
+            self.operands.append(x.operand)
+            self.values.append(x.value)
+            return Output(len(self.operands) - 1, x.aval.shape, x.aval.dtype, x.weak)
         if x._trace is not self.trace:
             raise Unknown
         if id(x) in self._found and not x._version:
@@ -218,6 +229,33 @@ class Keeping:
         if id(x) in self._found and not x._version:
             return self._found[id(x)][0]
         return plain(self.trace, x)
+
+
+def _is_passed_changed(call: Any, reads: Reads) -> bool:
+    """Whether a call that has an effect is passed what the run changes, before or afterwards."""
+    given = [x for x in (*call.args, *call.kwargs.values()) if reads.place(x) is not None]
+    held = Holding(given).held if given else {}
+    changed = {*reads.waiting, *reads.mutated, *(id(w.x) for w in reads.written.values())}
+    return not changed.isdisjoint(held)
+
+
+def _change(change: Any, described: Described) -> Again:
+    """How each call makes a change that waits."""
+    parts = [described.part(x) for x in (change.holder.x, *change.args)]
+    return Again(change.f, parts, {name: described.part(x) for name, x in change.kwargs.items()})
+
+
+def at_the_time(trace: Trace, x: Tracer) -> tuple[Any, Any] | None:
+    """A traced value as it is now, and its number or array; None where that can't be said. One of
+    an inner trace is that number: then the trace around it answers one call."""
+    if x._subclass is not None or given_back(x) is not None:
+        return None
+    now = plain(x._trace, x)
+    if isinstance(now, Tracer):
+        return None
+    if x._is_constant() or x._trace is not trace:
+        return now, now
+    return AtTheTime(to_operand(trace, x)[0], now, x._aval, x._weak), now
 
 
 def made_plain(reads: Reads, new: Callable[[Tracer], Any]) -> Callable[[], None]:

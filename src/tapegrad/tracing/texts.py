@@ -25,8 +25,8 @@ from tapegrad.tracing.bars import is_bar, is_bars
 from tapegrad.tracing.exact import is_exact
 from tapegrad.tracing.source import at_line, user_frames
 
-SHOWING = {"print", "write", "display", "log", "debug", "info", "warning", "warn"}
-SHOWING |= {"error", "critical", "exception", "fail"}
+_LOGGING = ("log", "debug", "info", "warning", "warn", "error", "critical", "exception", "fail")
+SHOWING = frozenset(["print", "write", "display", *_LOGGING])
 _REMAINDER = [k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign in ("%", "%=")]
 
 
@@ -44,20 +44,29 @@ def tell(x: Any) -> None:
     """Guard the value of a tracer that a text is made of, unless the text is only shown."""
     if not x._trace.alive or _is_shown():
         return
-    operand, value = x._read()
-    if x.ndim and value is not None and x.dtype.kind in "iub":
+    if not is_certain(x):
+        raise x._trace.refused(refusal(str(x._aval)))
+    if x.ndim:
         x._guarded_array()
-        return
-    certain = x.dtype.kind in "iub" or is_exact(x._trace, operand)
-    if x.ndim or value is None or not certain:
-        raise x._trace.refused(
-            ConversionError(
-                f"a text is made of a traced value ({x._aval}){at_line()}, and neither printed, "
-                "logged nor raised. It would be the same at each later call. Make it outside of "
-                "the function, of what it returns"
-            )
-        )
-    x._trace.guard(x, value, "a number in a text")
+    else:
+        x._trace.guard(x, x._read()[1], "a number in a text")
+
+
+def is_certain(x: Any) -> bool:
+    """Whether a value may be guarded: it comes again."""
+    operand, value = x._read()
+    if value is None:
+        return False
+    return x.dtype.kind in "iub" or (not x.ndim and is_exact(x._trace, operand))
+
+
+def refusal(kind: str) -> ConversionError:
+    """Why no text is made of such a value."""
+    return ConversionError(
+        f"a text is made of a traced value ({kind}){at_line()}, and neither shown nor written to a "
+        "file. It would be the same at each later call. Make it outside of the function, of what "
+        "it returns"
+    )
 
 
 def _is_shown() -> bool:
@@ -77,8 +86,7 @@ def _is_shown() -> bool:
             continue  # of Python's own library: look who called it
         if is_bars(file):
             return True
-        nodes = list(enclosing(frame))
-        if _is_in_error(frame) or _shows(nodes, frame) or _is_kept_to_show(nodes, frame):
+        if is_shown_by(frame):
             return True
         return is_installed(file) and _is_for_assert(frame)
     return True  # nobody's program
@@ -103,7 +111,7 @@ def _is_in_error(frame: FrameType) -> bool:
     return isinstance(self, BaseException)
 
 
-def _shows(nodes: list[ast.AST], frame: FrameType) -> bool:
+def _shows(nodes: list[ast.AST], frame: FrameType, names: frozenset[str]) -> bool:
     """Whether this is an error that is raised, `print`, or a call like it whose result nobody uses:
     a statement, perhaps behind `verbose and`, or the body of a lambda."""
     if nodes and isinstance(nodes[-1], ast.Assert):
@@ -120,7 +128,7 @@ def _shows(nodes: list[ast.AST], frame: FrameType) -> bool:
                 return True
             files = [k.value for k in node.keywords if k.arg == "file"]
             files += [named.value] if isinstance(named, ast.Attribute) else []
-            shows = name in SHOWING and (unused or name == "print")
+            shows = name in names and (unused or name == "print")
             if shows and not any(_is_text(x, frame) for x in files):
                 return True
         unused = isinstance(node, (ast.Expr, ast.Lambda)) or (
@@ -129,7 +137,16 @@ def _shows(nodes: list[ast.AST], frame: FrameType) -> bool:
     return False
 
 
-def _is_kept_to_show(nodes: list[ast.AST], frame: FrameType) -> bool:
+def is_shown_by(frame: FrameType, known: frozenset[str] = SHOWING) -> bool:
+    """Whether a text that a frame makes now is printed, logged or raised there; by calls of these
+    names."""
+    nodes = list(enclosing(frame))
+    if _is_in_error(frame) or _shows(nodes, frame, known):
+        return True
+    return _is_kept_to_show(nodes, frame, known)
+
+
+def _is_kept_to_show(nodes: list[ast.AST], frame: FrameType, known: frozenset[str]) -> bool:
     """Whether the text gets a name of the function's own, under which it is only shown."""
     homes = [n for n in nodes if isinstance(n, ast.FunctionDef)]
     kept = [n.targets for n in nodes if isinstance(n, ast.Assign)]
@@ -140,7 +157,7 @@ def _is_kept_to_show(nodes: list[ast.AST], frame: FrameType) -> bool:
         return False
     uses = [n for n in ast.walk(home) if isinstance(n, ast.Name) and n.id == name]
     read = [n for n in uses if isinstance(n.ctx, ast.Load)]
-    return all(_shows(list(_down(home, *_span(n))), frame) for n in read)
+    return all(_shows(list(_down(home, *_span(n))), frame, known) for n in read)
 
 
 def is_only_shown(frame: FrameType) -> bool:

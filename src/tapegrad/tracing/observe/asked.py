@@ -18,6 +18,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.files import (
+    are_changed,
     asked_by,
     contents_of,
     is_path,
@@ -89,6 +90,8 @@ def asked(
         return None
     if f is open and not only_reads(given, named):
         return None
+    if are_changed(o.reads.effects, given[:1]):
+        return lambda answer: o.reads.lost(word, OF_FILES)
 
     def then(answer: Any) -> None:
         question = Asked(f, given, named, _kept(answer))
@@ -117,7 +120,7 @@ CALLED_OUTSIDE = (
     "Call it outside, and pass what it returns; a function of the program's that calls it and "
     "depends on its arguments alone can be declared with tapegrad.primitive"
 )
-_OF_FILES = (
+OF_FILES = (
     "Read or write files outside: pass what is in them, return what goes there (has_aux=True)"
 )
 _OF_THREADS = (
@@ -129,7 +132,7 @@ _OF_PICKLES = (
     "computes with: call plain functions in it, one after another"
 )
 _BY_MODULE = {
-    **dict.fromkeys(("io", "_io", "posix", "nt"), _OF_FILES),
+    **dict.fromkeys(("io", "_io", "posix", "nt"), OF_FILES),
     **dict.fromkeys(("_queue", "_thread", "threading", "queue"), _OF_THREADS),
     **dict.fromkeys(("_pickle", "pickle"), _OF_PICKLES),
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextvars
-import datetime
 import functools
 import gc
 import inspect
@@ -55,7 +54,6 @@ from tapegrad.tracing.observe.plainness import BOUND, check_range, whole_key
 from tapegrad.tracing.observe.settings import note_warning
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import TAPEGRAD
-from tapegrad.tracing.texts import is_only_shown
 
 
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
@@ -205,10 +203,6 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     if f in _WHO_CALLS and o.running is not None and not o.running.users:
         return None  # a library wants to know who calls it
     frame = None if o.running is None else o.running.frame
-    if is_date(f) and frame is not None and is_only_shown(frame):
-        return None
-    if o.again and is_date(f) and _is_pythons_date(f) and not (args[1:] or kwargs):
-        return lambda x: o.date(x, f)
     if is_date(f) and frame is not None and is_installed(frame.f_code.co_filename):
         return o.date
     if reads_own(o, f, args):
@@ -217,11 +211,6 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     if note is None:
         o.reads.lost(name_of(f), advice_about(f))
     return note
-
-
-def _is_pythons_date(f: Any) -> bool:
-    held = getattr(f, "__self__", None)
-    return held is datetime.date or held is datetime.datetime
 
 
 def _namer(o: Notes) -> str:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tapegrad.tracing.bars import is_screen, is_unused
 from tapegrad.tracing.observe.harmless import is_file, is_self_contained
 
 
@@ -36,6 +37,76 @@ def only_reads(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
     known = args and type(args[0]) is str and type(mode) is str and set(mode) <= {*"rbt"}
     return bool(known) and kwargs.get("opener") is None and len(args) < 8
+
+
+def writes(f: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> bool:
+    """Whether a call that a frame makes changes files, folders or the environment: one that opens a
+    file for that, one of Python's functions for it, a method that writes to an open file, or one
+    that is called so and is passed a file's name, and whose result nobody uses:
+
+        open(name, "w"), h5py.File(name, "w"), os.mkdir(name), path.touch(), log.write(text)
+        np.save(name, x), table.to_csv(name), figure.savefig(name)
+    """
+    name, module = getattr(f, "__name__", ""), str(getattr(f, "__module__", ""))
+    x = args[0] if args else None
+    if name == "open" or (isinstance(f, type) and (is_path(x) or _is_name(x))):
+        mode = kwargs.get("mode", args[1] if len(args) > 1 else "r")
+        known = type(mode) is str and {*mode} <= {*"rwaxbt+-"}
+        return known and not {*mode} <= {*"rbt"}
+    if module in _CHANGING or is_path(x):
+        return name in _CHANGING.get(module, _CHANGING["pathlib"])
+    if f is print:
+        return is_file(type(kwargs.get("file"))) and not is_screen(kwargs["file"])
+    if is_file(type(x)):
+        return name in ("write", "writelines", "flush") and not is_screen(x)
+    if not name.startswith(_WRITING):
+        return False
+    named = any(is_path(x) or _is_name(x) or is_file(type(x)) for x in (*args, *kwargs.values()))
+    return named and is_unused(frame)
+
+
+def may_write(name: str) -> bool:
+    """Whether a function of this name may be such a one."""
+    known = name in ("open", "print", "flush") or name[:1].isupper() or name.startswith(_WRITING)
+    return known or any(name in names for names in _CHANGING.values())
+
+
+def are_changed(calls: Sequence[Any], values: Sequence[Any]) -> bool:
+    """Whether one of these values names a file or folder that calls of a run have changed before,
+    or one that such a file is in."""
+    asked = [os.path.abspath(x) for x in values if type(x) is str or is_path(x)]
+    for call in calls if asked else ():
+        made = getattr(call.f, "__name__", "") in ("mkdir", "makedirs")
+        for given in (*call.args, *call.kwargs.values()):
+            x = given.name if is_file(type(given)) else given
+            if not (type(x) is str or is_path(x)):
+                continue
+            path = os.path.abspath(x)
+            for other in asked:
+                if (path + os.sep).startswith(other + os.sep):
+                    return True
+                if not made and other.startswith(path + os.sep):
+                    return True
+    return False
+
+
+def _is_name(x: Any) -> bool:
+    """Whether a text is the name of a file."""
+    return type(x) is str and "\n" not in x and (os.sep in x or os.path.splitext(x)[1] != "")
+
+
+_OF_SYSTEM = """
+    makedirs mkdir putenv remove removedirs rename renames replace rmdir symlink truncate unlink
+    unsetenv utime
+"""
+_OF_TREES = "copy copy2 copyfile copytree move rmtree"
+_OF_PATHLIB = "mkdir rename replace rmdir touch unlink write_bytes write_text"
+_CHANGING = {
+    **dict.fromkeys(["os", "posix", "nt"], frozenset(_OF_SYSTEM.split())),
+    "shutil": frozenset(_OF_TREES.split()),
+    "pathlib": frozenset(_OF_PATHLIB.split()),
+}
+_WRITING = ("dump", "export", "imsave", "imwrite", "save", "to_", "tofile", "write")
 
 
 def contents_of(path: str) -> Any:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import opcode
+import operator
 import sys
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -214,3 +216,17 @@ def holds(frame: FrameType, height: int, function: Any, first: Any, second: Any,
         and operand(top, 1) == last
         and isinstance(function_of(at), FunctionType)
     )
+
+
+def operator_of(frame: FrameType) -> Any:
+    """The operator that a frame is about to apply; None of one that works in place or compares."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    if opcode.opname[code[at]] != "BINARY_OP":
+        return None
+    return _OPERATORS.get(opcode._nb_ops[code[at + 1]][1])  # type: ignore[attr-defined]
+
+
+_OPERATORS = {
+    **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv},
+    **{"@": operator.matmul, "**": operator.pow, "//": operator.floordiv, "%": operator.mod},
+}

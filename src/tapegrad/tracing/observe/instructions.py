@@ -18,7 +18,7 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import UNKNOWN
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import libraries
+from tapegrad.tracing.observe import afterwards, libraries
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
@@ -46,7 +46,7 @@ from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.plainly import found_in_class
 from tapegrad.tracing.observe.plainness import put_key
-from tapegrad.tracing.observe.postponed import postpone, postpone_item
+from tapegrad.tracing.observe.postponed import postpone_item
 from tapegrad.tracing.observe.replacing import (
     put,
     put_class,
@@ -77,9 +77,9 @@ def load_attribute(a: Activation, name: str) -> Then | None:
         if (id(x), name) in a.o.asked:
             return None
         a.o.asked[id(x), name] = x
-    asked = libraries.attribute(a, x, name)
-    if asked is not FOLLOWED:
-        return asked
+    for answers in (afterwards.attribute, libraries.attribute):
+        if (asked := answers(a, x, name)) is not FOLLOWED:
+            return asked
     a.o.kind(x)
     place = functools.partial(a.o.reads.place, x)
     found: Then | None = dispatch.found(a, "STORE_ATTR", name, place, ("attr", name))
@@ -176,9 +176,9 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
                 )
             )
         return a.o.element(x, key)
-    asked = libraries.item(a, x, key)
-    if asked is not FOLLOWED:
-        return asked
+    for answers in (afterwards.item, libraries.item):
+        if (asked := answers(a, x, key)) is not FOLLOWED:
+            return asked
     a.o.kind(x)
     return both(a.o.operands([x, key]), handed_on(a, found_in_class(kind, "__getitem__")))
 
@@ -194,6 +194,8 @@ def store_subscript(a: Activation, _: Any) -> Then | None:
     put_key(a, 0, a.top(1), "__setitem__")
     if postpone_item(a, [a.top(2)]):
         return None
+    if (note := afterwards.set_item(a)) is not FOLLOWED:
+        return note
     return set_item(a, a.top(1), a.top(0), a.top(2))
 
 
@@ -260,9 +262,9 @@ def binary(a: Activation, in_place: bool) -> Then | None:
         return both(a.o.taken([y]), joined)
     if in_place:
         a.o.changes(x)
-    asked = libraries.operation(a, x, y)
-    if asked is not FOLLOWED:
-        return asked
+    for answers in (afterwards.operation, libraries.operation):
+        if (asked := answers(a, x, y)) is not FOLLOWED:
+            return asked
     put_operands(a, x, y)
     if type(x) is str:
         a.o.printed(y if type(y) is tuple else [y])
@@ -398,10 +400,7 @@ def call_with(
     at = above + count + (first is not MISSING)
     passed = functools.partial(put_plain, a, places, None)
     positional = values[: len(values) - named]
-    note = postpone(a, f, positional, kwargs, at)
-    if note is not FOLLOWED:
-        return note
-    note = libraries.call(a, f, positional, kwargs, at, passed)
+    note = afterwards.made_as_one(a, f, positional, kwargs, at, passed)
     if note is not FOLLOWED:
         return note
     f = put(a, f, above + count + (first is not MISSING), values, places)
@@ -431,11 +430,8 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
         fill_all(a, found)
         return call_together(a, flags, filled=True)
     if type(args) in (list, tuple) and type(kwargs) is dict:
-        note = postpone(a, f, passed, kwargs, above + 1 + lower)
-        if note is not FOLLOWED:
-            return note
         plain = functools.partial(put_plain, a, (), above)
-        note = libraries.call(a, f, passed, kwargs, above + 1 + lower, plain)
+        note = afterwards.made_as_one(a, f, passed, kwargs, above + 1 + lower, plain)
         if note is not FOLLOWED:
             return note
     passed = passed if type(args) in (list, tuple) else [UNKNOWN]
@@ -466,8 +462,8 @@ def make_function(a: Activation, _: Any) -> None:
 @libraries.watched
 def enter_with(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    asked = libraries.enter_with(a, x)
-    if asked is not FOLLOWED:
+    asked = afterwards.enter_with(a, x)
+    if (asked := libraries.enter_with(a, x) if asked is FOLLOWED else asked) is not FOLLOWED:
         return asked
     a.o.kind(x)
     for name in ("__enter__", "__exit__"):
@@ -478,8 +474,12 @@ def enter_with(a: Activation, _: Any) -> Then | None:
     return None
 
 
-def formatted(a: Activation, depth: int) -> Then | None:
+def formatted(a: Activation, how: tuple[int, int]) -> Then | None:
+    """The text of an operand is made, which is so deep, by what kind of `conversion`."""
+    depth, conversion = how
     x = a.top(depth)
+    if (note := afterwards.formatted(a, depth, conversion)) is not FOLLOWED:
+        return note
     a.o.printed([x])
     return a.o.operands([x])
 

@@ -9,7 +9,6 @@ packages is one step, that each call makes anew (`foreign.py`).
 from __future__ import annotations
 
 import functools
-import opcode
 import operator
 import os
 import sys
@@ -270,12 +269,8 @@ def operation(a: Activation, x: Any, y: Any) -> Any:
     """An operator works on such an object and a plain value."""
     if not a.users or not any(_is_inside(v) or is_made(a.o, v) for v in (x, y)):
         return FOLLOWED
-    code = a.frame.f_code.co_code
-    sign = opcode._nb_ops[code[a.frame.f_lasti + 1]][1]  # type: ignore[attr-defined]
-    f = _OPERATORS.get(sign)
-    if f is None or opcode.opname[code[a.frame.f_lasti]] != "BINARY_OP":
-        return FOLLOWED
-    return _instruction(a, f, (x, y))
+    f = frames.operator_of(a.frame)
+    return FOLLOWED if f is None else _instruction(a, f, (x, y))
 
 
 def _instruction(a: Activation, f: Any, args: tuple[Any, ...]) -> Any:
@@ -309,12 +304,6 @@ def _is_watched(a: Activation) -> bool:
         and o.trace is not None
         and not o.is_nested
     )
-
-
-_OPERATORS = {
-    **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv},
-    **{"@": operator.matmul, "**": operator.pow, "//": operator.floordiv, "%": operator.mod},
-}
 
 
 def is_made(o: Notes, x: Any) -> bool:

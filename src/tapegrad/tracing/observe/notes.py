@@ -51,6 +51,10 @@ class Notes(Uses):
         self.home = home
         self.arguments: Any = arguments
         self.told = self.silent = 0  # how often it has printed; how often it did before, in vain
+        # Calls that have an effect outside, by name, and what they gave; those of a run before that
+        # went for nothing
+        self.done: list[tuple[str, Any]] = []
+        self.known: list[tuple[str, Any]] = []
         self.quiet = False  # while something runs that knows what it does
         self.in_schema = False  # while one of pydantic's checks a model
         self.made_globals: list[dict[str, Any]] = []
@@ -95,7 +99,10 @@ class Notes(Uses):
         self.failed_inside = False  # whether the last one has raised
         self.is_nested = False  # whether this run is part of another one that is observed
         self.drawing: Any = None  # the generator of the draw that is about to be made
-        self.dates: dict[int, Any] = {}  # that packages have asked for, and only kept so far, by id
+        # What is only kept so far, by id, and what it is: dates, and what each call makes anew
+        self.dates: dict[int, tuple[Any, str, str, Any]] = {}
+        self.managed: set[tuple[int, int]] = set()  # `with` statements of such
+        self.laters = 0  # how many calls there were that each call makes anew
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 
     def forget(self) -> None:
@@ -109,6 +116,7 @@ class Notes(Uses):
         self.questions.made.clear()
         self.questions.olds.clear()
         self.dates.clear()
+        self.known = []
         if self.lent is not None:
             self.lent.forget()
             self.reads.looked_at = lambda x: None  # which holds this
@@ -124,15 +132,21 @@ class Notes(Uses):
 
     def kind(self, x: Any) -> None:
         if self.dates and id(x) in self.dates:
-            self.reads.lost("the time", OF_TIME)
+            _, word, advice, refusal = self.dates[id(x)]
+            if refusal is not None:
+                self.refuse(refusal)
+            self.reads.lost(word, advice)
         super().kind(x)
 
-    def date(self, x: Any, again: Callable[[], Any] | None = None) -> None:
-        """Somebody has asked for the date, to keep it, as long as nothing is done with it; where
-        the program keeps it each call asks `again`."""
-        self.dates[id(x)] = x
-        if again is not None:
-            self.reads.anew[id(x)] = x, again
+    def date(self, x: Any) -> None:
+        """A package has asked for the date, to keep it, as long as nothing is done with it."""
+        self.dates[id(x)] = x, "the time", OF_TIME, None
+
+    def later(self, x: Any, call: Any, advice: str, refusal: TapegradError | None) -> None:
+        """Each call makes this anew, by a call like this one: see `observe.later`. Where something
+        else is done with it, that is refused, or the function traced at each call."""
+        self.dates[id(x)] = x, call.word, advice, refusal
+        self.reads.anew[id(x)] = x, call
 
     def given_back(self, x: Any) -> None:
         self.kind(x)
@@ -316,7 +330,7 @@ class Notes(Uses):
 
     def returned(self, frame: FrameType, value: Any) -> None:
         """A frame ends. What it returns to C code, as a key or an iterator, is read there."""
-        if type(value) in CONTAINERS or isinstance(value, np.ndarray):
+        if type(value) in CONTAINERS or isinstance(value, np.ndarray) or id(value) in self.dates:
             back = frame.f_back
             caller = getattr(back.f_trace, "__self__", None) if back is not None else None
             code = frame.f_code

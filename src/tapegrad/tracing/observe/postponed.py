@@ -23,6 +23,7 @@ from tapegrad.tracing.bars import is_unused
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.catching import is_caught
 from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import CONTAINERS, PLAIN_TYPES
 from tapegrad.tracing.observe.learned import AT_ONCE, places
@@ -229,16 +230,7 @@ def _may_wait(a: Activation, name: str) -> bool:
         return False
     if o.apart is not None or o.library is not None or not a.users or a.turning is not None:
         return False
-    return name not in _RAISING or not _may_be_caught(a.frame)
-
-
-def _may_be_caught(frame: Any) -> bool:
-    """Whether somebody may wait for an error."""
-    while frame is not None and getattr(frame.f_trace, "__self__", None) is not None:
-        if frame.f_code.co_exceptiontable:
-            return True
-        frame = frame.f_back
-    return False
+    return name not in _RAISING or not is_caught(a)
 
 
 def _given(a: Activation, name: str, args: Sequence[Any]) -> list[Any] | None:

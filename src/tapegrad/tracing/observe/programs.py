@@ -13,6 +13,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from tapegrad.tracing.observe import afterwards
 from tapegrad.tracing.observe import instructions as do
 from tapegrad.tracing.observe import names as names_of
 from tapegrad.tracing.observe.activation import Handler, Program
@@ -20,14 +21,14 @@ from tapegrad.tracing.observe.frames import top_of
 from tapegrad.tracing.observe.heights import heights_of
 from tapegrad.tracing.observe.watching import PREFIX_TOLD
 
-# They read nothing of the outside: what they move or make was read before, or is read later.
+# They read nothing of the outside: what they move or make was read before, or is read afterwards.
 _SILENT = """
     CACHE COPY COPY_FREE_VARS DELETE_FAST EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
     JUMP_FORWARD KW_NAMES LIST_APPEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS
     LOAD_CLOSURE LOAD_CONST LOAD_FAST MAKE_CELL NOP POP_EXCEPT POP_TOP PRECALL
     PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR RETURN_VALUE
     SETUP_ANNOTATIONS STORE_FAST SWAP WITH_EXCEPT_START YIELD_VALUE BUILD_CONST_KEY_MAP
-    BUILD_LIST BUILD_SLICE BUILD_STRING BUILD_TUPLE PREP_RERAISE_STAR
+    BUILD_LIST BUILD_SLICE BUILD_TUPLE PREP_RERAISE_STAR
     POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
     POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE MATCH_MAPPING MATCH_SEQUENCE
     LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST
@@ -95,9 +96,9 @@ HANDLERS: dict[str, Handler] = {
     "MATCH_CLASS": do.match_class,
     "MATCH_KEYS": lambda a, _: a.o.operands([a.top(1)]),
     "GET_LEN": do.unary,
-    "CONVERT_VALUE": lambda a, _: do.formatted(a, 0),
-    "FORMAT_SIMPLE": lambda a, _: do.formatted(a, 0),
-    "FORMAT_WITH_SPEC": lambda a, _: do.formatted(a, 1),
+    "BUILD_STRING": afterwards.joined,
+    "FORMAT_SIMPLE": lambda a, _: do.formatted(a, (0, 0)),
+    "FORMAT_WITH_SPEC": lambda a, _: do.formatted(a, (1, 0)),
     "UNARY_NEGATIVE": do.unary,
     "UNARY_POSITIVE": do.unary,
     "INTRINSIC_UNARY_POSITIVE": do.unary,
@@ -118,7 +119,10 @@ HANDLERS: dict[str, Handler] = {
 HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
 # Their arguments say more than which name is meant; `_entry` knows.
 DETAILED = frozenset(
-    [*HASHING, "BINARY_OP", "CALL", "COMPARE_OP", "FORMAT_VALUE", "LOAD_SUPER_ATTR"]
+    [
+        *HASHING,
+        *("BINARY_OP", "CALL", "COMPARE_OP", "CONVERT_VALUE", "FORMAT_VALUE", "LOAD_SUPER_ATTR"),
+    ]
 )
 _DEREF = (names_of.load_deref, names_of.store_deref, names_of.delete_deref)
 
@@ -179,7 +183,9 @@ def _entry(i: dis.Instruction, arg: int, names: tuple[str, ...]) -> tuple[Handle
     if name == "COMPARE_OP":
         return do.compare, bool(arg & _TRUTH)
     if name == "FORMAT_VALUE":
-        return do.formatted, 1 if arg & 4 else 0
+        return do.formatted, (1 if arg & 4 else 0, arg & 3)
+    if name == "CONVERT_VALUE":
+        return do.formatted, (0, arg)
     if name == "LOAD_SUPER_ATTR":
         return do.load_super_attribute, (i.argval, bool(arg & 2))
     return do.call, (arg, names)

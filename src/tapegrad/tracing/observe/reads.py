@@ -70,7 +70,8 @@ class Reads(Facts):
         self.open: set[int] = set()  # containers whose items are inputs of the tape
         # Lists that begin as one of the outside, until somebody looks into them: that, its length
         self.joined: dict[int, tuple[Location, int]] = {}
-        self.anew: dict[int, tuple[Any, Any]] = {}  # what each call makes anew, and how
+        self.anew: dict[int, tuple[Any, Any]] = {}  # what each call makes anew, by which call
+        self.effects: list[Any] = []  # such calls, made for their own sake
         self.postponed: list[Any] = []  # changes that wait: see `observe.postponed`
         self.waiting: set[int] = set()  # what these change
         self.mutated: dict[int, tuple[Any, Any]] = {}  # and what was in arrays before
@@ -475,7 +476,7 @@ class Reads(Facts):
         """Drop what was held so that no id is given away: it may be the user's."""
         held = (self.places, self.written, self.mutated, self._owners, self._first, self._absent)
         held = (*held, self.taken, self.sites)  # type: ignore[assignment]
-        waits = (self.postponed, self.waiting, self.anew)
+        waits = (self.postponed, self.waiting, self.anew, self.effects)
         for noted in (*held, *waits, self.made_here, self.open, self.joined, self._held):
             noted.clear()
 

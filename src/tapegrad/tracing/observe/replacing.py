@@ -58,7 +58,7 @@ def put(
     """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
     operands at these places, or stand `together` in one. Returns what is noted as called: `f`, but
     for a function or class written in Python, of which nothing will run."""
-    if _tells(f):
+    if tells(f):
         a.o.told += 1
         if a.o.told <= a.o.silent:
             frames.replace(operand_at(a.stack, at), _told_before)
@@ -105,7 +105,7 @@ def put(
     return f
 
 
-def _tells(f: Any) -> bool:
+def tells(f: Any) -> bool:
     """Whether this prints, logs or warns, and gives nothing."""
     if f is print or f is warnings.warn:
         return True

@@ -1,0 +1,430 @@
+"""Calls whose results nothing is computed with: each call of a derivative makes them anew, when it
+knows its own numbers.
+
+    with open("log.txt", "a") as log:          a file is written to,
+        log.write(f"{loss:.3f}")
+    self.took = datetime.now() - began         or a date is kept, and what comes of it
+
+The trace makes them where they stand, with the numbers that it sees. A later call makes them after
+its result, in the same order, with its own. What one returns is a *later value*, known by which
+object it is; libraries' functions, methods and operators that are passed one are such calls, too.
+Whoever does anything else with one (compares it, say) has the tape used once.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+import types
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.installed import is_installed
+from tapegrad.core.tables import is_pandas_object
+from tapegrad.errors import ConversionError
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.bars import is_screen, is_unused
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import frames, libraries
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.asked import OF_FILES, OF_TIME, is_date
+from tapegrad.tracing.observe.catching import is_caught
+from tapegrad.tracing.observe.changed import Holding
+from tapegrad.tracing.observe.files import is_path, may_write, writes
+from tapegrad.tracing.observe.frames import MISSING, operand_at
+from tapegrad.tracing.observe.harmless import (
+    CALM,
+    CONTAINERS,
+    PLAIN_TYPES,
+    is_file,
+    is_harmless,
+    is_users_file,
+)
+from tapegrad.tracing.observe.later import (
+    AtTheTime,
+    Attribute,
+    Later,
+    Method,
+    Text,
+    calls_in,
+    is_later,
+)
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
+from tapegrad.tracing.observe.postponed import postpone
+from tapegrad.tracing.observe.replacing import put, tells
+from tapegrad.tracing.observe.told import is_source, stays
+from tapegrad.tracing.observe.uses import Then
+from tapegrad.tracing.source import TAPEGRAD
+from tapegrad.tracing.texts import SHOWING, is_certain, is_shown_by, refusal
+
+# ---- instructions
+
+
+def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
+    """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
+    each call makes it anew; `FOLLOWED` for all others."""
+    held = getattr(f, "__self__", None)
+    if not (a.o.reads.anew or may_begin(getattr(f, "__name__", ""))):
+        return FOLLOWED
+    if held is not None and not isinstance(held, (types.ModuleType, type)):
+        args, f = [held, *args], _method(f)
+    values = [*args, *kwargs.values()]
+    goes_on = any(is_later(a.o, x) for x in _parts(values))
+    if not (goes_on or _begins(a, f, args, kwargs)):
+        return FOLLOWED
+    if goes_on and (tells(f) or is_screen(values[0])) and "file" not in kwargs:
+        put(a, f, at, [])  # it is shown
+        return None
+    if goes_on and not (_is_librarys(a.o, f) or (is_later(a.o, values[0]) and _is_method(f))):
+        return FOLLOWED
+    made = _made(a, f, args, kwargs)
+    if made is None:
+        return FOLLOWED
+    later, given, named = made
+    now = _now(a.o, later, f, given, named)
+    frames.replace(operand_at(a.stack, at), lambda *_, **__: now())
+    return _noted(a, later, values)
+
+
+def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:
+    """What is noted of a call that isn't followed: it waits, or each call makes it anew."""
+    note = postpone(a, f, args, kwargs, at)
+    note = call(a, f, args, kwargs, at) if note is FOLLOWED else note
+    return libraries.call(a, f, args, kwargs, at, passed) if note is FOLLOWED else note
+
+
+def instruction(a: Activation, f: Any, args: Sequence[Any], begins: bool = False) -> Any:
+    """An instruction is about to do what `f(*args)` does, with the topmost operands."""
+    if not (begins or (a.o.reads.anew and any(is_later(a.o, x) for x in _parts(args)))):
+        return FOLLOWED
+    made = _made(a, f, args, {})
+    if made is None:
+        return FOLLOWED
+    later, given, _ = made
+    for k, (x, now) in enumerate(zip(reversed(args), reversed(given), strict=True)):
+        if x is not now:
+            frames.replace(operand_at(a.stack, k), now)
+    return _noted(a, later, args)
+
+
+def attribute(a: Activation, x: Any, name: str) -> Any:
+    """An attribute of such a value is looked up: a method, which is called next, or another one."""
+    if not is_later(a.o, x):
+        return FOLLOWED
+    found = getattr(type(x), name, None)
+    if callable(found):
+        return None
+    return instruction(a, Attribute(name), [x])
+
+
+def operation(a: Activation, x: Any, y: Any) -> Any:
+    """An operator works on two values."""
+    makes_text = type(x) is str and any(_is_number_to_write(a, v) for v in _parts([y]))
+    if not (makes_text or is_later(a.o, x) or is_later(a.o, y)):
+        return FOLLOWED
+    f = frames.operator_of(a.frame)
+    return FOLLOWED if f is None else instruction(a, f, [x, y], makes_text)
+
+
+def item(a: Activation, x: Any, key: Any) -> Any:
+    """An item of such a value is looked up, by the topmost operands."""
+    return instruction(a, operator.getitem, [x, key]) if is_later(a.o, x) else FOLLOWED
+
+
+def set_item(a: Activation) -> Any:
+    """`x[key] = value`, the topmost operands, is about to be done."""
+    value, x, key = a.top(2), a.top(1), a.top()
+    return instruction(a, _set, [value, x, key]) if is_later(a.o, x) else FOLLOWED
+
+
+def _set(value: Any, x: Any, key: Any) -> None:
+    x[key] = value
+
+
+def enter_with(a: Activation, x: Any) -> Any:
+    """`with x` begins."""
+    made = _made(a, _entered, [x], {}) if is_later(a.o, x) else None
+    if made is None:
+        return FOLLOWED
+    a.o.managed.add((id(a.frame.f_code), a.frame.f_lasti))
+    manager = _Manager(x, _now(a.o, made[0], _entered, [x], {}))
+    a.o.later(manager, *a.o.reads.anew[id(x)][1:], "", None)
+    frames.replace(operand_at(a.stack, 0), manager)
+    return _noted(a, made[0], [x])
+
+
+def _entered(x: Any) -> Any:
+    return type(x).__enter__(x)
+
+
+class _Manager:
+    """Stands in the place of an object that a `with` statement enters by this function."""
+
+    def __init__(self, x: Any, enter: Callable[[], Any]) -> None:
+        self.x, self.enter = x, enter
+
+    def __enter__(self) -> Any:
+        return self.enter()
+
+    def __exit__(self, *error: Any) -> Any:
+        return type(self.x).__exit__(self.x, *error)
+
+
+def formatted(a: Activation, depth: int, conversion: int) -> Any:
+    """The text of an operand is about to be made."""
+    x = a.top(depth)
+    spec = a.top()
+    begins = _is_number_to_write(a, x)
+    return instruction(a, functools.partial(_formatted, conversion), [x, spec][: 1 + depth], begins)
+
+
+def _formatted(conversion: int, x: Any, spec: str = "") -> str:
+    return format((lambda x: x, str, repr, ascii)[conversion](x), spec)
+
+
+def joined(a: Activation, count: int) -> Any:
+    """A text is put together of so many."""
+    found = instruction(a, _joined, [a.top(count - 1 - k) for k in range(count)])
+    return None if found is FOLLOWED else found
+
+
+def _joined(*texts: str) -> str:
+    return "".join(texts)
+
+
+def _is_number_to_write(a: Activation, x: Any) -> bool:
+    """Whether a text of this is made for a file, say, and not to be shown. What may be guarded is,
+    if the text isn't for a file."""
+    if not isinstance(x, Value) or not _may(a) or is_shown_by(a.frame, SHOWING - _WRITING):
+        return False
+    return not is_certain(x) or is_shown_by(a.frame, _WRITING)
+
+
+_WRITING = frozenset(["write"])
+
+
+# ---- which calls
+
+
+def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call of plain arguments is one of those that each call makes anew."""
+    if _is_in(f, _TEXTS):
+        return any(_is_number_to_write(a, x) for x in _parts([*args, *kwargs.values()]))
+    if is_date(f):
+        return isinstance(getattr(f, "__self__", None), type) and not kwargs.get("tz")
+    return writes(f, args, kwargs, a.frame) and _is_librarys(a.o, f)
+
+
+_TEXTS = (str, repr, format, str.format, str.join)
+
+
+@lru_cache(maxsize=8192)
+def may_begin(name: str) -> bool:
+    """Whether a function of this name may be one of those that each call makes anew."""
+    return name in ("str", "repr", "format", "join", "now", "today", "utcnow") or may_write(name)
+
+
+def _is_in(f: Any, known: Sequence[Any]) -> bool:
+    return any(f is x for x in known)
+
+
+def _is_librarys(o: Notes, f: Any) -> bool:
+    """Whether what is called is a library's, and does more with its arguments than to look at them
+    or to hold them."""
+    if _is_in(f, _TEXTS) or f is print:
+        return True
+    if is_harmless(f) or getattr(f, "__module__", None) == "builtins":  # `eval`, say
+        return False
+    code = getattr(getattr(f, "__func__", f), "__code__", None)
+    file = code.co_filename if code is not None else _file_of(f)
+    return not (is_users_file(file, o.home) or str(file).startswith(TAPEGRAD))
+
+
+def _file_of(f: Any) -> str | None:
+    """The file of a class, or of a function in C."""
+    module = sys.modules.get(str(getattr(f, "__module__", None) or ""))
+    return getattr(module, "__file__", None)
+
+
+def _is_method(f: Any) -> bool:
+    """Whether this is a method in C, of its first argument."""
+    return type(f) is Method or isinstance(f, types.MethodDescriptorType)
+
+
+def _method(f: Any) -> Any:
+    """What stands for a method of an object of a library's; of containers and texts the function
+    of the class."""
+    kind: Any = type(f.__self__)
+    if kind in CONTAINERS or kind in PLAIN_TYPES:
+        return getattr(kind, f.__name__, f)
+    return Method(f.__name__)
+
+
+def _may(a: Activation) -> bool:
+    """Whether this is the program's own run, or Python's library in it."""
+    o = a.o
+    own = a.users or not is_installed(a.frame.f_code.co_filename)
+    return o.again and o.trace is not None and o.apart is None and o.library is None and own
+
+
+def _is_once(a: Activation) -> bool:
+    """Whether later calls wouldn't do it as this run does: in rounds, for which the trace is made
+    again then, and in inner derivatives."""
+    trace = a.o.trace
+    return not trace.is_innermost or trace.inside is not None or a.turning is not None
+
+
+# ---- what is noted
+
+
+def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
+    """What is noted of such a call, that the trace makes here."""
+    o = a.o
+    if o.effects is not None:
+        o.effects.changed()
+    before = Holding([x for x in values if not (CALM[type(x)] or is_later(o, x))])
+    unused, begun = is_unused(a.frame), later.has_effect
+    caught, once = begun and is_caught(a), _is_once(a)
+    o.quiet = True
+
+    def then(result: Any) -> None:
+        o.quiet = False
+        if begun and result is not MISSING:
+            o.done.append((later.word, result))
+        if result is MISSING or caught or once or not before.is_now():
+            o.reads.lost(later.word, _advice(later))
+        kept = _keep(a, later, result, unused)
+        later.has_effect = later.has_effect or result is None or unused
+        if later.has_effect:
+            o.reads.effects.append(later)
+        if not kept:
+            o.reads.lost(later.word, _advice(later))
+
+    return then
+
+
+def _now(
+    o: Notes, later: Later, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Callable[[], Any]:
+    """What makes the call in the trace. Where a trace is made again, the first ones that have an
+    effect are done, and give what they gave; a file that was closed is opened to be written on."""
+    k = len(o.done)
+    if later.has_effect and k < len(o.known) and o.known[k][0] == later.word:
+        found = o.known[k][1]
+        if not (getattr(found, "closed", False) or later.word.endswith(("close", "__exit__"))):
+            return lambda: found
+        if not later.word.endswith("open"):
+            return functools.partial(f, *args, **kwargs)
+        mode = kwargs.get("mode", args[1] if len(args) > 1 else "r")
+        args = [args[0], mode.replace("w", "a").replace("x", "a"), *args[2:]]
+        kwargs = {name: x for name, x in kwargs.items() if name != "mode"}
+    return functools.partial(f, *args, **kwargs)
+
+
+def _keep(a: Activation, later: Later, result: Any, unused: bool) -> bool:
+    """Note which object the result is. Whether it is known what later calls make in its place."""
+    o, kind = a.o, type(result)
+    if result is None or unused or result is MISSING or is_later(o, result):
+        return True
+    if kind is str:
+        text = Text(result)
+        frames.replace(a.stack, text)
+        o.later(text, later, _advice(later), _refusal_of(later))
+        return True
+    if kind in (int, float) and not later.has_effect and _refusal_of(later) is None:
+        frames.replace(a.stack, dispatch.clock(o, later.again, later))
+        return True
+    if CALM[kind] or kind in CONTAINERS or isinstance(result, (np.ndarray, types.FunctionType)):
+        if kind is not int and (error := _refusal_of(later)) is not None:
+            o.refuse(error)  # which has no derivative
+        return False
+    o.later(result, later, _advice(later), _refusal_of(later))
+    return True
+
+
+def _advice(later: Later) -> str:
+    return OF_FILES if later.has_effect else OF_TIME
+
+
+def _refusal_of(later: Later) -> ConversionError | None:
+    """Why nothing else is done with what a call gives, where a traced value has a part in it."""
+    calls = calls_in([later])
+    held = [x for c in calls for x in _parts([*c.args, *c.kwargs.values()])]
+    found = next((x for x in held if isinstance(x, AtTheTime)), None)
+    return None if found is None else refusal(str(found.aval))
+
+
+def _made(
+    a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Later, list[Any], dict[str, Any]] | None:
+    """The call that later calls make, and the arguments as they are now; None if they can't."""
+    o = a.o
+    if not _may(a):
+        return None
+    if any(is_source(x) for x in (*args, *kwargs.values())):
+        return None
+    others = [x for x in _parts([*args, *kwargs.values()]) if not _is_known(o, x)]
+    if generators_in(others, packages=True) != []:
+        return None
+    pairs = [_then_and_now(o, x) for x in args]
+    named = {name: _then_and_now(o, x) for name, x in kwargs.items()}
+    if any(pair is None for pair in (*pairs, *named.values())):
+        return None
+    given = [now for _, now in pairs]  # type: ignore[misc]
+    words = {name: now for name, (_, now) in named.items()}  # type: ignore[misc]
+    o.laters += 1
+    later = Later(
+        o.laters,
+        f,
+        [then for then, _ in pairs],  # type: ignore[misc]
+        {name: then for name, (then, _) in named.items()},  # type: ignore[misc]
+    )
+    before = calls_in([*later.args, *later.kwargs.values()])
+    later.has_effect = any(call.has_effect for call in before) or (writes(f, args, kwargs, a.frame))
+    return later, given, words
+
+
+def _is_known(o: Notes, x: Any) -> bool:
+    """Whether it is known how each call makes this, or the parts of it."""
+    if type(x) in (list, tuple, dict) and o.reads.place(x) is None:
+        return True
+    file = is_file(type(x)) and o.reads.place(x) is not None
+    return isinstance(x, Value) or is_later(o, x) or is_path(x) or stays(x) or file
+
+
+def _then_and_now(o: Notes, x: Any) -> tuple[Any, Any] | None:
+    """An argument as later calls make it, and as it is now; None where that can't be said."""
+    kind: Any = type(x)
+    if is_later(o, x):
+        return o.reads.anew[id(x)][1], x
+    if isinstance(x, Value):
+        return dispatch.at_the_time(o.trace, x)
+    if is_pandas_object(x) and o.reads.place(x) is None:
+        return x.copy(), x
+    if kind not in (list, tuple, dict) or o.reads.place(x) is not None:
+        return x, x
+    parts = [_then_and_now(o, y) for y in (x.values() if kind is dict else x)]
+    if any(part is None for part in parts):
+        return None
+    then, now = [p[0] for p in parts], [p[1] for p in parts]  # type: ignore[index]
+    same = all(p is y for p, y in zip(now, x.values() if kind is dict else x, strict=True))
+    make = (lambda held: dict(zip(x, held, strict=True))) if kind is dict else kind
+    return make(then), x if same else make(now)
+
+
+def _parts(values: Sequence[Any]) -> list[Any]:
+    """Arguments, and what is in lists, tuples and dicts among them."""
+    found: list[Any] = []
+    for x in values:
+        found.append(x)
+        if type(x) in (list, tuple, dict) and len(found) < MOST:
+            found += _parts([*(x.values() if type(x) is dict else x)])
+    return found
+
+
+MOST = 10_000

@@ -1,0 +1,56 @@
+"""Whether a program may catch an error: what later calls do elsewhere than where it stands would
+raise it elsewhere, too.
+"""
+
+from __future__ import annotations
+
+import dis
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+from tapegrad.tracing.observe.activation import Activation
+
+
+def is_caught(a: Activation) -> bool:
+    """Whether the program may catch an error that is raised here. The statement `with` doesn't,
+    where its object is a later value; nor does `finally`."""
+    frame = a.frame
+    while getattr(frame.f_trace, "__self__", None) is not None:
+        code, at = frame.f_code, frame.f_lasti
+        while (around := _handler_around(code, at)) is not None:
+            at, catches = around
+            if catches and (id(code), at) not in a.o.managed:
+                return True
+        frame = frame.f_back
+    return False
+
+
+def _handler_around(code: CodeType, at: int) -> tuple[int, bool] | None:
+    """The innermost handler of what is raised at an instruction: the one before what it protects,
+    and whether it may catch anything."""
+    rows = _handlers_of(code)
+    target = next((row[2] for row in rows if row[0] <= at < row[1]), None)
+    if target is None:
+        return None
+    before = min(row[0] for row in rows if row[2] == target) - 2
+    return (before, _catches(code, target)) if before >= 0 and before < at else None
+
+
+@lru_cache(maxsize=256)
+def _handlers_of(code: CodeType) -> list[tuple[int, int, int]]:
+    rows: Any = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    return [(row.start, row.end, row.target) for row in rows]
+
+
+@lru_cache(maxsize=256)
+def _catches(code: CodeType, target: int) -> bool:
+    """Whether a handler may end otherwise than by raising the error again."""
+    for i in dis.get_instructions(code):
+        if i.offset < target:
+            continue
+        if i.opname == "RERAISE":
+            return False
+        if i.opname in ("POP_EXCEPT", "CHECK_EXC_MATCH", "WITH_EXCEPT_START"):
+            return True
+    return True

@@ -1,0 +1,355 @@
+"""Calls that have an effect outside: each call of a derivative makes them with its own numbers.
+
+Every program runs plainly beside, in a folder of its own. After each call both folders, and what
+the program keeps, are alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, value_and_grad
+from tapegrad.errors import ConversionError
+
+POINTS = [*np.random.default_rng(1).normal(size=(5, 3))]
+
+
+class Program:
+    """What a program has at hand: a folder, an open file, a number and lists."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.file = open(folder / "open", "a")  # noqa: SIM115
+        self.rate = 2.0
+        self.names: list[Any] = []
+        self.note = ""
+
+    def path(self, *names: str) -> str:
+        return os.path.join(self.folder, *names)
+
+    def left(self) -> Any:
+        """What is in the folder, and what it keeps."""
+        self.file.flush()
+        found = sorted(self.folder.rglob("*"))
+        files = {str(p.relative_to(self.folder)): p.is_file() and p.read_bytes() for p in found}
+        return files, self.names, self.note, os.environ.get("TAPEGRAD_TEST")
+
+
+def appended(p, x):
+    loss = np.sum(x**2)
+    with open(p.path("log"), "a") as log:
+        log.write(f"{loss:.4f} {loss!r:>9}\n")
+        print("loss", loss, x, file=log)
+    return loss
+
+
+def in_branches(p, x):
+    loss = np.sum(x**2)
+    if x[0] > 0:
+        with open(p.path("log"), "a") as log:
+            log.write(f"large {loss}\n")
+        return loss * 2
+    with open(p.path("log"), "a") as log:
+        log.write("small\n")
+    return loss
+
+
+def in_rounds(p, x):
+    t = x[0]
+    with open(p.path("log"), "a") as log:
+        for k in range(30):
+            t = t * 0.8 + 0.1 * x[1]
+            if k % 10 == 0:
+                log.write("%d %.3f\n" % (k, t))  # noqa: UP031
+    return t
+
+
+def opened_in_rounds(p, x):
+    t = x[0]
+    for _ in range(30):
+        t = t * 0.8 + 0.1 * x[1]
+        with open(p.path("log"), "a") as log:
+            log.write(str(t) + "\n")
+    return t
+
+
+def before_a_loop_of_unknown_length(p, x):
+    with open(p.path("log"), "a") as log:
+        log.write("{} {:.3f}\n".format("begun", x[0]))
+    t, n = x[0], 0
+    while True:
+        n += 1
+        new = t * 0.8 + 0.1 * x[1]
+        if abs(new - t) < 1e-3:
+            break
+        t = new
+        if n >= 7:
+            break
+    return t
+
+
+def rows(p, x):
+    loss = np.sum(x**2)
+    with open(p.path("rows.csv"), "a", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["a", 1, loss, float(loss)])
+        writer.writerow([*x])
+        named = csv.DictWriter(file, fieldnames=["loss", "n"])
+        named.writeheader()
+        named.writerow({"loss": loss, "n": 3})
+    return loss
+
+
+def as_json(p, x):
+    with open(p.path("loss.json"), "w") as file:
+        json.dump({"loss": float(np.sum(x)), "x": list(map(float, x)), "n": 3}, file)
+    return np.sum(x**2)
+
+
+def arrays(p, x):
+    os.makedirs(p.path("out", "deep"), exist_ok=True)
+    np.save(p.path("out", "deep", "x.npy"), x)
+    np.savez(p.path("out", "y.npz"), a=x**2, b=np.ones(2))
+    np.savetxt(p.path("out", "z.txt"), x.reshape(1, -1))
+    with open(p.path("bytes"), "ab") as file:
+        file.write(np.array([1.0, 2.0]).tobytes())
+        np.save(file, x)
+    return np.sum(x**2)
+
+
+def as_they_were(p, x):
+    """Later changes don't count."""
+    y, row = x**2, [1, 2.0]
+    with open(p.path("log"), "a") as file:
+        json.dump(row, file)
+        row.append(7)
+        json.dump(row, file)
+        np.savetxt(file, y)
+        y[0] = 5.0
+        np.savetxt(file, y)
+    return np.sum(y)
+
+
+def in_a_function(p, x):
+    def log(file, value):
+        file.write(f"{value:.3f}\n")
+
+    with open(p.path("log"), "a") as file:
+        log(file, np.sum(x))
+        log(file, np.max(x))
+    return np.sum(x**2)
+
+
+def of_the_outside(p, x):
+    p.file.write(f"{np.sum(x):.3f}\n")
+    p.file.flush()
+    return np.sum(x**2)
+
+
+def closed_at_last(p, x):
+    file = open(p.path("log"), "a")  # noqa: SIM115
+    try:
+        file.write(f"{np.sum(x):.3f}\n")
+        file.write(", ".join([f"{v:.2f}" for v in x]))
+    finally:
+        file.close()
+    shutil.copy(p.path("log"), p.path("copy"))
+    return np.sum(x**2)
+
+
+def by_paths(p, x):
+    folder = p.folder / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / "a.txt").write_text(f"{np.sum(x)}")
+    (folder / "a.txt").rename(folder / "b.txt")
+    with (folder / "c.txt").open("a") as file:
+        file.write("c")
+    return np.sum(x**2)
+
+
+def environment(p, x):
+    os.environ["TAPEGRAD_TEST"] = "1"
+    os.environ["TAPEGRAD_TEST"] += "2"
+    return np.sum(x**2) * float(os.environ["TAPEGRAD_TEST"])
+
+
+def texts_that_are_kept(p, x):
+    p.note = f"loss {np.sum(x):.3f}"
+    p.names.append("max " + str(np.max(x)))
+    return np.sum(x**2)
+
+
+def lengths(p, x):
+    with open(p.path("log"), "a") as file:
+        print(len(p.names), file=file)
+        p.names.append(np.sum(x))
+        print(len(p.names), file=file)
+    return np.sum(x**2)
+
+
+ONCE = [appended, rows, as_json, arrays, as_they_were, in_a_function, of_the_outside]
+ONCE += [closed_at_last, by_paths, environment, texts_that_are_kept, lengths]
+ONCE += [in_rounds, opened_in_rounds, before_a_loop_of_unknown_length]
+
+
+def made_where_there_is_none(p, x):
+    if not os.path.exists(p.path("sub")):
+        os.mkdir(p.path("sub"))
+    return np.sum(x**2)
+
+
+def raises(p, x):
+    with open(p.path("log"), "a") as file:
+        file.write("before\n")
+        if x[0] > 0.3:
+            raise ValueError(f"too large: {np.sum(x)}")
+        file.write("after\n")
+    return np.sum(x**2)
+
+
+ONCE.append(raises)
+TWICE = [made_where_there_is_none, in_branches]
+
+
+def read_again(p, x):
+    np.save(p.path("a.npy"), np.arange(3.0) + p.rate)
+    return np.sum(x * np.load(p.path("a.npy")))
+
+
+def looked_for_afterwards(p, x):
+    os.makedirs(p.path("sub"), exist_ok=True)
+    with open(p.path("sub", "log"), "a") as file:
+        file.write("x")
+    size = len(os.listdir(p.path("sub"))) + os.path.getsize(p.path("sub", "log"))
+    return np.sum(x**2) * size
+
+
+def caught(p, x):
+    try:
+        os.mkdir(p.path("sub"))
+    except FileExistsError:
+        return np.sum(x**3)
+    return np.sum(x**2)
+
+
+def suppressed(p, x):
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(p.path("sub"))
+    return np.sum(x**2)
+
+
+def counted(p, x):
+    with open(p.path("log"), "a") as file:
+        return np.sum(x**2) * (file.write("three") + file.tell())
+
+
+def what_the_run_changes(p, x):
+    with open(p.path("log"), "a") as file:
+        p.names.append("a")
+        json.dump(p.names, file)
+        p.names.append("b")
+        json.dump(p.names, file)
+    return np.sum(x**2)
+
+
+EACH = [read_again, looked_for_afterwards, caught, suppressed, counted, what_the_run_changes]
+
+
+def outcome(f, *args):
+    try:
+        return f(*args)
+    except Exception as error:
+        return repr(error)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("f", [*ONCE, *TWICE, *EACH])
+@pytest.mark.filterwarnings("ignore:.* was traced for three calls")
+def test_each_call_has_its_own(f, compile, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_TEST", "")
+    plain, ours = Program(tmp_path / "plain"), Program(tmp_path / "ours")
+    g = value_and_grad(lambda x: f(ours, x), compile=compile)
+    for k, x in enumerate(POINTS):
+        plain.rate = ours.rate = 2.0 + k // 3
+        expected = outcome(f, plain, x.copy())
+        left = plain.left()
+        monkeypatch.setenv("TAPEGRAD_TEST", "")
+        found = outcome(g, x.copy())
+        if isinstance(expected, str):
+            assert found == expected
+        else:
+            np.testing.assert_allclose(found[0], expected)
+        assert repr(ours.left()) == repr(left)
+    traces = g.cache_info().traces
+    assert traces == (1 if f in ONCE else 2 if f in TWICE else len(POINTS))
+    for program in (plain, ours):
+        program.file.close()
+
+
+@pytest.mark.parametrize(
+    "misused",
+    [
+        len,
+        lambda t: float(t),
+        lambda t: t == "1.0",
+        lambda t: {t: 1.0}[t],
+        lambda t: float(", ".join(c for c in [t])),
+        lambda t: float(t.replace("a", "")),
+        lambda t: 1.0 if t else 2.0,
+    ],
+)
+def test_what_texts_of_traced_values_are_not_for(misused, tmp_path):
+    """where they are written to a file, too"""
+
+    def f(x):
+        t = f"{np.sum(x):.1f}"
+        with open(tmp_path / "log", "a") as file:
+            file.write(t)
+        return np.sum(x**2) * misused(t)
+
+    with pytest.raises(ConversionError, match=r"a text is made of a traced value"):
+        grad(f)(POINTS[0])
+
+
+def test_what_fails_at_a_later_call_fails_there(tmp_path):
+    folder = tmp_path / "sub"
+    folder.mkdir()
+
+    def f(x):
+        with open(folder / "log", "w") as file:
+            file.write(str(x[0]))
+        return np.sum(x**2)
+
+    g = grad(f, compile="never")
+    g(POINTS[0])
+    shutil.rmtree(folder)
+    with pytest.raises(FileNotFoundError):
+        g(POINTS[1])
+    folder.mkdir()
+    g(POINTS[2])
+    assert (folder / "log").read_text() == str(POINTS[2][0])
+
+
+@pytest.mark.filterwarnings("ignore:.* was traced for three calls")
+def test_in_an_inner_derivative(tmp_path):
+    """it is made as often as plain Python does"""
+
+    def inner(y):
+        with open(tmp_path / "log", "a") as file:
+            file.write("inner\n")
+        return np.sum(y**3)
+
+    g = grad(lambda x: np.sum(grad(inner)(x) * x), compile="never")
+    for k in range(3):
+        np.testing.assert_allclose(g(POINTS[k]), 9 * POINTS[k] ** 2)
+        assert (tmp_path / "log").read_text() == (k + 1) * "inner\n"
