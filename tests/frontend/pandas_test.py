@@ -92,6 +92,7 @@ OF_SERIES = {
     "of an array": lambda s: pd.DataFrame(s.to_numpy()[:, None] * X, columns=UVW, index=s.index),
     "a column more": lambda s: pd.DataFrame({"a": s / 2, "n": list("xyx")}).assign(b=s / 3),
     "by group": lambda s: (s / 2).groupby(list("xyx")).mean(),
+    "each group": lambda s: [(n, x * 2) for n, x in (s / 2).groupby(list("yxy"), sort=False)],
 }
 
 
@@ -145,6 +146,7 @@ OF_FRAMES = {
     "of pairs": lambda d: (d.cov(), d.corr()),
     "by group": lambda d: (d.groupby("n")["a"].mean(), d.groupby("n")[["a", "b"]].sum()),
     "in each group": lambda d: d["a"] - d.groupby("n")["a"].transform("mean"),
+    "each group": lambda d: [(n, x["a"] * len(x)) for n, x in d.groupby("n")],
     "sorted": lambda d: (d.sort_index(ascending=False) * 1, d.drop(columns="a"), d.stack()),
     "joined": lambda d: pd.concat([d, d * 2], axis=1, keys=["x", "y"]),
 }
@@ -197,7 +199,7 @@ def test_series_do_what_they_do_in_pandas(name):
 def test_frames_do_what_they_do_in_pandas(name):
     f = OF_FRAMES[name]
     followed = [held_against_pandas(f, d, "never") for d in FRAMES.values()]
-    strings = name in ("strings", "by group", "in each group")
+    strings = name in ("strings", "by group", "in each group", "each group")
     first = followed[list(FRAMES).index("strings" if strings else "float64")]
     assert first != (name in {*REFUSED, "a column as a row"})
 

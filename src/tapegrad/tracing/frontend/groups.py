@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,21 +29,35 @@ def groupby(x: Any, by: Any = None, *, sort: bool = True, level: Any = None) -> 
         raise refused(
             f"{x._kind}.groupby by a column of traced numbers", "Pass its plain numbers: by=array"
         )
-    rows = Entries().table(x).groupby(by, sort=sort, level=level)
-    return Groups(x, rows.ngroup().to_numpy(), rows.size().index, keys)
+    entries = Entries()
+    rows = entries.table(x).groupby(by, sort=sort, level=level)
+    place, labels = rows.ngroup().to_numpy(), rows.size().index
+    return Groups(x, place, labels, keys, (entries, rows))
 
 
 class Groups:
-    """`x.groupby(...)`: the `place` of each row's group, and the `labels` of the groups."""
+    """`x.groupby(...)`: the `place` of each row's group, and the `labels` of the groups. As pandas
+    has them, they are `rows` with the numbers of `entries`."""
 
-    def __init__(self, x: Any, place: np.ndarray, labels: Any, keys: list[str]) -> None:
+    def __init__(
+        self, x: Any, place: np.ndarray, labels: Any, keys: list[str], pandas: tuple[Entries, Any]
+    ) -> None:
         if np.any(place < 0):
             raise refused(f"{x._kind}.groupby by what is missing")
         self._x, self._place, self._labels, self._keys = x, place, labels, keys
+        self._entries, self._rows = pandas
 
     @unobserved
     def __getitem__(self, key: Any) -> Any:
-        return Groups(self._x[key], self._place, self._labels, [])
+        found = self._entries, self._rows[key]
+        return Groups(self._x[key], self._place, self._labels, [], found)
+
+    @unobserved
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(name, self._entries.put(part)) for name, part in self._rows])
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def __getattr__(self, name: str) -> Any:
         if name in _NAMES:
