@@ -56,3 +56,59 @@ def test_points_on_an_edge_are_inside_or_outside_as_they_are_for_scipy():
 def test_images_without_elements():
     for f in (ndimage.sobel, ndimage.gaussian_laplace, ndimage.maximum_filter):
         assert jit(lambda x, f=f: f(x, 1))(IMAGE[:0]).shape == (0, 6)
+
+
+SPECIAL = {
+    "nan": {1: np.nan},
+    "two nans": {0: np.nan, 4: np.nan},
+    "inf": {1: np.inf},
+    "opposite": {1: np.inf, 2: -np.inf},
+    "zeros": {0: 0.0, 1: -0.0, 2: 0.0, 3: -0.0},
+    "numbers": {},
+}
+OF_ANY = {
+    "median": lambda x: ndimage.median_filter(x, 3),
+    "of four": lambda x: ndimage.median_filter(x, 4, mode="constant"),
+    "in a footprint": lambda x: ndimage.rank_filter(x, 2, footprint=[1, 0, 1, 1]),
+    "percentile": lambda x: ndimage.percentile_filter(x, 30, 5, mode="wrap"),
+    "maximum": lambda x: ndimage.maximum_filter(x, 4, mode="nearest"),
+    "minimum": lambda x: ndimage.minimum_filter(x, footprint=[1, 1, 0]),
+    "dilation": lambda x: ndimage.grey_dilation(x, structure=[0.0, 2.0, 1.0]),
+    "opening": lambda x: ndimage.grey_opening(x, 3),
+    "mean": lambda x: ndimage.uniform_filter1d(x, 3),
+    "mean of many": lambda x: ndimage.uniform_filter1d(x, 70),
+    "spline": ndimage.spline_filter1d,
+    "sparse weights": lambda x: ndimage.correlate(x, np.arange(70) % 9 == 0.0, mode="constant"),
+    "at an edge": lambda x: ndimage.map_coordinates(x, [[-2, 0.3, 9]], order=1, mode="nearest"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("name", OF_ANY)
+def test_filters_of_nan_infinity_and_zeros_are_scipys(name, kind):
+    f, x = OF_ANY[name], np.sin(1.7 * np.arange(9.0))
+    for place, value in SPECIAL[kind].items():
+        x[place] = value
+    seen, wanted = jit(lambda x: f(x), compile="never")(x), f(x)
+    np.testing.assert_allclose(seen, wanted, rtol=1e-12, atol=1e-14)
+    chosen = name not in ("mean", "mean of many", "spline", "sparse weights", "at an edge")
+    if chosen:
+        np.testing.assert_array_equal(
+            np.signbit(seen)[wanted == 0], np.signbit(wanted[wanted == 0])
+        )
+
+
+def test_what_a_median_beside_nan_takes_has_the_slope():
+    x = np.array([1.0, np.nan, 2.0, 5.0, 3.0])
+    taken = ndimage.median_filter(x, 3, mode="constant")
+    slopes = grad(lambda x: np.nansum(ndimage.median_filter(x, 3, mode="constant")))(x)
+    for k in (0, 2, 3, 4):
+        assert slopes[k] == np.sum(taken == x[k])
+
+
+@pytest.mark.parametrize("name", [*OF_ANY, "shift"])
+def test_filters_of_integers_round_as_scipys(name):
+    f = {**OF_ANY, "shift": lambda x: ndimage.shift(x, 0.3)}[name]
+    x = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5])
+    np.testing.assert_array_equal(jit(lambda x: f(x))(x), f(x))

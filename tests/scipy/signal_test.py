@@ -202,3 +202,57 @@ def test_a_filters_state_alone():
     slope = grad(lambda a: np.sum(signal.lfilter_zi(b, a)), compile="never")(a)
     exact = np.sum(signal.lfilter_zi(b, a + [1e-6, 0, 0]) - signal.lfilter_zi(b, a - [1e-6, 0, 0]))
     assert slope[0] == pytest.approx(exact / 2e-6, rel=1e-7)
+
+
+SAMPLE = np.array([1.0, np.inf, 2.0, 5.0, 3.0, 1.0, 1.0])
+BESIDE = {
+    "medfilt": lambda x: signal.medfilt(x, 3),
+    "medfilt2d": lambda x: signal.medfilt2d(np.outer(np.ones(3), x), 3),
+    "upfirdn": lambda x: signal.upfirdn([1.0, 2.0, 1.0, 0.5], x, 3, 2),
+    "beyond the ends": lambda x: signal.upfirdn([1.0, 2.0, 1.0], x, 2, mode="line"),
+    "resample_poly": lambda x: signal.resample_poly(x, 3, 2, window=[1.0, 2.0, 1.0]),
+    "convolve2d": lambda x: signal.convolve2d(np.outer([1.0, 2.0], x), [[0.0, 1.0, 2.0]]),
+    "sepfir2d": lambda x: signal.sepfir2d(np.outer(np.ones(3), x), [0.0, 1.0, 1.0], [1.0]),
+    "state": lambda x: signal.lfilter([1.0, 2.0, 0.5], [1.0, 0.5], x, zi=[0.1, 0.2])[1],
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("special", [np.inf, np.nan, -np.inf, 0.25])
+@pytest.mark.parametrize("name", BESIDE)
+def test_filters_of_nan_and_infinity_are_scipys(name: str, special: float) -> None:
+    x, f = np.where(np.isinf(SAMPLE), special, SAMPLE), BESIDE[name]
+    np.testing.assert_allclose(jit(lambda x: f(x), compile="never")(x), f(x), rtol=1e-12)
+
+
+def test_resampled_single_precision_stays_single() -> None:
+    x = X.astype(np.float32)
+    for f in (
+        lambda x: signal.resample_poly(x, 2, 3),
+        lambda x: signal.decimate(x, 2, ftype="fir"),
+    ):
+        found, wanted = jit(f)(x), f(x)
+        assert found.dtype == wanted.dtype == np.float32
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 2), (2, 4), (4, 4)])
+@pytest.mark.parametrize("mode", ["full", "same"])
+def test_windows_with_no_middle_lie_as_scipys(mode: str, shape: tuple[int, int]) -> None:
+    w = 1.0 + np.arange(float(np.prod(shape))).reshape(shape)
+    image = np.outer(X, X)[:6, :7]
+    for name in ("correlate2d", "convolve2d", "correlate", "convolve"):
+        f = getattr(signal, name)
+        found = jit(lambda x, f=f: f(x, w, mode))(image)
+        np.testing.assert_allclose(found, f(image, w, mode), rtol=1e-10)
+
+
+def test_an_image_beyond_which_scipy_would_read_is_refused() -> None:
+    h = [1.0, 2.0, 3.0, 2.0, 1.0]
+    df = grad(lambda x: np.sum(signal.sepfir2d(x, h, [1.0])))
+    with pytest.raises(UnsupportedError, match="convolve1d"):
+        df(np.ones((4, 3)))
+    assert df(np.ones((4, 4))).shape == (4, 4)
+    integers = np.arange(20).reshape(4, 5)
+    found = jit(lambda x: signal.sepfir2d(x, h, [1.0]))(integers)
+    np.testing.assert_allclose(found, signal.sepfir2d(integers, h, [1.0]))

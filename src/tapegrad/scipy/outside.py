@@ -23,6 +23,7 @@ from tapegrad.primitives.control import CallTape, ForeignCall
 from tapegrad.primitives.implicit import Implicit
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
+from tapegrad.tracing.mixed import value_of
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
@@ -205,6 +206,19 @@ class Constant:
 
     def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
         return [None] * len(outs)
+
+
+def valued(value: Any, x: Any) -> Any:
+    """The value of one operand with the derivative of another."""
+    call = ForeignCall(
+        "valued",
+        lambda value, x: [value],
+        (_strong(x),),
+        1,
+        lambda cts, outs, xs: [None, cts[0]],
+        forward=lambda ts, outs, xs: [ts[1]],
+    )
+    return recorded(call, [value, x], [value_of(value)])[0]
 
 
 def stopped(x: Any) -> Any:

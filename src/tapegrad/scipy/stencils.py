@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from tapegrad.scipy.anew import constant
+from tapegrad.scipy.borrowing import kernels
 from tapegrad.tracing.frontend.operands import as_tracer
 
 MOST = 64  # terms that are written out, and become one loop; of more there is a product
@@ -35,28 +39,71 @@ def parts(x: Any, sizes: Sequence[int]) -> list[Any]:
     ]
 
 
-def ranked(x: Any, sizes: Sequence[int], rank: int, inside: Any = None) -> Any:
-    """Of the elements of each window the one that `rank` smaller ones are there of; of those at
-    which `inside` is true, if it is given."""
-    found = parts(x, sizes)
-    if inside is not None:
-        found = [part for part, yes in zip(found, np.ravel(inside), strict=True) if yes]
-    return np.sort(np.stack(found), axis=0)[rank]
+def picked(found: Any, candidates: Sequence[Any]) -> Any:
+    """What SciPy has `found`, with the slope of the candidates that it is; ties are shared."""
+    stacked = np.stack(candidates).astype(found.dtype)
+    same = np.logical_and(stacked == found, np.signbit(stacked) == np.signbit(found))
+    same = np.logical_or(same, np.logical_and(np.isnan(stacked), np.isnan(found)))
+    largest = np.max(np.where(same, stacked, -np.inf), axis=0)
+    return np.where(np.isinf(largest), found, largest)  # none is it where SciPy reads beyond x
 
 
-def correlated(x: Any, weights: Any, zeros: bool = False) -> Any:
-    """The sums of x[i + j] weights[j] over j, for each i at which all of these are inside; with the
-    terms of `zeros` among the weights, too, which matter where x is NaN or infinite."""
+def filters(
+    module: str, answers: dict[str, Any], completed: Callable[..., Any] | None = None
+) -> None:
+    """What stands for filters in C, which are passed the array and write into `output`, or return
+    their result. `completed` makes of SciPy's own result and the answer's what there is, where the
+    numbers alone don't tell: `picked`, for one. Of integers SciPy has the result."""
+    home = importlib.import_module(module)
+    there = {name: getattr(home, name) for name in answers if hasattr(home, name)}
+    kernels(module, {name: _filter(own, answers[name], completed) for name, own in there.items()})
+
+
+def _filter(original: Any, answer: Any, completed: Callable[..., Any] | None) -> Any:
+    names = list(inspect.signature(answer).parameters)
+    place = names.index("output") if "output" in names else None
+
+    def own(*args: Any) -> Any:
+        if place is None:
+            return original(*args)
+        out = np.zeros(*args[place])
+        original(*args[:place], out, *args[place + 1 :])
+        return out
+
+    def called(*args: Any) -> Any:
+        output = args[0] if place is None else args[place]
+        is_smooth = output.dtype.kind in "fc" and args[0].size
+        found = None
+        if completed or not is_smooth:
+            made = output.shape, output.dtype
+            plain = [made if k == place else x for k, x in enumerate(args)]
+            found = constant(original.__name__, own, *plain)
+        if is_smooth:
+            found = completed(found, answer(*args)) if completed else answer(*args)
+        if place is None:
+            return found
+        output[...] = found
+
+    return called
+
+
+def correlated(x: Any, weights: Any, zeros: bool = True) -> Any:
+    """The sums of x[i + j] weights[j] over j, for each i at which all of these are inside. The
+    terms of `zeros` among the weights matter where x is NaN or infinite; those that are about zero
+    are no terms in parts of SciPy."""
+    kept = np.ones(weights.shape, bool)
+    if not zeros and isinstance(weights, np.ndarray):
+        kept = np.abs(weights) > np.finfo(float).eps
     if math.prod(weights.shape) <= MOST:
         terms = parts(x, weights.shape)
-        places = np.ndindex(*weights.shape)
-        plain = isinstance(weights, np.ndarray)
-        kept = [
-            w * part
-            for part, w in zip(terms, (weights[place] for place in places), strict=True)
-            if zeros or not (plain and w == 0)
-        ]
-        return sum(kept[1:], kept[0]) if kept else 0.0 * terms[0]
+        places = zip(np.ndindex(*weights.shape), terms, strict=True)
+        products = [weights[place] * part for place, part in places if kept[place]]
+        if not products:
+            shape = [n - m + 1 for n, m in zip(x.shape, weights.shape, strict=True)]
+            return np.zeros(shape, np.result_type(x, weights))
+        return sum(products[1:], products[0])
     windows = np.lib.stride_tricks.sliding_window_view(as_tracer(x, weights), weights.shape)
+    if not kept.all():
+        return windows[..., kept] @ weights[kept]
     axes = list(range(-weights.ndim, 0))
     return np.tensordot(windows, weights, (axes, list(range(weights.ndim))))

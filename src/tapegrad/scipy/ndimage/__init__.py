@@ -1,5 +1,5 @@
 """What answers the functions of scipy.ndimage: SciPy's own Python code, in terms of kernels that
-stand for its code in C, below and in `resampling.py`. They write their result into `output`."""
+stand for its code in C, below and in `resampling.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from tapegrad.scipy.borrowing import borrow, kernels, left_plain
+from tapegrad.scipy.borrowing import borrow, left_plain
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
-from tapegrad.scipy.stencils import MOST, correlated, padded, parts, ranked
+from tapegrad.scipy.outside import stopped, valued
+from tapegrad.scipy.stencils import MOST, correlated, filters, padded, parts, picked
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.ndimage"
@@ -49,35 +50,38 @@ def _window(size: int, axis: int, ndim: int) -> list[int]:
 
 def _correlate1d(
     x: Any, weights: Any, axis: int, output: Any, mode: int, cval: Any, origin: int
-) -> None:
+) -> Any:
     """The sums of x[i + j - size // 2 - origin] weights[j] along an axis."""
     wide = _extended(x, [weights.size], [axis], [origin], mode, cval)
     shape = _window(weights.size, axis, x.ndim)
-    output[...] = correlated(wide, np.reshape(weights, shape), zeros=True)
+    return correlated(wide, np.reshape(weights, shape))
 
 
-def _correlate(x: Any, weights: Any, output: Any, mode: int, cval: Any, origins: Any) -> None:
+def _correlate(x: Any, weights: Any, output: Any, mode: int, cval: Any, origins: Any) -> Any:
     """The same along all axes."""
     wide = _extended(x, weights.shape, range(x.ndim), origins, mode, cval)
-    output[...] = correlated(wide, weights)
+    return correlated(wide, weights, zeros=False)
 
 
 def _uniform_filter1d(
     x: Any, size: int, axis: int, output: Any, mode: int, cval: Any, origin: int
-) -> None:
-    """The means of `size` elements."""
+) -> Any:
+    """The means of `size` elements. SciPy adds what comes to a sum and subtracts what leaves it:
+    so this is NaN from where an infinity or a NaN leaves."""
     wide = _extended(x, [size], [axis], [origin], mode, cval)
+    places = np.arange(x.shape[axis])
     if size <= MOST:
         terms = parts(wide, _window(size, axis, x.ndim))
-        output[...] = sum(terms[1:], terms[0]) / size
-        return
-    sums = np.cumsum(wide, axis=axis)
-    first = [slice(None)] * x.ndim
-    first[axis] = slice(0, 1)
-    sums = np.concatenate([0 * sums[tuple(first)], sums], axis=axis)
-    n = x.shape[axis]
-    places = np.arange(n)
-    output[...] = (np.take(sums, places + size, axis) - np.take(sums, places, axis)) / size
+        left = np.take(_sums_before(stopped(0.0 * wide), axis), places, axis)
+        return sum(terms[1:], terms[0]) / size + left
+    sums = _sums_before(wide, axis)
+    return (np.take(sums, places + size, axis) - np.take(sums, places, axis)) / size
+
+
+def _sums_before(x: Any, axis: int) -> Any:
+    """The sums of the elements before each along an axis, and of all."""
+    nothing = np.zeros([1 if k == axis else n for k, n in enumerate(x.shape)], x.dtype)
+    return np.concatenate([nothing, np.cumsum(x, axis=axis)], axis=axis)
 
 
 def _min_or_max(
@@ -89,9 +93,9 @@ def _min_or_max(
     cval: Any,
     origins: Any,
     smallest: int,
-) -> None:
-    """The smallest or largest elements of windows, where `footprint` is true; of `structure`, what
-    is subtracted first, or added."""
+) -> Any:
+    """The elements of windows, where `footprint` is true; of `structure`, what is subtracted
+    first for the smallest, or added for the largest."""
     wide = _extended(x, footprint.shape, range(x.ndim), origins, mode, cval)
     found = []
     for k, part in enumerate(parts(wide, footprint.shape)):
@@ -100,29 +104,26 @@ def _min_or_max(
             if structure is not None:
                 part = part - structure[place] if smallest else part + structure[place]
             found.append(part)
-    output[...] = (np.min if smallest else np.max)(np.stack(found), axis=0)
+    return found
 
 
 def _min_or_max1d(
     x: Any, size: int, axis: int, output: Any, mode: int, cval: Any, origin: int, smallest: int
-) -> None:
+) -> Any:
     wide = _extended(x, [size], [axis], [origin], mode, cval)
-    found = np.stack(parts(wide, _window(size, axis, x.ndim)))
-    output[...] = (np.min if smallest else np.max)(found, axis=0)
+    return parts(wide, _window(size, axis, x.ndim))
 
 
 def _rank_filter(
     x: Any, rank: int, footprint: Any, output: Any, mode: int, cval: Any, origins: Any
-) -> None:
-    wide = _extended(x, footprint.shape, range(x.ndim), origins, mode, cval)
-    output[...] = ranked(wide, footprint.shape, rank, footprint)
+) -> Any:
+    return _min_or_max(x, footprint, None, output, mode, cval, origins, 0)
 
 
 def _rank_filter1d(
     x: Any, rank: int, size: int, output: Any, mode: int, cval: Any, origin: int
-) -> None:
-    wide = _extended(x, [size], [0], [origin], mode, cval)
-    output[...] = ranked(wide, [size], rank)
+) -> Any:
+    return _min_or_max1d(x, size, 0, output, mode, cval, origin, 0)
 
 
 # ---- filters of spectra, which are multiplied with numbers: those that SciPy multiplies ones with
@@ -157,21 +158,27 @@ def fourier_shift(input: Any, shift: Any, n: int = -1, axis: int = -1) -> Any:
     return _of_spectrum("fourier_shift", input, shift, n, axis, ones=1.0 + 0.0j)
 
 
-kernels(
+filters(
     "scipy.ndimage._nd_image",
     {
         "correlate1d": _correlate1d,
         "correlate": _correlate,
         "uniform_filter1d": _uniform_filter1d,
-        "min_or_max_filter": _min_or_max,
-        "min_or_max_filter1d": _min_or_max1d,
-        "rank_filter": _rank_filter,
-        "spline_filter1d": spline_filter1d,
         "geometric_transform": geometric_transform,
         "zoom_shift": zoom_shift,
     },
 )
-kernels("scipy.ndimage._rank_filter_1d", {"rank_filter": _rank_filter1d})
+filters(
+    "scipy.ndimage._nd_image",
+    {
+        "min_or_max_filter": _min_or_max,
+        "min_or_max_filter1d": _min_or_max1d,
+        "rank_filter": _rank_filter,
+    },
+    completed=picked,
+)
+filters("scipy.ndimage._nd_image", {"spline_filter1d": spline_filter1d}, completed=valued)
+filters("scipy.ndimage._rank_filter_1d", {"rank_filter": _rank_filter1d}, completed=picked)
 left_plain("scipy.ndimage._filters", "_gaussian_kernel1d")  # of a width, which isn't traced
 REFUSED = {
     """binary_closing binary_dilation binary_erosion binary_fill_holes binary_hit_or_miss

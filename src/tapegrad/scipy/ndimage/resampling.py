@@ -25,7 +25,7 @@ from tapegrad.tracing.tracer import Tracer
 NEAREST, WRAP, REFLECT, MIRROR, CONSTANT, GRID_WRAP, GRID_CONSTANT = range(7)
 
 
-def spline_filter1d(x: Any, order: int, axis: int, output: Any, mode: int) -> None:
+def spline_filter1d(x: Any, order: int, axis: int, output: Any, mode: int) -> Any:
     """The coefficients of splines along an axis. They are linear in the elements: here the matrix
     is that of SciPy's own filter."""
     import scipy.ndimage._nd_image as own
@@ -34,7 +34,7 @@ def spline_filter1d(x: Any, order: int, axis: int, output: Any, mode: int) -> No
     matrix = np.empty((n, n))
     own.spline_filter1d(np.eye(n), order, 0, matrix, mode)
     rows = np.moveaxis(x, axis, -1) @ matrix.T
-    output[...] = np.moveaxis(rows, -1, axis)
+    return np.moveaxis(rows, -1, axis)
 
 
 def _plain(x: Any) -> Any:
@@ -44,7 +44,7 @@ def _plain(x: Any) -> Any:
 
 def _folded(x: Any, n: int, mode: int) -> Any:
     """Coordinates along an axis of n elements, put inside; their slope is that of the fold."""
-    if mode in (GRID_CONSTANT, CONSTANT):
+    if mode in (GRID_CONSTANT, CONSTANT, NEAREST):
         return x
     if n == 1:
         return 0.0 * x
@@ -106,10 +106,7 @@ def _interpolated(c: Any, points: list[Any], order: int, mode: int, cval: Any, p
         n = c.shape[axis] - 2 * pads
         if mode == CONSTANT:
             inside = np.logical_and(inside, np.logical_and(x >= 0, x <= n - 1))
-        if mode == NEAREST:  # also of what the array was padded with
-            x = np.clip(x + pads, 0, c.shape[axis] - 1)
-        else:
-            x = _folded(x, n, mode) + pads
+        x = _folded(x, n, mode) + pads
         shifted = x + 0.5 if order % 2 == 0 else x
         start = np.floor(_plain(shifted))
         weights = _weights(order, shifted - start)
@@ -160,14 +157,14 @@ def geometric_transform(
     pads: int,
     args: Any,
     kwargs: Any,
-) -> None:
+) -> Any:
     """The image at `coordinates`, or at those that a matrix and a shift make of the output's."""
     if mapping is not None:
         raise NotImplementedError
     if coordinates is None:
         coordinates = _mapped(matrix, shift, output.shape)
     points = [coordinates[k] for k in range(x.ndim)]
-    output[...] = _interpolated(x, points, order, mode, cval, pads)
+    return _interpolated(x, points, order, mode, cval, pads)
 
 
 def zoom_shift(
@@ -180,7 +177,7 @@ def zoom_shift(
     cval: Any,
     pads: int,
     grid: bool,
-) -> None:
+) -> Any:
     """The image at coordinates that are a multiple of the output's, and a shift."""
     points = []
     for axis in range(x.ndim):
@@ -190,4 +187,4 @@ def zoom_shift(
         if zoom is not None:
             at = (at + 0.5) * zoom[axis] - 0.5 if grid else at * zoom[axis]
         points.append(np.reshape(at, [-1 if k == axis else 1 for k in range(x.ndim)]))
-    output[...] = _interpolated(x, points, order, mode, cval, pads)
+    return _interpolated(x, points, order, mode, cval, pads)

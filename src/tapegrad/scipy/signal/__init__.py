@@ -13,7 +13,7 @@ from tapegrad.primitives.filters import LinearFilter
 from tapegrad.scipy.borrowing import borrow, borrow_classes, converting, kernels
 from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.signal import objects, splines  # noqa: F401 # they declare what they have
-from tapegrad.scipy.stencils import correlated, padded, ranked
+from tapegrad.scipy.stencils import correlated, filters, padded, parts, picked
 from tapegrad.tracing.answers import row_of
 from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.linalg import floating
@@ -68,6 +68,8 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     rest = np.zeros((*rows.shape[:-1], max(0, n - order)), state.dtype)
     waiting = np.concatenate([state, rest], axis=-1)
     y = y + LinearFilter()(np.ones_like(a[:1]), a / a[0], waiting[..., :n])
+    if a.size > 1:  # else SciPy convolves, and has no terms of y
+        b, a = (np.pad(c, (0, order + 1 - c.size)) for c in (b, a))
     last = [_state(b / a[0], a / a[0], rows, y, waiting, k) for k in range(order)]
     final = np.stack(last, axis=-1) if last else state
     return np.moveaxis(y, -1, axis), np.moveaxis(final, -1, axis)
@@ -152,13 +154,12 @@ def upfirdn(
         length = (rows.shape[-1] - 1) * up + h.size
         whole = upfirdn(h, _extended(rows, beyond, mode, cval), up)
         return np.moveaxis(whole[..., beyond * up :][..., :length:down], -1, axis)
-    n = rows.shape[-1]
-    spread = np.zeros((*rows.shape, up)) * rows[..., None]
-    spread[..., 0] = rows
-    spread = np.reshape(spread, (*rows.shape[:-1], n * up))[..., : (n - 1) * up + 1]
-    tail = np.zeros_like(rows, shape=(*rows.shape[:-1], h.size - 1))
-    y = LinearFilter()(h, np.ones_like(h[:1]), np.concatenate([spread, tail], axis=-1))
-    return np.moveaxis(y[..., ::down], -1, axis)
+    taps = -(-h.size // up)  # of the filter meet elements, not the zeros between them
+    phases = np.reshape(np.pad(h, (0, taps * up - h.size)), (taps, up))
+    wide = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(taps - 1, taps - 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(wide, taps, axis=-1)
+    y = np.reshape(windows @ phases[::-1], (*rows.shape[:-1], -1))
+    return np.moveaxis(y[..., : (rows.shape[-1] - 1) * up + h.size : down], -1, axis)
 
 
 def _is_zero(x: Any) -> bool:
@@ -248,22 +249,22 @@ def _convolve2d(x: Any, weights: Any, flip: int, mode: int, boundary: int, fill:
     full = correlated(x, weights[::-1, ::-1] if flip else np.conj(weights))
     if mode == 1:
         sizes = [x.shape[k] - 2 * (weights.shape[k] - 1) for k in (0, 1)]
-        starts = [(m - 1) // 2 for m in weights.shape]
+        starts = [(m - bool(flip)) // 2 for m in weights.shape]
         full = full[tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))]
     return full
 
 
 def _medfilt2d(x: Any, sizes: Any) -> Any:
-    """The middle one of each element's neighbours, zeros outside."""
-    around = [(m // 2, m // 2) for m in sizes]
-    return ranked(padded(x, around, "constant"), sizes, int(np.prod(sizes)) // 2)
+    """Each element's neighbours, zeros outside."""
+    return parts(padded(x, [(m // 2, m // 2) for m in sizes], "constant"), sizes)
 
 
 kernels("cmath", {"exp": np.exp})
 kernels(
     "scipy.signal._sigtools",
-    {"_correlateND": _correlate_nd, "_convolve2d": _convolve2d, "_medfilt2d": _medfilt2d},
+    {"_correlateND": _correlate_nd, "_convolve2d": _convolve2d},
 )
+filters("scipy.signal._sigtools", {"_medfilt2d": _medfilt2d}, completed=picked)
 # What converts its arguments by `float` would need plain numbers.
 converting("scipy.signal._waveforms", "_chirp_phase")
 converting("scipy.signal._arraytools", "_validate_fs")

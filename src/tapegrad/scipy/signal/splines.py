@@ -86,9 +86,15 @@ def sepfir2d(input: Any, hrow: Any, hcol: Any) -> Any:
     if not (len(hrow) % 2 and len(hcol) % 2):
         raise ValueError("hrow and hcol must be odd length")
     n, m = len(hcol) // 2, len(hrow) // 2
+    if input.size and (input.shape[0] < 2 * n or input.shape[1] < 2 * m):
+        raise refusal(
+            f"scipy.signal.sepfir2d of an image of shape {input.shape}, smaller than its filters, "
+            f"can't be traced{at_line()}: SciPy reads memory beyond it. Use "
+            "scipy.ndimage.convolve1d along each axis"
+        )
     wide = padded(input, [(n, n), (m, m)], "symmetric")
     out = correlated(correlated(wide, hcol[::-1, None]), hrow[None, ::-1])
-    return out.astype(input.dtype, copy=False)
+    return out.astype(input.dtype, copy=False) if input.dtype.kind in "fc" else out
 
 
 # ---- where SciPy's recursive filters start, for which it adds until what is left is too small
