@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from tapegrad import errors, grad, value_and_grad
 
@@ -268,3 +270,24 @@ def test_arrays_of_objects_hold_traced_values(compile):
     check(f, compile)
     multiplied = grad(lambda c: np.sum(np.frompyfunc(lambda v: c * v, 1, 1)(STATE).astype(float)))
     assert multiplied(1.0) == multiplied(2.0) == pytest.approx(np.sum(STATE))
+
+
+def test_named_tuples_and_subclasses_of_lists_are_arrays_of_their_elements() -> None:
+    """as NumPy makes them: two numbers that a test of SciPy's returns, too"""
+    other = np.array([0.3, 0.8, -0.4, 1.1])
+    point = collections.namedtuple("point", "x y")
+    own = type("own", (list,), {})
+    x = np.array([0.5, 1.5, -0.7, 0.2])
+    for f in (
+        lambda x: np.sum(scipy.stats.ttest_ind(x, other)),
+        lambda x: np.mean(scipy.stats.linregress(x, other)),
+        lambda x: np.linalg.norm(point(x[0], x[1] * x[2])),
+        lambda x: np.dot(point(x[0], x[1]), own(x[2:])),
+        lambda x: np.sum([point(x[0], x[1]), own(x[2:])], axis=0)[1] ** 2,
+    ):
+        value, slope = value_and_grad(f, compile="never")(x)
+        assert value == pytest.approx(f(x), rel=1e-12)
+        steps = 1e-6 * np.eye(4)
+        np.testing.assert_allclose(
+            slope, [(f(x + d) - f(x - d)) / 2e-6 for d in steps], rtol=1e-5, atol=1e-8
+        )

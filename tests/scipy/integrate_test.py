@@ -590,3 +590,16 @@ def test_what_quad_tells_of_its_work_is_not_looked_into():
             grad(lambda p, use=use: (use(f(p)[2]), p)[1])(0.5)
     with pytest.raises(UnsupportedError, match="returns a message where it fails"):
         grad(lambda p: integrate.quad(lambda t: p / t, 0, 1, full_output=1)[0])(0.5)
+
+
+def test_an_integral_in_an_integrand():
+    def f(p):
+        inner = lambda x: integrate.quad(lambda y: np.exp(-p[0] * x * y) * p[1], 0, 1)[0]  # noqa: E731
+        return integrate.quad(inner, 0, p[1])[0]
+
+    p = np.array([0.5, 1.2])
+    value, slope = value_and_grad(f, compile="never")(p)
+    assert value == pytest.approx(f(p), rel=1e-12)
+    steps = 1e-6 * np.eye(2)
+    expected = [(f(p + d) - f(p - d)) / 2e-6 for d in steps]
+    np.testing.assert_allclose(slope, expected, rtol=1e-6)

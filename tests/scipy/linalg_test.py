@@ -387,3 +387,12 @@ def test_directions_of_any_size() -> None:
     for size in (-1000, -300, 100, 1000):
         found = np.ldexp(along(x, np.ldexp(e, size)), -size)
         np.testing.assert_allclose(found, right, rtol=1e-12)
+
+
+def test_a_power_is_complex_where_eigenvalues_are() -> None:
+    """as SciPy's, with imaginary parts of 0"""
+    turned = np.array([[1.0, 2.0, 0.1], [-2.0, 1.0, 0.0], [0.0, 0.1, 1.0]])
+    for a in (turned, np.eye(3) + 0.1 * np.ones((3, 3)), np.triu(turned)):
+        power = lambda a: linalg.fractional_matrix_power(a, 0.3)  # noqa: E731
+        assert jit(power, compile="never")(a).dtype == power(a).dtype
+        check_gradient(lambda a, power=power: np.sum(power(a).real * (1 + a)), a)

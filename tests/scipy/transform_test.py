@@ -207,6 +207,10 @@ ALIGNED = [
     lambda x: Rotation.align_vectors(VECTORS, VECTORS[::-1] + x)[0].as_quat(),
     lambda x: Rotation.align_vectors(VECTORS + x, -VECTORS)[0].as_matrix(),  # B is improper
     lambda x: Rotation.align_vectors(VECTORS, VECTORS[::-1], np.arange(5.0) + x[0])[1],
+    lambda x: Rotation.align_vectors(x, VECTORS[0])[0].as_matrix(),
+    lambda x: Rotation.align_vectors(VECTORS[1:2], x[None], weights=[2.0])[1],
+    lambda x: Rotation.align_vectors(VECTORS + x, VECTORS[::-1], [1, np.inf, 2, 0, 1])[0].as_quat(),
+    lambda x: Rotation.align_vectors(VECTORS, VECTORS[::-1] * x, [1, np.inf, 2, 0, 1])[1],
 ]
 
 
@@ -228,5 +232,16 @@ def test_vectors_that_scipy_does_not_align():
         grad(lambda x: Rotation.align_vectors(VECTORS + x, VECTORS[:3])[1])(x)
     with pytest.raises(ValueError, match="negative values"):
         grad(lambda x: Rotation.align_vectors(VECTORS + x, VECTORS, -np.ones(5))[1])(x)
-    with pytest.raises(UnsupportedError, match="of one vector"):
-        grad(lambda x: Rotation.align_vectors(x, VECTORS[0])[1])(x)
+    with pytest.raises(ValueError, match="zero length"):
+        grad(lambda x: Rotation.align_vectors(x - 1, VECTORS[0])[1])(x)
+    with pytest.raises(ValueError, match="one infinite weight"):
+        grad(lambda x: Rotation.align_vectors(VECTORS + x, VECTORS, np.full(5, np.inf))[1])(x)
+    with pytest.raises(UnsupportedError, match="return_sensitivity"):
+        grad(lambda x: Rotation.align_vectors(VECTORS + x, VECTORS, None, True)[1])(x)
+
+
+@pytest.mark.parametrize("to", [*np.eye(3), np.ones(3)])
+def test_a_vector_is_turned_around(to):
+    """any axis across would do: it is SciPy's"""
+    f = lambda v: Rotation.align_vectors(v, to)[0].as_matrix()  # noqa: E731
+    np.testing.assert_allclose(jit(f, compile="never")(-2 * to), f(-2 * to), atol=1e-15)

@@ -149,9 +149,10 @@ class Text:
         return self.function([head, *[INDENT + line for line in lines]])
 
     def function(self, lines: Sequence[str]) -> Callable[..., Any]:
-        """The function of a text whose first line starts it."""
+        """The function of a text whose first line starts it. Its file is one of ours: where names
+        of NumPy's are swapped, it gets the originals."""
         name = lines[0].partition("(")[0].removeprefix("def ")
-        exec("\n".join(lines), self.names)
+        exec(compile("\n".join(lines), f"{__file__}: {name}", "exec"), self.names)
         return self.names.pop(name)  # which would hold itself by its globals
 
 

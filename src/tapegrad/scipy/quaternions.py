@@ -176,6 +176,35 @@ def applied(q: Any, vectors: Any, inverse: bool) -> Any:
     return np.sum((np.swapaxes(m, -1, -2) if inverse else m) * vectors[..., None, :], axis=-1)
 
 
+def between(b: Any, a: Any) -> Any:
+    """The rotation by the least angle that turns one vector to where another points."""
+    u, v = (x / np.linalg.norm(x) for x in (b, a))
+    middle = u + v
+    if np.all(middle == 0):  # any axis across will do: SciPy's own
+        k = int(np.argmin(np.abs(v)))
+        across = np.eye(3)[k - 1] * v[k - 2] - np.eye(3)[k - 2] * v[k - 1]
+        return normalized(np.concatenate([across, np.zeros(1)]))
+    return normalized(np.concatenate([np.cross(u, v), dot(middle, middle)[None] / 2]))
+
+
+def aligned(a: Any, b: Any, w: Any, first: int) -> tuple[Any, Any]:
+    """The rotation that turns the vector `b` of this number to where that of `a` points, and about
+    it the others to where theirs are nearest, by their weights; and the root of what is left."""
+    a, b, w = (np.roll(x, -first, axis=0) for x in (a, b, w))
+    none = np.logical_or(np.all(a[0] == 0), np.all(b[0] == 0))
+    raise_if(none, "Cannot align zero length primary vectors", ValueError)
+    raise_if(np.any(np.isinf(w[1:])), "Only one infinite weight is allowed", ValueError)
+    q = between(b[0], a[0])
+    if len(a) > 1:
+        axis, c, to = a[0] / np.linalg.norm(a[0]), applied(q, b[1:], False), a[1:]
+        sines = dot(np.cross(c, to), axis)
+        cosines = dot(c, to) - dot(c, axis) * dot(to, axis)
+        angle = np.arctan2(np.sum(w[1:] * sines), np.sum(w[1:] * cosines))
+        q = product(of_vector(angle * axis), q)
+    apart = a - applied(q, b, False)
+    return q, root(np.sum(np.where(np.isinf(w), 0.0, w)[:, None] * apart * apart))
+
+
 # ---- three angles
 
 

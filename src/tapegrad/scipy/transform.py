@@ -363,11 +363,14 @@ def align_vectors(
     like = [np.broadcast_to(np.eye(3)[np.arange(len(x)) % 3], x.shape) for x in (a, b)]
     Rotation.align_vectors(*like, np.ones(w.shape))
     raise_if(np.any(w < 0), "`weights` may not contain negative values", ValueError)
-    if return_sensitivity or n == 1 or np.any(np.isinf(w)):
+    if return_sensitivity:
         raise refusal(
-            f"Rotation.align_vectors with return_sensitivity, an infinite weight, or of one vector "
-            f"can't be traced{at_line()}. {_INSTEAD}"
+            f"Rotation.align_vectors with return_sensitivity can't be traced{at_line()}. {_INSTEAD}"
         )
+    first = np.isinf(w)
+    if n == 1 or np.any(first):
+        turn, rest = by.aligned(a, b, w, 0 if n == 1 else int(np.argmax(first)))
+        return TracedRotation(turn), rest
     both = (w[:, None] * a).T @ b
     turn = by.orthogonal(both)
     rest = np.sum(w * (by.dot(a, a) + by.dot(b, b))) - 2 * np.sum(both * turn)

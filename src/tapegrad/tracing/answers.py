@@ -232,7 +232,7 @@ def _is_meant(answer: Answer, args: Sequence[Any]) -> bool:
     if answer.when is not None:
         return answer.when(args) or any(x is UNKNOWN for x in args)
     if answer.lists or answer.traced:
-        lists = any(type(x) in (list, tuple, deque) for x in args)
+        lists = any(isinstance(x, (list, tuple, deque)) for x in args)
         return lists or (answer.traced and any(isinstance(x, Value) or says(x) for x in args))
     return True
 

@@ -92,7 +92,10 @@ def fractional_matrix_power(A: Any, t: Any) -> Any:
     if not isinstance(t, Tracer) and float(t) == int(t):
         return np.linalg.matrix_power(A, int(t))
     raise_if(is_singular(factored(A)[1]), "a singular matrix to a power that isn't whole")
-    return Expm()(t * logm(A))
+    found = Expm()(t * logm(A))
+    if found.dtype.kind == "c" or not np.any(ComplexEig()(stop_gradient(A))[0].imag):
+        return found
+    return found.astype(complex)  # SciPy's is, where eigenvalues are
 
 
 @answers(parameters="ord axis keepdims")

@@ -54,7 +54,15 @@ def unmade(x: Any) -> Any:
 def stacked(x: Any) -> Any:
     """A list with traced values as an array."""
     x = list(x) if type(x) is collections.deque else x
-    return dispatch.as_operand(x) if type(x) in (list, tuple) and has_traced(x) else x
+    return dispatch.as_operand(x) if _is_sequence(x) and has_traced(x) else x
+
+
+def _is_sequence(x: Any) -> bool:
+    """Whether NumPy makes an array of the elements of this list or tuple, named ones too."""
+    kind: Any = type(x)
+    if not isinstance(x, (list, tuple)) or hasattr(kind, "__array__"):
+        return False
+    return kind.__iter__ in (list.__iter__, tuple.__iter__)
 
 
 def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
