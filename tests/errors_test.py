@@ -206,12 +206,48 @@ def test_options_of_other_libraries(call, advice):
         ("make_vjp", r"is here vjp"),
         ("custom_vjp", "is here primitive and defvjp"),
         ("check_grads", "is here gradcheck"),
+        ("backward", "grad.f. is a function of the parameters"),
+        ("no_grad", "is here stop_gradient"),
+        ("cumsum", r"NumPy's are followed: np\.cumsum"),
+        ("isinstance", "Python's own isinstance will do"),
         ("whatever", "no attribute 'whatever'$"),
     ],
 )
 def test_names_of_other_libraries(name, advice):
     with pytest.raises(AttributeError, match=advice):
         getattr(tapegrad, name)
+
+
+# The transformations and what goes with them, of JAX, of jax.lax, of HIPS autograd and of PyTorch
+OTHERS = """
+    Array Device NamedSharding block_until_ready checkpoint clear_caches custom_gradient custom_jvp
+    custom_vjp debug debug_nans default_device device_count device_get device_put devices
+    disable_jit eval_shape export grad hessian jacfwd jacobian jacrev jit jvp lax linear_transpose
+    linearize local_devices log_compiles make_jaxpr make_mesh named_call named_scope nn numpy pmap
+    process_index profiler pure_callback random remat scipy shard_map sharding tree tree_util
+    value_and_grad vjp vmap
+    cond while_loop fori_loop scan map switch select stop_gradient custom_root custom_linear_solve
+    associative_scan dynamic_slice dynamic_update_slice gather scatter psum pmean all_gather
+    dot_general conv_general_dilated reduce_window cumsum sort expand_dims erf digamma igamma rsqrt
+    clamp top_k iota select_n
+    elementwise_grad make_vjp make_jvp make_ggnvp make_hvp hessian_vector_product deriv primitive
+    hessian_tensor_product tensor_jacobian_product vector_jacobian_product jacobian_vector_product
+    grad_and_aux multigrad_dict holomorphic_grad defvjp defjvp defvjp_argnum defvjp_argnums defvjps
+    defgrad vspace VSpace Box Node notrace_primitive register_notrace isinstance tuple list dict
+    make_jvp_reversemode grad_named check_grads
+    backward no_grad enable_grad set_grad_enabled inference_mode Function Variable gradcheck
+    gradgradcheck functional detect_anomaly set_detect_anomaly saved_tensors_hooks forward_ad vhp
+    hvp grad_and_value functionalize functional_call stack_module_state requires_grad_ detach
+    zero_grad retain_grad tensor Tensor from_numpy optim once_differentiable compile
+"""
+
+
+@pytest.mark.parametrize("name", OTHERS.split())
+def test_names_of_other_libraries_are_here_or_said_not_to_be(name):
+    try:
+        getattr(tapegrad, name)
+    except AttributeError as error:
+        assert not str(error).endswith(f"no attribute {name!r}")
 
 
 def noted(f, *args):
@@ -231,6 +267,16 @@ def test_lists_with_the_arithmetic_of_arrays(f):
     for x in ([1.0, 2.0], (1.0, 2.0)):
         kind = type(x).__name__
         assert says(noted(f, x), f"argument 'x' is a {kind}", "Pass np.array(x)")
+
+
+def test_dicts_with_the_arithmetic_of_arrays():
+    for f in (lambda p: np.sum(p**2), lambda p: -p, lambda p: p * 2.0):
+        assert says(noted(f, {"rate": 1.0}), "argument 'p' is a dict", "p['rate']")
+
+
+def test_an_array_in_the_memory_of_another():
+    with pytest.raises(UnsupportedError, match=r"buffer=x.*reshape"):
+        grad(lambda x: np.sum(np.ndarray((3,), buffer=x)))(np.ones(3))
 
 
 def test_a_packages_code_in_c():

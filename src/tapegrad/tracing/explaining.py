@@ -56,10 +56,17 @@ def _note(error: BaseException, request: Request) -> str:
             f"NumPy: use numpy in the place of {_OTHERS[other]}, and arrays of {other}'s as "
             "np.asarray(x), made outside of the function"
         )
-    listed = re.search(r"'(list|tuple)'|sequence", text) is not None
+    listed = re.search(r"'(list|tuple|dict)'|sequence", text) is not None
     for k, x in enumerate(request.args):
-        if listed and type(x) in (list, tuple) and x and all(map(is_traced, x)):
+        values = x.values() if type(x) is dict else x
+        if listed and type(x) in (list, tuple, dict) and x and all(map(is_traced, values)):
             name = argument_names(request.f, len(request.args))[k]
+            if type(x) is dict:
+                return (
+                    f"argument {name!r} is a dict in the function too, which has no arithmetic. "
+                    f"Compute with its entries, {name}[{next(iter(x))!r}]: the gradient is a dict "
+                    "of theirs"
+                )
             return (
                 f"argument {name!r} is a {type(x).__name__} in the function too, which has no "
                 f"arithmetic of arrays. Pass np.array({name}), whose gradient is an array, or "

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.trees import is_array
+from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.accepting import accepted
@@ -32,8 +33,9 @@ from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, obje
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
+from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import among
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 
@@ -140,6 +142,13 @@ def _counted(start: Any = 0, stop: Any = None, step: Any = 1) -> Any:
 
 @unobserved
 def ndarray(shape: Any, dtype: Any = float, buffer: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if has_traced(buffer):
+        raise refusing(
+            UnsupportedError(
+                f"np.ndarray(..., buffer=x) of a traced array isn't supported{at_line()}. Use "
+                "x.reshape(shape), or np.lib.stride_tricks.as_strided"
+            )
+        )
     if buffer is not None:
         return np.ndarray(shape, dtype, buffer, *args, **kwargs)
     return _kept(np.zeros(shape, dtype, kwargs.get("order") or "C"), "fciub")
