@@ -355,15 +355,13 @@ def one_type(aval: Aval) -> Aval:
 
 
 class Builder:
-    """Records calls and hands out variables, in order; `finish` makes the tape. Those of a run are
-    `recorded`, if they are to be held as rounds (see `ir.recorded`)."""
+    """Records calls and hands out variables, in order; `finish` makes the tape."""
 
-    def __init__(self, name: str, recorded: Any = None) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.inputs: list[Var] = []
         self.names: list[str] = []
-        self.calls: Any = [] if recorded is None else recorded
-        self.recorded = recorded
+        self.calls: list[Call] = []
         self.guards: list[Guard] = []
         self._next = 1
 
@@ -425,19 +423,8 @@ class Builder:
         first = self._next
         self._next = first + len(avals)
         outs = tuple([Var(first + k, one_type(aval)) for k, aval in enumerate(avals)])
-        self.put(Call(primitive, tuple(operands), outs, src, reason))
+        self.calls.append(Call(primitive, tuple(operands), outs, src, reason))
         return outs
-
-    def put(self, call: Call) -> None:
-        """Append a call as it is."""
-        recorded = self.recorded
-        if recorded is not None and recorded.expects:
-            types = [x.aval for x in call.outs]
-            out = types[0] if len(types) == 1 else tuple(types)
-            first = call.outs[0].id
-            if recorded.takes(call.primitive, call.operands, first, out, call.src, call.reason):
-                return
-        self.calls.append(call)
 
     def finish(
         self,
@@ -448,7 +435,7 @@ class Builder:
         return Tape(
             self.name,
             tuple(self.inputs),
-            tuple(self.calls) if self.recorded is None else self.recorded.settled(),
+            tuple(self.calls),
             tuple(outputs),
             tuple(self.guards),
             tuple(captured),

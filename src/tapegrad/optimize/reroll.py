@@ -40,7 +40,6 @@ from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
 from tapegrad.optimize.folded import guarded
 from tapegrad.optimize.folding import inner_runs, with_nests
 from tapegrad.optimize.growing import with_parts
-from tapegrad.optimize.held import found_in
 from tapegrad.optimize.lists import with_lists
 from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
 from tapegrad.optimize.settling import settled
@@ -66,7 +65,8 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
     """The tape with loops. `constants` are inputs that always have these values: those that differ
     from round to round become one array, and are dropped."""
     if len(tape.calls) >= repetition.CALLS:
-        found, runs = found_in(tape, constants or {})
+        found = Repetition(tape, constants or {})
+        runs: Sequence[Run] = list(found.runs())
         if not found.is_done(runs):
             found, runs = _with_nests(found, runs)
         if runs:

@@ -343,19 +343,13 @@ def made(
     tracer: Any = _new(cls)
     _set_id(out, at)
     _set_aval(out, aval)
-    recorded, reason = builder.recorded, trace.reason
-    if (
-        recorded is None
-        or not recorded.expects
-        or not recorded.takes(primitive, operands, at, aval, src, reason)
-    ):
-        call = _new(Call)
-        _set_primitive(call, primitive)
-        _set_operands(call, operands)
-        _set_outs(call, (out,))
-        _set_src(call, src)
-        _set_reason(call, reason)
-        builder.calls.append(call)
+    call = _new(Call)
+    _set_primitive(call, primitive)
+    _set_operands(call, operands)
+    _set_outs(call, (out,))
+    _set_src(call, src)
+    _set_reason(call, trace.reason)
+    builder.calls.append(call)
     tracer._trace, tracer._operand, tracer._value = trace, out, value
     tracer._aval, tracer._root, tracer._chain, tracer._version = aval, None, (), 0
     tracer._ordered, tracer._may_alias, tracer._doubt = True, (), ""

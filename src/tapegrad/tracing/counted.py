@@ -115,7 +115,7 @@ def _loop(
             round_ = yield from rounds.made(rounds.round(leaves, done))
             raised, loop = trace.raised, None
             long = short or count is not None or is_long(round_.tape, len(items) - done)
-            certain = done < FIRST and rounds.changes_nothing()
+            certain = (done < FIRST or before.fills) and rounds.changes_nothing()
             if not (certain and long and rounds.is_meant(round_)):
                 raise again_with(each_round(sides, place))
             more = done + 1 < len(items) or count is not None
@@ -138,7 +138,7 @@ def _loop(
             if count is not None:  # there may be no first round, at other calls
                 raise again_with(each_round(sides, place))
             rounds.alone(leaves, round_, trace)
-            trace_numbers(frame, place, before, trace)
+            trace_numbers(frame, place, before, rounds.found[-1], trace)
         lent.give_back()
     except GeneratorExit:
         if trace.alive and trace.renounced is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import FrameType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -192,7 +193,7 @@ class InFrame(Rounds):
     def made(self, steps: Steps[T]) -> Generator[Any, None, T]:
         """What steps come to, whose rounds the frame makes: yields the number of each."""
         effects = effects_in(self.frame)
-        carried = {} if effects is None else effects.carried
+        carried = {} if effects is None else effects.owned.carried
         try:
             given = next(steps)
             while True:
@@ -202,7 +203,7 @@ class InFrame(Rounds):
                     trace = given.step._trace
                     trace.holding = before.take_the_place_of(given.leaves, self.found)
                     trace.fixed = self.fixed(given.leaves, kept)
-                    carried[self] = before.containers
+                    carried[self] = set(before.containers)
                     try:
                         answer = yield self._entry(given)
                     finally:
@@ -345,7 +346,12 @@ class InFrame(Rounds):
         step, *inputs = tape.inputs
         leaves = round_.leaves
         changed = [k for k in range(len(leaves)) if leaves[k].operand is not inputs[k]]
-        order = [*changed, *[k for k in range(len(inputs)) if k not in changed]]
+        used: dict[Any, int] = {}
+        for x in chain.from_iterable(call.operands for call in tape.calls):
+            used.setdefault(x, len(used))
+        others = [k for k in range(len(inputs)) if k not in changed]
+        # As they are read: so loops that other ways lead to have the same code
+        order = [*changed, *sorted(others, key=lambda k: used.get(inputs[k], len(used)))]
         body = replace(
             tape,
             inputs=(step, *[inputs[k] for k in order]),

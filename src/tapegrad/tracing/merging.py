@@ -173,7 +173,11 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
         kind = _common(mine, its, branch.join.jump in branch.sides.unmixed)
         if mine.kind is ArrayTracer and mine.kind is its.kind and mine.aval == its.aval:
             held = _HELD + branch.is_local(k)
-            free = _is_free(x, branch, held) and _is_free(others[k], branch, _LEFT)
+            free = (
+                not branch.is_place(k)
+                and _is_free(x, branch, held)
+                and _is_free(others[k], branch, _LEFT)
+            )
             kind = ArrayTracer if free else None
         if kind is None:
             return None

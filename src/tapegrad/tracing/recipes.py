@@ -57,7 +57,7 @@ def applied(what: Any, args: Sequence[Any], kwargs: Any, run: Callable[[], Any])
     if (
         trace is None
         or trace.learning is not None
-        or trace.builder.recorded is None
+        or trace.repeats
         or not is_plain(trace)
         or trace.writable is not None
         or trace.presuming

@@ -18,7 +18,6 @@ from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatt
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.memory import last_uses
-from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.answers import to_be_called
@@ -169,7 +168,7 @@ class Run:
         load(CALLS)
         self.request, self.observer, self.number = request, observer, number
         self.name = "lambda" if request.name == "<lambda>" else request.name
-        builder = Builder(self.name, Recorded() if number is not None else None)
+        builder = Builder(self.name)
         around, lacks = current_trace(), without_values()
         self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle or lacks, frame=frame)
         if lacks and not (repeats or idle) and (around is None or around.stands is not None):
@@ -332,7 +331,6 @@ class Run:
         if self._taken is not None:
             self._taken(self._result)
         trace.check_captured()
-        trace.put_back()
         keeping = self._keeping
         further = keeping.operands if keeping is not None and keeping.again else []
         raw = trace.builder.finish([*self._operands, *further])

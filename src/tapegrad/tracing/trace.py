@@ -34,7 +34,6 @@ from tapegrad.errors import (
 )
 from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
-from tapegrad.tracing.aside import Aside
 from tapegrad.tracing.decisions import check_decision
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
@@ -382,23 +381,6 @@ class Trace:
         """The call under way does what a recipe doesn't tell."""
         if self.learning is not None:
             self.learning.spoiled = True
-
-    def set_aside(self) -> bool:
-        """From here on calls are recorded so that they can be taken from the tape again. Whether
-        they weren't before."""
-        builder = self.builder
-        if builder.recorded is None:
-            return False
-        builder.calls, builder.recorded = Aside(builder.recorded), None
-        return True
-
-    def put_back(self) -> None:
-        """What was set aside is recorded for good."""
-        builder, aside = self.builder, self.builder.calls
-        if isinstance(aside, Aside):
-            builder.calls = builder.recorded = aside.before
-            for call in aside.own:
-                builder.put(call)
 
     def reconsider(self) -> None:
         """Give this trace up: numbers that may be Python's or NumPy's, which branches have left,

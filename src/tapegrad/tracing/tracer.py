@@ -451,10 +451,7 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         raise
     if primitive.results == 1:
         result = found[0] if type(found) is tuple else found
-        recorded = trace.builder.recorded
-        aval = recorded.expected(primitive, plain) if recorded is not None else None
-        if aval is None:
-            aval = one_type(primitive.avals(*[x.aval for x in plain])[0])
+        aval = one_type(primitive.avals(*[x.aval for x in plain])[0])
         src = trace.src or user_source()
         out = made(trace, primitive, tuple(plain), aval, src, kind_of(result, aval), result)
         if not is_ordered(primitive, operands, values):

@@ -276,7 +276,7 @@ class Turning:
                     trace.guard(going, False, "a condition")
                     lent.give_back()
                     return
-                trace_numbers(frame, place, before, trace)
+                trace_numbers(frame, place, before, rounds.found[-1], trace)
             raise again_with(each_round(self.sides, place))
         except TapegradError as error:
             raise again_with(each_round(self.sides, place)) from error

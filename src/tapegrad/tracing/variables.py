@@ -25,8 +25,10 @@ from tapegrad.ir.tape import Literal
 from tapegrad.tracing.chains import note_view, views_of
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.containers import Parts, is_open, part, parts_of, put
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
 from tapegrad.tracing.observe.liveness import flow_of, reads_and_writes
+from tapegrad.tracing.observe.seen import is_made_here
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace
@@ -49,7 +51,10 @@ class Variables:
     growing: Sequence[Any] = ()  # lists, in which isn't looked: see `tracing.growing`
     kept: set[int] = field(default_factory=set)  # tracers, by position, that are what they were
     written: set[int] = field(default_factory=set)  # and those that were written to
-    containers: set[int] = field(default_factory=set)  # lists and dicts that were looked into
+    # The containers that were looked into, and where each part of them stands: by id, and by path
+    containers: set[int] = field(default_factory=set)
+    places: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    fills: bool = False  # whether there is a `deque` among them that has room for more
 
     @property
     def words(self) -> list[str]:
@@ -91,7 +96,7 @@ class Variables:
         moved: dict[str, str] = {}
         for key, (path, x) in self.seen.items():
             was = before.seen.get(key, (path, x))[0]
-            if was != path and (isinstance(x, ArrayTracer) or type(x) in (list, dict)):
+            if was != path and (isinstance(x, ArrayTracer) or key in self.containers):
                 moved[was] = path
         for start in moved:
             at, made = moved[start], 1
@@ -188,13 +193,22 @@ def _set(frame: FrameType, variable: _Variable, x: Any) -> None:
         frames.set_local(frames.address_of(frame), variable.number, x)
 
 
-def trace_numbers(frame: FrameType, place: int, found: Variables, trace: Trace) -> None:
-    """Let plain numbers be traced ones from now on that are others than were `found`: so the next
-    round carries them."""
+def trace_numbers(
+    frame: FrameType, place: int, before: Variables, after: Variables, trace: Trace
+) -> None:
+    """Let plain numbers be traced ones from now on that are others `after` a round than `before`:
+    so the next round carries them."""
+    changed = {
+        path
+        for path, (kind, *now) in after.shape.items()
+        if kind == "plain" and before.shape.get(path, ("", *now)) != (kind, *now)
+    }
     for variable in own(frame, place):
-        x, was = variable.value, found.shape.get(variable.name, ("nothing",))
-        if type(x) in _NUMBERS and was[0] == "plain" and was[1] != repr(x):
+        if variable.name in changed:
             _trace_number(frame, variable, trace)
+    for path in changed & after.places.keys():
+        if is_made_here(after.places[path][0]):
+            put(*after.places[path], _traced(part(*after.places[path]), trace))
 
 
 def trace_stored(frame: FrameType, place: int, trace: Trace) -> None:
@@ -277,10 +291,13 @@ def renew(frame: FrameType, place: int, start: Variables, end: Variables) -> boo
         at = end.seen[id(x)][0]
         if not isinstance(x, ArrayTracer) or start.seen.get(id(x), (at, x))[0] == at:
             continue
-        if path not in known:
+        if path not in known and not is_made_here(end.places.get(path, (None,))[0]):
             return False
         end.tracers[k] = new.setdefault(id(x), state_of(x))
-        _set(frame, known[path], end.tracers[k])
+        if path in known:
+            _set(frame, known[path], end.tracers[k])
+        else:
+            put(*end.places[path], end.tracers[k])
     return True
 
 
@@ -320,8 +337,10 @@ def variables(
     touched = flow_of(frame.f_code).touched(place)
     for variable in _contents(frame, place):
         apart = variable.number not in touched and variable.cell is None
-        if apart and type(variable.value) in (list, tuple, dict):
+        if apart and (type(variable.value) is tuple or _parts_of(variable.value) is not None):
             continue
+        if variable.cell is not None and variable.name in frame.f_code.co_cellvars:
+            found.containers.add(id(variable.cell))
         _look(found, variable.name, variable.value, inner, 0)
     return found
 
@@ -352,30 +371,25 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
     elif any(x is y for y in found.growing):
         found.shape[path] = "growing", found.first(x, path)
         return
-    elif depth < _DEEP and (kind in (list, tuple) or (isinstance(x, tuple) and _is_named(kind))):
-        found.shape[path] = kind, len(x), found.first(x, path)
-        found.containers.add(id(x))
-        for k, value in enumerate(x):
-            _look(found, f"{path}[{k}]", value, inner, depth + 1)
+    elif id(x) in found.containers:  # what it holds has been looked at
+        found.shape[path] = kind, found.first(x, path)
         return
-    elif depth < _DEEP and kind is dict and all(type(key) in (str, int) for key in x):
-        found.shape[path] = kind, len(x), found.first(x, path), tuple(x)
+    elif depth < _DEEP and (parts := _parts_of(x)) is not None:
+        found.shape[path] = parts.told, found.first(x, path)
         found.containers.add(id(x))
-        for key, value in x.items():
-            _look(found, f"{path}[{key!r}]", value, inner, depth + 1)
-        return
-    elif depth < _DEEP and hasattr(kind, "_labels_first"):  # a Series or a DataFrame
-        found.shape[path] = kind, x._labels.key, found.first(x, path)
-        for k, value in enumerate(x._branches):
-            _look(found, f"{path}[{k}]", value, inner, depth + 1)
+        found.fills |= kind is collections.deque and len(x) < (x.maxlen or 0)
+        for name, key, value in parts.held:
+            if not isinstance(x, tuple):
+                found.places[path + name] = x, key
+            _look(found, path + name, value, inner, depth + 1)
         return
     found.first(x, path)
     found.shape[path] = "object", id(x)
 
 
-def _is_named(kind: type) -> bool:
-    """Whether objects of a class of tuples are nothing else beside: named tuples."""
-    return kind.__base__ is tuple and hasattr(kind, "_fields") and kind.__dictoffset__ == 0
+def _parts_of(x: Any) -> Parts | None:
+    """What a container holds, and an object that the run has made."""
+    return parts_of(x) if not is_open(type(x)) or is_made_here(x) else None
 
 
 def is_apart(x: Tracer) -> bool:

@@ -24,6 +24,7 @@ from typing import Any
 from tapegrad.ir.tape import Guard, Var
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.containers import part, put
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.frames import (
     MISSING,
@@ -36,6 +37,7 @@ from tapegrad.tracing.observe.frames import (
 )
 from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
 from tapegrad.tracing.observe.liveness import Flow
+from tapegrad.tracing.observe.owned import Replaced
 
 FEWEST = 4  # times that a test is asked before its sides are run apart
 TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard
@@ -45,6 +47,7 @@ DEEPEST = 5  # conditionals in each other: each takes twice as long to different
 # By the numbers of variables and of entries of the stack; what a function returns has one, too.
 Values = dict[int, Any]
 RESULT = -1
+PLACES = -2  # and places of containers have those below
 
 
 @dataclass
@@ -54,6 +57,8 @@ class Left:
     side: Any  # see `tracing.merging`
     values: Values
     written: dict[int, Any] = field(default_factory=dict)  # what arrays hold then, by their ids
+    # What stood in places of containers then that it has put something else in
+    replaced: dict[tuple[int, Any], Replaced] = field(default_factory=dict)
 
 
 class _Side:
@@ -81,7 +86,7 @@ class _Side:
                 caller.returning = _Returning(ended, value, flow.next[at])
 
 
-@dataclass
+@dataclass(eq=False)
 class Apart(_Side):
     """A side that is run by itself."""
 
@@ -101,7 +106,7 @@ class Apart(_Side):
         self.values = _values(a, self.join, self.sides)
 
 
-@dataclass
+@dataclass(eq=False)
 class Branch(_Side):
     """The side of a test that is taken, and is under way."""
 
@@ -118,9 +123,9 @@ class Branch(_Side):
     written: int
     bounds: dict[Any, int]  # of integers
     arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
-    is_first: bool  # of those that are under way, each within the one before
     # How often variables that nobody reads any more hold a value, by id
     unread: collections.Counter[int] = field(default_factory=collections.Counter)
+    replaced: int = 0  # how much was before it: see `owned.py`
 
     def joined(self, a: Activation) -> None:
         """The program has come to where the sides meet."""
@@ -130,12 +135,14 @@ class Branch(_Side):
     def merged(self, a: Activation, values: Values) -> Values:
         """What variables hold from now on, for those that hold another value then."""
         found = self._merged(a, values)
-        if self.is_first:
-            self.trace.put_back()
+        a.o.effects.owned.ended(self)
         return found
 
     def _merged(self, a: Activation, values: Values) -> Values:
         effects, trace, jump = a.o.effects, self.trace, self.join.jump
+        places = self._places(effects)
+        values |= {k: each.value for k, (each, _) in places.items()}
+        self.other.values |= {k: other for k, (_, other) in places.items()}
         written = effects.written[self.written :]
         ours = all(number >= self.first or at in self.arrays for at, number in written)
         found: Values | None = None
@@ -146,7 +153,27 @@ class Branch(_Side):
             _note_failure(trace, self.sides, jump)
             return {}
         trace.failed.pop((self.sides, jump), None)
+        for k in places.keys() & found.keys():
+            holder, key, _ = places[k][0]
+            effects.owned.replaces(a.o, holder, key)
+            effects.lasting += not effects.owned.is_carried(a.o, holder)
+            put(holder, key, found.pop(k))
         return found
+
+    def _places(self, effects: Effects) -> dict[int, tuple[Replaced, Any]]:
+        """The places of containers in which the sides have put values, numbered as variables are:
+        what this side leaves there, and the other one."""
+        own = {each.place: each for each in reversed(effects.owned.replaced[self.replaced :])}
+        others = self.other.replaced
+        found = {}
+        for number, (place, each) in enumerate((others | own).items()):
+            there = each._replace(value=part(each.holder, each.key))
+            found[PLACES - number] = there, others[place].value if place in others else each.value
+        return found
+
+    def is_place(self, k: int) -> bool:
+        """Whether this is a place of a container."""
+        return k <= PLACES
 
     def is_local(self, k: int) -> bool:
         """Whether this is a variable, and no entry of the stack."""
@@ -304,7 +331,6 @@ def begin(
     truth = bool(guard.expected.value)
     given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
     arrays = dispatch.arrays(trace, given)
-    is_first = trace.set_aside()
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
     bounds = dict(trace.bounds)
     count, written, lasting = effects.count, len(effects.written), effects.lasting
@@ -314,13 +340,10 @@ def begin(
     del effects.written[written:]
     if other is None:
         _note_failure(trace, sides, jump)
-        if is_first:
-            trace.put_back()
         return False
     marks, since = (calls, guards, first), (count, written)
-    branch = Branch(
-        join, sides, trace, guard, truth, *marks, other, *since, bounds, arrays, is_first
-    )
+    branch = Branch(join, sides, trace, guard, truth, *marks, other, *since, bounds, arrays)
+    branch.replaced = effects.owned.begins(branch)
     a.branches.append(branch)
     return True
 
@@ -365,15 +388,20 @@ def _apart(
     o.made.add(code)
     around, o.apart = o.apart, apart
     stopping, o.effects.most = o.effects.most, o.effects.steps + LONGEST
+    before = o.effects.owned.begins(apart)
     try:
         found = dispatch.apart(trace, function, given, arrays)
     finally:
         o.apart, o.effects.most = around, stopping
+        replaced = o.effects.owned.put_back(before)
+        o.effects.owned.ended(apart)
     if apart.is_endless:
         sides.apart.add(join.jump)
     if found is None or apart.values is None:
         return None
-    return Left(found.side, found.real(apart.values), found.written)
+    left = found.real({place: each.value for place, each in replaced.items()})
+    replaced = {place: each._replace(value=left[place]) for place, each in replaced.items()}
+    return Left(found.side, found.real(apart.values), found.written, replaced)
 
 
 def _note_failure(trace: Any, sides: Sides, jump: int) -> None:

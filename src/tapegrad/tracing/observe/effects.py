@@ -8,13 +8,14 @@ are followed, and count by their own instructions.
 
 from __future__ import annotations
 
+import collections
 import dis
 import inspect
 import opcode
 import operator
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -22,11 +23,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.containers import KEYED, NUMBERED, is_open
 from tapegrad.tracing.observe.frames import MISSING, local, operand_at
-from tapegrad.tracing.observe.harmless import CALM, is_own
-from tapegrad.tracing.observe.liveness import flow_of
+from tapegrad.tracing.observe.harmless import CALM
+from tapegrad.tracing.observe.harmless import is_own as is_own_code
+from tapegrad.tracing.observe.owned import Owned, is_own
 from tapegrad.tracing.observe.unchanging import (
     ALONE,
     ITERATORS,
@@ -34,12 +37,19 @@ from tapegrad.tracing.observe.unchanging import (
     has_attributes,
     has_items,
     is_known,
+    is_passive,
     is_private,
 )
 from tapegrad.tracing.observe.watching import PREFIX_TOLD
 
 # The entries of a loop that is traced in its frame
 _COUNTED = ("tapegrad.tracing.counted", "tapegrad.tracing.leaving")
+
+# Methods that change containers of which rounds may carry what they hold
+_CHANGING = frozenset(
+    ["append", "appendleft", "clear", "extend", "extendleft", "insert", "pop", "popleft", "reverse"]
+    + ["rotate", "setdefault", "update"]
+)
 
 Check = Callable[[Activation, Any], bool]
 
@@ -77,8 +87,7 @@ class Effects:
         self.growing: list[Any] = []
         self.rounds: list[tuple[Any, int]] = []
         self.to_own = False
-        # The lists and dicts of which rounds that are being made carry what they hold, by id
-        self.carried: dict[Any, set[int]] = {}
+        self.owned = Owned()
         # Loops that may make no round, the arrays that are one then, and how many writes there were
         self.loose: list[tuple[Any, list[Any], int]] = []
 
@@ -138,6 +147,8 @@ def _checks_of(code: CodeType) -> list[tuple[Check, Any] | None]:
         if name == "KW_NAMES":
             names = code.co_consts[arg]
         entry: tuple[Check, Any] | None = (_changes, None)
+        if name == "STORE_DEREF":
+            entry = (_set_cell, arg)
         if name in _NOTHING or (name == "STORE_DEREF" and arg < own):
             entry = None
         elif name in _CHECKS:
@@ -167,7 +178,7 @@ def _goes_on(a: Activation, arg: Any) -> bool:
     if kind.__module__ in _COUNTED:
         return not getattr(x, "is_shared", True)
     if kind is types.GeneratorType:
-        return is_own(x.gi_code) and sys.getrefcount(x) <= ALONE
+        return is_own_code(x.gi_code) and sys.getrefcount(x) <= ALONE
     # A comprehension is a function, up to Python 3.11, which is passed the iterator.
     passed = a.frame.f_code.co_varnames[:1] == (".0",) and local(a.address, 0) is x
     alone = sys.getrefcount(x) <= ALONE + passed
@@ -223,18 +234,39 @@ def _of_traced(a: Activation, depth: int) -> bool:
 def _set_item(a: Activation, arg: Any) -> bool:
     if _of_traced(a, 1):
         return True
-    a.o.effects.to_own = _is_carried(a, a.top(1), a.top())
-    return False
+    kind: Any = type(a.top(1))
+    known = (kind in NUMBERED or kind in KEYED) and type(a.top()) in (int, str)
+    return known and _replaces(a, 1, a.top())
 
 
-def _is_carried(a: Activation, x: Any, key: Any) -> bool:
-    """Whether the run has made this list or dict, and all rounds that are being made carry what it
-    holds: an item is a variable of theirs."""
-    carried, reads = a.o.effects.carried, a.o.reads
-    if type(x) not in (list, dict) or type(key) not in (int, str) or not carried:
+def _set_attribute(a: Activation, name: str) -> bool:
+    kind: Any = type(a.top())
+    slot = plainly.found_in_class(kind, name)
+    f = slot.fset if type(slot) is property else kind.__setattr__
+    if type(f) is types.FunctionType:
+        return changes_nothing(f, (a.top(),), {})
+    plain = kind.__setattr__ is object.__setattr__ and is_open(kind, name)
+    return plain and _replaces(a, 0, name)
+
+
+def _replaces(a: Activation, depth: int, key: Any, names: int = 0) -> bool:
+    """Another value is about to be put in a place of what is so deep on the stack, where that has
+    so many names: whether that is no change. It may be one to what rounds carry."""
+    effects, owned, x = a.o.effects, a.o.effects.owned, a.top(depth)
+    if owned.sides or owned.carried:
+        owned.note_new(a, x)
+    effects.to_own = owned.is_carried(a.o, x) or is_own(a, effects.rounds, depth, names + 1)
+    if not owned.replaces(a.o, x, key):
         return False
-    ours = reads.place(x) is None and id(x) not in reads.joined and id(x) not in reads.open
-    return ours and all(id(x) in known for known in carried.values())
+    effects.lasting += not effects.to_own
+    effects.to_own = False
+    return True
+
+
+def _set_cell(a: Activation, number: int) -> bool:
+    """The variable of a function that this one is in."""
+    a.o.effects.to_own = a.o.effects.owned.is_carried(a.o, local(a.address, number))
+    return False
 
 
 def _set_slice(a: Activation, arg: Any) -> bool:
@@ -252,14 +284,17 @@ def _iterated(a: Activation, arg: Any) -> bool:
     kind: Any = type(x)
     if kind in ITERATORS or kind is types.GeneratorType:  # itself again; that it goes on is noted
         return True
-    known = kind in (list, tuple, dict, set, frozenset, range, str) or isinstance(x, np.ndarray)
+    known = kind in _GONE_THROUGH or isinstance(x, np.ndarray)
     return known or isinstance(x, Value) or kind.__module__ in _COUNTED
+
+
+_GONE_THROUGH = (list, tuple, dict, set, frozenset, range, str, collections.deque)
 
 
 def _unpacked(a: Activation, arg: Any) -> bool:
     x = a.top()
-    known = type(x) in (list, tuple, range, str) or isinstance(x, (np.ndarray, Value))
-    return known
+    known = (list, tuple, range, str, collections.deque)
+    return type(x) in known or isinstance(x, (np.ndarray, Value))
 
 
 def _identity(a: Activation, arg: Any) -> bool:
@@ -321,26 +356,25 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
     if any(f is x for x in _COMPARING):
         a.o.effects.compared = True
-    if f is list.append and len(values) == 2:
-        if _grows(a, values[0]):
-            return True
-        a.o.effects.to_own = _is_own(a, values[0])
+    if f is list.append and len(values) == 2 and _grows(a, values[0]):
+        return True
+    if _changes_container(f, values):
+        carried = a.o.effects.owned.is_carried(a.o, values[0])
+        is_method = values[0] is second  # so that this is a name of it, too
+        own = is_own(a, a.o.effects.rounds, above + count - (not is_method), 1 + is_method)
+        a.o.effects.to_own = carried or own
         return False
+    if f is object.__setattr__ and len(values) == 3 and type(values[1]) is str:
+        return is_open(type(values[0])) and _replaces(a, above + count - 1, values[1], 1)
     return changes_nothing(f, values[: len(values) - named] if named else values, kwargs)
 
 
-def _is_own(a: Activation, x: Any) -> bool:
-    """Whether a round has made this list for itself: one variable of the frame holds it, and
-    nothing else. A round sets that before it reads it, or calls what the variable is in."""
-    code, effects = a.frame.f_code, a.o.effects
-    holders = [k for k in range(code.co_nlocals) if local(a.address, k) is x]
-    if len(holders) != 1 or code.co_flags & inspect.CO_GENERATOR or sys.getrefcount(x) > _HELD:
-        return False
-    live = flow_of(code).live
-    return not any(frame is a.frame and holders[0] in live(at) for frame, at in effects.rounds)
-
-
-_HELD = 6  # references: the variable, the stack, the names that it has here, the one that counts
+def _changes_container(f: Any, values: Sequence[Any]) -> bool:
+    """Whether this is a method that changes a container, which is passed what changes nothing."""
+    kind: Any = getattr(f, "__objclass__", None)
+    known = type(f) is types.MethodDescriptorType and f.__name__ in _CHANGING and bool(values)
+    known = known and (kind in NUMBERED or kind in KEYED) and type(values[0]) in (*NUMBERED, *KEYED)
+    return known and all(is_passive(x) for x in values[1:])
 
 
 def _is_passed_on(a: Activation, above: int, count: int) -> bool:
@@ -354,7 +388,7 @@ def is_waiting(x: Any) -> bool:
     """Whether this is a generator expression that nobody has asked for an entry yet."""
     if type(x) is not types.GeneratorType or x.gi_code.co_name != "<genexpr>":
         return False
-    return not is_own(x.gi_code) and inspect.getgeneratorstate(x) == inspect.GEN_CREATED
+    return not is_own_code(x.gi_code) and inspect.getgeneratorstate(x) == inspect.GEN_CREATED
 
 
 # They go through all entries, and are answered: see `tracing.frontend.exhausting`
@@ -400,6 +434,8 @@ _CHECKS: dict[str, Check] = {
     "LIST_EXTEND": _unpacked,
     "LOAD_ATTR": _attribute,
     "LOAD_METHOD": _attribute,
+    "LOAD_SUPER_ATTR": lambda a, _: a.top(2) is super,
+    "STORE_ATTR": _set_attribute,
     "STORE_SLICE": _set_slice,
     "STORE_SUBSCR": _set_item,
     "TO_BOOL": _unary,

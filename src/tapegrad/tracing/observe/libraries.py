@@ -190,12 +190,12 @@ def _is_about_packages(f: Any, values: Sequence[Any]) -> bool:
     methods of that."""
     if isinstance(f, type) and not (f in CONTAINERS or f in PLAIN_TYPES):
         return False
-    if not any(_is_inside(x) and not is_pandas_object(x) for x in parts_of(values)):
+    if not is_harmless(f) or any(f is x for x in _NEVER_ASKED):
         return False
-    return is_harmless(f) and not any(f is x for x in _NEVER_ASKED)
+    return any(_is_inside(x) and not is_pandas_object(x) for x in parts_of(values))
 
 
-_NEVER_ASKED = (print, iter, next, id, map)
+_NEVER_ASKED = (print, iter, next, id, map, list.append, list.pop, list.insert)
 
 
 def _is_given(o: Notes, values: Sequence[Any]) -> bool:

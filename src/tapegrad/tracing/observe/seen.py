@@ -10,6 +10,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.observe.owned import has_made
 
 
 def effects_in(frame: FrameType) -> Effects | None:
@@ -46,3 +47,8 @@ def note_turn(x: Any, condition: Any, found: bool) -> bool | None:
             let_through(error)
             here.fault(error)
     return None
+
+
+def is_made_here(x: Any) -> bool:
+    """Whether the run that is observed has made an object, so that nobody else has it."""
+    return following.observer is not None and has_made(following.observer, x)

@@ -25,6 +25,7 @@ from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
     DISPATCHER,
+    MAPPINGS,
     METHODS_OF,
     PLAIN_TYPES,
     is_extensions,
@@ -55,7 +56,7 @@ def is_known(x: Any) -> bool:
 _PLAIN = frozenset(
     [list, tuple, dict, set, frozenset, range, slice, type, types.ModuleType, types.FunctionType]
     + [types.MethodType, types.BuiltinFunctionType, np.ufunc, DISPATCHER, type(...), np.dtype]
-    + [type(NotImplemented), types.CellType, types.CodeType, functools.partial]
+    + [type(NotImplemented), types.CellType, types.CodeType, functools.partial, super]
 )
 
 
@@ -65,8 +66,8 @@ def is_passive(x: Any, depth: int = 0) -> bool:
     kind: Any = type(x)
     if CALM[kind] or isinstance(x, np.ndarray):
         return True
-    if kind in (list, tuple, dict, set, frozenset):
-        values = [*x, *x.values()] if kind is dict else x
+    if kind in CONTAINERS and kind is not types.MappingProxyType:
+        values = [*x, *x.values()] if kind in MAPPINGS else x
         return depth < _DEEP and all(is_passive(v, depth + 1) for v in values)
     if kind in (range, np.ufunc, DISPATCHER, types.FunctionType) or isinstance(x, (type, np.dtype)):
         return True
@@ -78,7 +79,7 @@ def is_passive(x: Any, depth: int = 0) -> bool:
 _DEEP = 8
 ITERATORS: frozenset[type] = frozenset(
     [type(iter([])), type(iter(())), type(iter({})), type(iter("")), type(iter(range(1)))]
-    + [type(iter(np.empty(1))), type(reversed([]))]
+    + [type(iter(np.empty(1))), type(reversed([])), type(iter(collections.deque()))]
     + [type(iter({}.values())), type(iter({}.items())), enumerate, zip, reversed]
 )
 
@@ -111,7 +112,9 @@ def has_attributes(x: Any) -> bool:
 
 def has_items(x: Any, key: Any) -> bool:
     kind: Any = type(x)
-    known = CALM[kind] or kind in (list, tuple, dict, range) or isinstance(x, (np.ndarray, tuple))
+    known = CALM[kind] or kind in (list, tuple, dict, range, collections.deque)
+    known = known or isinstance(x, (np.ndarray, tuple))
+    known = known or (kind in MAPPINGS and type(key) in (int, str) and key in x)
     users = is_pythons_class(kind) and not isinstance(x, (dict, collections.deque))
     return (known or users) and is_known(key)
 
@@ -126,6 +129,7 @@ _NAMES = """
 _BUILTINS = frozenset(getattr(builtins, name) for name in _NAMES.split())
 _ASKING = frozenset(getattr(_abc, f"_abc_{name}check") for name in ("instance", "subclass"))
 _CLASSES = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, range, slice)
+_MAKING = (*_CLASSES, collections.deque, super)
 _LOOKED_UP = (getattr, hasattr)
 _MODULES = (math, cmath)
 _SIGNS = """
@@ -138,6 +142,7 @@ _METHODS: dict[type, frozenset[str]] = {
     list: frozenset(["copy", "count", "index", "__len__", "__getitem__"]),
     dict: frozenset(["copy", "get", "items", "keys", "values", "__len__", "__getitem__"]),
     tuple: frozenset(["count", "index", "__new__"]),
+    collections.deque: frozenset(["copy", "count", "index", "__len__", "__getitem__"]),
 }
 _IN_PLACE = "byteswap dump fill itemset partition put resize setfield setflags sort tofile"
 _WRITING = frozenset(_IN_PLACE.split())
@@ -167,7 +172,7 @@ def changes_nothing(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool
         writes = f in _WRITERS and not (args and isinstance(args[0], Value))
         return is_harmless(f) and not writes and _reads(kwargs) and _are_passive(values)
     if isinstance(f, type):
-        plain = any(f is x for x in _CLASSES) or issubclass(f, np.generic)
+        plain = any(f is x for x in _MAKING) or issubclass(f, np.generic)
         if f is enumerate or f is zip or f is reversed:  # what goes on later is seen then
             return all(is_passive(x) or type(x) in ITERATORS for x in values)
         if not plain and is_pythons_class(f) and type(f) is type:
