@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy
 
-from tapegrad.core.trees import flatten
 from tapegrad.tracing.frontend import answering
 from tapegrad.tracing.frontend.making import from_contents
-from tapegrad.tracing.trace import current_trace, innermost, is_untraced
+from tapegrad.tracing.trace import current_trace, opened
 
 
 def __getattr__(name: str) -> Any:
@@ -45,9 +44,9 @@ def _in_a_trace(name: str) -> Callable[..., Any]:
     def made(*args: Any, **kwargs: Any) -> Any:
         if current_trace() is not None:
             return ours(*args, **kwargs)
-        if is_untraced(args):
+        if (trace := opened(args)) is None:
             return numpys(*args, **kwargs)
-        with innermost(flatten(args)[0]):  # a tape that was opened by hand
+        with trace:
             return ours(*args, **kwargs)
 
     return made

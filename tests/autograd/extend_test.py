@@ -188,6 +188,24 @@ def test_graphs_of_nodes_are_refused_by_their_names():
             pass
 
 
+def test_rules_that_run_on_plain_arrays_make_arrays():
+    """One that can't be traced, since it asks for memory, is NumPy's call; it makes plain arrays."""
+
+    @primitive
+    def total(x):
+        return float(np.sum(anp.zeros_like(x) + x, dtype=float))
+
+    def maker(ans, x):
+        found = anp.ones_like(x)
+        found.ctypes  # noqa: B018
+        return lambda g: g * found
+
+    defvjp(total, maker)
+    for compile in ("never", "always"):
+        derived = tapegrad.grad(lambda x: total(x * 2), compile=compile)
+        np.testing.assert_array_equal(derived(X), [2, 2, 2])
+
+
 def test_rules_declared_by_methods():
     """As programs for HIPS autograd before 1.2 do; an argument that isn't named has no rule."""
 

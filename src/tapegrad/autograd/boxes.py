@@ -38,6 +38,8 @@ class OpenTrace(Trace):
     """A trace of no function: it is under way as long as anything holds a value of it. It can be
     entered any number of times, for what asks which trace it is in."""
 
+    is_open = True
+
     def __init__(self, node: Place) -> None:
         super().__init__(Builder("box"))
         self._kind, self._root = type(node), node

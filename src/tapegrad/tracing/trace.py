@@ -25,7 +25,6 @@ import numpy as np
 
 from tapegrad.core.arrays import native, objection
 from tapegrad.core.trees import flatten, is_array
-from tapegrad.core.values import Value
 from tapegrad.errors import (
     ArgumentError,
     LeakedTracerError,
@@ -76,11 +75,16 @@ def tracing_depth() -> int:
     return len(_under_way.stack)
 
 
+def opened(values: Any) -> Trace | None:
+    """The innermost open trace that these hold values of."""
+    leaves = flatten(values)[0] if running else []
+    found = [x._trace for x in leaves if isinstance(x, Proxy) and x._trace.is_open]
+    return max(found, key=lambda trace: trace.level, default=None)
+
+
 def is_untraced(values: Any) -> bool:
     """Whether no function is traced in this thread, and these hold no value of an open trace."""
-    if tracing_depth():
-        return False
-    return not (running and any(isinstance(x, Value) for x in flatten(values)[0]))
+    return not tracing_depth() and opened(values) is None
 
 
 def current_trace() -> Trace | None:
@@ -164,6 +168,8 @@ class Trace:
     values: they may decide nothing, and that errors don't occur is `presumed`; if only those of the
     inputs `stands` aren't known, what depends on none of these may decide: see `decisions`.
     """
+
+    is_open = False  # whether no function is run in it: see `autograd.boxes`
 
     def __init__(
         self,
