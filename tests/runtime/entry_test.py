@@ -378,3 +378,54 @@ def test_results_lie_where_earlier_ones_were():
         [sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True
     )
     assert int(found.stdout) < 50
+
+
+# ---- linear maps
+
+
+def fitted(w, n, data):
+    """Of arguments and results nested in each other, some of which have no derivative."""
+    return {"name": "fit", "value": w * n, "rest": [data["x"] ** 2, 3], "count": np.arange(3)}
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_linear_maps_are_answered_by_entries(compile, monkeypatch):
+    """What makes them is, and they themselves: nothing is looked up at a call."""
+    args = 2.0, 3, {"x": np.array([1.0, 2.0])}
+    ct = {"name": None, "value": 1.0, "rest": [np.ones(2), None], "count": None}
+    for k in range(40):
+        if k == 39:
+            monkeypatch.delattr("tapegrad.runtime.variant.Variant.answer")
+            monkeypatch.delattr("tapegrad.runtime.pullback.flatten_up_to")
+            monkeypatch.delattr("tapegrad.runtime.pullback.flatten_each")
+        value, pull = tg.vjp(fitted, *args, compile=compile)
+        same, push = tg.linearize(fitted, *args, compile=compile)
+        assert value["value"] == same["value"] == 6.0
+        along, none, inside = pull(ct)
+        assert (along, none, inside["x"].tolist()) == (3.0, None, [2.0, 4.0])
+        moved = push(1.0, None, {"x": np.ones(2)})
+        assert (moved["name"], moved["value"]) == (None, 3.0)
+        assert moved["rest"][0].tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_linear_maps_hold_the_arguments_as_they_were(compile):
+    for _ in range(40):
+        x, ct = np.arange(3.0), np.full(3, 2.0)
+        y, pull = tg.vjp(lambda x: np.exp(x) * x, x, compile=compile)
+        z, push = tg.linearize(np.exp, x, compile=compile)
+        one, other = 2 * np.exp(x) * (1 + x), 2 * np.exp(x)
+        x[:], y[:], z[:] = 7.0, 8.0, 9.0
+        for _ in range(2):
+            (along,), moved = pull(ct), push(ct)
+            np.testing.assert_allclose(along, one)
+            np.testing.assert_allclose(moved, other)
+            along[:], moved[:] = 0.0, 0.0
+        assert ct.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_linear_maps_of_results_that_are_one_value():
+    y, pull = tg.vjp(lambda x: (np.sin(x),) * 2, 0.5, compile="always")
+    assert y[0] == y[1]
+    for _ in range(3):
+        np.testing.assert_allclose(pull((1.0, 2.0))[0], 3 * np.cos(0.5))

@@ -354,17 +354,17 @@ class Entry:
     def _generate_fast(self, text: Text, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         root, given, by_name = [text.scope.fresh(x) for x in ("f", "args", "kwargs")]
         structures = [self.derivation.traced.structure, *self.derivation.selection.structures]
-        mirrors = self.derivation.transformation.mirrors
-        if not mirrors or self.state.asks or any(map(takes_functions, structures)):
+        transformation = self.derivation.transformation
+        if not transformation.mirrors or self.state.asks or any(map(takes_functions, structures)):
             return
         self.generators = {name: text.scope.fresh(name) for name in self.state.followed}
         try:
-            writer = Unpacker(text)
+            writer = Unpacker(text, transformation.alike)
             writer.unpack_arguments(given, args)
             if kwargs:
                 writer.unpack(by_name, kwargs)
             made = self.derivation.assemble([Mark(x) for x in self.driver.results()])
-            result = put_together(made, said_of)
+            result = put_together(made, partial(said_of, text))
         except NotSimple:
             return
         errors = [BufferError, KeyError, OverflowError, Changed]

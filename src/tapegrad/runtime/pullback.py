@@ -14,13 +14,16 @@ Both are tapes like any other: they are kept with the function, played, and comp
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from tapegrad.backends.source.arguments import is_plain_tree
 from tapegrad.core.arrays import own_behaviour
 from tapegrad.core.request import Request, is_differentiable
 from tapegrad.core.trees import flatten, flatten_each, flatten_up_to, is_traced, unflatten
@@ -30,7 +33,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.pipeline import derive, finished, playable, pushforward, trace
 from tapegrad.runtime.cache import Front
-from tapegrad.runtime.derived import Derived
+from tapegrad.runtime.derived import called
 from tapegrad.runtime.directional import Pushforward, as_vectors
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.transformations import (
@@ -41,7 +44,9 @@ from tapegrad.runtime.transformations import (
     with_captured,
     with_constants,
 )
+from tapegrad.runtime.unpacking import Holding
 from tapegrad.runtime.variant import Variant
+from tapegrad.tracing import trace as traces
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.run import Traced, own_result, replay
@@ -56,7 +61,7 @@ def vjp(
     compile: str = "auto",
 ) -> tuple[Any, Pullback]:
     """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
-    found: tuple[Any, Pullback] = Derived(f, Pulling(compile, checkpoint), compile)(*args)
+    found: tuple[Any, Pullback] = called(f, _pulling(compile, checkpoint), compile, *args)
     return found
 
 
@@ -64,7 +69,7 @@ def linearize(
     f: Callable[..., Any], args: Sequence[Any], compile: str = "auto"
 ) -> tuple[Any, Tangents]:
     """The value of `f(*args)` and its derivative there; see `tapegrad.linearize`."""
-    found: tuple[Any, Tangents] = Derived(f, Pushing(compile), compile)(*args)
+    found: tuple[Any, Tangents] = called(f, _pushing(compile), compile, *args)
     return found
 
 
@@ -96,9 +101,9 @@ class Points(Selection):
 
 @dataclass(eq=False)
 class Linearized(Derivation):
-    """A derivation with the tape that runs at each call of the map."""
+    """A derivation with the map, which has no residuals yet."""
 
-    each: LinearTape = field(kw_only=True)
+    each: LinearMap = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,6 @@ class Linearization(Transformation):
     """The value, and a linear map that holds what it needs of the arguments."""
 
     compile: str = "auto"
-
-    mirrors = False
 
     def select(self, request: Request) -> Points:
         leaves, structure = flatten(request.args)
@@ -137,21 +140,21 @@ class Linearization(Transformation):
             traced.without_values(),
             selection,
             range(count),
-            each=LinearTape(each, label, self.compile),
+            each=self.linear(each, label, traced, selection),
         )
+
+    def linear(self, tape: Tape, label: str, traced: Traced, selection: Points) -> LinearMap:
+        """The map by its tape, without residuals."""
+        raise NotImplementedError
 
     def whole(self, traced: Traced, selection: Points) -> tuple[Tape, int]:
         """The tape of the function's outputs and those of the map; how many of its last inputs, but
         for captured ones, the map takes."""
         raise NotImplementedError
 
-    def map(self, derivation: Linearized, residuals: Sequence[Any]) -> Any:
-        """The map with these residuals."""
-        raise NotImplementedError
-
     def assemble(self, derivation: Any, values: Sequence[Any]) -> Any:
         residuals = list(values[len(derivation.kept) :])
-        return derivation.result(values), self.map(derivation, residuals)
+        return derivation.result(values), derivation.each.holding(residuals)
 
 
 @dataclass(frozen=True)
@@ -164,25 +167,27 @@ class Pulling(Linearization):
 
     def whole(self, traced: Traced, selection: Points) -> tuple[Tape, int]:
         count, inputs = len(traced.tape.outputs), len(traced.tape.inputs)
-        wanted = count - traced.left
+        wanted = self._places(traced)
         tape = derive(traced.tape, selection.wrt, True, None, self.checkpoint)
-        left = {inputs + k: full(0.0) for k in range(wanted, count)}
-        return (seeded(tape, left) if left else tape), wanted
+        none = {inputs + k: full(0.0) for k in range(count) if k not in wanted}
+        return (seeded(tape, none) if none else tape), len(wanted)
 
-    def map(self, derivation: Linearized, residuals: Sequence[Any]) -> Pullback:
-        traced = derivation.traced
-        avals = [x.aval for x in traced.tape.outputs[: len(traced.tape.outputs) - traced.left]]
-        selection: Any = derivation.selection
-        return Pullback(
-            traced.name,
-            derivation.each,
-            residuals,
-            traced.outputs,
-            avals,
-            traced.structure,
-            selection.structure,
-            [x is not None for x in selection.avals],
-        )
+    @staticmethod
+    def _places(traced: Traced) -> dict[int, int]:
+        """The outputs that have a cotangent, each with its place among these."""
+        outputs = traced.tape.outputs[: len(traced.tape.outputs) - traced.left]
+        real = [k for k, x in enumerate(outputs) if x.aval.dtype.kind in "fc"]
+        return {k: place for place, k in enumerate(real)}
+
+    def linear(self, tape: Tape, label: str, traced: Traced, selection: Any) -> Pullback:
+        places, real = self._places(traced), itertools.count()
+        results = [
+            None if at is None else (places.get(at), traced.tape.outputs[at].aval)
+            for at in traced.outputs
+        ]
+        outputs = [None if x is None else next(real) for x in selection.avals]
+        shared = LinearTape(tape, label, self.compile, selection.structure, outputs)
+        return Pullback(traced.name, shared, traced.structure, results, len(places))
 
 
 @dataclass(frozen=True)
@@ -197,21 +202,17 @@ class Pushing(Linearization):
         outputs = tape.outputs[: 2 * count - traced.left]
         return replace(tape, outputs=outputs, output_names=()), len(selection.wrt)
 
-    def map(self, derivation: Linearized, residuals: Sequence[Any]) -> Tangents:
-        traced = derivation.traced
-        selection: Any = derivation.selection
-        real = [
-            at is not None and traced.tape.outputs[at].dtype.kind in "fc" for at in traced.outputs
+    def linear(self, tape: Tape, label: str, traced: Traced, selection: Any) -> Tangents:
+        outputs = [
+            at if at is not None and traced.tape.outputs[at].dtype.kind in "fc" else None
+            for at in traced.outputs
         ]
-        return Tangents(
-            traced.name,
-            derivation.each,
-            residuals,
-            selection.avals,
-            selection.structure,
-            traced.structure,
-            [at if yes else None for at, yes in zip(traced.outputs, real, strict=True)],
-        )
+        shared = LinearTape(tape, label, self.compile, traced.structure, outputs)
+        return Tangents(traced.name, shared, selection.structure, selection.avals)
+
+
+# The same again is found at once.
+_pulling, _pushing = functools.lru_cache(Pulling), functools.lru_cache(Pushing)
 
 
 def aval_in(x: Any) -> Aval:
@@ -224,55 +225,118 @@ def aval_in(x: Any) -> Aval:
 # ---- the maps
 
 
+@dataclass(frozen=True)
+class Linear(Jit):
+    """A linear tape by itself, whose inputs have known types."""
+
+    alike = True
+
+
 class LinearTape:
     """A tape of linear inputs, then residuals, which all maps of one variant share: it is played,
-    and compiled where that pays."""
+    and compiled where that pays. Its outputs are put together in a structure, of whose leaves
+    `outputs` says which they are."""
 
-    def __init__(self, tape: Tape, label: str, compile: str) -> None:
+    def __init__(
+        self, tape: Tape, label: str, compile: str, structure: Any, outputs: Sequence[int | None]
+    ) -> None:
         self.tape = tape
-        count = len(tape.outputs)
-        leaves: list[Any] = [None] * count
-        _, structure = flatten([0.0] * count)
-        traced = Traced(label, tape, (), structure, [*range(count)], leaves, [False] * count)
+        none: list[Any] = [None] * len(outputs)
         played = playable(replace(tape, guards=()))
-        derivation = Derivation(Jit(), played, traced, Selection(), range(count))
+        self.traced = Traced(label, tape, (), structure, [*outputs], none, [False] * len(outputs))
+        kept = range(len(tape.outputs))
+        derivation = Derivation(Linear(), played, self.traced, Selection(), kept)
         state = State(Reads(), None, (), {})
-        self.variant = Variant(derivation, state, compile, Front(), label)
+        self.front = Front()
+        self.variant = Variant(derivation, state, compile, self.front, label)
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs; recorded where a tracer is among the inputs."""
+    def entered(self, passed: Sequence[Any], residuals: list[Any]) -> Any:
+        """The result by an entry; `Miss` if none answers for this."""
+        for entry in self.front.recent:
+            try:
+                return entry.call(len, (passed, residuals), {})
+            except Miss:
+                continue
+        raise Miss
+
+    def __call__(self, seeds: Sequence[Any], passed: Sequence[Any], residuals: list[Any]) -> Any:
+        """The result for linear inputs, which are the leaves of what is `passed`; recorded where a
+        tracer is among the inputs."""
+        inputs = [*seeds, *residuals]
         if any(isinstance(x, Tracer) for x in inputs):
-            return [own_result(x) for x in replay(self.tape, inputs)]
-        args = ([*inputs],)
-        values: list[Any]
-        for entry in self.variant.front.recent:
-            with suppress(Miss):
-                values = entry.call(len, args, {})
-                return values
-        found = self.variant.answer(len, Request(len, args, names=()), fresh=True)
+            return self.traced.rebuild([own_result(x) for x in replay(self.tape, inputs)])
+        with suppress(Miss):
+            return self.entered(passed, residuals)
+        request = Request(len, (passed, residuals), names=())
+        found = self.variant.answer(len, request, fresh=True)
         assert found is not None  # it has no guards
-        (values,) = found
-        return values
+        return found[0]
 
 
-@dataclass(eq=False)
-class Pullback:
+class LinearMap(Holding):
+    """A linear map of trees. It holds what it needs of the point where it was taken."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, tape: LinearTape, structure: Any) -> None:
+        self.name = name
+        self.tape = tape
+        self.structure = structure  # of what it is passed
+        self.residuals: list[Any] = []
+        self.is_plain = _is_plain(unflatten(structure, [0.0] * structure.num_leaves))
+
+    def __repr__(self) -> str:
+        return f"<tapegrad {self.kind} of {self.name}>"
+
+    def _of(self, passed: tuple[Any, ...]) -> Any:
+        """What the map makes of this: by an entry, or else by what it comes to as inputs."""
+        if not traces.running:
+            try:
+                return self.tape.entered([*passed], self.residuals)
+            except Miss:
+                pass
+        seeds, leaves = self._seeds(passed)
+        return self.tape(seeds, self._passed(leaves) if self.is_plain else seeds, self.residuals)
+
+    def _seeds(self, passed: Any) -> tuple[list[Any], list[Any]]:
+        """The inputs of the tape, checked; and the leaves that they are in the structure."""
+        raise NotImplementedError
+
+    def _passed(self, leaves: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError
+
+
+def _is_plain(tree: Any) -> bool:
+    return type(tree) is float or (
+        is_plain_tree(tree)
+        and all(map(_is_plain, tree.values() if isinstance(tree, dict) else tree))
+    )
+
+
+class Pullback(LinearMap):
     """The linear map from the cotangent of a function's value to those of its arguments.
 
     It holds what it needs of the arguments as they were, and can be called any number of times.
     """
 
-    name: str
-    tape: LinearTape
-    residuals: Sequence[Any]
-    outputs: Sequence[int | None]
-    avals: Sequence[Aval]
-    results: Any
-    structure: Any
-    real: Sequence[bool]
+    kind = "pullback"
 
-    def __repr__(self) -> str:
-        return f"<tapegrad pullback of {self.name}>"
+    def __init__(
+        self,
+        name: str,
+        tape: LinearTape,
+        structure: Any,
+        results: Sequence[tuple[int | None, Aval] | None],
+        count: int,
+    ) -> None:
+        """`results` says of each leaf of the function's value which of the `count` inputs its
+        cotangent is, if it has one, and its type; None for those that aren't traced."""
+        super().__init__(name, tape, structure)
+        self.results = results
+        self.count = count
+        places = [result[0] for result in results if result is not None]
+        in_order = [at for at in places if at is not None] == [*range(count)]
+        self.is_plain = self.is_plain and in_order
 
     def __call__(self, ct: Any) -> tuple[Any, ...]:
         """The cotangents of the arguments, for the cotangent of the value.
@@ -280,66 +344,63 @@ class Pullback:
         `ct` has the value's structure and shapes; for results that aren't real it may hold None.
         Integer arguments, and those that aren't arrays, get None.
         """
-        found = iter(self.tape([*self._seeds(ct), *self.residuals]))
-        leaves = [next(found) if yes else None for yes in self.real]
-        return tuple(unflatten(self.structure, leaves))
+        return tuple(self._of((ct,)))
 
-    def _seeds(self, ct: Any) -> list[Any]:
-        """The cotangent's leaves as inputs of the tape, checked."""
+    def _passed(self, leaves: Sequence[Any]) -> list[Any]:
+        return [unflatten(self.structure, leaves)]
+
+    def _seeds(self, passed: Any) -> tuple[list[Any], list[Any]]:
         label = f"pullback of {self.name}"
         try:
-            leaves = flatten_up_to(self.results, ct)
+            leaves = flatten_up_to(self.structure, passed[0])
         except ValueError as error:
             raise ArgumentError(
                 f"{label}: the cotangent isn't put together as the function's value is: {error}"
             ) from None
-        seeds: list[Any] = [None] * len(self.avals)
-        for number, (leaf, at) in enumerate(zip(leaves, self.outputs, strict=True)):
-            if at is None:
-                continue
-            which = "" if len(self.outputs) == 1 else f" of result {number}"
-            aval = self.avals[at]
-            if aval.dtype.kind not in "fc" and leaf is None:
-                seeds[at] = np.zeros(aval.shape, aval.dtype)[()]
-            else:
-                seeds[at] = checked(label, f"cotangent{which}", "value", leaf, aval)
-        return seeds
+        seeds: list[Any] = [None] * self.count
+        found: list[Any] = []
+        for number, (leaf, result) in enumerate(zip(leaves, self.results, strict=True)):
+            at, aval = result or (None, None)
+            which = "" if len(leaves) == 1 else f" of result {number}"
+            if aval is not None and (at is not None or leaf is not None):
+                leaf = checked(label, f"cotangent{which}", "value", leaf, aval)
+            found.append(leaf if at is not None else None)
+            if at is not None:
+                seeds[at] = leaf
+        return seeds, found
 
 
-@dataclass(eq=False)
-class Tangents:
+class Tangents(LinearMap):
     """The linear map from tangents of a function's arguments to that of its value.
 
     It holds what it needs of the arguments as they were, and can be called any number of times.
     """
 
-    name: str
-    tape: LinearTape
-    residuals: Sequence[Any]
-    avals: Sequence[Aval | None]
-    structure: Any
-    results: Any
-    outputs: Sequence[int | None]
+    kind = "derivative"
 
-    def __repr__(self) -> str:
-        return f"<tapegrad derivative of {self.name}>"
+    def __init__(
+        self, name: str, tape: LinearTape, structure: Any, avals: Sequence[Aval | None]
+    ) -> None:
+        super().__init__(name, tape, structure)
+        self.avals = avals
 
     def __call__(self, *tangents: Any) -> Any:
         """The tangent of the value, in its structure, for tangents of the arguments, in theirs;
         None stands for a tangent that is 0. What isn't real in the value has None."""
-        found = self.tape([*self._seeds(tangents), *self.residuals])
-        leaves = [None if at is None else found[at] for at in self.outputs]
-        return unflatten(self.results, leaves)
+        return self._of(tangents)
 
-    def _seeds(self, tangents: Sequence[Any]) -> list[Any]:
+    def _passed(self, leaves: Sequence[Any]) -> list[Any]:
+        return [*unflatten(self.structure, leaves)]
+
+    def _seeds(self, passed: Any) -> tuple[list[Any], list[Any]]:
         label = f"derivative of {self.name}"
         try:
-            leaves = flatten_each(self.structure, tangents)
+            leaves = flatten_each(self.structure, passed)
         except ValueError as error:
             raise ArgumentError(
                 f"{label}: the tangents aren't put together as the arguments are: {error}"
             ) from None
-        seeds = []
+        found: list[Any] = [None] * len(leaves)
         for k, (leaf, aval) in enumerate(zip(leaves, self.avals, strict=True)):
             if aval is None:
                 if leaf is not None:
@@ -348,10 +409,10 @@ class Tangents:
                         "tangent. Pass None in its place"
                     )
             elif leaf is None:
-                seeds.append(np.zeros(aval.shape, aval.dtype)[()])
+                found[k] = np.zeros(aval.shape, aval.dtype)[()]
             else:
-                seeds.append(checked(label, f"tangent {k}", "argument", leaf, aval))
-        return seeds
+                found[k] = checked(label, f"tangent {k}", "argument", leaf, aval)
+        return [x for x in found if x is not None], found
 
 
 def checked(label: str, what: str, of: str, ct: Any, aval: Aval) -> Any:

@@ -41,6 +41,7 @@ class Transformation:
 
     name: ClassVar[str]
     mirrors: ClassVar[bool] = True  # whether results are trees of the tape's outputs, and no more
+    alike: ClassVar[bool] = False  # whether Python's floats are as good as np.float64
     further: ClassVar[Sequence[str]] = ()  # what arguments behind the function's own are called
 
     def check(self, f: Callable[..., Any]) -> None:

@@ -23,8 +23,9 @@ class NotSimple(Exception):
 class Unpacker:
     """Writes the lines that take arguments apart and check that they are of the variant's kind."""
 
-    def __init__(self, text: Any) -> None:
+    def __init__(self, text: Any, alike: bool = False) -> None:
         self.text = text
+        self.alike = alike  # whether Python's floats are as good as np.float64
         self.lines: list[str] = []
         self.inputs = iter(text.driver.inputs)
 
@@ -91,6 +92,8 @@ class Unpacker:
             return
         kind = type(x)
         other = f"{self._said(type)}({name}) is not {self._said(kind)}"
+        if self.alike and kind is np.float64:
+            other += f" and {self._said(type)}({name}) is not {self._said(float)}"
         if kind is np.ndarray:
             dtype = self.text.named("dtype", x.dtype)
             self._miss_if(f"{other} or {name}.shape or {name}.dtype != {dtype}")
@@ -103,10 +106,25 @@ class Unpacker:
                 self.lines.append(f"{name} = {name}.item()")
 
 
-def said_of(x: Any) -> str | None:
+class Holding:
+    """A result that holds `residuals`, which are outputs."""
+
+    residuals: list[Any]
+
+    def holding(self, residuals: list[Any]) -> Holding:
+        """Another one like it, with these."""
+        made: Holding = object.__new__(type(self))
+        vars(made).update(vars(self))
+        made.residuals = residuals
+        return made
+
+
+def said_of(text: Any, x: Any) -> str | None:
     """The expression of a part of the result; None for a container of parts."""
     if isinstance(x, Mark):
         return x.text
+    if isinstance(x, Holding):
+        return f"{text.named('holding', x.holding)}([{', '.join(r.text for r in x.residuals)}])"
     if x is None or type(x) in (bool, str, int, float):  # the driver knows nan and inf
         return repr(x)
     if not is_plain_tree(x):
