@@ -167,11 +167,11 @@ def example(declared: object) -> Primitive:
     return declared(**{f.name: PARAMETERS[f.name] for f in fields(declared)})
 
 
-@pytest.mark.parametrize("name", sorted(set(primitives()) - set(HOLD_A_FUNCTION)))
-def test_every_primitive_parses_back(name):
+def test_every_primitive_parses_back():
     x, y, out = Var(1, Aval((2, 3), F8)), Var(2, Aval((), F8, weak=True)), Var(5, Aval((), F8))
-    made = Tape("f", (x, y), (Call(example(primitives()[name]), (x, y), (out,)),), (out,))
-    assert parse(str(made)) == made
+    for name in sorted(set(primitives()) - set(HOLD_A_FUNCTION)):
+        made = Tape("f", (x, y), (Call(example(primitives()[name]), (x, y), (out,)),), (out,))
+        assert parse(str(made)) == made
 
 
 @pytest.mark.parametrize("name", HOLD_A_FUNCTION)
