@@ -189,7 +189,7 @@ def test_graphs_of_nodes_are_refused_by_their_names():
 
 
 def test_rules_that_run_on_plain_arrays_make_arrays():
-    """One that can't be traced, since it asks for memory, is NumPy's call; it makes plain arrays."""
+    """One that can't be traced, since it asks for memory, makes plain arrays."""
 
     @primitive
     def total(x):
