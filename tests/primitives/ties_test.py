@@ -8,13 +8,14 @@ tie are multiplied, and the derivative is the mean of those on both sides.
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tapegrad import grad, hessian, jacfwd, jacrev, jit, trace, vjp
+from tapegrad import grad, hessian, hvp, jacfwd, jacrev, jet, jit, jvp, trace, vjp
 from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import derive, derive_forward, settled
@@ -202,6 +203,77 @@ def test_both_modes_differentiate_a_gradient_alike(name: str, outer: str) -> Non
 
 def play(tape: Tape, *values: Any) -> Any:
     return run(settled(tape), values)[0]
+
+
+def written(choose: random.Random, depth: int) -> str:
+    """A random expression of t, of functions that tie at 0, one inside of another."""
+    if not depth:
+        return "t"
+    inner, other = written(choose, depth - 1), written(choose, choose.randrange(depth))
+    of_one = (
+        "np.abs({0})|np.maximum({0}, 0)|np.fmin(0, {0})|np.clip({0}, 0, 1)|np.sqrt(({0}) ** 2)"
+        "|np.hypot({0}, 0)|np.linalg.norm([{0}, 2 * ({0})])|-({0})|np.sinh({0})|np.copysign({0}, 1)"
+    )
+    of_two = (
+        "np.maximum({0}, {1})|np.minimum({0}, {1})|np.max(np.stack([{0}, {1}]))|np.hypot({0}, {1})"
+        "|{0} + 3 * ({1})|np.ptp(np.stack([{0}, {1}]))"
+    )
+    return choose.choice(f"{of_one}|{of_two}".split("|")).format(inner, other)
+
+
+SETTLED = [
+    "np.maximum(np.abs(t), 0)",
+    "np.maximum(np.maximum(t, 0), 0)",
+    "np.abs(np.hypot(t, t))",
+    "np.clip(np.maximum(np.maximum(t, 0), 0), 0, 1)",
+    "np.minimum(np.maximum(t, 0), 0)",
+]
+NESTS = [*SETTLED, *[written(random.Random(k), 2 + k % 3) for k in range(20)]]
+
+
+@pytest.mark.parametrize("text", NESTS)
+def test_ties_inside_of_ties(text: str) -> None:
+    """The mean of both sides, in each way to a second derivative; `jet` has it or NaN."""
+    u = eval(f"lambda t: {text}", {"np": np})
+    f = lambda t: np.expm1(u(t)) - u(t)  # noqa: E731
+    second = hessian(f, compile="never")
+    slope = grad(u, compile="never")
+    middle = np.isclose(slope(0.0), (slope(1e-7) + slope(-1e-7)) / 2)
+    wanted = (second(1e-7) + second(-1e-7)) / 2
+    if not (middle or text in SETTLED):  # the first derivative isn't the mean: all have one number
+        wanted = second(0.0)
+    for found in (
+        second(0.0),
+        grad(grad(f, compile="never"), compile="never")(0.0),
+        -grad(lambda t: -grad(f)(t), compile="never")(0.0),
+        jvp(grad(f), (0.0,), (1.0,))[1],
+        jacrev(jacrev(f), compile="never")(0.0),
+        jacfwd(jacrev(f), compile="never")(0.0),
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    if middle:
+        series = 2 * jet(f, 0.0, 2)[2]
+        assert np.isnan(series) or np.isclose(series, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_layers_at_a_tie(compile: Any) -> None:
+    """Products with Hessians of layers of which all elements tie."""
+    rng = np.random.default_rng(0)
+    w1, w2, v = rng.normal(size=(4, 3)), rng.normal(size=(2, 4)), rng.normal(size=3)
+
+    def f(x: Any) -> Any:
+        return np.sum(np.maximum(w2 @ np.abs(np.maximum(w1 @ x, 0.0)), 0.0) ** 2)
+
+    product = hvp(f, compile=compile)
+    near = (product(1e-7 * v, v) + product(-1e-7 * v, v)) / 2
+    np.testing.assert_allclose(product(np.zeros(3), v), near, rtol=1e-10)
+
+
+def test_a_length_and_a_maximum_of_the_same_two() -> None:
+    """Two kinds of kinks with the same operands have directions of their own."""
+    found = hessian(lambda t: (np.hypot(t, t) + np.maximum(t, t)) ** 2, compile="never")(0.0)
+    np.testing.assert_allclose(found, 2 * (2 + 1), rtol=1e-12)
 
 
 SMOOTH: dict[str, tuple[Callable[[Any], Any], Any, float]] = {

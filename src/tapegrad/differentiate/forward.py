@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tapegrad.differentiate.activity import moving
-from tapegrad.differentiate.kinks import MovingKinks
+from tapegrad.differentiate.kinks import MovingKinks, Parts
 from tapegrad.differentiate.loops import zeros_of
 from tapegrad.differentiate.masks import Masks
 from tapegrad.differentiate.reverse import at_call, with_reached
@@ -21,7 +21,7 @@ from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer, total
 from tapegrad.primitives.kinds import Repeated
-from tapegrad.primitives.kinks import Leaning, Sided
+from tapegrad.primitives.kinks import Sided, leaning
 from tapegrad.primitives.spectral import Turning
 from tapegrad.primitives.transposing import pushed_by
 from tapegrad.primitives.views import BroadcastTo
@@ -40,11 +40,11 @@ def forward(tape: Tape, wrt: Sequence[int], inside: bool = False, apart: bool = 
     writer = Writer(builder)
     first = len(tape.free_inputs)
     tangents = {tape.inputs[k]: writer.node(builder.inputs[first + n]) for n, k in enumerate(wrt)}
-    odd: dict[Var, Node] = {}  # what ties add to them on one side (see `kinks`)
+    parts = Parts(tangents, {}, {})  # and what ties add to them on their sides (see `kinks`)
     kinks = MovingKinks(
         tape,
         lambda x: writer.node(rewriter.operand(x)),
-        lambda x: tangents.get(x) if isinstance(x, Var) else None,
+        lambda x: Parts(*[known.get(x) for known in parts]),
     )
     masks = Masks(builder)
     for call in tape.calls if kinks.ahead else ():
@@ -57,9 +57,9 @@ def forward(tape: Tape, wrt: Sequence[int], inside: bool = False, apart: bool = 
             rewriter.copy(call)
         if call.primitive.flat or all(out.dtype.kind not in "fc" for out in call.outs):
             continue
-        if tangents.keys().isdisjoint(call.operands) and odd.keys().isdisjoint(call.operands):
+        if all(known.keys().isdisjoint(call.operands) for known in parts):
             continue
-        _push(call, rewriter, writer, tangents, odd, masks, kinks)
+        _push(call, rewriter, writer, parts, masks, kinks)
     writer.src, writer.reason = None, ""
     done = rewriter.finish()
     outputs = list(done.outputs)
@@ -68,8 +68,8 @@ def forward(tape: Tape, wrt: Sequence[int], inside: bool = False, apart: bool = 
         if known is None:
             zero = writer.node(Literal(x.dtype.type(0)))
             known = zero if x.shape == () else BroadcastTo(x.shape)(zero)
-        if isinstance(x, Var) and x in odd and not inside:  # between loops tangents are means
-            known = Leaning()(known, odd[x])
+        if isinstance(x, Var) and not inside:  # between loops tangents are means
+            known = leaning(known, *[beside.get(x) for beside in parts[1:]])
         outputs.append(known.operand)
     names = [*tape.output_names, *[f"t_{n}" if n else "" for n in tape.output_names]]
     pushed = replace(
@@ -82,8 +82,7 @@ def _push(
     call: Call,
     rewriter: Rewriter,
     writer: Writer,
-    tangents: dict[Var, Any],
-    odd: dict[Var, Any],
+    parts: Parts,
     masks: Masks,
     kinks: MovingKinks,
 ) -> None:
@@ -116,13 +115,13 @@ def _push(
                 terms += masks.keep(call, t, rule(alone, directions))
         return (total(terms),)
 
-    mean, beside = [
-        None if found.keys().isdisjoint(call.operands) else [found.get(x) for x in call.operands]  # type: ignore[arg-type]
-        for found in (tangents, odd)
-    ]
-    stand = any(t is not None and masks.keeps(call, t) for ts in (mean, beside) if ts for t in ts)
+    ops: Any = call.operands
+    taken = Parts(
+        *[None if known.keys().isdisjoint(ops) else [known.get(x) for x in ops] for known in parts]
+    )
+    stand = any(t is not None and masks.keeps(call, t) for ts in taken if ts for t in ts)
     try:
-        pairs = kinks.push(call, mean, beside, masked if stand else rule)
+        pushed = kinks.push(call, taken, masked if stand else rule)
     except RuleError:
         raise
     except GradientError as error:
@@ -130,8 +129,8 @@ def _push(
             f"{error}{at_call(call)}. Declare one with tapegrad.defjvp (a Function has it as its "
             "static method jvp), or keep the derivative out with tapegrad.stop_gradient"
         ) from None
-    for known, found in zip((tangents, odd), pairs, strict=True):
-        for var, t in zip(call.outs, found, strict=True):
+    for known, found in zip(parts, pushed, strict=True):
+        for var, t in zip(call.outs, found or (), strict=found is not None):
             if t is not None and var.dtype.kind in "fc":
                 node = t if isinstance(t, Node) else writer.node(t)
                 # A tangent of a constant shape is broadcast to its value's here, once.

@@ -1,33 +1,69 @@
 """Derivatives through kinks: by the convention, and by the sides of a tie.
 
-`primitives.kinks` says what for. A cotangent has two parts. Its `mean` is what the conventions make
-of it, and what a derivative is in the end. Its `odd` part is by how much that of the side to which
-v points is apart from it; on the other side of the tie it is the same with the other sign. A
-pullback of a kinked function, which has v for its cotangent, begins an odd part. The kinked
-function itself, which comes later in the walk backwards, multiplies slopes of the same tie, and
-there the product of two odd parts is added to the mean.
+`primitives.kinks` says what for. A cotangent has parts. Its `mean` is what the conventions make of
+it, and what a derivative is in the end. By how much those of the two sides of the tie are apart
+from it, there where v points and back, is
 
-A tangent has the same two parts. In forward mode v is how the point of the tie moves, and is known
+    there = mean + even + odd,    back = mean + even - odd.
+
+A pullback of a kinked function, which has v for its cotangent, begins an odd part. The kinked
+function itself, which comes later in the walk backwards, multiplies slopes of the same tie, and
+there the mean is that of the products on both sides. Behind a tie whose slope is the mean of both
+sides' the even part is 0, and isn't computed. Where one tie is inside of another it is needed: the
+inner one may move to the same side there and back, as in max(|x|, 0).
+
+A tangent has the same parts. In forward mode v is how the point of the tie moves, and is known
 before anything is made of it: there the kinked function begins an odd part, and its pullback
 multiplies slopes. A point that doesn't move has no direction: the pullback's sides stay. Forward
-mode of a derivative that has sides already, which is of third order, is NaN where they count.
+mode of a derivative that has sides already, which is of third order, is NaN where they count; so is
+reverse mode where a tie inside of another has two sides that aren't opposite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.ir.tape import Call, Operand, Tape
-from tapegrad.primitives.elementwise import isfinite, not_equal, where
+from tapegrad.primitives.elementwise import isfinite, logical_or, not_equal, where
 from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.views import BroadcastTo
 
 # A rule: the cotangents of the operands for that of the result, or the tangents of the results for
 # those of the operands, along directions; None says that ties follow the convention.
 Rule = Callable[[Any, Any], Sequence[Any]]
-Pair = tuple[Sequence[Any], Sequence[Any]]  # the mean and the odd part of what a rule gives
+
+
+class Parts(NamedTuple):
+    """Those of a cotangent, or of what a rule gives; None is 0."""
+
+    mean: Any
+    odd: Any = None
+    even: Any = None
+
+    def sides(self) -> tuple[Any, Any]:
+        """There and back."""
+        middle = _plus(self.mean, self.even)
+        return _plus(middle, self.odd), _plus(middle, _turned(self.odd))
+
+
+class Directions(NamedTuple):
+    """Those in which a point leaves its tie: there, and back. None is the opposite."""
+
+    there: tuple[Any, ...] = ()
+    back: tuple[Any, ...] | None = None
+
+    def returning(self) -> Sequence[Any]:
+        return [_turned(d) for d in self.there] if self.back is None else self.back
+
+    def further(self, there: Any, back: Any) -> Directions:
+        """With another one, which decides where these leave a tie; `back` is None if opposite."""
+        if back is None and self.back is None:
+            return Directions((*self.there, there))
+        opposite = _turned(there) if back is None else back
+        return Directions((*self.there, there), (*self.returning(), opposite))
 
 
 class _Kinks:
@@ -36,8 +72,9 @@ class _Kinks:
 
     def __init__(self, tape: Tape, node: Callable[[Operand], Any]) -> None:
         self._node = node
-        self._known: dict[Any, tuple[Any, ...]] = {}
+        self._known: dict[Any, Directions] = {}
         self._pullbacks: dict[Any, Call] = {}  # those with most directions of their own
+        self._unclear: set[Any] = set()  # kinks with two pairs of sides
         functions = set()
         self._two_sided = False
         for call in tape.calls:
@@ -46,69 +83,103 @@ class _Kinks:
             key = primitive.kink(call.operands)
             if key is None:
                 continue
-            if not isinstance(primitive, Sided):
+            if isinstance(primitive, Sided):
+                self._see(key, call)
+            else:
                 functions.add(key)
-                continue
-            other: Any = self._pullbacks[key].primitive if key in self._pullbacks else None
-            if other is None or primitive.directions > other.directions:
-                self._pullbacks[key] = call
         # Where no kinked function is beside its pullback no two slopes of one tie are multiplied.
         self._two_sided |= not functions.isdisjoint(self._pullbacks)
+
+    def _see(self, key: Any, call: Call) -> None:
+        """Take note of a pullback."""
+        other = self._pullbacks.get(key)
+        if other is None or _sides(call) > _sides(other):
+            self._pullbacks[key] = call
+            self._unclear.discard(key)
+        elif _sides(call) == _sides(other) and _own(call) != _own(other):
+            self._unclear.add(key)
 
     def _key(self, call: Call) -> Any:
         """Which kink a call has, if sides count."""
         return call.primitive.kink(call.operands) if self._two_sided else None
 
-    def _of(self, key: Any) -> tuple[Any, ...]:
+    def _of(self, key: Any) -> Directions:
         """The directions of a kink."""
         if key is None or key not in self._pullbacks:
-            return ()
+            return Directions()
         if key not in self._known:
-            call: Any = self._pullbacks[key]
-            sides = call.primitive.sides(call.operands)
-            self._known[key] = tuple([self._nodes(side) for side in sides])
+            sides = _own(self._pullbacks[key])
+            self._known[key] = Directions(tuple([self._nodes(side) for side in sides]))
         return self._known[key]
 
     def _nodes(self, side: Any) -> Any:
         """A direction, which of several operands has a part for each."""
         return tuple(map(self._node, side)) if isinstance(side, tuple) else self._node(side)
 
+    def _multiplied(self, key: Any, parts: Parts, rule: Rule, none: Sequence[Any]) -> Parts:
+        """Behind slopes of a tie whose own slopes are among the parts."""
+        known = self._of(key)
+        found = _multiplied(parts, known, rule, none)
+        if key not in self._unclear:
+            return found
+        mean = found.mean
+        for part in parts[1:]:
+            if part is not None:
+                there, back = rule(part, known.there), rule(part, known.returning())
+                mean = [_known(*each) for each in zip(mean, there, back, strict=True)]
+        return found._replace(mean=mean)
+
 
 class Kinks(_Kinks):
     """Reverse mode: pullbacks have their directions for cotangents."""
 
-    def pull(self, call: Call, mean: Any, odd: Any, rule: Rule) -> Pair:
-        """The cotangents of a call's operands, for the two parts of that of its result. Either is
-        None where there is none."""
+    def pull(self, call: Call, parts: Parts, rule: Rule) -> Parts:
+        """The cotangents of a call's operands, for the parts of that of its result."""
         primitive = call.primitive
         none = (None,) * len(call.operands)
         if primitive.leans:
-            whole = _plus(mean, odd) if self._two_sided else None
-            return (mean, None), (odd, whole)
+            return self._pull_leaning(parts, none)
         key = self._key(call)
         if isinstance(primitive, Sided) and key is not None:
-            return self._pull_pullback(primitive, key, mean, odd, rule)
+            return self._pull_pullback(primitive, key, parts, rule, none)
         known = self._of(key)
-        if known and not primitive.balanced:
-            return rule(_plus(mean, odd), known), none
-        return _through(known, mean, odd, rule, none)
+        if known.there and not primitive.balanced:
+            return Parts(rule(parts.sides()[0], known.there), none, none)
+        return self._multiplied(key, parts, rule, none)
 
-    def _pull_pullback(self, primitive: Sided, key: Any, mean: Any, odd: Any, rule: Rule) -> Pair:
-        whole = _plus(mean, odd)
-        known = self._of(key)
+    def _pull_leaning(self, parts: Parts, none: Sequence[Any]) -> Parts:
+        """The value there is the sum of the operands; back, the second one has the other sign."""
+        mean, odd, even = parts
+        if not self._two_sided:
+            return Parts((mean, *none[1:]), (odd, *none[1:]), (even, *none[1:]))
+        middle, rest = _plus(mean, even), none[3:]
+        if len(none) == 2:
+            return Parts((mean, None), (odd, middle), (even, odd))
+        return Parts((mean, None, None, *rest), (odd, middle, odd), (even, odd, middle))
+
+    def _pull_pullback(
+        self, primitive: Sided, key: Any, parts: Parts, rule: Rule, none: Sequence[Any]
+    ) -> Parts:
+        known = before = self._of(key)
         if primitive.pulls:
-            known = self._known[key] = (*known, primitive.direction(whole))
-        along, count = rule(whole, known), primitive.points
-        if mean is None:
-            return (None,) * len(along), along
+            there, back = parts.sides()
+            opposite = parts.odd is None and parts.even is None
+            known = self._known[key] = known.further(
+                primitive.direction(there), None if opposite else _turned(primitive.direction(back))
+            )
+        if parts.mean is None:
+            return _begun(parts, none, known, rule)
         # What it says of the point itself is known along the direction alone, and where the
         # directions that it has leave a tie, the later ones decide.
-        decided = along if whole is mean else rule(mean, known)
-        if primitive.directions:
-            straight = decided
+        if parts.odd is None and parts.even is None:
+            decided = rule(parts.mean, known.there)
         else:
-            straight = [*decided[:count], *rule(mean, None)[count:]]
-        return straight, _apart(along, straight)
+            decided = rule(parts.mean, before.there)
+        if primitive.directions:
+            return _begun(parts, decided, known, rule)
+        count = primitive.points
+        straight = [*decided[:count], *rule(parts.mean, None)[count:]]
+        return _begun(parts, straight, known, rule)
 
 
 class MovingKinks(_Kinks):
@@ -118,7 +189,7 @@ class MovingKinks(_Kinks):
         self,
         tape: Tape,
         node: Callable[[Operand], Any],
-        tangent: Callable[[Operand], Any],
+        tangent: Callable[[Operand], Parts],
     ) -> None:
         super().__init__(tape, node)
         self._tangent = tangent
@@ -131,87 +202,94 @@ class MovingKinks(_Kinks):
         # Whether directions are computed behind what has the kink.
         self.ahead = self._two_sided and any(map(_sides, self._pullbacks.values()))
 
-    def push(self, call: Call, mean: Any, odd: Any, rule: Rule) -> Pair:
-        """The tangents of a call's results, for the two parts of those of its operands. Either is
+    def push(self, call: Call, parts: Parts, rule: Rule) -> Parts:
+        """The tangents of a call's results, for the parts of those of its operands. Each part is
         None where no operand has any."""
         primitive = call.primitive
         none = (None,) * len(call.outs)
         if primitive.leans:
-            # What is apart on the two sides and changes otherwise on either counts for both.
-            (t, t_apart), (odd_t, odd_apart) = mean or (None, None), odd or (None, None)
-            if not self._two_sided:
-                return (t,), none
-            return (_plus(t, odd_apart),), (_plus(odd_t, t_apart),)
-        if isinstance(primitive, Sided) and not _moves(primitive.points, mean, odd):
-            return _through((), mean, odd, rule, none)  # the sides that it has stay
+            return self._push_leaning(parts)
+        if isinstance(primitive, Sided) and not _moves(primitive.points, parts):
+            return _each_part(parts, rule, none)  # the sides that it has stay
         key = self._key(call)
         known = self._along(key)
-        found = self._pushed(primitive, key, known, mean, odd, rule, none)
+        found = self._pushed(primitive, key, known, parts, rule, none)
         if not self.ahead or key not in self._pullbacks or not _sides(self._pullbacks[key]):
             return found
         # Of a derivative that has sides itself only those apart from the tie are known.
-        ts = _both(mean, odd)
-        there, back = rule(ts, known), rule(ts, [_turned(side) for side in known])
-        return [_known(x, a, b) for x, a, b in zip(found[0], there, back, strict=True)], none
+        ts = parts.sides()[0]
+        there, back = rule(ts, known.there), rule(ts, known.returning())
+        return Parts([_known(*each) for each in zip(found.mean, there, back, strict=True)])
+
+    def _push_leaning(self, parts: Parts) -> Parts:
+        """What is apart on the two sides and changes otherwise on either counts for both."""
+        ts = [part or (None, None, None) for part in parts]
+        mean, odd, even = [[*part, None][:3] for part in ts]
+        if not self._two_sided:
+            return Parts((mean[0],), (None,), (None,))
+        return Parts(
+            (_plus(_plus(mean[0], odd[1]), even[2]),),
+            (_plus(_plus(odd[0], mean[1]), _plus(even[1], odd[2])),),
+            (_plus(even[0], mean[2]),),
+        )
 
     def _pushed(
         self,
         primitive: Any,
         key: Any,
-        known: tuple[Any, ...],
-        mean: Any,
-        odd: Any,
+        known: Directions,
+        parts: Parts,
         rule: Rule,
         none: Sequence[Any],
-    ) -> Pair:
-        if known and not primitive.balanced:
-            along = rule(_both(mean, odd), known)
+    ) -> Parts:
+        if known.there and not primitive.balanced:
+            along = rule(parts.sides()[0], known.there)
             if isinstance(primitive, Sided):
-                return along, none
-            straight = none if mean is None else rule(mean, None)
-            return straight, _apart(along, straight)
-        if isinstance(primitive, Sided) and key is not None:
-            return self._push_pullback(primitive, known, mean, odd, rule, none)
-        return _through(known, mean, odd, rule, none)
+                return Parts(along)
+            straight = none if parts.mean is None else rule(parts.mean, None)
+            return Parts(straight, _apart(along, straight))
+        if not isinstance(primitive, Sided) or key is None:
+            straight = none if parts.mean is None else rule(parts.mean, None)
+            return _begun(parts, straight, known, rule)
+        # The point moves along the direction alone; what the pullback is applied to goes through
+        # it as through the kinked function.
+        moved, linear = _split(parts, primitive.points)
+        found = self._multiplied(key, linear, rule, none)
+        if moved.odd is None and moved.even is None:
+            turned = Parts(rule(moved.mean, known.there), none, none)
+        else:
+            turned = _multiplied(moved, known, rule, none)
+        return Parts(*[_sum(a, b) for a, b in zip(found, turned, strict=True)])
 
-    def _along(self, key: Any) -> tuple[Any, ...]:
+    def _along(self, key: Any) -> Directions:
         """The directions of a kink, with that in which its point moves."""
         known = self._of(key)
         if key in self._waiting:
             call: Any = self._waiting.pop(key)
-            ts = [self._tangent(x) for x in call.operands[: call.primitive.points]]
-            if any(t is not None for t in ts):
-                known = self._known[key] = (*known, call.primitive.moved(ts))
+            found = [self._tangent(x) for x in call.operands[: call.primitive.points]]
+            there, back = zip(*[parts.sides() for parts in found], strict=True)
+            if any(t is not None for t in there):
+                opposite = all(parts.odd is None and parts.even is None for parts in found)
+                returning = None if opposite else _turned(call.primitive.moved(back))
+                known = known.further(call.primitive.moved(there), returning)
+                self._known[key] = known
         return known
 
-    def _push_pullback(
-        self, primitive: Sided, known: tuple[Any, ...], mean: Any, odd: Any, rule: Rule, none: Any
-    ) -> Pair:
-        """The point moves along the direction alone; what the pullback is applied to goes through
-        it as through the kinked function."""
-        count = primitive.points
-        parts = [_split(ts, count) for ts in (mean, odd)]
-        (points, linear), (odd_points, odd_linear) = parts
-        straight, leaning = _through(known, linear, odd_linear, rule, none)
-        if points is not None:
-            straight = _each(_plus, straight, rule(points, known))
-        if odd_points is not None:
-            leaning = _each(_plus, leaning, rule(odd_points, known))
-        return straight, leaning
 
-
-def _split(ts: Any, count: int) -> tuple[Any, Any]:
+def _split(parts: Parts, count: int) -> tuple[Parts, Parts]:
     """The tangents of the points and those of the others, None if there are none."""
-    if ts is None:
-        return None, None
-    first = [*ts[:count], *[None] * (len(ts) - count)]
-    rest = [*[None] * count, *ts[count:]]
-    return first if _any(first) else None, rest if _any(rest) else None
+    first, rest = [], []
+    for ts in parts:
+        points = ts and [*ts[:count], *[None] * (len(ts) - count)]
+        others = ts and [*[None] * count, *ts[count:]]
+        first.append(points if ts and _any(points) else None)
+        rest.append(others if ts and _any(others) else None)
+    return Parts(*first), Parts(*rest)
 
 
-def _moves(count: int, mean: Any, odd: Any) -> bool:
+def _moves(count: int, parts: Parts) -> bool:
     """Whether one of the points has a tangent."""
-    return any(ts is not None and _any(ts[:count]) for ts in (mean, odd))
+    return any(ts is not None and _any(ts[:count]) for ts in parts)
 
 
 def _sides(call: Call) -> int:
@@ -219,9 +297,10 @@ def _sides(call: Call) -> int:
     return int(getattr(call.primitive, "directions", 0))
 
 
-def _turned(side: Any) -> Any:
-    """The opposite direction."""
-    return tuple([-x for x in side]) if isinstance(side, tuple) else -side
+def _own(call: Call) -> Sequence[Any]:
+    """These sides."""
+    primitive: Any = call.primitive
+    return primitive.sides(call.operands)
 
 
 def _known(x: Any, there: Any, back: Any) -> Any:
@@ -231,47 +310,100 @@ def _known(x: Any, there: Any, back: Any) -> Any:
     return where(not_equal(there, back), x.constant(np.nan), x)
 
 
-def _both(mean: Any, odd: Any) -> Any:
-    """The two parts of the operands' tangents, together."""
-    return _each(_plus, mean, odd) if mean and odd else mean or odd
-
-
 def _any(ts: Sequence[Any]) -> bool:
     return any(t is not None for t in ts)
 
 
-def _through(known: Any, mean: Any, odd: Any, rule: Rule, none: Sequence[Any]) -> Pair:
-    """The two parts behind a linear map with slopes at a kink, along directions."""
-    if not known:
-        return (
-            none if mean is None else rule(mean, None),
-            none if odd is None else rule(odd, None),
-        )
-    straight = none if mean is None else rule(mean, None)
-    leaning = none if mean is None else _apart(rule(mean, known), straight)
-    if odd is None:
-        return straight, leaning
-    turned = rule(odd, known)
-    both = _apart(turned, rule(odd, None))
-    return _each(_plus, straight, both), _each(_plus, leaning, turned)
+def _each_part(parts: Parts, rule: Rule, none: Sequence[Any]) -> Parts:
+    """Each part by the convention."""
+    return Parts(*[none if part is None else rule(part, None) for part in parts])
 
 
-def _each(combine: Callable[[Any, Any], Any], xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
-    return [combine(x, y) for x, y in zip(xs, ys, strict=True)]
+def _begun(parts: Parts, straight: Sequence[Any], known: Directions, rule: Rule) -> Parts:
+    """The parts behind a slope that has no part in them yet: its mean is the convention's,
+    `straight`."""
+    if not known.there:
+        return Parts(straight, *_each_part(parts, rule, [None] * len(straight))[1:])
+    if parts.odd is None and parts.even is None and known.back is None:
+        return Parts(straight, _apart(rule(parts.mean, known.there), straight))
+    middle, odd = _of_both(parts, known, rule)
+    return Parts(straight, odd, _apart(middle, straight))
+
+
+def _multiplied(parts: Parts, known: Directions, rule: Rule, none: Sequence[Any]) -> Parts:
+    """The parts behind a slope that is multiplied with those in them: where the directions choose
+    a side, the mean is that of both sides."""
+    straight = _each_part(parts, rule, none)
+    if not known.there:
+        return straight
+    if parts.even is None and known.back is None:
+        mean, odd, _ = straight
+        if parts.mean is not None:
+            odd = _sum(_apart(rule(parts.mean, known.there), mean), odd)
+        if parts.odd is not None:
+            mean = _sum(mean, _apart(rule(parts.odd, known.there), straight.odd))
+        return Parts(mean, odd, none)
+    middle, odd = _of_both(parts, known, rule)
+    ones = _ones(next(part for part in parts if part is not None))
+    ways = [rule(ones, way) for way in (None, known.there, known.returning())]
+    chosen = [
+        None if x is None else logical_or(not_equal(a, x), not_equal(b, x))
+        for x, a, b in zip(*ways, strict=True)
+    ]
+    mean = [_choice(*each) for each in zip(chosen, middle, straight.mean, strict=True)]
+    even = [_choice(c, None, x) for c, x in zip(chosen, straight.even, strict=True)]
+    return Parts(mean, odd, even)
+
+
+def _of_both(parts: Parts, known: Directions, rule: Rule) -> tuple[list[Any], list[Any]]:
+    """The mean of both sides, and half of their difference."""
+    there, back = parts.sides()
+    pairs = list(zip(rule(there, known.there), rule(back, known.returning()), strict=True))
+    return [_half(_plus(a, b)) for a, b in pairs], [_half(_difference(a, b)) for a, b in pairs]
+
+
+def _choice(chosen: Any, x: Any, y: Any) -> Any:
+    """x where it is chosen, else y; of what may be absent."""
+    if x is None and y is None:
+        return None
+    zero = (y if x is None else x).constant(0)
+    return where(chosen, zero if x is None else x, zero if y is None else y)
+
+
+def _ones(x: Any) -> Any:
+    """1 for each element of a cotangent, or of those that there are."""
+    if isinstance(x, (tuple, list)):
+        return type(x)([_ones(each) for each in x])
+    return None if x is None else BroadcastTo(x.shape)(x.constant(1))
+
+
+def _half(x: Any) -> Any:
+    return None if x is None else x * 0.5
+
+
+def _turned(x: Any) -> Any:
+    """The opposite direction or cotangent."""
+    if isinstance(x, (tuple, list)):
+        return type(x)([_turned(each) for each in x])
+    return None if x is None else -x
+
+
+def _sum(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
+    return [_plus(x, y) for x, y in zip(xs, ys, strict=True)]
 
 
 def _plus(x: Any, y: Any) -> Any:
-    """The sum of two cotangents, of which either may be absent; of several results, of each."""
-    if isinstance(x, tuple) and isinstance(y, tuple):
-        return tuple(_each(_plus, x, y))
+    """The sum of two cotangents, of which either may be absent; of several, of each."""
     if x is None or y is None:
         return y if x is None else x
+    if isinstance(x, (tuple, list)):
+        return type(x)(_sum(x, y))
     return x + y
 
 
 def _apart(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
     """The differences of cotangents, which infinities don't have."""
-    return _each(_difference, xs, ys)
+    return [_difference(x, y) for x, y in zip(xs, ys, strict=True)]
 
 
 def _difference(x: Any, y: Any) -> Any:

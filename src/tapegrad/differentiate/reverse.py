@@ -17,7 +17,7 @@ from typing import Any
 
 from tapegrad.differentiate.activity import depends_on
 from tapegrad.differentiate.keeping import Checkpoint, Differentiable, with_residuals
-from tapegrad.differentiate.kinks import Kinks
+from tapegrad.differentiate.kinks import Kinks, Parts
 from tapegrad.differentiate.loops import Backward, Derive
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
@@ -25,7 +25,7 @@ from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Missing, Node, Writer
 from tapegrad.primitives.kinds import Repeated
-from tapegrad.primitives.kinks import Leaning
+from tapegrad.primitives.kinks import leaning
 from tapegrad.primitives.transposing import sum_to
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.primitives.windows import Placed, Total
@@ -73,7 +73,7 @@ def reverse(
     builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
     cts: dict[Var, list[Part]] = {}
-    odd: dict[Var, list[Part]] = {}  # what ties add to them on one side (see `kinks`)
+    parts = Parts(cts, {}, {})  # and what ties add to them on their sides (see `kinks`)
     if seed:
         free = len(tape.free_inputs)
         seeds: list[Operand] = list(builder.inputs[free : free + len(tape.outputs)])
@@ -92,7 +92,7 @@ def reverse(
     for call in reversed(tape.calls):
         if active.isdisjoint(call.outs):
             continue
-        if cts.keys().isdisjoint(call.outs) and odd.keys().isdisjoint(call.outs):
+        if all(known.keys().isdisjoint(call.outs) for known in parts):
             continue
         if inside and call.primitive.factors:  # kept for a derivative: their cotangents are zeros
             continue
@@ -104,12 +104,12 @@ def reverse(
             call = again.get(call.outs[0], call)
             _pull_back_loop(_run_again(call, builder, active, derive), writer, cts, active, masks)
         else:
-            _pull_back(call, writer, cts, odd, active, masks, kinks)
+            _pull_back(call, writer, parts, active, masks, kinks)
 
     writer.src, writer.reason = None, ""
     if inside:  # between loops cotangents are means
-        odd = {}
-    gradients = [_input_cotangent(tape.inputs[k], cts, odd, writer) for k in wrt]
+        parts = Parts(cts, {}, {})
+    gradients = [_input_cotangent(tape.inputs[k], parts, writer) for k in wrt]
     kept = range(len(tape.outputs)) if keep is None else keep
     outputs = [tape.outputs[k] for k in kept] + gradients
     builder.guards += tape.guards
@@ -141,19 +141,18 @@ def _with_seeds(tape: Tape, sums: Sequence[Aval]) -> Tape:
 def _pull_back(
     call: Call,
     writer: Writer,
-    cts: dict[Var, list[Part]],
-    odd: dict[Var, list[Part]],
+    parts: Parts,
     active: set[Operand],
     masks: Masks,
     kinks: Kinks,
 ) -> None:
     """Add this call's contributions to the cotangents of its operands."""
     if call.primitive.visible is not None:
-        _refuse_residuals(call, cts)
+        _refuse_residuals(call, parts.mean)
     writer.src = call.src
     writer.reason = f"cotangent of {call.outs[0]}"
     outs = [writer.node(v) for v in call.outs]
-    ct, ct_odd = _taken(call, writer, cts), _taken(call, writer, odd)
+    taken = Parts(*[_taken(call, writer, known) for known in parts])
     xs = [writer.node(x) for x in call.operands]
     writer.reason = f"cotangent via {call.primitive}"
     single = call.primitive.results == 1
@@ -167,7 +166,7 @@ def _pull_back(
         return masks.keep(call, ct, found) if single else found
 
     try:
-        contributions, beside = kinks.pull(call, ct, ct_odd, rule)
+        found = kinks.pull(call, taken, rule)
     except RuleError:
         raise
     except GradientError as error:
@@ -175,8 +174,9 @@ def _pull_back(
             f"{error}{at_call(call)}. Declare one with tapegrad.defvjp, or keep the derivative out "
             "with tapegrad.stop_gradient"
         ) from None
-    _add(call, contributions, writer, cts, active)
-    _add(call, beside, writer, odd, active)
+    for known, contributions in zip(parts, found, strict=True):
+        if contributions is not None:
+            _add(call, contributions, writer, known, active)
 
 
 def _taken(call: Call, writer: Writer, cts: dict[Var, list[Part]]) -> Any:
@@ -294,13 +294,14 @@ def _accumulated(writer: Writer, aval: Aval, parts: list[Part] | None) -> Node:
     return total
 
 
-def _input_cotangent(
-    var: Var, cts: dict[Var, list[Part]], odd: dict[Var, list[Part]], writer: Writer
-) -> Operand:
+def _input_cotangent(var: Var, parts: Parts, writer: Writer) -> Operand:
     writer.reason = f"cotangent of {var}"
-    if var not in cts and var not in odd and var.shape == ():
+    if var.shape == () and all(var not in known for known in parts):
         return Literal(var.dtype.type(0))
-    found = _accumulated(writer, var.aval, cts.get(var))
-    if var in odd:
-        found = Leaning()(found, _accumulated(writer, var.aval, odd[var]))
-    return found.operand
+    mean, *beside = [
+        _accumulated(writer, var.aval, known.get(var))
+        if known is parts.mean or var in known or var in parts.even
+        else None
+        for known in parts
+    ]
+    return leaning(mean, *beside).operand

@@ -33,9 +33,10 @@ from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Builder, Call, Guard, Literal, Operand, Primitive, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Writer
 from tapegrad.primitives.control import Applied
-from tapegrad.primitives.elementwise import isnan, logical_and, where
+from tapegrad.primitives.elementwise import isnan, logical_and, not_equal, where
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.norms import Norm
 from tapegrad.primitives.reductions import Any_
 from tapegrad.primitives.spectral import Turning
 from tapegrad.primitives.views import BroadcastTo
@@ -97,6 +98,7 @@ class _Expansion:
         ]
         self.tape, self.order, self.side = tape, order, side
         self.kinked = False
+        self.unknown = False  # whether a coefficient may be NaN because it isn't known
         self._whole = with_inputs(tape, unused(tape, avals), names, before=len(tape.captured))
         if onto is None:
             self.builder = Builder(f"series_{tape.name}")
@@ -390,8 +392,7 @@ class _Results:
                 self._sign(x[j] or zero_of(x.start), j) for j in range(1, k + 1) for x in moving
             ]
             whole = [x[k] or zero_of(x.start) for x in moving]
-            rule = self._rule(self._moves, k)
-            return expansion.written(rule, [*whole, *steps, *self._given(rule)])
+            return self._on_its_side(self._rule(self._moves, k), whole, steps)
         if self._linear:
             present = [t for t in ts if t is not None]
             if not present:
@@ -405,6 +406,22 @@ class _Results:
             self._rates = expansion.run(rule, [*moved, *self.series, *others])
         found = [None if rate is None else over(rate[k - 1], k) for rate in self._rates]
         return [self._mended(m, y, k) for m, y in enumerate(found)]
+
+    def _on_its_side(self, rule: Rule, whole: list[Node], steps: list[Node]) -> list[Coefficient]:
+        """The rule's results; NaN where the side is chosen by a coefficient that isn't known."""
+        expansion, given = self._expansion, self._given(rule)
+        if not expansion.unknown:
+            return expansion.written(rule, [*whole, *steps, *given])
+        there, back = [
+            expansion.written(
+                rule, [*whole, *[where(isnan(x), x.constant(s), x) for x in steps], *given]
+            )
+            for s in (1, -1)
+        ]
+        return [
+            None if x is None else where(not_equal(x, y), x.constant(np.nan), x)
+            for x, y in zip(there, back, strict=True)
+        ]
 
     def _rule(self, moves: tuple[bool, ...], sides: int) -> Rule:
         rules = self._expansion._rules
@@ -425,11 +442,17 @@ class _Results:
         origin = self._primitive.origin
         if origin is not None and (origin < 0 or (m == origin and k > 1)):
             # A slope is 0 by convention, of which nothing follows for what comes after it.
+            self._expansion.unknown = True
             length = self._xs[origin].start if origin < 0 else self._starts[origin]
             there = length.equals(0)
             if y.shape != there.shape:
                 there = BroadcastTo(y.shape)(Any_(tuple(range(there.ndim)))(there))
             return where(there, y.constant(np.nan), y)
+        if m == origin and isinstance(self._primitive, Norm | Elementwise):
+            # |x_1 t + x_2 t^2 + ...| = |t| |x_1| + ...: on either side it is another one.
+            self._expansion.kinked = True
+            length = self._primitive.length(*[x[1] or zero_of(x.start) for x in self._xs])
+            return where(self._starts[m].equals(0), self._sign(length, 1), y)
         if not isinstance(self._primitive, Elementwise):
             return y
         masks, still = self._expansion.masks, None

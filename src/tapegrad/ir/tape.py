@@ -113,7 +113,8 @@ class Primitive:
         raise GradientError(f"{self.name} has no reverse rule")
 
     def kink(self, operands: Sequence[Any]) -> Any:
-        """What has a kink, as a key; None of a primitive that has none."""
+        """What has a kink, as a key, which begins with whether it is that of a point, the origin;
+        None of a primitive that has none."""
         return None
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:

@@ -373,7 +373,13 @@ class Elementwise(Primitive):
         return self._quick.format(*xs)
 
     def kink(self, operands: Sequence[Any]) -> Any:
-        return None if self._along is None else tuple(operands[: self.points])
+        if self._along is None:
+            return None
+        return self.origin is not None, *operands[: self.points]
+
+    def length(self, *xs: Any) -> Any:
+        """Of what is 0 at its kink alone, as a distance is: the value for these operands."""
+        return self(*xs)
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         if self._along is None:

@@ -104,7 +104,7 @@ class _Extremum(Reduction):
         return ties, count
 
     def kink(self, operands: Any) -> Any:
-        return tuple(operands)
+        return False, *operands
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return self.vjp_along((), ct, out, *xs)

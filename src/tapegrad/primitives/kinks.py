@@ -59,7 +59,7 @@ class Sided(Composite):
         return True
 
     def kink(self, operands: Sequence[Any]) -> Any:
-        return tuple(operands[: self.points])
+        return self.origin is not None, *operands[: self.points]
 
     def sides(self, xs: Sequence[Any]) -> Sequence[Any]:
         """The directions among the operands."""
@@ -81,18 +81,18 @@ class Sided(Composite):
 
 @parametric
 class Leaning(Composite):
-    """The first operand. The second is by how much it is apart from that at the side of a tie to
-    which a direction has pointed; further derivatives begin with both (`differentiate.kinks`)."""
+    """The first operand. The others are its odd and even part, by how much it is apart from that on
+    the sides of ties; further derivatives begin with all (`differentiate.kinks`)."""
 
     name = "leaning"
     leans = True
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(broadcast_shapes(xs[0].shape, xs[1].shape))
+        return xs[0].with_shape(broadcast_shapes(*[x.shape for x in xs]))
 
     def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
-        return self(*all_mapped(aligned(xs, mapped, (0, 0)), mapped, size))
+        return self(*all_mapped(aligned(xs, mapped, (0,) * len(xs)), mapped, size))
 
     def expand(self, *xs: Any) -> Any:
         return xs[0]
@@ -101,10 +101,17 @@ class Leaning(Composite):
         return kept[0]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        return ct, None
+        return ct, *[None] * (len(xs) - 1)
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         return ts[0]
+
+
+def leaning(mean: Any, odd: Any, even: Any) -> Any:
+    """A derivative with its parts; None is 0."""
+    if even is None:
+        return mean if odd is None else Leaning()(mean, odd)
+    return Leaning()(mean, even.constant(0) if odd is None else odd, even)
 
 
 # ---- |x|

@@ -98,7 +98,11 @@ class Norm(Composite):
         return _in_rows(self, size, mapped, xs, range(1, len(xs)), xs[0].ndim - mapped[0])
 
     def kink(self, operands: Sequence[Any]) -> Any:
-        return tuple(operands[1:])
+        return True, *operands[1:]
+
+    def length(self, u: Any, *zs: Any) -> Any:
+        """The root of the squares of these zs."""
+        return _length(self.paths, zs)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return self.vjp_along((), ct, out, *xs)
@@ -182,7 +186,7 @@ class NormPullback(Sided):
         origin = r.equals(0)
         for side in self.sides(xs):
             d = self._whole(side, xs)
-            length = self._length(d)
+            length = _length(self.paths, d)
             zero = ct.constant(0)
             toward = self._spread(d, where(origin, _over(ct, length), zero))
             found = [a + b for a, b in zip(found, toward, strict=True)]
@@ -212,9 +216,6 @@ class NormPullback(Sided):
     def _inner(self, xs: Sequence[Any], ys: Sequence[Any]) -> Any:
         return total([carried(p, x * y) for p, x, y in zip(self.paths, xs, ys, strict=True)])
 
-    def _length(self, zs: Sequence[Any]) -> Any:
-        return sqrt(total([carried(p, square(z)) for p, z in zip(self.paths, zs, strict=True)]))
-
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         zs, (r, given) = xs[: self.points], xs[-2:]
         cs = self._whole(self.direction(ct), xs)
@@ -222,7 +223,7 @@ class NormPullback(Sided):
         origin = r.equals(0)
         for each in directions:
             d = self._whole(each, xs)
-            length = self._length(d)
+            length = _length(self.paths, d)
             moved = where(origin, _over(self._inner(d, cs), length), moved)
             origin = logical_and(origin, length.equals(0))
         ct_zs = self._across(zs, cs, r, given, moved)
@@ -272,6 +273,10 @@ class NormPullback(Sided):
         origin = brought_back((1.0, path[1]), where(r.equals(0), one, zero), z.aval)
         asked = logical_and(not_equal(origin, zero), not_equal(c, zero))
         return where(asked, x.constant(np.nan), x)
+
+
+def _length(paths: tuple[Path, ...], zs: Sequence[Any]) -> Any:
+    return sqrt(total([carried(p, square(z)) for p, z in zip(paths, zs, strict=True)]))
 
 
 def _over(x: Any, r: Any) -> Any:

@@ -262,7 +262,7 @@ class SVD(Turning):
         return attempted(lambda x: decomposed(x, False, self.driver), shapes, xs[0])
 
     def kink(self, operands: Any) -> Any:
-        return tuple(operands)
+        return False, *operands
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return self.vjp_along((), ct, out, *xs)

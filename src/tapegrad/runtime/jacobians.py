@@ -368,6 +368,9 @@ def _in_all_directions(
     """The tape without the inputs `seeds`, which are of these shapes, in the direction of each
     element of them all: outputs behind those `kept` have a row for each."""
     size = sum(math.prod(shape) for shape in shapes)
+    if size == 1:  # one pass, in which further derivatives see kinks and their pullbacks together
+        once = seeded(tape, {k: full(1.0) for k in seeds})
+        return with_rows(once, [*[True] * kept, *[False] * (len(once.outputs) - kept)], 1)
     rows, have = batch(tape, seeds, size)
     rows = with_rows(rows, [*[True] * kept, *have[kept:]], size)
     return seeded(rows, dict(zip(seeds, bases(shapes), strict=True)))
