@@ -104,7 +104,7 @@ def range(*numbers: Any) -> Any:
     found = builtins.range(*numbers)
     if current_trace() is None:
         return found
-    from tapegrad.tracing.counted import Counted
+    from tapegrad.tracing.loops.counted import Counted
 
     return Counted(found)
 
@@ -177,7 +177,7 @@ def while_loop(
         same. The message names the line.
     """
     from tapegrad.tracing.answers import compiled_as_called as called
-    from tapegrad.tracing.while_loop import while_loop as run
+    from tapegrad.tracing.loops.while_loop import while_loop as run
 
     for f in (cond, body):
         if not callable(f):
@@ -334,7 +334,7 @@ def checkpoint_name(x: T, name: str) -> T:
 
 def _scan(f: Any, init: Any, xs: Any, length: Any, reverse: bool, what: str) -> Any:
     from tapegrad.tracing.answers import compiled_as_called as called
-    from tapegrad.tracing.scan import scan as run
+    from tapegrad.tracing.loops.scan import scan as run
 
     if not callable(f):
         raise ArgumentError(f"{what} needs a function, not {f!r}")

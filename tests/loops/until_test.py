@@ -13,7 +13,7 @@ from tests.loops.explicit_test import same
 
 from tapegrad import gradcheck, trace, value_and_grad
 from tapegrad.runtime import relatives
-from tapegrad.tracing import turning
+from tapegrad.tracing.loops import turning
 from tapegrad.tracing.observe.joins import sides_of
 
 by_rolled = pytest.mark.parametrize("program", ROLLED, ids=lambda program: program.name)

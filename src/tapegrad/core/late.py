@@ -27,9 +27,9 @@ CALLS = (  # what a first call takes
     "tapegrad.tracing.leaks",
     "tapegrad.tracing.frontend",
     "tapegrad.tracing.merging",
-    "tapegrad.tracing.counted",
-    "tapegrad.tracing.statements",
-    "tapegrad.tracing.turning",
+    "tapegrad.tracing.loops.counted",
+    "tapegrad.tracing.loops.statements",
+    "tapegrad.tracing.loops.turning",
 )
 MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what links it
     "select",

@@ -32,8 +32,7 @@ from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.floating import watched
-from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.rounds import (
+from tapegrad.tracing.loops.rounds import (
     check_leaves,
     name_of,
     own_copies,
@@ -41,6 +40,7 @@ from tapegrad.tracing.rounds import (
     truth_of,
     type_text,
 )
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.source import at_source, user_source
 from tapegrad.tracing.trace import innermost, traces_under_way

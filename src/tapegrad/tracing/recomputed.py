@@ -24,8 +24,8 @@ from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.named import Named
 from tapegrad.tracing.cond import Operands, Side, as_result, body_of
 from tapegrad.tracing.conditional import empty
+from tapegrad.tracing.loops.rounds import own_copies
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.rounds import own_copies
 from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import current_trace, innermost, is_untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand

@@ -24,8 +24,8 @@ from tapegrad.scipy.integrate.jumps import has_jump
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Constant, Outside, stopped
 from tapegrad.tracing.answers import as_called
+from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.observe.observer import observed
-from tapegrad.tracing.scan import scan
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.integrate"

@@ -26,10 +26,10 @@ from tapegrad.primitives.windows import SetWindow, Window
 from tapegrad.scipy.integrate.entries import entry, entry_index, recorded_on, unset, with_entry
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
+from tapegrad.tracing.loops.while_loop import while_loop
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.tracing.while_loop import while_loop
 
 INTEGER = Aval((), np.dtype(np.int64))
 FLOAT = Aval((), np.dtype(float))

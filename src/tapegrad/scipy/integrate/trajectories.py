@@ -38,9 +38,9 @@ from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.loops.while_loop import while_loop
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.tracing.while_loop import while_loop
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes that what is kept of all steps may take,

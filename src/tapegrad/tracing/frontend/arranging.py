@@ -18,8 +18,8 @@ from tapegrad.tracing.answers import declare, declare_late
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.frames import TracedFrame, made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, made, refused, stood_in
+from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.stacking import strong
 from tapegrad.tracing.tracer import Tracer
 
 

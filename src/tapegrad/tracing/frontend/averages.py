@@ -23,8 +23,8 @@ from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.mathematics import exact_sum, is_finite, is_followed, said
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.stacking import strong
 from tapegrad.tracing.tracer import Tracer
 
 

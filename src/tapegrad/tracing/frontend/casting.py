@@ -21,9 +21,9 @@ from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.mathematics import as_complex, is_followed, said, said_complex
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.stacking import strong
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record
 

@@ -5,8 +5,8 @@ And `int` and `float` of an integer that may be another one in the next round.
                                           %s = loop(n, 0, %y, ...)       s = s + y[k]
 
 The entries of a generator expression are those of a loop of which one round is traced
-(`statements.py`). What its rounds have given are rows of an array: these are added up, or compared,
-one after the other as in Python, in one more loop.
+(`loops/statements.py`). What its rounds have given are rows of an array: these are added up, or
+compared, one after the other as in Python, in one more loop.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.loops.scan import scan
+from tapegrad.tracing.loops.stacking import Rows, as_rows
+from tapegrad.tracing.loops.statements import turned
 from tapegrad.tracing.observe.effects import is_waiting
 from tapegrad.tracing.observe.joins import sides_of
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.scan import scan
 from tapegrad.tracing.sizes import may_vary
-from tapegrad.tracing.stacking import Rows, as_rows
-from tapegrad.tracing.statements import turned
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
 
 _BOUNDED = "fb"  # kinds of numbers that stay what they are, however many are added up

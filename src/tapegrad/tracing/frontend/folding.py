@@ -21,8 +21,8 @@ from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, promoted
 from tapegrad.tracing.frontend.parameters import form_of, plain_parameter, taken
 from tapegrad.tracing.frontend.scattering import check_traced, ufunc_at
+from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.stacking import strong
 
 _MISSING = np._NoValue
 

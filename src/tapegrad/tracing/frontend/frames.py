@@ -33,8 +33,8 @@ from tapegrad.tracing.frontend.labelled import (
     refused,
     stood_in,
 )
+from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.stacking import strong
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 

@@ -14,7 +14,7 @@ from tapegrad.primitives.views import Reshape
 from tapegrad.tracing.frontend.memory import lay_out_as
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store, untraced
 from tapegrad.tracing.frontend.shaping import expand_dims, ints, ravel
-from tapegrad.tracing.stacking import as_rows
+from tapegrad.tracing.loops.stacking import as_rows
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -22,10 +22,10 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.borrowing import borrowed_method, followed
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.layout import laid_out_like
+from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.stacking import strong
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer

@@ -1,9 +1,9 @@
 """What a stretch of a run changes, besides its own variables and what it has made itself.
 
 Where a round of a loop changes nothing but its variables, the next one does the same with others
-(`tracing.framed`), and a side of a branch may be run by itself (`branches.py`). So what is listed
-here is what is known to change nothing; all else counts as a change. Functions written in Python
-are followed, and count by their own instructions.
+(`tracing.loops.framed`), and a side of a branch may be run by itself (`branches.py`). So what is
+listed here is what is known to change nothing; all else counts as a change. Functions written in
+Python are followed, and count by their own instructions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tapegrad.tracing.observe.unchanging import (
 from tapegrad.tracing.observe.watching import PREFIX_TOLD
 
 # The entries of a loop that is traced in its frame
-_COUNTED = ("tapegrad.tracing.counted", "tapegrad.tracing.leaving")
+_COUNTED = ("tapegrad.tracing.loops.counted", "tapegrad.tracing.loops.leaving")
 
 # Methods that change containers of which rounds may carry what they hold
 _CHANGING = frozenset(

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.loops import CALLS, ROUNDS
-from tapegrad.tracing.counted import Counted, Driven, Plain
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.framed import Count
-from tapegrad.tracing.items import Items, Numbers, items_of
-from tapegrad.tracing.leaving import Leaving
+from tapegrad.tracing.loops.counted import Counted, Driven, Plain
+from tapegrad.tracing.loops.framed import Count
+from tapegrad.tracing.loops.items import Items, Numbers, items_of
+from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.comparing import is_empty

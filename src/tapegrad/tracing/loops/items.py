@@ -23,8 +23,8 @@ import numpy as np
 
 from tapegrad.core.arrays import objection
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.loops.stacking import rows_of, strong
 from tapegrad.tracing.sizes import may_vary
-from tapegrad.tracing.stacking import rows_of, strong
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 

@@ -26,23 +26,23 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
-from tapegrad.tracing.framed import Count, InFrame, again_with, each_round, is_long, renounce
-from tapegrad.tracing.growing import Growing
-from tapegrad.tracing.items import Items
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.joins import Sides, begins_loop, sides_of
-from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.rounds import FIRST
-from tapegrad.tracing.source import user_source
-from tapegrad.tracing.trace import (
-    Trace,
-    current_trace,
-)
-from tapegrad.tracing.variables import (
+from tapegrad.tracing.loops.framed import Count, InFrame, again_with, each_round, is_long, renounce
+from tapegrad.tracing.loops.growing import Growing
+from tapegrad.tracing.loops.items import Items
+from tapegrad.tracing.loops.rounds import FIRST
+from tapegrad.tracing.loops.variables import (
     Lent,
     place_of,
     trace_numbers,
     trace_stored,
+)
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.joins import Sides, begins_loop, sides_of
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import user_source
+from tapegrad.tracing.trace import (
+    Trace,
+    current_trace,
 )
 
 

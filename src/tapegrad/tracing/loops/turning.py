@@ -31,10 +31,17 @@ from tapegrad.ir.tape import Literal, Operand, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.ending import UNBOUNDED, recorded_until, room_of, rounds_until
-from tapegrad.tracing.framed import InFrame, Looped, again_with, each_round, is_long
-from tapegrad.tracing.growing import Growing
-from tapegrad.tracing.leaving import Entries
+from tapegrad.tracing.loops.ending import UNBOUNDED, recorded_until, room_of, rounds_until
+from tapegrad.tracing.loops.framed import InFrame, Looped, again_with, each_round, is_long
+from tapegrad.tracing.loops.growing import Growing
+from tapegrad.tracing.loops.leaving import Entries
+from tapegrad.tracing.loops.rounds import FIRST, Round, typed
+from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
+from tapegrad.tracing.loops.variables import (
+    Lent,
+    trace_numbers,
+    trace_stored,
+)
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.branches import asks_directly
 from tapegrad.tracing.observe.exits import Exit
@@ -43,16 +50,9 @@ from tapegrad.tracing.observe.frames import replace as replace_at
 from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.liveness import Flow, flow_of
 from tapegrad.tracing.observe.seen import changes, effects_in
-from tapegrad.tracing.rounds import FIRST, Round, typed
 from tapegrad.tracing.source import at_line, user_source
-from tapegrad.tracing.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in, to_operand
-from tapegrad.tracing.variables import (
-    Lent,
-    trace_numbers,
-    trace_stored,
-)
 
 Rounds = Generator[Any, Any, None]
 

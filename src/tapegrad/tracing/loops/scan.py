@@ -21,8 +21,7 @@ from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.rounds import (
+from tapegrad.tracing.loops.rounds import (
     FIRST,
     Round,
     Rounds,
@@ -36,9 +35,10 @@ from tapegrad.tracing.rounds import (
     type_of,
     typed,
 )
+from tapegrad.tracing.loops.stacking import empty_stacks, entry_at, with_stacks
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.source import user_source
-from tapegrad.tracing.stacking import empty_stacks, entry_at, with_stacks
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 

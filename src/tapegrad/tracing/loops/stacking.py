@@ -20,7 +20,7 @@ from tapegrad.ir.tape import Aval, Builder, Literal, Source, Tape, Var, one_type
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.primitives.windows import SetWindow
-from tapegrad.tracing.rounds import Leaf
+from tapegrad.tracing.loops.rounds import Leaf
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import (
     PYTHONS,

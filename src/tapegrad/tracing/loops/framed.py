@@ -22,23 +22,11 @@ from tapegrad.ir.inputs import known_from, unused
 from tapegrad.ir.tape import Aval, Literal, Operand, Source, Tape
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
-from tapegrad.tracing.growing import Growing, Grown
-from tapegrad.tracing.items import Items, Numbers, found_among
-from tapegrad.tracing.observe.joins import Sides
-from tapegrad.tracing.observe.liveness import flow_of
-from tapegrad.tracing.observe.seen import changes, effects_in
-from tapegrad.tracing.reconsidered import Reconsidered
-from tapegrad.tracing.rounds import Given, Leaf, Round, Rounds, Steps, as_weak, typed
-from tapegrad.tracing.sizes import may_vary
-from tapegrad.tracing.stacking import empty_stacks, with_stacks
-from tapegrad.tracing.trace import (
-    Trace,
-    current_trace,
-    innermost,
-    traces_under_way,
-)
-from tapegrad.tracing.tracer import Tracer, record
-from tapegrad.tracing.variables import (
+from tapegrad.tracing.loops.growing import Growing, Grown
+from tapegrad.tracing.loops.items import Items, Numbers, found_among
+from tapegrad.tracing.loops.rounds import Given, Leaf, Round, Rounds, Steps, as_weak, typed
+from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
+from tapegrad.tracing.loops.variables import (
     Lent,
     Variables,
     become,
@@ -47,6 +35,18 @@ from tapegrad.tracing.variables import (
     state_of,
     variables,
 )
+from tapegrad.tracing.observe.joins import Sides
+from tapegrad.tracing.observe.liveness import flow_of
+from tapegrad.tracing.observe.seen import changes, effects_in
+from tapegrad.tracing.reconsidered import Reconsidered
+from tapegrad.tracing.sizes import may_vary
+from tapegrad.tracing.trace import (
+    Trace,
+    current_trace,
+    innermost,
+    traces_under_way,
+)
+from tapegrad.tracing.tracer import Tracer, record
 
 T = TypeVar("T")
 

@@ -25,16 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.harmless import PLAIN_TYPES
-from tapegrad.tracing.observe.liveness import flow_of
-from tapegrad.tracing.observe.observer import following
-from tapegrad.tracing.observe.seen import effects_in
-from tapegrad.tracing.rounds import Leaf
-from tapegrad.tracing.stacking import Rows, as_rows, known_as_row, rows_of
-from tapegrad.tracing.trace import Trace
-from tapegrad.tracing.tracer import ArrayTracer, Tracer
-from tapegrad.tracing.variables import (
+from tapegrad.tracing.loops.rounds import Leaf
+from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of
+from tapegrad.tracing.loops.variables import (
     Lent,
     Variables,
     filled,
@@ -44,6 +37,13 @@ from tapegrad.tracing.variables import (
     own,
     revive,
 )
+from tapegrad.tracing.made import is_made
+from tapegrad.tracing.observe.harmless import PLAIN_TYPES
+from tapegrad.tracing.observe.liveness import flow_of
+from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.observe.seen import effects_in
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 _DEEP = 6
 

@@ -20,9 +20,8 @@ import numpy as np
 from tapegrad.core.request import describe, leaf_names
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
-from tapegrad.tracing.ending import UNBOUNDED, NoValues, recorded_until
-from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.rounds import (
+from tapegrad.tracing.loops.ending import UNBOUNDED, NoValues, recorded_until
+from tapegrad.tracing.loops.rounds import (
     FIRST,
     Round,
     Rounds,
@@ -34,6 +33,7 @@ from tapegrad.tracing.rounds import (
     type_of,
     typed,
 )
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import current_trace, innermost
 from tapegrad.tracing.tracer import Tracer, stand_in
