@@ -14,6 +14,7 @@ from tapegrad import (
     jacfwd,
     jacobian,
     jacrev,
+    sparse_jacobian,
     value_and_grad,
     value_and_jacobian,
     value_grad_and_hessian,
@@ -253,3 +254,32 @@ def test_the_jacobian_of_a_holomorphic_function_is_the_same_in_both_modes(compil
     for mode in ("auto", "forward", "reverse"):
         found = jacobian(f, mode=mode, holomorphic=True, compile=compile)(z)
         np.testing.assert_allclose(found, exact)
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_a_matrix_has_the_type_of_its_argument_in_both_modes(compile):
+    """Forward mode has tangents of the value's type, reverse mode cotangents of the argument's."""
+    single, double = np.ones(2, np.float32), np.arange(1.0, 4.0)
+
+    def wide(a, b):
+        return np.sum(a) * b**2
+
+    def narrow(a, b):
+        return np.sum(b).astype(np.float32) * a**2
+
+    for function in (wide, narrow):
+        every = [
+            transform(function, (0, 1), compile=compile)(single, double)
+            for transform in (jacfwd, jacrev, jacobian)
+        ]
+        for matrices in every:
+            assert [x.dtype for x in matrices] == [np.float32, np.float64]
+            np.testing.assert_allclose(matrices[0], every[0][0], rtol=1e-6)
+            np.testing.assert_allclose(matrices[1], every[0][1], rtol=1e-6)
+        sparse = sparse_jacobian(function, 0, compile=compile)(single, double)
+        assert sparse.dtype == np.float32
+    loss = hessian(lambda a, b: np.sum(a**2) * np.sum(b**3), (0, 1), compile=compile)
+    rows = loss(single, double)
+    assert [[x.dtype for x in row] for row in rows] == [[np.float32, np.float64]] * 2
+    turned = jacfwd(lambda a: np.exp(1j * a), compile=compile)(single)
+    assert turned.dtype == np.complex64

@@ -7,10 +7,13 @@ computed once, and the tape is as long as that of one pass.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+import numpy as np
 
 from tapegrad.core.trees import unflatten
 from tapegrad.differentiate.batching import batch, with_rows
@@ -19,6 +22,7 @@ from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Builder, Operand, Tape
 from tapegrad.primitives.base import Node, Slice, Writer
 from tapegrad.primitives.complexes import cartesian
+from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.views import GetItem, Reshape, Transpose
 from tapegrad.runtime.checks import check_real_results, check_scalar_result
 from tapegrad.runtime.coloured import dense, without_unread
@@ -52,6 +56,7 @@ class Jacobian(Gradient):
         rows = self.differentiated(traced)
         kept = self.kept(traced)
         tape = self._derived(traced, selection, rows, kept)
+        tape = in_types_of(tape, len(kept), [traced.tape.inputs[k] for k in selection.wrt])
         tape = without_unread(playable(tape) if final else finished(tape))
         tape, traced = with_captured(tape, traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
@@ -230,6 +235,7 @@ class Hessian(Gradient):
         few = dense(gradient, wrt, range(head), "forward", self.checkpoint)
         rows = range(head, len(outputs))
         tape = few or _by_columns(gradient, wrt, rows, range(head))
+        tape = in_types_of(tape, head, [loss.inputs[k] for k in wrt])
         tape = without_unread(playable(tape) if final else finished(tape))
         tape, traced = with_captured(tape, traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
@@ -393,6 +399,27 @@ def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:
         return cut
 
     return _ending(tape, kept, parts)
+
+
+def in_types_of(tape: Tape, kept: int, ins: Sequence[Any]) -> Tape:
+    """The tape with its outputs behind those `kept`, which go through these inputs again and again,
+    in the type of the input that each is the derivative with respect to, as gradients are. Forward
+    mode leaves them in that of the value."""
+    pairs = list(zip(tape.outputs[kept:], itertools.cycle(ins), strict=False))
+    if all(y.dtype == x.dtype for y, x in pairs):
+        return tape
+
+    def parts(writer: Writer, matrices: Sequence[Operand]) -> list[Operand]:
+        return [_in_type_of(x, writer.node(y)).operand for y, x in pairs]
+
+    return _ending(tape, kept, parts)
+
+
+def _in_type_of(x: Any, y: Node) -> Any:
+    """A derivative with respect to x in its type, or the complex one of its precision."""
+    of_real = y.dtype.kind == "c" != x.dtype.kind
+    dtype = np.result_type(x.dtype, np.complex64) if of_real else x.dtype
+    return y if y.dtype == dtype else AsType(dtype)(y)
 
 
 def _shaped(x: Node, shape: Shape) -> Node:

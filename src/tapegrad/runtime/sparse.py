@@ -15,13 +15,13 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import is_traced
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.errors import ConversionError, UnsupportedError
-from tapegrad.ir.tape import Builder, Guard, Literal, Tape
+from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Tape
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.elementwise import equal
 from tapegrad.primitives.reductions import All
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.coloured import entries_of, without_unread
-from tapegrad.runtime.jacobians import Jacobian, without_hessian
+from tapegrad.runtime.jacobians import Jacobian, in_types_of, without_hessian
 from tapegrad.runtime.transformations import (
     Derivation,
     Selection,
@@ -88,6 +88,7 @@ class SparseJacobian(Jacobian):
         colouring = self.coloured(structure, mode)
         head = len(kept)
         tape = entries_of(whole, wrt, rows, range(head), colouring, self.checkpoint, values)
+        tape = in_types_of(tape, head, [Aval((), np.result_type(*[x.dtype for x in ins]))])
         read = {k: x for k, x in values.items() if _is_read(of, k)}
         for k in read:
             if k < free and k not in selection.given:
