@@ -16,6 +16,14 @@ from typing import Any
 from tapegrad.core.installed import package_of
 
 _PACKAGES = ("tqdm",)
+_PLOTTING = ("matplotlib", "mpl_toolkits", "seaborn")
+
+
+def plots(f: Any) -> bool:
+    """Whether what is called draws: it is of a package for that, or a method of its objects."""
+    holder = getattr(f, "__self__", None)
+    module = getattr(f if holder is None else type(holder), "__module__", None)
+    return isinstance(module, str) and module.partition(".")[0] in _PLOTTING
 
 
 def is_bars(file: str) -> bool:

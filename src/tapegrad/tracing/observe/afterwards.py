@@ -27,11 +27,11 @@ from tapegrad.core.installed import is_installed
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import ConversionError
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.bars import is_screen, is_unused
+from tapegrad.tracing.bars import is_screen, is_unused, plots
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, libraries
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.asked import OF_FILES, OF_TIME, is_date
+from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_TIME, is_date
 from tapegrad.tracing.observe.catching import is_caught
 from tapegrad.tracing.observe.changed import Holding
 from tapegrad.tracing.observe.files import is_path, may_write, writes
@@ -59,7 +59,7 @@ from tapegrad.tracing.observe.postponed import postpone
 from tapegrad.tracing.observe.replacing import put, tells
 from tapegrad.tracing.observe.told import is_source, stays
 from tapegrad.tracing.observe.uses import Then
-from tapegrad.tracing.source import TAPEGRAD
+from tapegrad.tracing.source import TAPEGRAD, at_line
 from tapegrad.tracing.texts import SHOWING, is_certain, is_shown_by, refusal
 
 # ---- instructions
@@ -68,24 +68,28 @@ from tapegrad.tracing.texts import SHOWING, is_certain, is_shown_by, refusal
 def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
     """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
     each call makes it anew; `FOLLOWED` for all others."""
-    held = getattr(f, "__self__", None)
-    if not (a.o.reads.anew or may_begin(getattr(f, "__name__", ""))):
+    held, draws = getattr(f, "__self__", None), plots(f) or (args and plots(args[0].__class__))
+    if not (draws or a.o.reads.anew or may_begin(getattr(f, "__name__", ""))):
         return FOLLOWED
     if held is not None and not isinstance(held, (types.ModuleType, type)):
         args, f = [held, *args], _method(f)
     values = [*args, *kwargs.values()]
     goes_on = any(is_later(a.o, x) for x in _parts(values))
-    if not (goes_on or _begins(a, f, args, kwargs)):
+    begins = _draws(a, f, values) if draws else _begins(a, f, args, kwargs)
+    if not (goes_on or begins):
         return FOLLOWED
+    library = _is_librarys(a.o, type(args[0]) if type(f) is Method else f)
     if goes_on and (tells(f) or is_screen(values[0])) and "file" not in kwargs:
         put(a, f, at, [])  # it is shown
         return None
-    if goes_on and not (_is_librarys(a.o, f) or (is_later(a.o, values[0]) and _is_method(f))):
+    if not (library or (is_later(a.o, values[0]) and _is_method(f))):
         return FOLLOWED
     made = _made(a, f, args, kwargs)
     if made is None:
         return FOLLOWED
     later, given, named = made
+    later.draws = bool(draws)
+    later.has_effect = later.has_effect or later.draws
     now = _now(a.o, later, f, given, named)
     frames.replace(operand_at(a.stack, at), lambda *_, **__: now())
     return _noted(a, later, values)
@@ -217,10 +221,25 @@ def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         return any(_is_number_to_write(a, x) for x in _parts([*args, *kwargs.values()]))
     if is_date(f):
         return isinstance(getattr(f, "__self__", None), type) and not kwargs.get("tz")
-    return writes(f, args, kwargs, a.frame) and _is_librarys(a.o, f)
+    return writes(f, args, kwargs, a.frame)
 
 
 _TEXTS = (str, repr, format, str.format, str.join)
+
+
+def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
+    """Whether a call of a package that draws, with these values, is one of those: a figure is made,
+    a traced value drawn, nobody uses the result, or something was drawn before."""
+    module, name = str(getattr(f, "__module__", "")), str(getattr(f, "__name__", ""))
+    if module == "matplotlib.pyplot" and not name.startswith("get_"):
+        return True
+    objects = any(plots(type(x)) for x in values)
+    drawn = objects and any(call.draws for call in a.o.reads.effects)
+    return (
+        drawn
+        or is_unused(a.frame)
+        or any(isinstance(x, Value) and not dispatch.is_made(x) for x in _parts(values))
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -287,7 +306,7 @@ def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
     o = a.o
     if o.effects is not None:
         o.effects.changed()
-    before = Holding([x for x in values if not (CALM[type(x)] or is_later(o, x))])
+    before = Holding([x for x in values if not (CALM[type(x)] or is_later(o, x) or plots(type(x)))])
     unused, begun = is_unused(a.frame), later.has_effect
     caught, once = begun and is_caught(a), _is_once(a)
     o.quiet = True
@@ -339,15 +358,30 @@ def _keep(a: Activation, later: Later, result: Any, unused: bool) -> bool:
     if kind in (int, float) and not later.has_effect and _refusal_of(later) is None:
         frames.replace(a.stack, dispatch.clock(o, later.again, later))
         return True
+    if kind in (list, tuple) or (kind is np.ndarray and result.dtype.hasobject):
+        kept = [_keep_part(a, later, k, x) for k, x in enumerate(result)]
+        return all(kept)
     if CALM[kind] or kind in CONTAINERS or isinstance(result, (np.ndarray, types.FunctionType)):
-        if kind is not int and (error := _refusal_of(later)) is not None:
+        drawn = [call for call in o.reads.effects if later.draws and call.draws]
+        errors = (_refusal_of(call) for call in (later, *drawn) if kind is not int)
+        if (error := next(filter(None, errors), None)) is not None:
             o.refuse(error)  # which has no derivative
         return False
     o.later(result, later, _advice(later), _refusal_of(later))
     return True
 
 
+def _keep_part(a: Activation, later: Later, k: int, x: Any) -> bool:
+    """The same of item number `k` of the result."""
+    a.o.laters += 1
+    part = Later(a.o.laters, operator.getitem, [later, k], {})
+    part.has_effect, part.draws = later.has_effect, later.draws
+    return type(x) is not str and _keep(a, part, x, unused=False)
+
+
 def _advice(later: Later) -> str:
+    if later.draws:
+        return OF_PLOTS
     return OF_FILES if later.has_effect else OF_TIME
 
 
@@ -356,7 +390,12 @@ def _refusal_of(later: Later) -> ConversionError | None:
     calls = calls_in([later])
     held = [x for c in calls for x in _parts([*c.args, *c.kwargs.values()])]
     found = next((x for x in held if isinstance(x, AtTheTime)), None)
-    return None if found is None else refusal(str(found.aval))
+    if found is None or not (later.has_effect or later.draws):
+        return None if found is None else refusal(str(found.aval))
+    return ConversionError(
+        f"what {later.word} gives is computed with{at_line()}. It carries no derivative, though a "
+        f"traced value ({found.aval}) was passed. Compute with that value itself"
+    )
 
 
 def _made(
@@ -393,8 +432,8 @@ def _is_known(o: Notes, x: Any) -> bool:
     """Whether it is known how each call makes this, or the parts of it."""
     if type(x) in (list, tuple, dict) and o.reads.place(x) is None:
         return True
-    file = is_file(type(x)) and o.reads.place(x) is not None
-    return isinstance(x, Value) or is_later(o, x) or is_path(x) or stays(x) or file
+    there = o.reads.place(x) is not None and (is_file(type(x)) or plots(type(x)))
+    return isinstance(x, Value) or is_later(o, x) or is_path(x) or stays(x) or there
 
 
 def _then_and_now(o: Notes, x: Any) -> tuple[Any, Any] | None:

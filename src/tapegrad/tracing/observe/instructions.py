@@ -250,7 +250,8 @@ def binary(a: Activation, in_place: bool) -> Then | None:
         fill(a, 1, 0)
     x, y = operands(a.stack)
     if CALM[type(x)] and CALM[type(y)]:
-        return None
+        asked: Any = afterwards.operation(a, x, y) if type(x) is str else FOLLOWED
+        return None if asked is FOLLOWED else asked
     if in_place and type(x) is list and type(y) in (list, tuple):  # `extend`
         a.o.adds(x, len(y))
         return a.o.taken([y])
@@ -462,9 +463,9 @@ def make_function(a: Activation, _: Any) -> None:
 @libraries.watched
 def enter_with(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    asked = afterwards.enter_with(a, x)
-    if (asked := libraries.enter_with(a, x) if asked is FOLLOWED else asked) is not FOLLOWED:
-        return asked
+    for enters in (afterwards.enter_with, libraries.enter_with):
+        if (asked := enters(a, x)) is not FOLLOWED:
+            return asked
     a.o.kind(x)
     for name in ("__enter__", "__exit__"):
         a.o.lookups.attribute(x, name)
@@ -476,9 +477,8 @@ def enter_with(a: Activation, _: Any) -> Then | None:
 
 def formatted(a: Activation, how: tuple[int, int]) -> Then | None:
     """The text of an operand is made, which is so deep, by what kind of `conversion`."""
-    depth, conversion = how
-    x = a.top(depth)
-    if (note := afterwards.formatted(a, depth, conversion)) is not FOLLOWED:
+    x = a.top(how[0])
+    if (note := afterwards.formatted(a, *how)) is not FOLLOWED:
         return note
     a.o.printed([x])
     return a.o.operands([x])

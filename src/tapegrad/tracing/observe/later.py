@@ -30,15 +30,15 @@ class AtTheTime:
 class Later:
     """A call `f(*args, **kwargs)`, with its arguments as they were then: traced values by their
     variables, later values by their calls. `has_effect` says that each call makes it, whether or
-    not what it returns is kept."""
+    not what it returns is kept, and `draws` that it is a plot's."""
 
-    __slots__ = ("args", "f", "has_effect", "kwargs", "number", "src", "word")
+    __slots__ = ("args", "draws", "f", "has_effect", "kwargs", "number", "src", "word")
 
     def __init__(
         self, number: int, f: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
     ) -> None:
         self.number, self.f, self.args, self.kwargs = number, f, args, kwargs
-        self.has_effect = False
+        self.has_effect = self.draws = False
         self.word = name_of(f)
         self.src: Source | None = user_source()
 
