@@ -263,3 +263,56 @@ def test_nans_of_samples_are_left_out_or_an_error(f):
             np.testing.assert_allclose(value, f(gaps, **how), rtol=1e-12)
             expected = slope(lambda x, how=how: f(x, **how), gaps)
             np.testing.assert_allclose(first[there], expected[there], rtol=1e-6, atol=1e-7)
+
+
+SAMPLES = {
+    "constant": np.full(5, 0.1),
+    "nearly": 1 + 1e-9 * np.arange(5.0) ** 2,
+    "tiny": 1e-200 * np.arange(5.0) ** 2,
+    "large": 1e200 * np.arange(5.0) ** 2,
+    "nan": np.array([1.0, np.nan, 2.0, 0.5, 3.0]),
+    "inf": np.array([1.0, np.inf, 2.0, 0.5, 3.0]),
+    "one": np.array([0.4]),
+    "two": np.array([0.4, 0.1]),
+    "none": np.zeros(0),
+}
+STATISTICS = {
+    "pearsonr": lambda x: stats.pearsonr(x, np.cos(np.arange(len(x)))),
+    "of a constant": lambda x: stats.pearsonr(np.arange(len(x)) ** 2.0, np.full(len(x), 0.3)),
+    "linregress": lambda x: stats.linregress(np.arange(len(x)) ** 2.0, x),
+    "differential_entropy": lambda x: stats.differential_entropy(x, method="vasicek"),
+    "alexandergovern": lambda x: stats.alexandergovern(x, [1.0, 2.0, 4.0]).statistic,
+    "chisquare": lambda x: stats.chisquare(x),
+    "kstat": lambda x: stats.kstat(x, 4),
+    "sem": lambda x: stats.sem(x),
+    "skewtest": lambda x: stats.skewtest(x).statistic,
+    "boxcox_llf": lambda x: stats.boxcox_llf(0.3, x),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.parametrize("name", STATISTICS)
+def test_statistics_that_samples_do_not_have_are_scipys(name: str, kind: str) -> None:
+    """Constant, nearly constant, too few, infinite."""
+    x = SAMPLES[kind]
+
+    def f(x: Any) -> Any:
+        found = STATISTICS[name](x)
+        return tuple(found) if isinstance(found, tuple) else getattr(found, "statistic", found)
+
+    try:
+        wanted = f(x)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            trace(f, x)
+        return
+    np.testing.assert_allclose(trace(f, x)[0], wanted, rtol=1e-7)
+
+
+def test_yeo_and_johnsons_likelihood_at_zero_is_smooth() -> None:
+    def f(x: Any) -> Any:
+        return stats.yeojohnson_llf(0.3, x)
+
+    x = np.array([0.0, 0.4, -1.2, 3.0])  # the second slope jumps at 0
+    np.testing.assert_allclose(grad(f, compile="never")(x), slope(f, x, 1e-6), rtol=1e-5)

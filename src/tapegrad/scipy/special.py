@@ -192,7 +192,7 @@ def multigammaln(a: Any, d: Any) -> Any:
         raise ValueError("d should be a positive integer (dimension)")
     if np.any(a <= 0.5 * (d - 1)):
         raise ValueError(f"condition a ({a}) > 0.5 * (d-1) ({0.5 * (d - 1)}) not met")
-    found = d * (d - 1) * 0.25 * math.log(math.pi)
+    found = d * (d - 1) * 0.25 * np.log(np.pi)  # of double precision, as is what it is added to
     for j in range(int(d)):
         found = found + scipy.special.gammaln(a - j / 2)
     return found

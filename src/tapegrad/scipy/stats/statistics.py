@@ -18,6 +18,7 @@ import scipy.special as sc
 from scipy import stats
 from scipy.stats import _stats_py as theirs_of
 
+from tapegrad.core.handlers import let_through
 from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
@@ -33,7 +34,9 @@ HOME = "scipy.stats"
 
 # Without the decorator: as they stand.
 borrow(
-    HOME, "zscore zmap gzscore gstd describe quantile expectile yeojohnson_llf ttest_ind_from_stats"
+    HOME,
+    """zscore zmap gzscore gstd describe quantile expectile boxcox boxcox_llf yeojohnson
+    yeojohnson_llf ttest_ind_from_stats chisquare power_divergence""",
 )
 
 
@@ -45,7 +48,20 @@ def _yeojohnson(x: Any, lmbda: Any, xp: Any = None) -> Any:
     return np.where(above, sc.boxcox1p(up, lmbda), -sc.boxcox1p(down, 2.0 - lmbda))
 
 
-kernels("scipy.stats._morestats", {"_yeojohnson_transform": _yeojohnson})
+def _yeojohnson_llf(x: Any, *, lmb: Any, axis: Any = 0) -> Any:
+    """The logarithm of the density of normal numbers that were transformed so, whose part of x is
+    smooth at 0, where sign(x) log(1 + |x|) of SciPy's isn't for a rule."""
+    above = x >= 0
+    up, down = np.where(above, x, 0.0), np.where(above, 0.0, -x)
+    slopes = np.sum(np.where(above, np.log1p(up), -np.log1p(down)), axis=axis)
+    variance = np.var(_yeojohnson(x, lmb), axis=axis)
+    return (lmb - 1) * slopes - x.shape[axis] / 2 * np.log(variance)
+
+
+kernels(
+    "scipy.stats._morestats",
+    {"_yeojohnson_transform": _yeojohnson, "_yeojohnson_llf": _yeojohnson_llf},
+)
 
 _REDUCED = {
     1: "gmean hmean pmean tmean tvar tstd tmin tmax tsem sem skew kurtosis moment kstat trim_mean "
@@ -55,7 +71,7 @@ _REDUCED = {
     0: "f_oneway levene bartlett alexandergovern fligner",  # any number
 }
 _PAIRED = ("ttest_rel", "linregress")
-_TOO_FEW = {"sem": 1}  # so many have no statistic, as none have in all others
+MOST = 8  # so many have each statistic
 
 
 def _last(x: Any, axis: Any) -> Any:
@@ -115,13 +131,24 @@ def _refused(name: str, of: str) -> Exception:
 
 
 def _of_too_few(original: Any, xs: list[Any], bound: dict[str, Any]) -> Any:
-    """What SciPy gives for samples that have no statistic, which doesn't depend on their values."""
+    """What SciPy gives for samples that are too few to have a statistic, which doesn't depend on
+    their values; None for others."""
+    if xs[0].size and all(np.size(x) and np.shape(x)[-1] > MOST for x in xs if np.ndim(x)):
+        return None
     plain = [np.zeros(np.shape(x), x.dtype) if np.ndim(x) else np.zeros(()) for x in xs]
     others = {key: np.ones(np.shape(x)) if is_traced(x) else x for key, x in bound.items()}
     axis = {"axis": -1} if "axis" in inspect.signature(original).parameters else {}
-    with warnings.catch_warnings(), observed():
-        warnings.simplefilter("ignore")
-        return original(*plain, **others, **axis)
+    with warnings.catch_warnings(record=True) as told, observed():
+        warnings.simplefilter("always")
+        try:
+            found = original(*plain, **others, **axis)
+        except Exception as error:
+            let_through(error)
+            if xs[0].size:
+                return None  # it minds the values
+            raise
+    few = any(x.category.__name__ == "SmallSampleWarning" for x in told)
+    return found if few or not xs[0].size else None
 
 
 def _reducing(name: str, count: int) -> None:
@@ -137,12 +164,13 @@ def _reducing(name: str, count: int) -> None:
 
     def statistic(xs: list[Any], bound: dict[str, Any]) -> Any:
         last = xs[0]
-        if last.size == 0 or last.shape[-1] <= _TOO_FEW.get(name, 0):
-            return _of_too_few(original, xs, bound)
+        few = _of_too_few(original, xs, bound)
+        if few is not None:
+            return few
         if many and last.ndim == 1:  # which SciPy's code writes to
             return each(lambda x: x[0], statistic([x[None] for x in xs], bound))
         found = own(*xs, **bound, **({"axis": -1} if "axis" in inner.parameters else {}))
-        if last.dtype.kind == "f" and not getattr(found, "__dict__", None):
+        if last.dtype.kind == "f":
             rows = [np.any(np.isnan(x), axis=-1) for x in xs if np.ndim(x)]
             unknown = functools.reduce(np.logical_or, rows)
             found = each(lambda x: np.where(unknown, np.nan, x), found)
@@ -246,8 +274,12 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -
         x, y, axis = np.ravel(x), np.ravel(y), -1
     x, y = (np.moveaxis(v, axis, -1) for v in np.broadcast_arrays(x, y))
     n = x.shape[-1]
-    if n < 3:
-        raise refusal(f"pearsonr of {n} pairs can't be traced{at_line()}: it is 1 or -1")
+    if n < 2:
+        raise ValueError("`x` and `y` must have length at least 2.")
+    x, y = (
+        np.where(np.all(v == v[..., :1], axis=-1, keepdims=True), np.nan, v)  # of no correlation
+        for v in (x, y)
+    )
     dx, dy = (v - np.mean(v, axis=-1, keepdims=True) for v in (x, y))
     dx, dy = (d * scales(d, -1)[0] for d in (dx, dy))  # whose squares neither overflow nor vanish
     dx, dy = (d / np.linalg.norm(d, axis=-1, keepdims=True) for d in (dx, dy))
@@ -259,6 +291,9 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -
         pvalue = sc.betainc(half, half, (1 + r if alternative == "less" else 1 - r) / 2)
     else:
         raise ValueError('`alternative` must be "less", "greater", or "two-sided".')
+    if n == 2:
+        r = np.round(r)
+        pvalue = r * 0.0 + 1.0
     return _Correlation(
         statistic=r, pvalue=pvalue, alternative=alternative, n=n, x=x, y=y, axis=axis
     )
