@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, optimize
 from scipy.special import k1
 
 from tapegrad import grad, jit, value_and_grad, vjp
@@ -603,3 +603,22 @@ def test_an_integral_in_an_integrand():
     steps = 1e-6 * np.eye(2)
     expected = [(f(p + d) - f(p - d)) / 2e-6 for d in steps]
     np.testing.assert_allclose(slope, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, n: integrate.odeint(lambda y, t: -a * y, [n], [0, n])[-1, 0],
+        lambda a, n: integrate.odeint(lambda y, t: -a * y, n, [0, 1, n])[-1, 0],
+        lambda a, n: optimize.least_squares(lambda t: t - 9 * a, [0.0], bounds=(-n, n)).cost,
+        lambda a, n: optimize.minimize(lambda t: (t[0] - 9 * a) ** 2, [0.0], bounds=[(0, n)]).fun,
+    ],
+)
+def test_whole_numbers_as_times_and_bounds(f):
+    """an integer that is traced is taken for the float that SciPy makes of it"""
+    g = value_and_grad(f, compile="never")
+    for n in (2, 3):
+        value, slope = g(0.8, n)
+        assert value == pytest.approx(f(0.8, n), rel=1e-12)
+        found = (f(0.8 + 1e-4, n) - f(0.8 - 1e-4, n)) / 2e-4
+        np.testing.assert_allclose(slope, found, rtol=1e-4)

@@ -259,6 +259,7 @@ COMPLEX = {
     "jv": (1.3,),
     "kv": (1.3,),
     "kve": (1.3,),
+    **dict.fromkeys(["spherical_jn", "spherical_yn", "spherical_in", "spherical_kn"], (2,)),
     **dict.fromkeys(["erf", "erfc", "erfi", "dawsn", "exp1", "expi", "wrightomega"], ()),
 }
 

@@ -168,11 +168,12 @@ def _spherical(name: str, below: int, above: int) -> tuple[SciPys, SciPys]:
         lower = of(where(n > 0, n - 1, n), x) * (m * below)
         return ORDER, (lower + of(n + 1, x) * ((m + 1) * above)) / (m * 2 + 1)
 
-    function = SciPys(name, lambda out, n, x: partials(name, n, x))
+    function = SciPys(name, lambda out, n, x: partials(name, n, x), of_complex=True)
     slope = SciPys(
         f"{name}_d",
         lambda out, n, x: partials(f"{name}_d", n, x),
         f"{name}({{0}}, {{1}}, derivative=True)",
+        of_complex=True,
     )
     return function, slope
 

@@ -58,6 +58,11 @@ def _refused(what: str) -> UnsupportedError:
     )
 
 
+def _times(t: Any) -> Any:
+    """As floats: integers may be traced, too."""
+    return t * 1.0 if is_traced(t) else np.asarray(t, float)
+
+
 @stands_for(HOME, callbacks=True, lists="t_span args events")
 def solve_ivp(
     fun: Any,
@@ -98,7 +103,7 @@ def solve_ivp(
     y0 = y0 if y0.dtype == np.float64 else y0.astype(float)
     start, end = [x if is_traced(x) else float(x) for x in (start, end)]
     name = method if isinstance(method, str) else method.__name__
-    times = t_eval if is_traced(t_eval) or t_eval is None else np.asarray(t_eval, float)
+    times = None if t_eval is None else _times(t_eval)
     if name in METHODS:
         ends = start, end
         return _explicit(callback, METHODS[name], ends, y0, times, watched, dense_output, options)
@@ -390,7 +395,7 @@ def odeint(
 
     slope.__name__ = getattr(func, "__name__", "func")
     first = np.atleast_1d(example(y0))
-    times = t if is_traced(t) else np.asarray(t, float)
+    times = _times(t)
     callback = Callback(slope, [float(example(times)[0]), first])
     if not needs([callback], y0, t):
         return plainly(theirs.odeint, func, y0, t, args, tfirst=tfirst, **how)

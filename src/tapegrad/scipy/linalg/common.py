@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.scipy.declaring import answers_of
+from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.linalg import floating, raise_if
 from tapegrad.tracing.frontend.operands import as_tracer
 
@@ -30,3 +31,12 @@ def as_array(x: Any) -> Any:
 def shown(x: Any, *others: Any) -> Any:
     """An operand on the tape, whatever it holds."""
     return as_tracer(as_array(x), *others)
+
+
+def column_and_row(c_or_cr: Any, other: Any) -> Any:
+    """Of a matrix with constant diagonals, whose row is the column's conjugate where none is given;
+    a list is a column."""
+    if isinstance(c_or_cr, tuple):
+        return c_or_cr
+    c = shown(stacked(c_or_cr), other)
+    return c, np.conjugate(c)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
+from tapegrad.scipy.linalg.common import HOME, answers, checked, column_and_row, shown
 from tapegrad.tracing.frontend.operands import cast
 
 
@@ -59,7 +59,7 @@ borrow(HOME, "solve_circulant solve_discrete_lyapunov", decorated=True)
 @answers(lists="c_or_cr")
 def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: Any = None) -> Any:
     """The product with the matrix that has this first column and first row: a convolution."""
-    c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, np.conjugate(shown(c_or_cr, x)))
+    c, r = column_and_row(c_or_cr, x)
     c, r, x = checked(check_finite, c, r, x)
     columns = x[:, None] if x.ndim == 1 else x
     if columns.shape[-2] != r.shape[-1]:

@@ -19,7 +19,7 @@ from tapegrad.primitives.solving import inverse_t
 from tapegrad.primitives.toeplitz import ToeplitzSolve
 from tapegrad.primitives.triangles import TriangularSolve, from_triangle, mirrored
 from tapegrad.scipy.declaring import refusal
-from tapegrad.scipy.linalg.common import answers, checked, shown
+from tapegrad.scipy.linalg.common import answers, checked, column_and_row
 from tapegrad.tracing.frontend import linalg as numpys
 from tapegrad.tracing.frontend.least_squares import (
     cut_of,
@@ -262,7 +262,7 @@ def banded_triangle(cb: Any, lower: Any, b: Any) -> Any:
 @answers(lists="c_or_cr")
 def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
     """The x with T x = b, of a matrix with constant diagonals: its first column and first row."""
-    c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, np.conjugate(shown(c_or_cr, b)))
+    c, r = column_and_row(c_or_cr, b)
     c, r, b = checked(check_finite, c, r, b)
     if c.shape[-1] != r.shape[-1] or b.shape[-2 if b.ndim > 1 else 0] != c.shape[-1]:
         raise ValueError("Incompatible dimensions.")

@@ -16,7 +16,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
-from tapegrad.scipy.optimize.minima import Bounded, stationary
+from tapegrad.scipy.optimize.minima import Bounded, bounds_of, stationary
 from tapegrad.scipy.optimize.roots import (
     WHY,
     Result,
@@ -29,7 +29,6 @@ from tapegrad.scipy.optimize.roots import (
 )
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.tracing.answers import as_called
-from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.optimize"
@@ -98,7 +97,7 @@ def least_squares(
     pair = [bounds.lb, bounds.ub] if isinstance(bounds, theirs.Bounds) else bounds
     free = not is_traced(pair) and bool(np.all(np.isinf(pair[0])) and np.all(np.isinf(pair[1])))
     limits = Bounded(None, ())
-    limits.given = [] if free else [_broadcast(x, start.shape) for x in pair]
+    limits.given = [] if free else [bounds_of(x, start.shape) for x in pair]
     facts: dict[str, Any] = {}
 
     def solver(fs: Any, values: Any) -> Any:
@@ -139,10 +138,6 @@ def least_squares(
         njev=njev,
         **told,
     )
-
-
-def _broadcast(x: Any, shape: tuple[int, ...]) -> Any:
-    return np.broadcast_to(as_operand(x) if is_traced(x) else np.asarray(x, float), shape)
 
 
 def _cost(r: Any, loss: str, scale: float) -> Any:

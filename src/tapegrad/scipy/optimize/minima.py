@@ -52,15 +52,18 @@ class Bounded:
         else:
             pairs = [tuple(pair) for pair in bounds]
             sides = [_side([p[k] for p in pairs], (-np.inf, np.inf)[k]) for k in (0, 1)]
-        self.given = [
-            np.broadcast_to(as_operand(x) if is_traced(x) else np.asarray(x, float), shape)
-            for x in sides
-        ]
+        self.given = [bounds_of(x, shape) for x in sides]
 
     @property
     def as_passed(self) -> Any:
         """Whether SciPy is passed them."""
         return bool(self.given)
+
+
+def bounds_of(x: Any, shape: tuple[int, ...]) -> Any:
+    """One side for each number, as floats."""
+    x = as_operand(x) if is_traced(x) else np.asarray(x, float)
+    return np.broadcast_to(x if x.dtype == np.float64 else x.astype(float), shape)
 
 
 def _side(values: list[Any], none: float) -> Any:
