@@ -76,6 +76,7 @@ class TapeError(TapegradError, ValueError):
     """
 
     guard: object = None
+    failing: tuple[object, ...] = ()  # all of those that don't hold, where that is known
 
 
 class InternalError(TapegradError):

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from tests.loops.branching import LENGTH, ONE
 from tests.loops.explicit_test import same
+from tests.loops.once import calls_of
 from tests.loops.staying import KEPT
 
 from tapegrad import cond, grad, trace, value_and_grad
+from tapegrad.tracing.observe.joins import sides_of
 
 by_program = pytest.mark.parametrize("program", ONE, ids=lambda program: program.name)
 RNG = np.random.default_rng(3)
@@ -369,3 +371,53 @@ def test_a_condition_that_is_asked_again(f):
     derivative = value_and_grad(f, (0, 1), compile="never")
     for x in (*CALLS, 1e3 * USUAL[1], 1e-3 * USUAL[2], 30.0 * USUAL[0]):
         held(f, derivative, x)
+
+
+def five_branches(x, rate):
+    s, a = 0.0 * rate, rate
+    for t in range(len(x)):
+        s = s + 2.0 * x[t] if np.sin(3.0 * x[t]) > 0.1 * a else 0.9 * s
+        if np.sin(5.0 * x[t]) > 0.0:
+            a = 0.9 * a + 0.05 * s
+        if s > 1.0:
+            s = s - a
+        else:
+            a = a + 0.01 * x[t]
+        if a > 1.5:
+            a = 0.5 * a
+        s = 0.5 * s if s < -1.0 else s
+    return s + a
+
+
+def five_until(x, rate):
+    s, a, t = 0.0 * rate, rate, 0
+    while a > 0.01 * rate:
+        s = s + 2.0 * x[t] if np.sin(30.0 * a) > 0.1 else 0.9 * s
+        if np.sin(50.0 * a) > 0.0:
+            s = 0.9 * s + 0.05 * a
+        if s > 1.0:
+            s = s - a
+        else:
+            s = s + 0.01 * a
+        if np.cos(70.0 * a) > 0.0:
+            s = 0.5 * s
+        s = 0.5 * s if s < 0.3 else s
+        a = 0.9 * a
+    return s + a
+
+
+@pytest.mark.parametrize(("f", "traces"), [(five_branches, 2), (five_until, 4)])
+def test_branches_of_a_round_are_found_together(f, traces):
+    """It was traced once more for each of the five. Behind one that goes the other way rounds
+    compute something else, which hides some."""
+    sides_of.cache_clear()
+    x = np.random.default_rng(0).normal(size=200)
+    derived = value_and_grad(f, (0, 1), compile="never")
+    assert calls_of(f, lambda: derived(x, 0.7)) == traces
+    along = np.random.default_rng(1).normal(size=200)
+    for rate in (0.7, 1.1, 0.3):
+        value, (slopes, slope) = derived(x, rate)
+        assert value == pytest.approx(f(x, rate), rel=1e-12)
+        ends = [f(x + h * along, rate + h) for h in (1e-7, -1e-7)]
+        assert slopes @ along + slope == pytest.approx((ends[0] - ends[1]) / 2e-7, rel=1e-4)
+    assert derived.cache_info().traces == 1

@@ -14,6 +14,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Tape
 from tapegrad.primitives.loops import Loop
+from tapegrad.tracing.loops.failing import evaluated
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -60,7 +61,7 @@ def _found(trace: Trace, body: Tape, given: Sequence[Any], most: int) -> Any:
     if trace.idle or any(value is None for value in values):
         return None
     loop = Loop(body, len(body.outputs) - 1, most, until=True)
-    return loop.evaluate(np.int64(most), *values)
+    return evaluated(loop, np.int64(most), *values)
 
 
 def room_of(body: Tape, is_inside: bool) -> int:

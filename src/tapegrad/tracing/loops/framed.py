@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from types import FrameType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -22,6 +23,7 @@ from tapegrad.ir.inputs import known_from, unused
 from tapegrad.ir.tape import Aval, Literal, Operand, Source, Tape
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
+from tapegrad.tracing.loops.failing import evaluated
 from tapegrad.tracing.loops.growing import Growing, Grown
 from tapegrad.tracing.loops.items import Items, Numbers, found_among
 from tapegrad.tracing.loops.rounds import Given, Leaf, Round, Rounds, Steps, as_weak, typed
@@ -265,7 +267,19 @@ class InFrame(Rounds):
         if not found:
             return None
         is_first = done == 0 and self.left > ROUNDS and all(counts for _, counts in found)
-        return [] if is_first else [note for note, _ in found]
+        return [] if is_first else [*[note for note, _ in found], *self.also_failing(error, body)]
+
+    def also_failing(self, error: Exception, body: frozenset[int]) -> list[tuple[Any, int]]:
+        """The other branches that rounds take otherwise, too."""
+        lines = [each.src for each in getattr(error, "failing", ())]
+        return [
+            (sides.both, jump)
+            for (sides, jump), (src, counts) in self.tests.items()
+            if src in lines
+            and not counts
+            and jump not in sides.both | sides.apart
+            and not sides.exits.may_be(jump, body)
+        ]
 
     def _entry(self, given: Given) -> Any:
         """The loop's number, or what else it goes through, in a round that is passed this."""
@@ -335,7 +349,7 @@ class InFrame(Rounds):
         start += empty_stacks(trace, ys, count)
         given = [rounds, *start, *[operands[k] for k in order[len(changed) :]]]
         loop = Loop(body, len(body.outputs), most)
-        found = record(trace, loop, given)
+        found = record(trace, loop, given, partial(evaluated, loop))
         outs = found if isinstance(found, tuple) else (found,)
         return self.looped_as(round_, leaves, changed, outs, count)
 

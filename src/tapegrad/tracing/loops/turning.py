@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -32,6 +33,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.loops.ending import UNBOUNDED, recorded_until, room_of, rounds_until
+from tapegrad.tracing.loops.failing import evaluated
 from tapegrad.tracing.loops.framed import InFrame, Looped, again_with, each_round, is_long
 from tapegrad.tracing.loops.growing import Growing
 from tapegrad.tracing.loops.leaving import Entries
@@ -359,7 +361,8 @@ class Turned(InFrame):
         self._end(stand_in(trace, Literal(goes_on), goes_on), trace)
         body = with_stacks(body, len(changed), ys, count, self.src)
         given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
-        found = record(trace, Loop(body, len(body.outputs), count), [np.int64(count), *given])
+        loop = Loop(body, len(body.outputs), count)
+        found = record(trace, loop, [np.int64(count), *given], partial(evaluated, loop))
         outs = [*found] if isinstance(found, tuple) else [found]
         return self.looped_as(round_, leaves, changed, outs, count)
 
