@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.errors import ArgumentError
 from tapegrad.runtime.entry import Entry, Miss
 
 X = np.array([[0.5, -1.0, 2.0], [1.5, 3.0, -0.5]])
@@ -429,3 +430,10 @@ def test_linear_maps_of_results_that_are_one_value():
     assert y[0] == y[1]
     for _ in range(3):
         np.testing.assert_allclose(pull((1.0, 2.0))[0], 3 * np.cos(0.5))
+
+
+@pytest.mark.parametrize("transform", [tg.vjp, tg.linearize])
+def test_a_mode_that_is_none_is_an_error_of_linear_maps_too(transform):
+    for mode in ("later", ["auto"]):
+        with pytest.raises(ArgumentError, match="compile is"):
+            transform(np.sin, 1.0, compile=mode)

@@ -52,13 +52,10 @@ class Derived:
         kind = transformation.name
         if not callable(f):
             raise ArgumentError(f"{kind} needs a function, not {f!r}")
-        if compile not in ("auto", "always", "never"):
-            raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
-
+        self.mode = checked_mode(compile)
         transformation.check(f)
         self.f = f
         self.transformation = transformation
-        self.mode = compile
         # A derivative of a derivative belongs to the function at the bottom: `grad(f)` may be
         # made anew at each call.
         owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
@@ -330,10 +327,19 @@ class Derived:
         return [variant.shown for variant in self.cache.all_variants()]
 
 
+def checked_mode(compile: Any) -> str:
+    """The mode of compiling; an ArgumentError for what is none."""
+    if compile not in ("auto", "always", "never"):
+        raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
+    mode: str = compile
+    return mode
+
+
 def called(f: Any, transformation: Transformation, compile: str, *args: Any) -> Any:
     """What `Derived(f, transformation, compile)(*args)` gives. It isn't made where its entries are
     known: that takes longer than a small call."""
-    front = None if traces.running else known_front(f, (transformation, compile))
+    mode = checked_mode(compile)
+    front = None if traces.running else known_front(f, (transformation, mode))
     if front is not None:
         for entry in front.recent:
             try:

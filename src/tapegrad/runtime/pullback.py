@@ -33,7 +33,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.pipeline import derive, finished, playable, pushforward, trace
 from tapegrad.runtime.cache import Front
-from tapegrad.runtime.derived import called
+from tapegrad.runtime.derived import called, checked_mode
 from tapegrad.runtime.directional import Pushforward, as_vectors
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.transformations import (
@@ -61,7 +61,9 @@ def vjp(
     compile: str = "auto",
 ) -> tuple[Any, Pullback]:
     """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
-    found: tuple[Any, Pullback] = called(f, _pulling(compile, checkpoint), compile, *args)
+    found: tuple[Any, Pullback] = called(
+        f, _pulling(checked_mode(compile), checkpoint), compile, *args
+    )
     return found
 
 
@@ -69,7 +71,7 @@ def linearize(
     f: Callable[..., Any], args: Sequence[Any], compile: str = "auto"
 ) -> tuple[Any, Tangents]:
     """The value of `f(*args)` and its derivative there; see `tapegrad.linearize`."""
-    found: tuple[Any, Tangents] = called(f, _pushing(compile), compile, *args)
+    found: tuple[Any, Tangents] = called(f, _pushing(checked_mode(compile)), compile, *args)
     return found
 
 

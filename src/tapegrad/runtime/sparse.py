@@ -88,7 +88,9 @@ class SparseJacobian(Jacobian):
         colouring = self.coloured(structure, mode)
         head = len(kept)
         tape = entries_of(whole, wrt, rows, range(head), colouring, self.checkpoint, values)
-        tape = in_types_of(tape, head, [Aval((), np.result_type(*[x.dtype for x in ins]))])
+        if ins:
+            widest = Aval((), np.result_type(*[x.dtype for x in ins]))
+            tape = in_types_of(tape, head, [widest])
         read = {k: x for k, x in values.items() if _is_read(of, k)}
         for k in read:
             if k < free and k not in selection.given:
