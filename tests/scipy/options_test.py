@@ -14,7 +14,7 @@ from scipy.sparse import csc_array, diags_array, vstack
 from scipy.sparse.linalg import cg, gcrotmk, lgmres, splu
 
 from tapegrad import grad, jit, stop_gradient, value_and_grad, vjp
-from tapegrad.errors import ConversionError
+from tapegrad.errors import ConversionError, UnsupportedError
 
 V = np.array([0.3, 1.1, 0.7, 0.2, 0.9, 1.6])
 A = np.abs(np.sin(np.arange(36.0).reshape(6, 6))) + 0.1
@@ -157,3 +157,38 @@ def test_options_that_scipy_refuses_are_refused(f):
     with pytest.raises(type(theirs.value)) as ours:
         grad(f)(V)
     assert str(ours.value) == str(theirs.value)
+
+
+REUSED = {
+    "det": lambda a: linalg.det(a, overwrite_a=True),
+    "by position": lambda a: np.sum(linalg.inv(a, True)),
+    "solve": lambda a: np.sum(linalg.solve(np.eye(6) + V, a, overwrite_b=True)),
+    "a view": lambda a: linalg.det(a[:3, :3], overwrite_a=True),
+    "fft": lambda a: np.sum(np.abs(fft.fft(a, overwrite_x=True))),
+    "LAPACK": lambda a: np.sum(linalg.lapack.dgetrf(a, overwrite_a=1)[0]),
+    "median": lambda a: np.median(a, overwrite_input=True),
+    "nanpercentile": lambda a: np.nanpercentile(a, 30, overwrite_input=True),
+}
+
+
+@pytest.mark.parametrize("name", REUSED)
+def test_what_scipy_may_have_written_to_is_not_read(name):
+    f = REUSED[name]
+
+    def read_afterwards(x):
+        a = x * 2.0
+        return f(a) + a[0, 0]
+
+    with pytest.raises(UnsupportedError, match=r"overwrite_\w+=True.*Pass a copy"):
+        grad(read_afterwards)(A)
+    plain = A @ A.T + np.eye(6)
+    value, _ = value_and_grad(lambda x: f(x.copy()) + f(x * 2.0) + x[0, 0])(plain)
+    np.testing.assert_allclose(value, f(plain.copy()) + f(plain * 2.0) + plain[0, 0])
+
+
+def test_what_is_written_in_place_and_returned_is_read():
+    def f(x):
+        a = x * 2.0
+        return np.sum(signal.detrend(a, overwrite_data=True) ** 2) + np.sum(a**3)
+
+    np.testing.assert_allclose(jit(f)(A), f(A))

@@ -18,7 +18,7 @@ from tapegrad.tracing.frontend.accepting import accepted, error_of
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
 from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken, tolerance
-from tapegrad.tracing.layout import settle
+from tapegrad.tracing.layout import overwritten, settle
 from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
@@ -159,9 +159,18 @@ def answering(
                     given[place] = as_parameter(given[place])
                 elif key in more and key in by_name:
                     by_name[key] = as_parameter(by_name[key])
-        return settle(function(*given, **by_name), given, certain=False)
+        found = settle(function(*given, **by_name), given, certain=False)
+        note_memory(named.arguments, shown, found)
+        return found
 
     return called
+
+
+def note_memory(named: Any, shown: str, found: Any) -> None:
+    """Note which arguments SciPy may have written to, as `overwrite_a=True` allows."""
+    for key, x in named.items():
+        if key.startswith("overwrite_") and not has_traced(x) and x:
+            overwritten(named.get(key.removeprefix("overwrite_")), f"{shown}({key}=True)", found)
 
 
 def as_parameter(x: Any) -> Any:

@@ -87,8 +87,25 @@ def note_aliased_write(x: Proxy, src: Source | None) -> None:
             alias._doubt = at_source(src)
 
 
+_BY = " by "
+
+
+def overwritten(x: Any, by: str, results: Any) -> None:
+    """`x` was passed for `by` to write to, as `overwrite_a=True` says: what it holds from then on
+    isn't known, if it isn't the result."""
+    owner = x._owner if isinstance(x, Proxy) and x.shape else None
+    found = results if isinstance(results, (tuple, list)) else [results]
+    if owner is not None and all(owner is not getattr(y, "_owner", None) for y in found):
+        owner._doubt = f"{_BY}{by}{at_line()}"
+
+
 def refuse_doubtful(x: Proxy) -> None:
     """The error for reading an array that a write may have reached, or not."""
+    if x._doubt.startswith(_BY):
+        raise UnsupportedError(
+            f"an array is read{at_line()} after a write{x._doubt}, which leaves open what is in it. "
+            "Pass a copy, or leave that out"
+        )
     raise UnsupportedError(
         f"an array is read{at_line()} after a write{x._doubt} that may have reached it. Whether "
         "the two share memory depends on how arrays lie in memory, or on what a primitive returns, "

@@ -4,13 +4,14 @@ that a function which is followed comes to, in its terms."""
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from tapegrad.scipy.declaring import Carrier, any_traced, refusal, stands_for
+from tapegrad.scipy.declaring import Carrier, any_traced, note_memory, refusal, stands_for
 from tapegrad.scipy.linalg import factors, systems
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.accepting import accepted
@@ -291,7 +292,10 @@ def _answer(original: Any, name: str, home: str, own: Callable[..., Any] | None)
                 return original(*numbers[0], **numbers[1])
             use = next((u for part, u in _INSTEAD.items() if part in name), "that of scipy.linalg")
             raise refusal(f"{shown} of traced values can't be traced{at_line()}. Use {use}")
-        return accepted(original, args, kwargs, lambda: own(*args, **stripped(kwargs)), shown)
+        found = accepted(original, args, kwargs, lambda: own(*args, **stripped(kwargs)), shown)
+        names = re.findall(r"\w+", (original.__doc__ or "").partition("(")[2])
+        note_memory({**dict(zip(names, args, strict=False)), **kwargs}, shown, found)
+        return found
 
     called.__name__ = name
     return called

@@ -13,6 +13,7 @@ from tapegrad.tracing.frontend.memory import copy_of, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer, is_weak, store
 from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.sorting import argsort, sort
+from tapegrad.tracing.layout import overwritten
 
 
 def _merged(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
@@ -40,7 +41,13 @@ def median(
         last = ordered[..., -1]  # NaN comes last
         middle = np.where(np.isnan(last), last, middle)
     result = np.expand_dims(middle, axes) if keepdims else middle
+    _note_memory(a, overwrite_input)
     return scalar(result) if out is None else store(out, result)
+
+
+def _note_memory(a: Any, overwrite_input: bool) -> None:
+    if overwrite_input:
+        overwritten(a, "overwrite_input=True", None)
 
 
 # The place of a quantile among n sorted elements, by the names of Hyndman and Fan: a whole number,
@@ -116,6 +123,7 @@ def nanmedian(
     if x.ndim == 1 or x.shape[-1] >= 600:  # else NumPy adds the one in the middle to itself
         middle = np.where(count[..., 0] % 2 == 1, both[..., 0], middle)
     result = np.expand_dims(middle, axes) if keepdims else middle
+    _note_memory(a, overwrite_input)
     return scalar(result) if out is None else store(out, result, casting="unsafe")
 
 
@@ -163,6 +171,7 @@ def _quantile(
         found = _of_all(x, q, method, weak)
     if keepdims:
         found = np.expand_dims(found, tuple(k + np.ndim(q) for k in axes))
+    _note_memory(a, overwrite_input)
     if out is not None:
         return store(out, found)
     return found if weights is not None else scalar(found)
