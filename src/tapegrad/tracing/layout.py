@@ -103,8 +103,8 @@ def refuse_doubtful(x: Proxy) -> None:
     """The error for reading an array that a write may have reached, or not."""
     if x._doubt.startswith(_BY):
         raise UnsupportedError(
-            f"an array is read{at_line()} after a write{x._doubt}, which leaves open what is in it. "
-            "Pass a copy, or leave that out"
+            f"an array is read{at_line()} after a write{x._doubt}, which leaves open what is in "
+            "it. Pass a copy, or leave that out"
         )
     raise UnsupportedError(
         f"an array is read{at_line()} after a write{x._doubt} that may have reached it. Whether "
