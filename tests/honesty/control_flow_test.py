@@ -607,7 +607,8 @@ def test_integers_from_traced_data(derivative):
 
 
 def test_masks(derivative):
-    """a boolean mask with another count of true elements -> right, traced anew"""
+    """a boolean mask with another count of true elements -> right, traced anew: for the second
+    count, and for others where more than elements and sums of what it selects is used"""
 
     def f(x):
         positive = x[x > 0]

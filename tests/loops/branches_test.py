@@ -421,3 +421,60 @@ def test_branches_of_a_round_are_found_together(f, traces):
         ends = [f(x + h * along, rate + h) for h in (1e-7, -1e-7)]
         assert slopes @ along + slope == pytest.approx((ends[0] - ends[1]) / 2e-7, rel=1e-4)
     assert derived.cache_info().traces == 1
+
+
+def counting(x, rate):
+    count, total = 0, 0.0
+    for v in x:
+        if v > rate - 0.5:
+            count += 1
+        total += v * v * count
+    return total / (count + 1)
+
+
+def marking(x, rate):
+    seen, total = False, 0.0
+    for v in x:
+        if v > rate:
+            seen = True
+        elif v < -rate:
+            seen = False
+        total += v**3 if seen else v * rate
+    return total * (2 if seen else 1)
+
+
+def stepping(x, rate):
+    """A time stepper that meets the times of its output."""
+    t, n, u = 0, 1, x * 0.1
+    while t < 1.0:
+        step = 0.2 / np.max(np.abs(u) + rate)
+        shown = False
+        if t + step > n * 0.25:
+            step = n * 0.25 - t
+            shown = True
+        u = u + step * np.sin(u)
+        t += step
+        if shown or t >= 1.0:
+            n += 1
+    return np.sum(u**2) * n
+
+
+def looking_up(x, rate):
+    place, total = 0, 0.0
+    for v in x:
+        if v > 0:
+            place = (place + 1) % 4
+        else:
+            place = place * 3 % 5
+        total += x[place] * v**2 + rate * place
+    return total
+
+
+@pytest.mark.parametrize("f", [counting, marking, stepping, looking_up], ids=lambda f: f.__name__)
+def test_counters_and_flags(f):
+    """Python's integers and booleans that sides leave are values of the tape."""
+    f = type(f)(f.__code__.replace(), f.__globals__)
+    derivative = value_and_grad(f, (0, 1), compile="never")
+    for x in (*USUAL, USUAL[0] * 0.5, -USUAL[2], USUAL[1] * 2):
+        held(f, derivative, x)
+    assert derivative.cache_info().traces <= 2

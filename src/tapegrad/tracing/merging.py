@@ -33,7 +33,16 @@ from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
 from tapegrad.tracing.trace import traces_under_way
-from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
+from tapegrad.tracing.tracer import (
+    ArrayTracer,
+    BoolTracer,
+    FloatTracer,
+    IntTracer,
+    NumberTracer,
+    ScalarTracer,
+    Tracer,
+    kind_of,
+)
 from tapegrad.tracing.writes import read_through, writes_of
 
 # References to what one variable of a frame holds, with those that looking takes: the variable's
@@ -170,6 +179,7 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
         mine, its = _leaf(trace, x), _leaf(trace, others[k])
         if mine is None or its is None:
             return None
+        mine, its = _as_integers(mine, its)
         kind = _common(mine, its, branch.join.jump in branch.sides.unmixed)
         if mine.kind is ArrayTracer and mine.kind is its.kind and mine.aval == its.aval:
             held = _HELD + branch.is_local(k)
@@ -244,6 +254,7 @@ def chosen(trace: Any, choice: Any) -> Any:
     first, second = (_leaf(trace, x) for x in choice.numbers)
     if first is None or second is None or guards[-1] is not choice.guard:
         return None
+    first, second = _as_integers(first, second)
     kind = _common(first, second, choice.at in choice.sides.unmixed)
     if kind is None:
         return None
@@ -317,6 +328,8 @@ def _leaf(trace: Any, x: Any) -> Leaf | None:
         return Leaf(int, _FLOAT, Literal(np.float64(x)), x)
     if type(x) is float:
         return Leaf(FloatTracer, _FLOAT, Literal(np.float64(x)), x)
+    if type(x) is bool:
+        return Leaf(BoolTracer, _BOOL, Literal(np.bool_(x)), x)
     if (
         isinstance(x, np.generic) and x.dtype.kind in "fiub"
     ):  # complex numbers aren't what branches leave
@@ -325,7 +338,19 @@ def _leaf(trace: Any, x: Any) -> Leaf | None:
     return None
 
 
+def _as_integers(one: Leaf, other: Leaf) -> tuple[Leaf, Leaf]:
+    """Two numbers; if both are integers of Python's, as that."""
+    if {one.kind, other.kind} <= {int, IntTracer}:
+        one, other = (
+            Leaf(IntTracer, _INT, Literal(np.int64(x.value)), x.value) if x.kind is int else x
+            for x in (one, other)
+        )
+    return one, other
+
+
 _FLOAT = Aval((), np.dtype(np.float64), True)
+_INT = Aval((), np.dtype(np.int64), True)
+_BOOL = Aval((), np.dtype(np.bool_), True)
 _EXACT = 2**53
 _EITHER = {int, FloatTracer, EitherTracer, kind_of(np.float64(0), _FLOAT)}
 
@@ -335,7 +360,7 @@ def _common(one: Leaf, other: Leaf, unmixed: bool) -> type | None:
     if one.aval.shape or other.aval.shape:
         return None
     if one.kind is other.kind:
-        same = one.aval == other.aval and issubclass(one.kind, (FloatTracer, ScalarTracer))
+        same = one.aval == other.aval and issubclass(one.kind, (NumberTracer, ScalarTracer))
         return one.kind if same else None
     kinds = {one.kind, other.kind}
     if kinds == {FloatTracer, int}:

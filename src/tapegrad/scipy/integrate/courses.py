@@ -12,7 +12,6 @@ asks for the array.
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.outside import stopped
+from tapegrad.tracing.deferred import answered_by
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import Trace, current_trace
@@ -365,13 +365,5 @@ _OF_SEVERAL = (np.interp, np.where, np.clip, np.dot)
 @unobserved
 def answer(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What a function of NumPy's gives; None where that asks for the arrays."""
-    known = FUNCTIONS.get(f)
     given = args if f in _OF_SEVERAL else args[:1]
-    if known is None or not _serves(given):
-        return None
-    named = {name: x for name, x in kwargs.items() if x is not None}
-    try:
-        inspect.signature(known).bind(*args, **named)
-    except TypeError:  # an option that isn't listed
-        return None
-    return known(*args, **named)
+    return answered_by(FUNCTIONS, f, args, kwargs) if _serves(given) else None

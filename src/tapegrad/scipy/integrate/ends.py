@@ -12,7 +12,6 @@ read of the ends before is a view of them from then on.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +19,7 @@ import numpy as np
 
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
-from tapegrad.tracing.again import seen
-from tapegrad.tracing.deferred import Deferred
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.deferred import Answering, Deferred
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import asks_itself
 from tapegrad.tracing.trace import Trace
@@ -84,12 +81,14 @@ class Part(Steps):
         return self._array
 
 
-class Along(Deferred):
+class Along(Answering):
     """A view of all steps: what `view` gives of an array of them, or of an entry for `of_end`. The
     steps are along `axis`, one of `ndim`."""
 
     __slots__ = ("_axis", "_found", "_ndim", "_of_end", "_steps", "_view")
-    _answers_first = True
+    _by_operator = staticmethod(courses.operation)
+    _by_ufunc = staticmethod(courses.ufunc)
+    _by_function = staticmethod(courses.answer)
 
     def __init__(self, steps: Steps, axis: int, ndim: int, view: View, of_end: View) -> None:
         self._steps, self._axis, self._ndim = steps, axis, ndim
@@ -142,20 +141,6 @@ class Along(Deferred):
     def _cut(self, view: View, entry: Entry, span: int) -> Along:
         """A view of some entries."""
         return _along(Part(self, view, entry, span), self._axis, self._ndim, _itself, _itself)
-
-    @unobserved
-    def __array_ufunc__(self, ufunc: Any, method: Any, *inputs: Any, **kwargs: Any) -> Any:
-        if kwargs or method != "__call__":
-            return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
-        found = courses.ufunc(ufunc, inputs)
-        if found is not None:
-            return found
-        return ufunc(*[x._made() if isinstance(x, Along) else x for x in inputs])
-
-    @unobserved
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        found = courses.answer(func, args, kwargs)
-        return seen(dispatch.function(func, args, kwargs), 3) if found is None else found
 
     ndim = property(lambda self: self._ndim)
     shape = property(
@@ -255,46 +240,6 @@ class Along(Deferred):
         k = np.where(k < 0, k + number, k)[()] if _is_traced(k) else k + number if k < 0 else k
         return course.at(self._entry, span, k) if bool((k >= 0) & (k < number)) else None
 
-
-def _operator(name: str, reflected: bool) -> Callable[..., Any]:
-    """Python's operator, entry by entry where that is possible."""
-    run = getattr(operator, f"__{name}__")
-
-    def applied(self: Any, *others: Any) -> Any:
-        xs = [*others, self] if reflected else [self, *others]
-        if name == "matmul":
-            return np.matmul(*xs)
-        found = courses.operation(run, xs)
-        if found is not None:
-            return found
-        return run(*[x._made() if isinstance(x, Along) else x for x in xs])
-
-    applied.__name__ = applied.__qualname__ = f"__r{name}__" if reflected else f"__{name}__"
-    return unobserved(applied)
-
-
-_TURNED = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"]
-_OTHERS = ["lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"]
-for _name in (*_TURNED, *_OTHERS):
-    setattr(Along, f"__{_name}__", _operator(_name, reflected=False))
-for _name in _TURNED:
-    setattr(Along, f"__r{_name}__", _operator(_name, reflected=True))
-
-
-def _method(name: str) -> Callable[..., Any]:
-    f, plain = getattr(np, name), getattr(Deferred, name)
-
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = courses.answer(f, (self, *args), kwargs)
-        return plain(self, *args, **kwargs) if found is None else found
-
-    method.__name__ = method.__qualname__ = name
-    return unobserved(method)
-
-
-_METHODS = "all any argmax argmin max mean min prod std sum var"
-for _name in _METHODS.split():
-    setattr(Along, _name, _method(_name))
 
 # Slices of all entries, of those but the first, and of those but the last
 _CUTS = {(None, None, None): 0, (1, None, None): 1, (None, -1, None): 2, (0, -1, None): 2}

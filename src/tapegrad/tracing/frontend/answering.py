@@ -27,6 +27,7 @@ from tapegrad.tracing.frontend.mathematics import said_of
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer, stands_for_labelled
 from tapegrad.tracing.frontend.parameters import letter
+from tapegrad.tracing.frontend.selected import selects
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.frontend.subclasses import typed
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
@@ -357,14 +358,17 @@ _PLACES = (int, slice, type(None), type(Ellipsis), np.ndarray, np.integer, Trace
 
 def _gathered(x: np.ndarray, key: Any) -> Tracer | None:
     """A plain array, as a traced one, that traced integers index: which elements that gives is
-    followed, and not taken for granted. Which are asked for by a mask says how many, so it is."""
+    followed, and not taken for granted. Which are asked for by a mask says how many, so it is,
+    unless that varies."""
     places = key if type(key) is tuple else (key,)
     traced = [k for k in places if isinstance(k, Tracer) and not is_made(k)]
     if not traced or not is_traceable(x.dtype) or not all(isinstance(k, _PLACES) for k in places):
         return None
-    if not all(k._trace.alive and k.dtype.kind in "iu" for k in traced):
+    if not all(k._trace.alive for k in traced):
         return None
-    return as_tracer(x, *traced)
+    if all(k.dtype.kind in "iu" for k in traced) or selects(key):
+        return as_tracer(x, *traced)
+    return None
 
 
 dispatch.gathered = _gathered

@@ -41,6 +41,7 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.frontend.parameters import beyond
+from tapegrad.tracing.frontend.selected import select
 from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
@@ -322,7 +323,23 @@ def getitem(x: Tracer, index: Any) -> Any:
     plain = plain_index(x, index)
     if plain is not None:
         return part(GetItem(plain), x)
+    found = _selected(x, index)
+    if found is not None:
+        return found
     return recipes.applied("getitem", (x, index), {}, lambda: _taken(x, index))
+
+
+def _selected(x: Tracer, index: Any) -> Any:
+    """`x[mask]`, or `x[mask, integers and slices]`, where how many elements a mask selects isn't
+    taken for granted; else None."""
+    mask, *others = index if type(index) is tuple and index else (index,)
+    if not isinstance(mask, Tracer) or mask.dtype != np.bool_ or not mask.ndim:
+        return None
+    if not others:
+        return select(x, mask, _taken)
+    if x.ndim < mask.ndim + len(others) or not all(type(k) in (int, slice) for k in others):
+        return None
+    return select(x[(*[slice(None)] * mask.ndim, *others)], mask, _taken)
 
 
 def _taken(x: Tracer, index: Any) -> Any:

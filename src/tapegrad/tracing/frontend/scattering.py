@@ -36,6 +36,7 @@ from tapegrad.tracing.frontend.operands import (
     untraced,
 )
 from tapegrad.tracing.frontend.parameters import beyond
+from tapegrad.tracing.frontend.selected import Selected, put_selected
 from tapegrad.tracing.parts import put as put_part
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -45,6 +46,8 @@ from tapegrad.tracing.tracer import Tracer
 
 def setitem(x: Tracer, index: Any, value: Any) -> None:
     """`x[index] = value`: from here on, `x` and all its views have the new elements."""
+    if isinstance(value, Selected) and put_selected(x, index, value):
+        return
     root = value._root if isinstance(value, Tracer) else None
     if x._root is None and (root is None or root._version == value._version):
         _set(x, index, value)

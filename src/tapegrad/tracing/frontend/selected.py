@@ -1,0 +1,395 @@
+"""Elements that a mask selects, of which there are others at each call.
+
+    np.mean(np.log(x[m]))   -->   y = where(m, x, the first one that is selected)
+                                  sum(where(m, log(y), 0)) / sum(m)
+
+An array of just these elements is a guard: so many are selected. Once a line has met another
+number, it takes all elements instead. What is done with each is done with all, and a reduction
+leaves out the others. These are the first selected one meanwhile: so they are where a function is
+defined, and their cotangents are zeros. What is listed here needs no more than that. All else asks
+for the array of the elements.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from tapegrad.primitives.elementwise import stop_gradient
+from tapegrad.tracing.deferred import Answering, answered_by
+from tapegrad.tracing.floating import watched
+from tapegrad.tracing.observe.learned import UNEVEN, places
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import asks_itself, told_frame
+from tapegrad.tracing.trace import Trace, current_trace, innermost
+from tapegrad.tracing.tracer import Tracer
+
+
+@lru_cache(maxsize=4096)
+def _numbers(code: CodeType) -> dict[int, int]:
+    """How many elements a mask has selected, by the place in a code."""
+    return {}
+
+
+def varies(count: int) -> bool:
+    """Whether the line at work has selected another number of elements before."""
+    frame = told_frame(sys._getframe(1))
+    if frame is None:
+        return False
+    uneven = places(frame.f_code, UNEVEN)
+    if _numbers(frame.f_code).setdefault(frame.f_lasti, count) != count:
+        uneven.add(frame.f_lasti)
+    return frame.f_lasti in uneven
+
+
+def selects(index: Any) -> bool:
+    """Whether an index is a mask that has selected other numbers of elements before."""
+    mask, *_ = index if type(index) is tuple and index else (index,)
+    known = isinstance(mask, Tracer) and mask.dtype == np.bool_ and mask.ndim > 0
+    value = mask._read()[1] if known else None
+    return value is not None and varies(int(np.count_nonzero(value)))
+
+
+class Selection:
+    """A mask, and how many elements it selects."""
+
+    def __init__(self, trace: Trace, mask: Any, count: Any) -> None:
+        self.trace, self.mask, self.count = trace, mask, count
+        self.operand = mask._read()[0]
+        latest = trace.builder.calls[: -1 - LATEST : -1]
+        made = next((call for call in latest if self.operand in call.outs), None)
+        self._as = self.operand if made is None else (made.primitive, made.operands)
+
+    def is_like(self, other: Selection) -> bool:
+        return self.operand == other.operand or self._as == other._as
+
+    def over(self, x: Any) -> Any:
+        """The mask, with axes for those of the elements."""
+        return np.reshape(self.mask, (*self.mask.shape, *[1] * (x.ndim - self.mask.ndim)))
+
+
+LATEST = 64  # calls among which that is looked for which has made a mask
+
+
+def select(x: Any, mask: Any, taken: Callable[[Any, Any], Any]) -> Any:
+    """`x[mask]`, which is `taken(x, mask)`, if the line at work has selected other numbers of
+    elements before; else None."""
+    trace = innermost([x, mask])
+    shape = mask.shape
+    if not shape or x.shape[: len(shape)] != shape or x.dtype.kind not in "fiub":
+        return None
+    if not mask.size or current_trace() is not trace or watched(trace) or not selects(mask):
+        return None
+    return _selected(trace, x, mask, taken)
+
+
+@unobserved
+def _selected(trace: Trace, x: Any, mask: Any, taken: Callable[[Any, Any], Any]) -> Any:
+    count = np.sum(mask)
+    if not bool(count > 0):
+        return None
+    selection = Selection(trace, mask, count._as_pythons())
+    rows = np.reshape(x, (mask.size, *x.shape[mask.ndim :]))
+    first = np.take(rows, np.argmax(mask), axis=0, mode="clip")
+    whole = np.where(selection.over(x), x, stop_gradient(first))
+    kind: Any = Selected
+    return kind(selection, whole, taken)
+
+
+class Selected(Answering):
+    """The elements of an array that a mask selects: `taken` makes an array of them. The others of
+    `whole` are the first selected one."""
+
+    __slots__ = ("_found", "_selection", "_taken", "_whole")
+
+    def __init__(self, selection: Selection, whole: Any, taken: Callable[[Any, Any], Any]) -> None:
+        self._selection, self._whole, self._taken = selection, whole, taken
+        self._found: Any = None
+
+    @property
+    def _trace(self) -> Trace:
+        return self._selection.trace
+
+    @_trace.setter
+    def _trace(self, trace: Trace) -> None:
+        self._made()._trace = trace
+
+    @unobserved
+    def _made(self) -> Any:
+        if self._found is None:
+            self._found = self._taken(self._whole, self._selection.mask)
+        return self._found
+
+    @property
+    def _serves(self) -> bool:
+        """Whether there is no array yet, which could be written to."""
+        return self._found is None and current_trace() is self._trace and not watched(self._trace)
+
+    @staticmethod
+    def _by_operator(f: Callable[..., Any], xs: Sequence[Any]) -> Any:
+        return each(f, xs)
+
+    @staticmethod
+    def _by_ufunc(f: np.ufunc, xs: Sequence[Any]) -> Any:
+        if f is np.matmul:
+            return _product(*xs)
+        return each(f, xs) if f.nout == 1 and f.signature is None else None
+
+    @staticmethod
+    def _by_function(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        given = args if f in _OF_SEVERAL else args[:1]
+        if not any(_is_selected(x) for x in given):
+            return None
+        return answered_by(FUNCTIONS, f, args, kwargs)
+
+    dtype = property(lambda self: self._whole.dtype)
+    ndim = property(lambda self: 1 + self._inner)
+    shape = property(
+        lambda self: self._made().shape if asks_itself() else self._shape(), Answering._in_place
+    )
+    size = property(lambda self: self._made().size if asks_itself() else _size(self))
+
+    @property
+    def _inner(self) -> int:
+        """How many axes an element has."""
+        axes: int = self._whole.ndim - self._selection.mask.ndim
+        return axes
+
+    @unobserved
+    def _shape(self) -> tuple[Any, ...]:
+        if not self._serves:
+            found: tuple[Any, ...] = self._made().shape
+            return found
+        return (self._selection.count, *self._whole.shape[self._selection.mask.ndim :])
+
+    def _with(self, whole: Any) -> Selected:
+        """The same of another array."""
+        kind: Any = Selected
+        found: Selected = kind(self._selection, whole, self._taken)
+        return found
+
+    @unobserved
+    def __getitem__(self, index: Any) -> Any:
+        if _is_mask(index) and not index._inner and index._selection.is_like(self._selection):
+            mask = np.where(self._selection.mask, index._whole, False)
+            found = select(self._whole, mask, self._taken)
+            return self._taken(self._whole, mask) if found is None else found
+        return super().__getitem__(index)
+
+    @unobserved
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._serves and not args and not kwargs:
+            return self._with(self._whole.astype(dtype))
+        return super().astype(dtype, *args, **kwargs)
+
+    @unobserved
+    def copy(self, *args: Any) -> Any:
+        return self._with(self._whole) if self._serves and not args else super().copy(*args)
+
+
+def _is_selected(x: Any) -> bool:
+    return type(x) is Selected and x._serves
+
+
+def _is_mask(x: Any) -> bool:
+    return _is_selected(x) and x.dtype == np.bool_
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    run, plain = getattr(operator, f"__{name}__"), getattr(Answering, f"__i{name}__")
+
+    def applied(self: Any, other: Any) -> Any:
+        found = each(run, [self, other])
+        same = found is not None and found.dtype == self.dtype
+        if not same or found._whole.shape != self._whole.shape:
+            return plain(self, other)
+        self._whole = found._whole
+        return self
+
+    applied.__name__ = applied.__qualname__ = f"__i{name}__"
+    return unobserved(applied)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(Selected, f"__i{_name}__", _in_place(_name))
+
+
+# ---- element by element
+
+
+def each(f: Callable[..., Any], xs: Sequence[Any]) -> Any:
+    """f of these, element by element; None where that asks for the arrays."""
+    first = next((x for x in xs if _is_selected(x)), None)
+    if first is None:
+        return None
+    given = []
+    for x in xs:
+        if _is_selected(x):
+            if x._inner != first._inner or not x._selection.is_like(first._selection):
+                return None
+            given.append(x._whole)
+        elif _is_plain(x) and np.ndim(x) <= first._inner:
+            given.append(x)
+        else:
+            return None
+    return first._with(f(*given))
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether something is a number, or an array that is there."""
+    if isinstance(x, Tracer):
+        return not isinstance(x, Answering)
+    return isinstance(x, (bool, int, float, np.generic, np.ndarray))
+
+
+def _product(x: Any, y: Any) -> Any:
+    """A matrix product."""
+    if _is_selected(x) and _is_selected(y):
+        both = not x._inner and not y._inner
+        return _sum(each(np.multiply, [x, y])) if both else None
+    if _is_selected(x) and x._inner == 1 and _is_plain(y) and np.ndim(y) in (1, 2):
+        return x._with(np.matmul(x._whole, y))
+    return None
+
+
+# ---- all of them
+
+Neutral = Callable[[np.dtype[Any]], Any]
+
+
+def _reduced(f: Callable[..., Any], neutral: Neutral) -> Callable[..., Any]:
+    """NumPy's reduction f, over any axes; `neutral` is what leaves a value of a dtype as it is."""
+
+    def reduce(x: Any, axis: Any = None) -> Any:
+        axes = _axes(x, axis)
+        if axes is None:
+            return None
+        masked = x._selection.mask.ndim
+        inside = tuple(masked + a - 1 for a in axes if a)
+        if 0 not in axes:
+            return x._with(f(x._whole, axis=inside))
+        rest = np.where(x._selection.over(x._whole), x._whole, neutral(x.dtype))
+        return f(rest, axis=(*range(masked), *inside))
+
+    return reduce
+
+
+def _axes(x: Any, axis: Any) -> Any:
+    if axis is None:
+        return tuple(range(x.ndim))
+    plain = type(axis) is int or (type(axis) is tuple and all(type(a) is int for a in axis))
+    return normalize_axis_tuple(axis, x.ndim) if plain else None
+
+
+def _zero(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(0)
+
+
+def _one(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(1)
+
+
+def _least(dtype: np.dtype[Any]) -> Any:
+    return dtype.type({"f": -np.inf, "b": False}.get(dtype.kind) or np.iinfo(dtype).min)
+
+
+def _most(dtype: np.dtype[Any]) -> Any:
+    return dtype.type({"f": np.inf, "b": True}.get(dtype.kind) or np.iinfo(dtype).max)
+
+
+_sum = _reduced(np.sum, _zero)
+
+
+def _mean(x: Any, axis: Any = None, ddof: int = 0) -> Any:
+    if x is None or x.dtype == np.float16:
+        return None
+    x = x._with(x._whole.astype(np.float64)) if x.dtype.kind != "f" else x
+    total, axes = _sum(x, axis), _axes(x, axis)
+    if total is None or 0 not in axes:
+        return None if total is None else _reduced(np.mean, _zero)(x, axis)
+    shape = x._shape()
+    number: Any = shape[0]
+    for a in axes:
+        number = number * shape[a] if a else number
+    number = number - ddof
+    return total / number if not ddof or bool(number > 0) else None
+
+
+def _var(x: Any, axis: Any = None, ddof: int = 0) -> Any:
+    if (axis not in (None, 0) or x._inner) or type(ddof) is not int:
+        return None
+    centre = _mean(x)
+    return None if centre is None else _mean(each(_square_of_difference, [x, centre]), None, ddof)
+
+
+def _square_of_difference(x: Any, y: Any) -> Any:
+    return (x - y) ** 2
+
+
+def _std(x: Any, axis: Any = None, ddof: int = 0) -> Any:
+    found = _var(x, axis, ddof)
+    return None if found is None else np.sqrt(found)
+
+
+def _norm(x: Any) -> Any:
+    return None if x._inner or x.dtype.kind != "f" else np.sqrt(_sum(each(_square, [x])))
+
+
+def _square(x: Any) -> Any:
+    return x**2
+
+
+def _count_nonzero(x: Any) -> Any:
+    return np.count_nonzero(np.where(x._selection.over(x._whole), x._whole, _zero(x.dtype)))
+
+
+def _size(x: Any) -> Any:
+    number, *others = x._shape()
+    return number * int(np.prod(others, dtype=int)) if others else number
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.sum: _sum,
+    np.prod: _reduced(np.prod, _one),
+    np.max: _reduced(np.max, _least),
+    np.min: _reduced(np.min, _most),
+    np.count_nonzero: _count_nonzero,
+    np.any: _reduced(np.any, _zero),
+    np.all: _reduced(np.all, _one),
+    np.mean: lambda x, axis=None: _mean(x, axis),
+    np.var: _var,
+    np.std: _std,
+    np.linalg.norm: _norm,
+    np.where: lambda *xs: each(np.where, xs) if len(xs) == 3 else None,
+    np.clip: lambda *xs: each(np.clip, xs) if len(xs) == 3 else None,
+    np.dot: lambda x, y: _product(x, y),
+    np.shape: lambda x: x._shape(),
+    np.size: _size,
+    np.ndim: lambda x: x.ndim,
+}
+FUNCTIONS[np.amax], FUNCTIONS[np.amin] = FUNCTIONS[np.max], FUNCTIONS[np.min]
+_OF_SEVERAL = (np.where, np.clip, np.dot)
+
+
+# ---- writing
+
+
+def put_selected(x: Any, index: Any, value: Any) -> bool:
+    """Do `x[index] = value`, if the value is elements that this mask has selected. Whether it was
+    done."""
+    if not _is_selected(value) or value._inner or value.dtype != x.dtype:
+        return False
+    mask = value._selection.mask
+    if not isinstance(index, Tracer) or index.dtype != np.bool_ or index.shape != x.shape:
+        return False
+    if not Selection(value._trace, index, None).is_like(value._selection):
+        return False
+    x[...] = np.where(mask, value._whole, x)
+    return True
