@@ -323,23 +323,10 @@ def getitem(x: Tracer, index: Any) -> Any:
     plain = plain_index(x, index)
     if plain is not None:
         return part(GetItem(plain), x)
-    found = _selected(x, index)
+    found = select(x, index, _taken)
     if found is not None:
         return found
     return recipes.applied("getitem", (x, index), {}, lambda: _taken(x, index))
-
-
-def _selected(x: Tracer, index: Any) -> Any:
-    """`x[mask]`, or `x[mask, integers and slices]`, where how many elements a mask selects isn't
-    taken for granted; else None."""
-    mask, *others = index if type(index) is tuple and index else (index,)
-    if not isinstance(mask, Tracer) or mask.dtype != np.bool_ or not mask.ndim:
-        return None
-    if not others:
-        return select(x, mask, _taken)
-    if x.ndim < mask.ndim + len(others) or not all(type(k) in (int, slice) for k in others):
-        return None
-    return select(x[(*[slice(None)] * mask.ndim, *others)], mask, _taken)
 
 
 def _taken(x: Tracer, index: Any) -> Any:
@@ -347,12 +334,8 @@ def _taken(x: Tracer, index: Any) -> Any:
     found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))
-    if (
-        is_dotted(index)
-        and not indexed_shape(found.explicit)
-        and not found.new_axes
-        and not x._is_scalar()
-    ):
+    one = not indexed_shape(found.explicit) and not found.new_axes
+    if one and is_dotted(index) and not x._is_scalar():
         # With an Ellipsis the result is a view even where it has no axes, and not a scalar.
         if found.steps:
             return found.window(x, array=True)
@@ -369,8 +352,7 @@ def as_python(x: Tracer) -> Any:
     if x.dtype == np.uint64:
         return int(x)  # guarded: it may be beyond what a traced integer can be
     x = x._as_scalar()
-    kinds = {"c": np.complex128, "f": np.float64, "b": np.bool_}
-    x = cast(x, kinds.get(x.dtype.kind, np.int64))
+    x = cast(x, {"c": np.complex128, "f": np.float64, "b": np.bool_}.get(x.dtype.kind, np.int64))
     operand, value = x._read()
     return stand_in(x._trace, operand, value if value is None else np.asarray(value)[()], True)
 

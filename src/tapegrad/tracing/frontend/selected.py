@@ -51,10 +51,17 @@ def varies(count: int) -> bool:
 
 def selects(index: Any) -> bool:
     """Whether an index is a mask that has selected other numbers of elements before."""
-    mask, *_ = index if type(index) is tuple and index else (index,)
-    known = isinstance(mask, Tracer) and mask.dtype == np.bool_ and mask.ndim > 0
-    value = mask._read()[1] if known else None
+    mask = _mask_of(index)
+    value = None if mask is None else mask._read()[1]
     return value is not None and varies(int(np.count_nonzero(value)))
+
+
+def _mask_of(index: Any) -> Any:
+    """The traced mask that an index begins with, with integers and slices behind it; else None."""
+    mask, *others = index if type(index) is tuple and index else (index,)
+    if not isinstance(mask, Tracer) or mask.dtype != np.bool_ or not mask.ndim:
+        return None
+    return mask if all(type(k) in (int, slice) for k in others) else None
 
 
 class Selection:
@@ -78,16 +85,18 @@ class Selection:
 LATEST = 64  # calls among which that is looked for which has made a mask
 
 
-def select(x: Any, mask: Any, taken: Callable[[Any, Any], Any]) -> Any:
-    """`x[mask]`, which is `taken(x, mask)`, if the line at work has selected other numbers of
-    elements before; else None."""
-    trace = innermost([x, mask])
-    shape = mask.shape
-    if not shape or x.shape[: len(shape)] != shape or x.dtype.kind not in "fiub":
+def select(x: Any, index: Any, taken: Callable[[Any, Any], Any]) -> Any:
+    """`x[index]`, which is `taken(x, index)`, if that is elements of a mask by which the line at
+    work has selected other numbers of them before; else None."""
+    mask = _mask_of(index)
+    if mask is None or not mask.size or x.shape[: mask.ndim] != mask.shape:
         return None
-    if not mask.size or current_trace() is not trace or watched(trace) or not selects(mask):
+    trace, others = innermost([x, mask]), index[1:] if type(index) is tuple else ()
+    if x.ndim < mask.ndim + len(others) or x.dtype.kind not in "fiub":
         return None
-    return _selected(trace, x, mask, taken)
+    if current_trace() is not trace or watched(trace) or not selects(mask):
+        return None
+    return _selected(trace, x[(*[slice(None)] * mask.ndim, *others)] if others else x, mask, taken)
 
 
 @unobserved
