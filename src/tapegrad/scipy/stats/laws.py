@@ -27,7 +27,11 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.special import gammaln_of_positive
 from tapegrad.primitives.special import trigamma as _trigamma
 from tapegrad.primitives.special_gamma import riemann_zeta
+from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.declaring import refusal
+from tapegrad.scipy.optimize.elementwise import Each
+from tapegrad.scipy.optimize.roots import ending
+from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer, recorded
@@ -303,16 +307,42 @@ class Located:
 
     def ppf(self, q: Any) -> Any:
         low, high = self._ends()
-        return self._quantile(q, lambda p: self._apply("ppf", p), low, high)
+        return self._quantile(q, self._lower, low, high)
 
     def isf(self, q: Any) -> Any:
         low, high = self._ends()
-        if self.law.isf is None:
-            return self._quantile(q, lambda p: self._apply("ppf", 1.0 - p), high, low)
-        return self._quantile(q, self._bound("isf"), high, low)
+        return self._quantile(q, self._upper, high, low)
 
-    def _bound(self, name: str) -> Callable[[Any], Any]:
-        return lambda p: self._apply(name, p)
+    def _lower(self, p: Any) -> Any:
+        return self._apply("ppf", p) if self.law.ppf else self._inverse("ppf", self._cdf, p)
+
+    def _upper(self, p: Any) -> Any:
+        if self.law.isf:
+            return self._apply("isf", p)
+        if self.law.ppf:
+            return self._apply("ppf", 1.0 - p)
+        return self._inverse("isf", self._sf, p)
+
+    def _inverse(self, name: str, side: Callable[[Any], Any], p: Any) -> Any:
+        """The z with side(z) = p. SciPy finds it; dz = (dp - side_shapes dshapes) / side_z."""
+        original = getattr(getattr(stats, self.law.name), name)
+        if self.law.cdf is None or self.law.discrete:
+            raise self._refused(name)
+        given = [p, *self.shapes]
+        if not any(isinstance(x, Tracer) for x in given):
+            return original(*given)
+        shape = np.broadcast_shapes(*map(np.shape, given))
+        p = np.broadcast_to(as_tracer(p, *given), shape)
+        start = np.asarray(original(*values_of(given)), float)[()]
+        watched = Callback(lambda z: side(z) - p, [start])
+
+        def solver(fs: Any, values: Any) -> Any:
+            return np.asarray(original(*values), float)[()], ending(True)
+
+        outside = Outside(name, solver, [watched], given)
+        rule = outside.rule(lambda equations, z: equations.value(0, z))
+        (found,) = outside.record(Each(rule.tape, rule.further, rule.lead))
+        return found
 
     def _ends(self) -> tuple[Any, Any]:
         below = 1.0 if self.law.discrete else 0.0

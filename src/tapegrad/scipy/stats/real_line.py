@@ -410,14 +410,26 @@ def _below(x: Any, k: Any) -> Any:
     return np.exp(where(x >= 0, 0.0, x) / k) * (k * k / (k * k + 1))
 
 
+def _of_tail(tail: Any) -> dict[str, Any]:
+    """The probabilities of a density that is even, of which half of `tail` is beyond |x|."""
+
+    def below(x: Any, shape: Any) -> Any:
+        half = 0.5 * tail(where(x > 0, x, -x), shape)  # of slope -1 at 0, where |x| has a kink
+        return where(x > 0, 1.0 - half, half)
+
+    return {"cdf": below, "sf": lambda x, shape: below(-x, shape)}
+
+
 law(
     "dgamma",
+    **_of_tail(lambda x, a: sc.gammaincc(a, x)),
     logpdf=lambda x, a: sc.xlogy(a - 1.0, np.abs(x)) - np.abs(x) - LOG_2 - sc.gammaln(a),
     mean=lambda a: 0.0,
     var=lambda a: a * (a + 1.0),
 )
 law(
     "dweibull",
+    **_of_tail(lambda x, c: np.exp(-(x**c))),
     logpdf=lambda x, c: np.log(c) - LOG_2 + sc.xlogy(c - 1.0, np.abs(x)) - np.abs(x) ** c,
     mean=lambda c: 0.0,
     var=lambda c: sc.gamma(1.0 + 2.0 / c),
