@@ -93,6 +93,23 @@ def began_before():
     return (datetime.datetime.now() - began).total_seconds()
 
 
+def test_those_of_pandas():
+    pandas, log = pytest.importorskip("pandas"), Log()
+
+    def f(x):
+        log.last = pandas.Timestamp.now()
+        log.rows.append(log.last.strftime("%Y"))
+        return np.sum(x**2)
+
+    g = grad(f, compile="never")
+    found = []
+    for _ in range(4):
+        g(X)
+        found.append(log.last)
+    assert found == sorted({*found}) and log.rows == 4 * [f"{found[0]:%Y}"]
+    assert g.cache_info().traces == 1
+
+
 def test_texts_that_are_kept():
     log = Log()
 

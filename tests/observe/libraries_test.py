@@ -649,3 +649,27 @@ def test_a_class_in_c_that_says_it_is_pythons(monkeypatch):
     monkeypatch.setitem(sys.modules, "_a_package", module)
     assert is_extensions(module.Frame)
     assert not is_extensions(type("Frame", (), {"__module__": "builtins"}))
+
+
+def test_what_has_no_plain_name():
+    """An object whose name is something that has no truth and can't be hashed, as polars' `pl.col`,
+    is called as others are."""
+
+    class Names:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __getattr__(self, name):
+            if name in ("__name__", "__qualname__"):
+                return self
+            raise AttributeError(name)
+
+        def __bool__(self):
+            raise TypeError("no truth")
+
+        def __call__(self, x):
+            return 2.0 * x
+
+    names = Names()
+    g = grad(lambda x: np.sum(names(x)), compile="never")
+    for _ in range(4):
+        np.testing.assert_array_equal(g(X), [2.0, 2.0])

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dis import opname
 from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
 from tapegrad.core.installed import package_of
@@ -20,10 +21,9 @@ _PLOTTING = ("matplotlib", "mpl_toolkits", "seaborn")
 
 
 def plots(f: Any) -> bool:
-    """Whether what is called draws: it is of a package for that, or a method of its objects."""
-    holder = getattr(f, "__self__", None)
-    module = getattr(f if holder is None else type(holder), "__module__", None)
-    return isinstance(module, str) and module.partition(".")[0] in _PLOTTING
+    """Whether a function or class is one of a package that draws."""
+    known = isinstance(f, (type, FunctionType))
+    return known and str(f.__module__).partition(".")[0] in _PLOTTING
 
 
 def is_bars(file: str) -> bool:

@@ -39,6 +39,7 @@ from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
+    DISPATCHER,
     PLAIN_TYPES,
     is_file,
     is_harmless,
@@ -68,8 +69,10 @@ from tapegrad.tracing.texts import SHOWING, is_certain, is_shown_by, refusal
 def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
     """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
     each call makes it anew; `FOLLOWED` for all others."""
-    held, draws = getattr(f, "__self__", None), plots(f) or (args and plots(args[0].__class__))
-    if not (draws or a.o.reads.anew or may_begin(getattr(f, "__name__", ""))):
+    held = f.__self__ if isinstance(f, _BOUND) else None
+    draws = plots(type(held)) or plots(f) or (bool(args) and plots(type(args[0])))
+    has_name = isinstance(f, _NAMED) or type(f).__name__ == "cython_function_or_method"
+    if not (draws or a.o.reads.anew or (has_name and may_begin(f.__name__))):
         return FOLLOWED
     if held is not None and not isinstance(held, (types.ModuleType, type)):
         args, f = [held, *args], _method(f)
@@ -88,7 +91,7 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
     if made is None:
         return FOLLOWED
     later, given, named = made
-    later.draws = bool(draws)
+    later.draws = draws
     later.has_effect = later.has_effect or later.draws
     now = _now(a.o, later, f, given, named)
     frames.replace(operand_at(a.stack, at), lambda *_, **__: now())
@@ -220,7 +223,8 @@ def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     if _is_in(f, _TEXTS):
         return any(_is_number_to_write(a, x) for x in _parts([*args, *kwargs.values()]))
     if is_date(f):
-        return isinstance(getattr(f, "__self__", None), type) and not kwargs.get("tz")
+        of = args[0] if args else getattr(f, "__self__", None)
+        return isinstance(of, type) or isinstance(getattr(f, "__self__", None), type)
     return writes(f, args, kwargs, a.frame)
 
 
@@ -242,6 +246,14 @@ def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
     )
 
 
+_BOUND = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+# Others may make a name of their own when they are asked for it.
+_NAMED = (
+    *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, DISPATCHER),
+    *(types.MethodDescriptorType, Method),
+)
+
+
 @lru_cache(maxsize=8192)
 def may_begin(name: str) -> bool:
     """Whether a function of this name may be one of those that each call makes anew."""
@@ -259,8 +271,9 @@ def _is_librarys(o: Notes, f: Any) -> bool:
         return True
     if is_harmless(f) or getattr(f, "__module__", None) == "builtins":  # `eval`, say
         return False
-    code = getattr(getattr(f, "__func__", f), "__code__", None)
-    file = code.co_filename if code is not None else _file_of(f)
+    function = f.__func__ if type(f) is types.MethodType else f
+    python = type(function) is types.FunctionType
+    file = function.__code__.co_filename if python else _file_of(f)
     return not (is_users_file(file, o.home) or str(file).startswith(TAPEGRAD))
 
 
@@ -440,7 +453,7 @@ def _then_and_now(o: Notes, x: Any) -> tuple[Any, Any] | None:
     """An argument as later calls make it, and as it is now; None where that can't be said."""
     kind: Any = type(x)
     if is_later(o, x):
-        return o.reads.anew[id(x)][1], x
+        return o.reads.anew[id(x)][1], str(x) if kind is Text else x
     if isinstance(x, Value):
         return dispatch.at_the_time(o.trace, x)
     if is_pandas_object(x) and o.reads.place(x) is None:

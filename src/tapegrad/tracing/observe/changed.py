@@ -16,7 +16,13 @@ import numpy as np
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES, is_inside
+from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
+    MAPPINGS,
+    PLAIN_TYPES,
+    is_extensions,
+    is_inside,
+)
 from tapegrad.tracing.observe.lookups import slots_of
 
 MOST = 20_000  # objects that are looked through
@@ -111,6 +117,8 @@ def _parts_of(x: Any) -> Parts | None:
         found |= {("attr", name): value for name, value in held.items()}
     if own:
         found |= {("slot", name): getattr(x, name, None) for name in slots_of(kind)}
+    if not found and is_extensions(kind):  # what it holds can't be seen
+        return None
     return found if own or base is not None or type(held) is dict else None
 
 

@@ -58,7 +58,8 @@ def name_of(f: Any) -> str:
     held = getattr(f, "__self__", None)
     if module is None and held is not None and not isinstance(held, types.ModuleType):
         module = type(held).__name__ if not isinstance(held, type) else held.__name__
-    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", type(f).__name__)
+    names = (getattr(f, "__qualname__", None), getattr(f, "__name__", None))
+    name = next((x for x in names if type(x) is str), type(f).__name__)
     if not isinstance(module, str) or module in ("", "builtins", "__main__"):
         return str(name)
     return f"{module}.{str(name).rpartition('.')[2]}"

@@ -109,8 +109,9 @@ def tells(f: Any) -> bool:
     """Whether this prints, logs or warns, and gives nothing."""
     if f is print or f is warnings.warn:
         return True
-    code = getattr(f, "__code__", None)
-    return code is not None and f.__name__ in SHOWING and is_silent(code)
+    function = f.__func__ if type(f) is MethodType else f
+    known = type(function) is FunctionType  # others may make attributes when they are asked
+    return known and function.__name__ in SHOWING and is_silent(function.__code__)
 
 
 def _told_before(*args: Any, **kwargs: Any) -> None:

@@ -20,7 +20,7 @@ def takes_next(o: Any, f: Any, args: Sequence[Any]) -> bool:
     have changed what a generator reads."""
     name, x = getattr(f, "__name__", ""), getattr(f, "__self__", None)
     x = args[0] if args and (x is None or isinstance(x, types.ModuleType)) else x
-    if name not in _NEXT or not is_source(x) or o.reads.place(x) is None:
+    if type(name) is not str or name not in _NEXT or not is_source(x) or o.reads.place(x) is None:
         return False
     if type(x) is types.GeneratorType and sets_variables(x.gi_code):
         return False
