@@ -59,6 +59,7 @@ MORE = {
 W = np.array([[0.3], [-0.7]])
 # What one loop over the steps gives
 WHOLE = {
+    "their length": lambda r: r.y[0, len(r.t) // 2] * len(r.t) + len(r.y) + np.sqrt(len(r.y.T)),
     "how many there are": lambda r: r.y[0, -1] * r.t.size + r.y.shape[1] / r.y.size + r.y.shape[0],
     "single rows": lambda r: r.y[0, -2] - r.y[0, 3] + r.t[-3] + np.sum(r.y[:, 2]),
     "sums": lambda r: np.sum(r.y[0] ** 2) + r.y.sum(axis=1)[1] + np.mean(r.y) + (2 - r.t).mean(),

@@ -2,7 +2,7 @@
 
     sol = solve_ivp(f, (0, 5), y0)
     sol.y[:, -1], sol.y[0, 3], sol.t[-1]      a row
-    np.max(sol.y[0] ** 2), sol.t.size         what one loop over the steps gives: `courses`
+    np.max(sol.y[0] ** 2), len(sol.t)         what one loop over the steps gives: `courses`
     np.fft.fft(sol.y[0])                      a guard: so many steps
 
 The arrays of all steps are made when more of them is used, or when they are written to. What was
@@ -177,6 +177,11 @@ class Along(Answering):
         return _along(
             self._steps, axis, self._ndim, lambda x: view(x).T, lambda x: np.transpose(of_end(x))
         )
+
+    @unobserved
+    def _length(self) -> Any:
+        """What `len` gives where it is asked by the program: a traced number, if it is one."""
+        return self._shape()[0]
 
     @unobserved
     def __len__(self) -> int:

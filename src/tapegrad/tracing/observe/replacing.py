@@ -71,6 +71,9 @@ def put(
         if counted is not None:
             frames.replace(operand_at(a.stack, at), counted)
             return f
+    if f is len and len(args) == 1 and hasattr(type(args[0]), "_length"):
+        frames.replace(operand_at(a.stack, at), type(args[0])._length)
+        return f
     exhausted = dispatch.exhausted(a.frame, f, args)
     if exhausted is not None:
         frames.replace(operand_at(a.stack, at), exhausted)
