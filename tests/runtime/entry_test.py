@@ -437,3 +437,17 @@ def test_a_mode_that_is_none_is_an_error_of_linear_maps_too(transform):
     for mode in ("later", ["auto"]):
         with pytest.raises(ArgumentError, match="compile is"):
             transform(np.sin, 1.0, compile=mode)
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_a_function_that_is_traced_may_return_linear_maps(compile):
+    """They are trees of what they hold."""
+
+    def f(x):
+        return np.sin(x) * x
+
+    maps = tg.jit(lambda x: (tg.vjp(f, x)[1], tg.linearize(f, x)[1]), compile=compile)
+    for pull, push in (maps(X), maps(X)):
+        ct = np.ones(X.shape)
+        np.testing.assert_allclose(pull(ct)[0], np.sin(X) + X * np.cos(X))
+        np.testing.assert_allclose(push(ct), np.sin(X) + X * np.cos(X))

@@ -189,7 +189,10 @@ class Pulling(Linearization):
         ]
         outputs = [None if x is None else next(real) for x in selection.avals]
         shared = LinearTape(tape, label, self.compile, selection.structure, outputs)
-        return Pullback(traced.name, shared, traced.structure, results, len(places))
+        order = [result[0] for result in results if result is not None]
+        in_order = [at for at in order if at is not None] == [*range(len(places))]
+        shared.is_plain = in_order and _is_plain(traced.structure)
+        return Pullback(traced.name, shared, traced.structure, [], results, len(places))
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,8 @@ class Pushing(Linearization):
             for at in traced.outputs
         ]
         shared = LinearTape(tape, label, self.compile, traced.structure, outputs)
-        return Tangents(traced.name, shared, selection.structure, selection.avals)
+        shared.is_plain = _is_plain(selection.structure)
+        return Tangents(traced.name, shared, selection.structure, [], selection.avals)
 
 
 # The same again is found at once.
@@ -237,7 +241,9 @@ class Linear(Jit):
 class LinearTape:
     """A tape of linear inputs, then residuals, which all maps of one variant share: it is played,
     and compiled where that pays. Its outputs are put together in a structure, of whose leaves
-    `outputs` says which they are."""
+    `outputs` says which they are. `is_plain` where entries take apart what is passed."""
+
+    is_plain = False
 
     def __init__(
         self, tape: Tape, label: str, compile: str, structure: Any, outputs: Sequence[int | None]
@@ -275,17 +281,17 @@ class LinearTape:
         return found[0]
 
 
+@dataclass(eq=False, repr=False)
 class LinearMap(Holding):
-    """A linear map of trees. It holds what it needs of the point where it was taken."""
+    """A linear map of trees of this structure. It holds what it needs of the point where it was
+    taken, and is a tree of that itself: a function that is traced may return it."""
 
     kind: ClassVar[str]
 
-    def __init__(self, name: str, tape: LinearTape, structure: Any) -> None:
-        self.name = name
-        self.tape = tape
-        self.structure = structure  # of what it is passed
-        self.residuals: list[Any] = []
-        self.is_plain = _is_plain(unflatten(structure, [0.0] * structure.num_leaves))
+    name: str
+    tape: LinearTape
+    structure: Any
+    residuals: list[Any]
 
     def __repr__(self) -> str:
         return f"<tapegrad {self.kind} of {self.name}>"
@@ -298,7 +304,9 @@ class LinearMap(Holding):
             except Miss:
                 pass
         seeds, leaves = self._seeds(passed)
-        return self.tape(seeds, self._passed(leaves) if self.is_plain else seeds, self.residuals)
+        return self.tape(
+            seeds, self._passed(leaves) if self.tape.is_plain else seeds, self.residuals
+        )
 
     def _seeds(self, passed: Any) -> tuple[list[Any], list[Any]]:
         """The inputs of the tape, checked; and the leaves that they are in the structure."""
@@ -308,13 +316,17 @@ class LinearMap(Holding):
         raise NotImplementedError
 
 
-def _is_plain(tree: Any) -> bool:
-    return type(tree) is float or (
-        is_plain_tree(tree)
-        and all(map(_is_plain, tree.values() if isinstance(tree, dict) else tree))
-    )
+def _is_plain(structure: Any) -> bool:
+    """Whether trees of this structure are nothing but Python's own containers."""
+
+    def plain(tree: Any) -> bool:
+        parts = tree.values() if isinstance(tree, dict) else tree
+        return type(tree) is float or (is_plain_tree(tree) and all(map(plain, parts)))
+
+    return plain(unflatten(structure, [0.0] * structure.num_leaves))
 
 
+@dataclass(eq=False, repr=False)
 class Pullback(LinearMap):
     """The linear map from the cotangent of a function's value to those of its arguments.
 
@@ -323,22 +335,10 @@ class Pullback(LinearMap):
 
     kind = "pullback"
 
-    def __init__(
-        self,
-        name: str,
-        tape: LinearTape,
-        structure: Any,
-        results: Sequence[tuple[int | None, Aval] | None],
-        count: int,
-    ) -> None:
-        """`results` says of each leaf of the function's value which of the `count` inputs its
-        cotangent is, if it has one, and its type; None for those that aren't traced."""
-        super().__init__(name, tape, structure)
-        self.results = results
-        self.count = count
-        places = [result[0] for result in results if result is not None]
-        in_order = [at for at in places if at is not None] == [*range(count)]
-        self.is_plain = self.is_plain and in_order
+    # Of each leaf of the function's value which of the `count` inputs its cotangent is, if it has
+    # one, and its type; None for those that aren't traced.
+    results: Sequence[tuple[int | None, Aval] | None]
+    count: int
 
     def __call__(self, ct: Any) -> tuple[Any, ...]:
         """The cotangents of the arguments, for the cotangent of the value.
@@ -372,6 +372,7 @@ class Pullback(LinearMap):
         return seeds, found
 
 
+@dataclass(eq=False, repr=False)
 class Tangents(LinearMap):
     """The linear map from tangents of a function's arguments to that of its value.
 
@@ -380,11 +381,7 @@ class Tangents(LinearMap):
 
     kind = "derivative"
 
-    def __init__(
-        self, name: str, tape: LinearTape, structure: Any, avals: Sequence[Aval | None]
-    ) -> None:
-        super().__init__(name, tape, structure)
-        self.avals = avals
+    avals: Sequence[Aval | None]
 
     def __call__(self, *tangents: Any) -> Any:
         """The tangent of the value, in its structure, for tangents of the arguments, in theirs;
