@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import mpmath
@@ -311,3 +313,22 @@ def test_composed_functions_of_floats() -> None:
     """Python's division of floats has an error for 0, NumPy's doesn't."""
     assert value_and_grad(special.pseudo_huber, (0, 1))(0.0, 0.5) == (0.0, (0.5, 0.0))
     assert value_and_grad(special.huber, (0, 1))(-1.0, 0.5) == (np.inf, (0.0, 0.0))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_slope_of_kummers_function_at_infinity_ends():
+    """SciPy's hyp1f1(2, 3, inf) doesn't. In a process of its own, which can be stopped."""
+    program = """
+import numpy as np
+from scipy import special
+from tapegrad import grad
+
+def f(x):
+    return np.sum(special.hyp1f1(1.0, 2.0, x))
+
+print(grad(f, compile="never")(np.array([np.inf, -np.inf, 0.0])).tolist())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert [float(x) for x in done.stdout.strip("[]\n").split(",")] == [INF, 0.0, 0.5]

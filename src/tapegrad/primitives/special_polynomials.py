@@ -17,7 +17,16 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives import incomplete
 from tapegrad.primitives.base import Elementwise, Missing, broadcast_shapes, parametric
 from tapegrad.primitives.complexes import real
-from tapegrad.primitives.elementwise import exp, logical_and, not_equal, rint, sin, sqrt, where
+from tapegrad.primitives.elementwise import (
+    exp,
+    logical_and,
+    logical_or,
+    not_equal,
+    rint,
+    sin,
+    sqrt,
+    where,
+)
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinked import maximum
 from tapegrad.primitives.scipys import SciPys, as_real
@@ -30,11 +39,21 @@ PARAMETER = Missing("a parameter")
 hyp0f1: SciPys = SciPys(
     "hyp0f1", lambda out, b, x: (PARAMETER, hyp0f1(b + 1, x) / as_real(b, x)), of_complex=True
 )
-hyp1f1: SciPys = SciPys(
-    "hyp1f1",
-    lambda out, a, b, x: (PARAMETER, PARAMETER, as_real(a / b, x) * hyp1f1(a + 1, b + 1, x)),
-    of_complex=True,
-)
+
+
+def _hyp1f1_partials(out: Any, a: Any, b: Any, x: Any) -> tuple[Any, Any, Any]:
+    """a / b 1F1(a + 1, b + 1, x). At an infinity SciPy's code may never end: for a > 0 the slope is
+    as the value at inf, where both grow as exp(x), and 0 at -inf; for others it is NaN."""
+    nothing, factor = x.constant(0), as_real(a / b, x)
+    if x.dtype.kind == "c":
+        return PARAMETER, PARAMETER, factor * hyp1f1(a + 1, b + 1, x)
+    above, below = x.equals(np.inf), x.equals(-np.inf)
+    slope = factor * hyp1f1(a + 1, b + 1, where(logical_or(above, below), nothing, x))
+    limit = where(as_real(a, x) > 0, where(above, out, nothing), x.constant(np.nan))
+    return PARAMETER, PARAMETER, where(logical_or(above, below), limit, slope)
+
+
+hyp1f1: SciPys = SciPys("hyp1f1", _hyp1f1_partials, of_complex=True)
 
 OF_PARAMETER = Missing("scipy.special.hyperu has no derivative with respect to a parameter")
 
