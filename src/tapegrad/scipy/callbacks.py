@@ -34,7 +34,8 @@ from tapegrad.scipy.holdings import are_same, holdings
 from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
-from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.observe.observer import following, observed, unobserved
+from tapegrad.tracing.observe.outside import Done
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost, traces_under_way
@@ -107,14 +108,16 @@ class Callback:
         names = [f"x{k}" for k in range(len(xs))]
         marks = marks_of(traces_under_way())
         traced = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
-        before = holdings(self.f)  # what it remembers for good is there by now
+        # What it remembers for good is there by now.
+        before, done = holdings(self.f), Done(following.observer)
         again = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
-        if not are_same(before, holdings(self.f)):
+        changed = done.changed()
+        if changed is not None or not are_same(before, holdings(self.f)):
+            what = changed or f"a variable or a container{at_line()}"
             raise TraceError(
-                f"{self.name} changes a variable or a container that was there before{at_line()}, "
-                "such as a counter or a list. A solver of SciPy's calls it as often as it needs, "
-                "and it is traced once for all. Leave that out, or count what the solver tells: "
-                "sol.nfev, for instance"
+                f"{self.name} changes what was there before, {what}. A solver of SciPy's calls "
+                "it as often as it needs, and it is traced once for all. Leave that out, or count "
+                "what the solver tells: sol.nfev, for instance"
             )
         if not are_alike(traced, again, marks):
             raise TraceError(

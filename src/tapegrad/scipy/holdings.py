@@ -1,7 +1,8 @@
 """What a callback reaches by its closure and its object: whether a run of it has changed that.
 
 A solver calls it as often as it needs, and it is traced once for all: a counter or a list that it
-changes would stay at what the trace has left.
+changes would stay at what the trace has left. Of the outside the observer takes note of what is
+changed (`observe.outside`). Here is what the traced function has made itself.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections import deque
 from types import FunctionType, MethodType
 from typing import Any
 
+from tapegrad.tracing.anew import attributes_of
 from tapegrad.tracing.observe.comparing import is_empty
 from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.source import is_users
 
 MOST = 10_000  # objects that are looked at
+_HEAP = 1 << 9  # the flag of classes that a program has made
 
 
 def holdings(f: Any) -> list[Any] | None:
@@ -38,7 +41,7 @@ def holdings(f: Any) -> list[Any] | None:
             todo += [c.cell_contents for c in x.__closure__ or () if not is_empty(c)]
             todo += [*(x.__defaults__ or ())] if users else []
         elif kind is MethodType:
-            todo += [x.__func__, *getattr(x.__self__, "__dict__", {}).values()]
+            todo += [x.__func__, x.__self__]
         elif kind is functools.partial:
             todo += [x.func, *x.args, *x.keywords.values()]
         elif kind in (list, tuple, set, deque):
@@ -47,6 +50,8 @@ def holdings(f: Any) -> list[Any] | None:
         elif kind is dict:
             found.append(len(x))
             todo += [*x, *x.values()]
+        elif kind.__flags__ & _HEAP and not issubclass(kind, type):
+            todo += attributes_of(x).values()
     return found
 
 

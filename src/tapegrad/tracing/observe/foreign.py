@@ -245,6 +245,7 @@ class Questions:
     def __init__(self, reads: Reads) -> None:
         self.reads = reads
         self.count = 0
+        self.takes = 0  # those of them that have taken something from an iterator or a queue
         self.last: Question | None = None  # the one that has just been made
         self.made: dict[int, Any] = {}  # objects that were returned, by id
         self.olds: dict[int, Any] = {}  # and those that were there before
@@ -278,6 +279,7 @@ class Questions:
             found = filled(answer.result) if found is None else found
             if answer.error is None:
                 write_back(answer.after, (args, kwargs))
+        self.takes += answer.once
         self.last = Question(k, answer)
         if answer.error is not None:
             raise answer.error

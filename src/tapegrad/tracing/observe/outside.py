@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.places import values_of
-from tapegrad.tracing.observe.plainly import checksum
+from tapegrad.tracing.observe.plainly import checksum, values
+from tapegrad.tracing.source import at_line, at_source
 
 
 class Done:
@@ -21,6 +23,9 @@ class Done:
         self._o = o
         self._counts = _counts(o)
         self._held = _held(o)
+        self._arrays = _arrays(o)
+        self._steps = _steps(o)
+        self._states = {} if o is None else o.undoing.states(now=True)
 
     def is_all(self) -> bool:
         """Whether it has done nothing since."""
@@ -32,6 +37,28 @@ class Done:
             for now, before in zip(held.values(), self._held.values(), strict=True)
         )
 
+    def changed(self) -> str | None:
+        """A place or an array that holds something else since, with its line."""
+        if self._o is None:
+            return None
+        for key, write in self._o.reads.written.items():
+            first = values(write.before) if write.has_many else [write.before]
+            before, now = self._held.get(key, first), values_of(write)
+            if len(before) != len(now) or not all(map(_is_same, before, now)):
+                return f"{write.word}{at_source(write.src)}"
+        for k, (x, was) in self._o.reads.mutated.items():
+            if was is None or self._arrays.get(k, checksum(was)) != checksum(x):
+                return f"{self._o.reads.places[k].word}{at_line()}"
+        if self._steps != _steps(self._o):
+            return f"an iterator{at_line()}"
+        undoing = self._o.undoing
+        olds, ends = undoing.states(now=False) | self._states, undoing.states(now=True)
+        for k in olds:
+            known = k in self._states or k in self._o.reads.places
+            if known and ends.get(k) != olds[k]:
+                return f"a stream or a buffer{at_line()}"
+        return None
+
     def can_be_undone(self) -> bool:
         """Whether it has only written to places since, and nothing else."""
         return _counts(self._o) == self._counts
@@ -42,9 +69,23 @@ def _counts(o: Notes | None) -> Any:
     and what is in arrays that were written to."""
     if o is None:
         return ()
-    arrays = [(key, checksum(x)) for key, (x, was) in o.reads.mutated.items() if was is not None]
     counts = o.reads.losses, o.told, o.questions.count, len(o.reads.postponed)
-    return *counts, len(o.reads.mutated), arrays
+    return *counts, len(o.reads.mutated), _arrays(o)
+
+
+def _arrays(o: Notes | None) -> dict[int, Any]:
+    """What is in arrays that were written to."""
+    written = () if o is None else o.reads.mutated.items()
+    return {key: checksum(x) for key, (x, was) in written if was is not None}
+
+
+def _steps(o: Notes | None) -> int:
+    """How often an iterator has gone on."""
+    return 0 if o is None else o.undoing.steps + o.questions.takes
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    return x is y or (CALM[type(x)] and type(x) is type(y) and bool(x == y or x != x))
 
 
 def _held(o: Notes | None) -> dict[Any, list[Any]]:
