@@ -18,7 +18,6 @@ from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.source import is_users
 
 MOST = 10_000  # objects that are looked at
-_HEAP = 1 << 9  # the flag of classes that a program has made
 
 
 def holdings(f: Any) -> list[Any] | None:
@@ -41,7 +40,7 @@ def holdings(f: Any) -> list[Any] | None:
             todo += [c.cell_contents for c in x.__closure__ or () if not is_empty(c)]
             todo += [*(x.__defaults__ or ())] if users else []
         elif kind is MethodType:
-            todo += [x.__func__, x.__self__]
+            todo += [x.__func__, *attributes_of(x.__self__).values()]
         elif kind is functools.partial:
             todo += [x.func, *x.args, *x.keywords.values()]
         elif kind in (list, tuple, set, deque):
@@ -50,9 +49,14 @@ def holdings(f: Any) -> list[Any] | None:
         elif kind is dict:
             found.append(len(x))
             todo += [*x, *x.values()]
-        elif kind.__flags__ & _HEAP and not issubclass(kind, type):
+        elif _is_users_callable(kind):
             todo += attributes_of(x).values()
     return found
+
+
+def _is_users_callable(kind: type) -> bool:
+    call = getattr(kind, "__call__", None)  # noqa: B004
+    return type(call) is FunctionType and is_users(call.__code__)
 
 
 def are_same(before: list[Any] | None, after: list[Any] | None) -> bool:
