@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.special as sp
+from scipy import ndimage, signal
 
 from tapegrad import grad, jit, value_and_grad
 from tapegrad.errors import ConversionError
@@ -619,3 +620,17 @@ def test_errstate():
                 df(np.zeros(2))
             df(np.ones(2))
         assert np.all(np.isinf(before(np.zeros(2))))
+
+
+def test_filters_among_nans():
+    """medians, rank filters and running means of `scipy.ndimage` and `scipy.signal` among NaN and
+    infinities -> as SciPy's, whose code in C compares and adds in an order of its own; the slope is
+    that of the element it takes"""
+    x = np.array([1.0, NAN, 2.0, 5.0, 3.0])
+    for f in (
+        lambda x: ndimage.median_filter(x, 3),
+        lambda x: ndimage.maximum_filter(x, 4),
+        lambda x: ndimage.uniform_filter1d(x, 3),
+        lambda x: signal.medfilt(x, 3),
+    ):
+        np.testing.assert_array_equal(jit(f)(x), f(x))

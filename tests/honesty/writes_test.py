@@ -12,6 +12,7 @@ from tests.honesty.check import assert_apart, refused
 
 import tapegrad.numpy as tnp
 from tapegrad import grad, jit, primitive, simplegrad, trace, value_and_grad, vjp
+from tapegrad.errors import UnsupportedError
 
 X = np.array([1.0, -2.0, 3.0, 0.5])
 M = np.arange(1.0, 13.0).reshape(3, 4) / 4
@@ -919,3 +920,17 @@ def test_types_of_new_arrays():
             assert found.dtype == expected.dtype
             assert found.shape == expected.shape
             np.testing.assert_allclose(found, expected, 1e-7)
+
+
+def test_memory_that_may_be_used_again():
+    """an array that a function was told it may write to (`overwrite_a=True`,
+    `overwrite_input=True`) is read afterwards -> refused: what is in it is left open. Pass a copy,
+    or leave that out"""
+
+    def f(x):
+        y = x * 2
+        return np.median(y, overwrite_input=True) + y[0]
+
+    with refused(UnsupportedError, "overwrite_input=True", "Pass a copy, or leave that out"):
+        grad(f)(X)
+    grad(lambda x: np.median(x * 2, overwrite_input=True) + x[0])(X)
