@@ -8,6 +8,7 @@ from tests.loops import nests
 from tests.loops.programs_test import drawn
 
 from tapegrad import grad, pipeline, trace, value_and_grad
+from tapegrad.optimize import repetition
 from tapegrad.optimize.repetition import Repetition
 from tapegrad.primitives.kinds import Repeated
 
@@ -167,6 +168,7 @@ def test_what_cannot_be_folded_is_not_tried_from_each_call_on(monkeypatch, f, fi
         with monkeypatch.context() as patch:
             patch.setattr(Repetition, "run", by)
             patch.setattr(Repetition, "_way", counted)
+            patch.setattr(repetition, "EFFORT", (10**9, 0))
             _, tape = trace(f, np.cos(np.arange(24)), [*ramp(first)])
         return count, str(tape)
 

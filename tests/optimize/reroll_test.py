@@ -445,31 +445,31 @@ def test_loops_of_numpys_calls_are_longer():
 
 def counted_only(x, s):
     """What is carried is read by conditions alone."""
-    count = 0
+    seen = []
     for t in range(40):
         s = np.sin(s) + x[t]
         if s > 1.5:
-            count += 1
-    return np.sum(x * (count + 1))
+            seen.append(t)
+    return np.sum(x * (len(seen) + 1))
 
 
 def looked_at_only(x):
     """Nothing is carried."""
-    count = 0
+    seen = []
     for t in range(40):
         if np.sin(x[t]) > 0.9:
-            count += 1
-    return np.sum(x * (count + 1))
+            seen.append(t)
+    return np.sum(x * (len(seen) + 1))
 
 
 def looked_at_in_rows(x):
     """Nor in the loops inside."""
-    count = 0
+    seen = []
     for t in range(10):
         for j in range(40):
             if np.sin(x[j]) + 0.01 * t > 0.9:
-                count += 1
-    return np.sum(x * (count + 1))
+                seen.append(t)
+    return np.sum(x * (len(seen) + 1))
 
 
 @pytest.mark.parametrize("compile", ["never", "always"])

@@ -33,7 +33,9 @@ BACK = 4  # rounds: what is older isn't carried
 FEW = 8  # calls that are compared one by one
 TRIED = 64  # periods, from the shortest on,
 OUTER = 8  # and behind a run, whose loop may be an inner one
-EFFORT = 700  # operands that are looked at for each call of a tape, before no more runs are sought
+# Operands that are looked at before no more runs are sought, and how many more for each call: some
+# 50 us a call.
+EFFORT = 30_000, 60
 SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
 PARTS = (Part, SetPart, AddPart)
 INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow, *PARTS)
@@ -121,7 +123,8 @@ class Effort:
     """How many operands may still be looked at. Those who look for runs of one tape share it."""
 
     def __init__(self, calls: int) -> None:
-        self.left = EFFORT * calls
+        some, each = EFFORT
+        self.left = some + each * calls
 
 
 class Repetition:
