@@ -153,8 +153,61 @@ def test_curve_fit_follows_data_and_closure():
     y = 2 * np.exp(-1.3 * t) + 0.01 * np.cos(7 * t)
     agree(lambda y: fitted(y, 1.0)[1], y, np.sin(np.arange(8.0)), rtol=1e-4)
     agree(lambda s: fitted(y, s)[0], 1.5, rtol=1e-4)
-    with pytest.raises(GradientError):
-        grad(lambda y: optimize.curve_fit(lambda t, a: a * t, t, y)[1][0, 0])(y)
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("method", ["lm", "trf"])
+def test_standard_errors_of_curve_fit(method, absolute):
+    t = np.linspace(0.0, 1.0, 8)
+
+    def errors(y, sigma=None, scale=1.0):
+        tight = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15}
+        _, pcov = optimize.curve_fit(
+            lambda t, a, b: scale * a * np.exp(-b * t),
+            t,
+            y,
+            p0=[1.0, 1.0],
+            sigma=sigma,
+            absolute_sigma=absolute,
+            method=method,
+            jac=lambda t, a, b: scale * np.stack([np.exp(-b * t), -a * t * np.exp(-b * t)], 1),
+            **tight,
+        )
+        return np.dot(np.sqrt(np.diag(pcov)), [1.0, -0.3]) + pcov[0, 1]
+
+    y = 2 * np.exp(-1.3 * t) + 0.05 * np.cos(7 * t)
+    sigma, direction = 1 + 0.3 * np.sin(5 * t), np.sin(np.arange(8.0))
+    agree(errors, y, direction, rtol=1e-4)
+    agree(lambda y: errors(y, sigma), y, direction, rtol=1e-4)
+    agree(lambda sigma: errors(y, sigma), sigma, direction, rtol=1e-4)
+    agree(lambda sigma: errors(y, np.full(8, sigma)), 0.7, rtol=1e-4)
+    agree(lambda scale: errors(y, None, scale), 1.5, rtol=1e-4)
+    gradient = grad(errors)
+    agree(lambda y: np.dot(gradient(y), np.cos(t)), y, direction, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::scipy.optimize.OptimizeWarning")
+def test_a_covariance_that_scipy_lacks_has_no_derivative():
+    def f(y):
+        return optimize.curve_fit(lambda t, a, b: a * t + b, np.arange(2.0), y)[1][0, 0]
+
+    y = np.array([2.0, 3.0])
+    value, gradient = value_and_grad(f)(y)
+    assert value == f(y) == np.inf
+    assert np.all(np.isnan(gradient))
+
+
+def test_curve_fit_with_one_sigma_for_all():
+    t = np.linspace(0.0, 1.0, 8)
+
+    def variance(sigma):
+        line = lambda t, a, b: a * t + b  # noqa: E731
+        return optimize.curve_fit(line, t, np.sin(3 * t), sigma=sigma, absolute_sigma=True)[1][0, 0]
+
+    for sigma in (0.7, np.array([0.7])):
+        value, gradient = value_and_grad(variance)(sigma)
+        assert value == variance(sigma)
+        np.testing.assert_allclose(gradient, 2 * value / sigma, rtol=1e-7)
 
 
 def test_in_loops():

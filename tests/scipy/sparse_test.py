@@ -216,6 +216,38 @@ def test_parts_and_functions_of_elements(name: str, kind: str) -> None:
     np.testing.assert_allclose(g @ along, exact, rtol=1e-7)
 
 
+BESIDE_ZEROS = {
+    "toarray": lambda S: S.toarray(),
+    "todense": lambda S: S.T.todense(),
+    "extrema": lambda S: np.stack([S.max(), S.min()]),
+    "total": lambda S: np.stack([S.sum(), S.mean(), S.trace()]),
+    "sums": lambda S: S.sum(axis=0) + S.sum(axis=1) + S.mean(axis=0) + S.mean(axis=1),
+    "diagonal": lambda S: S.diagonal(1),
+    "product": lambda S: S @ np.arange(3.0) + np.arange(3.0) @ S,
+    "functions": lambda S: (abs(S) + S.power(2) + S.sqrt()).toarray(),
+    "joined": lambda S: sparse.hstack([S, OTHER]).toarray().max(),
+    "norm": lambda S: linalg.norm(S) + linalg.norm(S, 1),
+    "sum": lambda S: (S + OTHER).toarray() + (S + np.ones((3, 3))),
+    "kron": lambda S: sparse.kron(S, sparse.eye_array(3)).toarray(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("name", BESIDE_ZEROS)
+def test_what_is_not_finite_stays_where_it_is(name: str, number: float) -> None:
+    def f(x: Any) -> Any:
+        return BESIDE_ZEROS[name](sparse.csr_array((x, (ROWS, COLUMNS)), shape=(3, 3)))
+
+    x = np.array([1.2, 2.0, number, 4.0, 0.5])
+    np.testing.assert_array_equal(jit(f)(x), f(x))
+
+
+def test_the_mean_of_no_elements_is_an_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        jit(lambda x: sparse.csr_array(np.diag(x)).mean())(np.zeros(0))
+
+
 @pytest.mark.parametrize("name", ["cg", "gmres", "bicgstab", "lsqr", "eigsh"])
 @pytest.mark.parametrize("operator", [False, True])
 def test_derivatives_of_iterations_whatever_their_weight(name, operator):

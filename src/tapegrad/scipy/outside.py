@@ -26,7 +26,7 @@ from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 from tapegrad.tracing.mixed import value_of
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import innermost
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
 OFF = -1  # how a call has ended that doesn't answer
 Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]
@@ -143,6 +143,13 @@ class Outside:
         """What the callback numbered k returns first for a traced x, which is this value."""
         c = self.callbacks[k]
         return recorded(CallTape(_first(c.tape)), [x, *c.p], [value])[0]
+
+    def jacobian(self, k: int, x: Any) -> Any:
+        """The Jacobian of that, with a column for each element of x."""
+        c = self.callbacks[k]
+        pushed = CallTape(METHODS["pushed"](_first(c.tape), (0,)))
+        columns = [record(x._trace, pushed, [x, *c.p, seed]) for seed in np.eye(x.size)]
+        return np.stack(columns, -1)
 
 
 class Equations:

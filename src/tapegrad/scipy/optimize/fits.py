@@ -27,8 +27,9 @@ from tapegrad.scipy.optimize.roots import (
     plainly,
     told_by,
 )
-from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.scipy.outside import Equations, Outside, valued
 from tapegrad.tracing.answers import as_called
+from tapegrad.tracing.frontend.linalg import factored, solved
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.optimize"
@@ -202,7 +203,7 @@ def curve_fit(
             f"scipy.optimize.curve_fit(..., bounds=...) can't be traced{at_line()}. Use "
             "scipy.optimize.least_squares, whose bounds can"
         )
-    if sigma is not None and np.ndim(sigma) != 1:
+    if sigma is not None and np.ndim(sigma) > 1:
         raise refusal(
             f"scipy.optimize.curve_fit(..., sigma=...) can't be traced{at_line()} with a matrix. "
             "Use scipy.optimize.least_squares, of residuals that are whitened"
@@ -235,7 +236,20 @@ def curve_fit(
         return equations.gradient(0, p, r)
 
     popt, pcov = outside.record(outside.rule(write))
-    return popt, pcov
+    known = np.where(np.isfinite(pcov), 1.0, np.nan)
+    return popt, valued(pcov, known * _covariance(outside, popt, absolute_sigma))
+
+
+def _covariance(outside: Outside, p: Any, is_absolute: Any) -> Any:
+    """(J^T J)^-1 s^2, where the m residuals r = (f - y) / sigma of n parameters have the Jacobian J
+    and the variance s^2 = r^T r / (m - n); 1, if sigma is absolute. NaN where SciPy has none."""
+    y, *sigma = outside.given
+    r = outside.value(0, p, outside.callbacks[0](outside.values[0])) - y
+    jacobian = outside.jacobian(0, p)
+    for s in sigma:
+        r, jacobian = r / s, jacobian / np.reshape(s, (-1, 1))
+    found = solved(factored(jacobian.T @ jacobian), np.eye(p.size))
+    return found if is_absolute else found * (np.dot(r, r) / max(r.size - p.size, 1))
 
 
 def _pair(bounds: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.primitives.sparse import Product, RowByRow, Rows
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.sparse.parts import OF_ELEMENTS, Parted
@@ -247,9 +248,7 @@ class Sparse(Parted):
         return self._dense()
 
     def _dense(self, *others: Any) -> Any:
-        elements, indices, starts = self.on_tape(*others)
-        each = as_tracer(np.eye(self._shape[1], dtype=elements.dtype), elements)
-        return Product(self.held_shape, self.turned)(elements, indices, starts, each)
+        return ScatterAdd(self._shape)(*self.listed(*others))
 
     def todense(self) -> Any:
         self._not_as_matrix("todense()")
@@ -268,7 +267,7 @@ class Sparse(Parted):
     @unobserved
     def mean(self, axis: Any = None) -> Any:
         count = self._shape[0] * self._shape[1] if axis is None else self._shape[axis]
-        return self.sum(axis) / count
+        return self.scaled(1.0 / count).sum(axis)
 
     @unobserved
     def diagonal(self, k: int = 0) -> Any:
