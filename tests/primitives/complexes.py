@@ -298,7 +298,7 @@ def _transforms() -> Iterator[Sample]:
 
 
 OWN = {"lu", "pinv", "qr", "ranked", "sylvester", "expm", "logm", "sqrtm"}
-OWN |= {"sparse_product", "sampled", "sparse_solve", "expm_product"}
+OWN |= {"sparse_product", "sparse_by_sparse", "sampled", "sparse_solve", "expm_product"}
 
 
 def complex_samples() -> list[Sample]:

@@ -21,6 +21,7 @@ from tapegrad.primitives.sparse import (
     RowByRow,
     Rows,
     Sampled,
+    SparseProduct,
     Unfinished,
 )
 from tapegrad.primitives.sparse import Solve as SparseSolve
@@ -141,6 +142,29 @@ def of_sparse() -> dict[type, list[Sample]]:
             ]
             for turned in (False, True)
             for x in [normal(shape[not turned], 2)]
+        ],
+        SparseProduct: [
+            Sample(
+                SparseProduct(((2, 3), False, sifted), ((3, 3), True, sifted)),
+                (data[:4], indices[[0, 1, 2, 2]], wide, data, *pattern),
+                lambda d, i, s, *other: dense(d, i, s) @ dense(*other).T,
+                label=str(sifted),
+            )
+            for sifted in (False, True)
+        ]
+        + [
+            Sample(
+                SparseProduct(((3, 3), False, False), ((2, 3), True, False)),
+                (data, *pattern, data[:4], indices[[0, 1, 2, 2]], wide),
+                lambda d, i, s, *other: dense(d, i, s) @ dense(*other).T,
+                label="turned",
+            ),
+            Sample(
+                SparseProduct(((2, 3), True, False), ((2, 3), False, False)),
+                (data[:4], indices[[0, 1, 2, 2]], wide, data[:4], indices[:4], wide),
+                lambda d, i, s, *other: dense(d, i, s).T @ dense(*other),
+                label="both ways",
+            ),
         ],
         Sampled: [
             Sample(

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 from scipy.sparse import linalg
 
-from tapegrad import grad, jit, value_and_grad, vjp
+from tapegrad import grad, jit, jvp, value_and_grad, vjp
 from tapegrad.errors import TapegradError, UnsupportedError
 
 D = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5]])
@@ -224,6 +224,8 @@ BESIDE_ZEROS = {
     "sums": lambda S: S.sum(axis=0) + S.sum(axis=1) + S.mean(axis=0) + S.mean(axis=1),
     "diagonal": lambda S: S.diagonal(1),
     "product": lambda S: S @ np.arange(3.0) + np.arange(3.0) @ S,
+    "sparse product": lambda S: (S @ OTHER).toarray() + (OTHER @ S.T).toarray(),
+    "power of a matrix": lambda S: (sparse.csr_matrix(S[1:, 1:]) ** 3).toarray(),
     "functions": lambda S: (abs(S) + S.power(2) + S.sqrt()).toarray(),
     "joined": lambda S: sparse.hstack([S, OTHER]).toarray().max(),
     "norm": lambda S: linalg.norm(S) + linalg.norm(S, 1),
@@ -241,6 +243,40 @@ def test_what_is_not_finite_stays_where_it_is(name: str, number: float) -> None:
 
     x = np.array([1.2, 2.0, number, 4.0, 0.5])
     np.testing.assert_array_equal(jit(f)(x), f(x))
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+def test_zeros_that_scipy_leaves_out_are_in_no_product(number: float) -> None:
+    b = np.array([1.0, number, 2.0])
+
+    def f(x: Any) -> Any:
+        S = sparse.csr_array(np.reshape(x, (3, 3)))
+        parts = [S, S[[2, 1]], sparse.tril(S.T), sparse.vstack([S, OTHER]), sparse.kron(S, [[1.0]])]
+        products = [np.sum(part @ b) if part.shape[0] == 1 else part @ b for part in parts]
+        products += [np.reshape(S.multiply(b).toarray(), -1)]
+        return np.concatenate([*products, np.reshape((S @ (S * b[1])).toarray(), -1)])
+
+    x = np.array([1.0, 0, 2, 0, 0, 3, 4, 5, 0])
+    np.testing.assert_array_equal(jit(f)(x), f(x))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_zeros_that_scipy_leaves_out_have_derivatives(turned: bool) -> None:
+    def f(x: Any) -> Any:
+        S = sparse.csr_array(np.reshape(x, (3, 3)))
+        S = S.T if turned else S
+        return np.sum(np.arange(9.0).reshape(3, 3) * (S @ S @ OTHER).toarray()) + np.sum(S @ x[:3])
+
+    def dense(x: Any) -> Any:
+        S = np.reshape(x, (3, 3)).T if turned else np.reshape(x, (3, 3))
+        return np.sum(np.arange(9.0).reshape(3, 3) * (S @ S @ OTHER.toarray())) + np.sum(S @ x[:3])
+
+    x = np.array([1.0, 0, 2, 0, 0, 3, 4, 5, 0])
+    np.testing.assert_allclose(grad(f)(x), grad(dense)(x), rtol=1e-12)
+    along = np.cos(np.arange(9.0))
+    second, expected = (grad(lambda x, f=f: grad(f)(x) @ along)(x) for f in (f, dense))
+    np.testing.assert_allclose(second, expected, rtol=1e-12)
+    np.testing.assert_allclose(jvp(f, (x,), (along,))[1], grad(f)(x) @ along, rtol=1e-12)
 
 
 def test_the_mean_of_no_elements_is_an_error() -> None:

@@ -4,7 +4,10 @@ A matrix of m rows is given by its elements row by row, as `data`, by their colu
 by where each row starts among them, `starts`, of m + 1 integers. Elements may come twice, and are
 added up then. What is `transposed` stands for the matrix whose columns these rows are.
 
-The three primitives here are closed under differentiation: with Y = A X the cotangents are
+`sifted` matrices have zeros among their elements that SciPy leaves out: they have derivatives, and
+make nothing of an infinity.
+
+The primitives here are closed under differentiation: with Y = A X the cotangents are
 X' = A^T Y', and for A, of which only elements in the pattern are asked for, Y' X^T there, which is
 `Sampled`; the cotangents of that are products with the sparse matrix of its own cotangent.
 """
@@ -21,19 +24,24 @@ from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.scatter import ScatterAdd, gather
 from tapegrad.primitives.views import Reshape, Transpose
 
 Shape = tuple[int, int]
 FACTORS = 8  # so many factors of the systems that were solved last are kept
 
 
-def held(shape: Shape, transposed: bool, data: Any, indices: Any, starts: Any) -> Any:
-    """The matrix as SciPy's."""
+def held(shape: Shape, transposed: bool, sifted: bool, data: Any, indices: Any, starts: Any) -> Any:
+    """The matrix as SciPy's; one that is `sifted` without zeros among its elements."""
     from scipy import sparse
 
     if transposed:
-        return sparse.csc_array((data, indices, starts), shape[::-1])
-    return sparse.csr_array((data, indices, starts), shape)
+        found = sparse.csc_array((data, indices, starts), shape[::-1], copy=sifted)
+    else:
+        found = sparse.csr_array((data, indices, starts), shape, copy=sifted)
+    if sifted:
+        found.eliminate_zeros()
+    return found
 
 
 def _checked(name: str, shape: Shape, indices: Aval, starts: Aval) -> None:
@@ -64,6 +72,7 @@ class Product(_Patterned):
 
     shape: Shape
     transposed: bool
+    sifted: bool = False
 
     name = "sparse_product"
     by_columns = True
@@ -79,7 +88,8 @@ class Product(_Patterned):
         return x.with_shape((rows, x.shape[1]))
 
     def evaluate(self, *xs: Any) -> Any:
-        return np.asarray(held(self.shape, self.transposed, *xs[:3]) @ xs[3], xs[3].dtype)
+        matrix = held(self.shape, self.transposed, self.sifted, *xs[:3])
+        return np.asarray(matrix @ xs[3], xs[3].dtype)
 
     def parts(self, known: Any, *xs: Aval) -> Any:
         """Row i of the result has the elements of row i, each with its column's row of X."""
@@ -99,7 +109,8 @@ class Product(_Patterned):
         pattern, x = xs[1:3], xs[3]
         left, right = (x, ct) if self.transposed else (ct, x)
         ct_data = Sampled(self.shape)(*pattern, left, right)
-        return ct_data, None, None, Product(self.shape, not self.transposed)(xs[0], *pattern, ct)
+        turned = Product(self.shape, not self.transposed, self.sifted)
+        return ct_data, None, None, turned(xs[0], *pattern, ct)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         t_data, t_x = ts[0], ts[3]
@@ -158,6 +169,59 @@ class Sampled(_Patterned):
                 None if ts[3] is None else self(*pattern, u, ts[3]),
             ]
         )
+
+
+Kind = tuple[Shape, bool, bool]  # the parameters of a Product
+
+
+@parametric
+class SparseProduct(_Patterned):
+    """A B of two sparse matrices, as an array: a sum of products of elements alone."""
+
+    left: Kind
+    right: Kind
+
+    name = "sparse_by_sparse"
+    of_complex = True
+    owns = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        for (shape, _, _), given in ((self.left, xs[:3]), (self.right, xs[3:])):
+            _checked(self.name, shape, *given[1:])
+        return xs[0].with_shape((_rows(self.left), _columns(self.right)))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return (held(*self.left, *xs[:3]) @ held(*self.right, *xs[3:])).toarray(order="C")
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        shape, transposed, sifted = self.left
+        places = _places(self.right, *xs[4:])
+        b = ScatterAdd((_rows(self.right), _columns(self.right)))(xs[3], *places)
+        ct_a = Sampled(shape)(*xs[1:3], *((b, ct) if transposed else (ct, b)))
+        ct_b = gather(Product(shape, not transposed, sifted)(*xs[:3], ct), *places)
+        return ct_a, None, None, ct_b, None, None
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return total(
+            [
+                None if ts[0] is None else self(ts[0], *xs[1:]),
+                None if ts[3] is None else self(*xs[:3], ts[3], *xs[4:]),
+            ]
+        )
+
+
+def _rows(kind: Kind) -> int:
+    return kind[0][kind[1]]
+
+
+def _columns(kind: Kind) -> int:
+    return kind[0][not kind[1]]
+
+
+def _places(kind: Kind, indices: Any, starts: Any) -> Any:
+    """The rows of elements, and their columns."""
+    rows = Rows(indices.shape[0])(starts)
+    return (indices, rows) if kind[1] else (rows, indices)
 
 
 def rows_of(starts: Any) -> Any:
@@ -246,7 +310,7 @@ def _factor(shape: Shape, dtype: Any, data: bytes, indices: bytes, starts: bytes
     from scipy.sparse.linalg import splu
 
     pattern = [np.frombuffer(x, np.int64) for x in (indices, starts)]
-    whole = held(shape, True, np.frombuffer(data, dtype), *pattern).copy()  # not read-only
+    whole = held(shape, True, False, np.frombuffer(data, dtype), *pattern).copy()  # not read-only
     whole.sum_duplicates()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -286,7 +350,7 @@ class Iterated(_Solved):
         import scipy.sparse.linalg as solvers
 
         data, indices, starts, b, first = xs
-        a = held(self.shape, self.transposed, data, indices, starts)
+        a = held(self.shape, self.transposed, False, data, indices, starts)
         found = [
             getattr(solvers, self.method)(a, right, x0=start.copy(), **dict(self.settings))
             for right, start in zip(b.T, first.T, strict=True)
@@ -360,7 +424,7 @@ class ExpmProduct(_Patterned):
     def evaluate(self, *xs: Any) -> Any:
         from scipy.sparse.linalg import expm_multiply
 
-        a = held(self.shape, self.transposed, *xs[:3])
+        a = held(self.shape, self.transposed, False, *xs[:3])
         return np.asarray(expm_multiply(a, xs[3]), xs[3].dtype)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:

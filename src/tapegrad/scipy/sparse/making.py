@@ -24,7 +24,7 @@ HOME = "scipy.sparse"
 def _made(format: str, is_matrix: bool, arg1: Any, shape: Any) -> Any:
     """What SciPy's class makes of its first argument."""
     if isinstance(arg1, Sparse):
-        return arg1.asformat(format)
+        return arg1.asformat(format, is_matrix=is_matrix)
     if isinstance(arg1, Tracer):
         return of_dense(arg1, format, is_matrix)
     if isinstance(arg1, (tuple, list)) and len(arg1) == 2 and format in ("csr", "csc", "coo"):
@@ -66,7 +66,7 @@ def of_dense(x: Any, format: str = "csr", is_matrix: bool = False) -> Sparse:
         )
     m, n = x.shape
     rows, columns = np.divmod(np.arange(m * n), n)
-    return from_list(np.reshape(x, -1), rows, columns, x.shape, format, is_matrix)
+    return from_list(np.reshape(x, -1), rows, columns, x.shape, format, is_matrix, sifted=True)
 
 
 def _declare_class(format: str, is_matrix: bool) -> None:
@@ -131,8 +131,8 @@ def _joined(blocks: Any, places: Any, shape: Any, format: Any) -> Sparse:
         rows.append(i + row)
         columns.append(j + column)
     lists = [np.concatenate(x) for x in (elements, rows, columns)]
-    older = _all_matrices(blocks)
-    return from_list(lists[0], lists[1], lists[2], shape, format or "coo", older)
+    how = format or "coo", _all_matrices(blocks), any(x.sifted for x in parts)
+    return from_list(lists[0], lists[1], lists[2], shape, *how)
 
 
 def _shapes(blocks: Any) -> list[Any]:
@@ -184,8 +184,8 @@ def kron(A: Any, B: Any, format: Any = None) -> Any:
 
     rows, columns = each(i * b.shape[0], k), each(j * b.shape[1], m)
     shape = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
-    older = _all_matrices([A, B])
-    return from_list(np.reshape(e[:, None] * f, -1), rows, columns, shape, format or "coo", older)
+    how = format or "coo", _all_matrices([A, B]), a.sifted or b.sifted
+    return from_list(np.reshape(e[:, None] * f, -1), rows, columns, shape, *how)
 
 
 def _blocks(blocks: Any, format: Any) -> Sparse:
@@ -223,9 +223,7 @@ def kronsum(A: Any, B: Any, format: Any = None) -> Any:
     inner = kron(sparse.eye_array(n[0]), A) if any_traced([A]) else sparse.kron(np.eye(n[0]), A)
     outer = kron(B, sparse.eye_array(m[0])) if any_traced([B]) else sparse.kron(B, np.eye(m[0]))
     found = as_sparse(inner) + outer
-    older = _all_matrices([A, B])
-    elements, rows, columns = found.listed()
-    return from_list(elements, rows, columns, found.shape, format or "coo", older)
+    return found.asformat(format or "coo", is_matrix=_all_matrices([A, B]))
 
 
 @stands_for(HOME)
@@ -290,8 +288,7 @@ if hasattr(sparse, "block_array"):
     def block_array(blocks: Any, *, format: Any = None) -> Any:
         """The array of these blocks."""
         found = _blocks(blocks, format)
-        elements, rows, columns = found.listed()
-        return from_list(elements, rows, columns, found.shape, found.format, False)
+        return found.asformat(found.format, is_matrix=False)
 
 
 @stands_for(HOME, parameters="diags m n", lists="m")

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.primitives.sparse import Product, RowByRow, Rows
+from tapegrad.primitives.sparse import Product, RowByRow, Rows, SparseProduct
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.sparse.parts import OF_ELEMENTS, Parted
 from tapegrad.tracing.frontend.operands import as_tracer, cast
@@ -25,12 +25,13 @@ class Sparse(Parted):
     """A sparse matrix: what SciPy's `format` is, with elements of which some may be traced.
 
     It is held row by row, or, if it is `turned`, column by column (`primitives/sparse.py`).
-    `ordered`: the elements are those that SciPy has, in its order. `is_matrix`: `*` is a product.
+    `ordered`: the elements are those that SciPy has, in its order; `sifted`: it leaves out zeros
+    among them. `is_matrix`: `*` is a product.
     """
 
     __array_ufunc__ = None  # NumPy's operators leave the answer to this
-    __slots__ = ("_shape", "elements", "format", "indices", "is_matrix", "ordered", "starts",
-                 "turned")  # fmt: skip
+    __slots__ = ("_shape", "elements", "format", "indices", "is_matrix", "ordered", "sifted",
+                 "starts", "turned")  # fmt: skip
 
     ndim = 2
 
@@ -44,13 +45,14 @@ class Sparse(Parted):
         format: str,
         is_matrix: bool,
         ordered: bool = True,
+        sifted: bool = False,
     ) -> None:
         if format not in _FORMATS:
             sparse.csr_array((1, 1)).asformat(format)  # SciPy's own error
         self.elements, self.indices, self.starts = elements, indices, starts
         self._shape = int(shape[0]), int(shape[1])
         self.turned, self.format, self.is_matrix = turned, format, is_matrix
-        self.ordered = ordered
+        self.ordered, self.sifted = ordered, sifted
 
     @property
     def shape(self) -> Any:
@@ -105,16 +107,19 @@ class Sparse(Parted):
 
     def with_elements(self, elements: Any) -> Sparse:
         given = elements, self.indices, self.starts, self._shape
-        return Sparse(*given, self.turned, self.format, self.is_matrix, self.ordered)
+        return Sparse(*given, self.turned, self.format, self.is_matrix, self.ordered, self.sifted)
 
     @property
     def kind(self) -> Any:
         """SciPy's class of this format."""
         return getattr(sparse, f"{self.format}_{'matrix' if self.is_matrix else 'array'}")
 
-    def remade(self, elements: Any, rows: Any, columns: Any, shape: Any) -> Sparse:
+    def remade(
+        self, elements: Any, rows: Any, columns: Any, shape: Any, sifted: bool = True
+    ) -> Sparse:
         """One of this kind, of elements with their rows and columns."""
-        return from_list(elements, rows, columns, shape, self.format, self.is_matrix)
+        how = self.format, self.is_matrix, sifted
+        return from_list(elements, rows, columns, shape, *how)
 
     @unobserved
     def on_tape(self, *others: Any) -> tuple[Any, Any, Any]:
@@ -139,20 +144,35 @@ class Sparse(Parted):
     def times(self, x: Any) -> Any:
         """The product with an array of one or two axes."""
         if isinstance(x, Sparse) or sparse.issparse(x):
-            other = as_sparse(x)
-            return self.in_full(self.times(other.full("a product")))
+            return self._by_sparse(as_sparse(x))
         x = np.asarray(x) if isinstance(x, (list, tuple)) else x
         if np.ndim(x) == 0:
             raise ValueError("Scalar operands are not allowed, use '*' instead")
-        if np.ndim(x) > 2 or x.shape[0] != self._shape[1]:
-            raise ValueError(f"matmul: dimension mismatch with signature (n,k={self._shape[1]})")
+        self._fits(x.shape[0] if np.ndim(x) <= 2 else -1)
         elements, indices, starts = self.on_tape(x)
         x = as_tracer(x, elements)
         kind = np.result_type(elements.dtype, x.dtype)
         elements, x = cast(elements, kind), cast(x, kind)
-        product = Product(self.held_shape, self.turned)
+        product = Product(*self.parameters)
         found = product(elements, indices, starts, x[:, None] if x.ndim == 1 else x)
         return found[:, 0] if x.ndim == 1 else found
+
+    @property
+    def parameters(self) -> Any:
+        return self.held_shape, self.turned, self.sifted
+
+    def _fits(self, count: int) -> None:
+        if count != self._shape[1]:
+            raise ValueError(f"matmul: dimension mismatch with signature (n,k={self._shape[1]})")
+
+    def _by_sparse(self, other: Sparse) -> Any:
+        self._fits(other.shape[0])
+        for count in (self._shape[0], other.shape[0]):
+            self.check_size(count * other.shape[1], "a product")
+        (a, *pattern), (b, *its) = self.on_tape(other.elements), other.on_tape(self.elements)
+        kind = np.result_type(a.dtype, b.dtype)
+        product = SparseProduct(self.parameters, other.parameters)
+        return self.in_full(product(cast(a, kind), *pattern, cast(b, kind), *its))
 
     # ---- arithmetic
 
@@ -179,7 +199,12 @@ class Sparse(Parted):
 
     @unobserved
     def scaled(self, by: Any) -> Sparse:
-        return self.with_elements(self.on_tape(by)[0] * by)
+        return self.with_elements(self._times(self.on_tape(by)[0], by))
+
+    def _times(self, elements: Any, factors: Any) -> Any:
+        if self.sifted and (isinstance(factors, Tracer) or not np.all(np.isfinite(factors))):
+            factors = np.where((elements != 0) | np.isfinite(factors), factors, 0)
+        return elements * factors
 
     @unobserved
     def multiply(self, other: Any) -> Sparse:
@@ -192,8 +217,8 @@ class Sparse(Parted):
         other = as_tracer(other, elements)
         if np.broadcast_shapes(self._shape, other.shape) != self._shape:
             raise ValueError("inconsistent shapes")
-        wide = np.broadcast_to(other, self._shape)
-        return self.with_elements(elements * wide[rows, columns])
+        there = np.broadcast_to(other, self._shape)[rows, columns]
+        return self.with_elements(self._times(elements, there))
 
     @unobserved
     def __add__(self, other: Any) -> Any:
@@ -218,7 +243,7 @@ class Sparse(Parted):
             mine, its = self.listed(other.elements), other.listed(self.elements)
             rows, columns = (np.concatenate([mine[k], its[k]]) for k in (1, 2))
             elements = np.concatenate([sign * mine[0], of_other * its[0]])
-            return from_list(elements, rows, columns, self._shape, self.format, self.is_matrix)
+            return self.remade(elements, rows, columns, self._shape, self.sifted or other.sifted)
         if np.ndim(other) == 0 and not any_traced([other]) and other == 0:
             return self if sign == 1 else self.scaled(-1)
         if np.ndim(other) == 0:
@@ -283,13 +308,16 @@ class Sparse(Parted):
     def transpose(self, axes: Any = None, copy: bool = False) -> Sparse:
         other = {"csr": "csc", "csc": "csr"}.get(self.format, self.format)
         given = self.elements, self.indices, self.starts, self._shape[::-1], not self.turned
-        return Sparse(*given, other, self.is_matrix, self.ordered)
+        return Sparse(*given, other, self.is_matrix, self.ordered, self.sifted)
 
-    def asformat(self, format: Any, copy: bool = False) -> Sparse:
-        if format in (None, self.format):
+    def asformat(self, format: Any, copy: bool = False, is_matrix: Any = None) -> Sparse:
+        format = format or self.format
+        is_matrix = self.is_matrix if is_matrix is None else is_matrix
+        if (format, is_matrix) == (self.format, self.is_matrix):
             return self
         given = self.elements, self.indices, self.starts, self._shape, self.turned
-        return Sparse(*given, format, self.is_matrix, False)
+        ordered = self.ordered and format == self.format
+        return Sparse(*given, format, is_matrix, ordered, self.sifted)
 
     def tocsr(self, copy: bool = False) -> Sparse:
         return self.asformat("csr")
@@ -320,13 +348,14 @@ def from_list(
     shape: Any,
     format: str,
     is_matrix: bool,
-    ordered: bool = False,
+    sifted: bool = False,
 ) -> Sparse:
     """Of elements with their rows and columns."""
     given = elements, rows, columns
     elements, rows, columns = (as_tracer(x, *given) for x in given)
     order, starts = RowByRow(int(shape[0]))(rows)
-    return Sparse(elements[order], columns[order], starts, shape, False, format, is_matrix, ordered)
+    parts = elements[order], columns[order], starts, shape
+    return Sparse(*parts, False, format, is_matrix, False, sifted)
 
 
 class Held(Sparse):

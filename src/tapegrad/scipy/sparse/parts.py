@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import matrix_power
 
 from tapegrad.errors import TapegradError
 from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, refusal
@@ -28,6 +29,7 @@ class Parted(Carrier):
     toarray: Any
     remade: Any
     kind: Any
+    sifted: bool
 
     def in_full(self, dense: Any) -> Any:
         """One of this kind that has all elements of an array."""
@@ -37,13 +39,16 @@ class Parted(Carrier):
 
     def full(self, what: str) -> Any:
         """All elements, for what isn't a sum over those that are stored."""
-        if self._shape[0] * self._shape[1] > MOST:
+        self.check_size(self._shape[0] * self._shape[1], what)
+        return self.toarray()
+
+    def check_size(self, count: int, what: str) -> None:
+        if count > MOST:
             raise refusal(
                 f"{what} of a sparse matrix of this size with traced values can't be traced"
                 f"{at_line()}: it would be held in full. Multiply with vectors, one matrix after "
                 "the other: A @ (B @ x)"
             )
-        return self.toarray()
 
     # ---- parts
 
@@ -120,7 +125,7 @@ class Parted(Carrier):
         m, n = np.empty(self._shape, bool).reshape(tuple(shape)).shape[:2]
         elements, rows, columns = self.listed()
         place = rows * self._shape[1] + columns
-        return self.remade(elements, place // n, place % n, (m, n))
+        return self.remade(elements, place // n, place % n, (m, n), self.sifted)
 
     def triangle(self, k: int, lower: bool) -> Any:
         elements, rows, columns = self.listed()
@@ -144,10 +149,7 @@ class Parted(Carrier):
 
     @unobserved
     def __pow__(self, n: Any) -> Any:
-        if not self.is_matrix:
-            return self.power(n)
-        dense = self.full("a power")
-        return self.in_full(np.linalg.matrix_power(dense, n))
+        return matrix_power(self, n) if self.is_matrix else self.power(n)
 
     @unobserved
     def __abs__(self) -> Any:
