@@ -332,3 +332,11 @@ print(grad(f, compile="never")(np.array([np.inf, -np.inf, 0.0])).tolist())
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
     )
     assert [float(x) for x in done.stdout.strip("[]\n").split(",")] == [INF, 0.0, 0.5]
+
+
+def test_multigammaln_has_scipys_precision():
+    a = np.array([4.2, 5.3], np.float32)
+    found = jit(lambda a: special.multigammaln(a, 3))(a)
+    expected = special.multigammaln(a, 3)
+    assert found.dtype == expected.dtype == np.float64
+    np.testing.assert_array_equal(found, expected)  # a sum of float32, then of float64

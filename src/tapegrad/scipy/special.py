@@ -192,10 +192,8 @@ def multigammaln(a: Any, d: Any) -> Any:
         raise ValueError("d should be a positive integer (dimension)")
     if np.any(a <= 0.5 * (d - 1)):
         raise ValueError(f"condition a ({a}) > 0.5 * (d-1) ({0.5 * (d - 1)}) not met")
-    found = d * (d - 1) * 0.25 * np.log(np.pi)  # of double precision, as is what it is added to
-    for j in range(int(d)):
-        found = found + scipy.special.gammaln(a - j / 2)
-    return found
+    found = sum(scipy.special.gammaln(a - j / 2) for j in range(d))  # of the precision of a
+    return found + d * (d - 1) * 0.25 * np.log(np.pi)
 
 
 def _not_exact(name: str, exact: Any) -> None:
