@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from tapegrad import grad, jit, map, scan, value_and_grad, vjp
+from tapegrad import grad, jit, jvp, map, scan, value_and_grad, vjp
 from tapegrad.core.request import Request
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
@@ -184,6 +184,10 @@ def test_standard_errors_of_curve_fit(method, absolute):
     agree(lambda scale: errors(y, None, scale), 1.5, rtol=1e-4)
     gradient = grad(errors)
     agree(lambda y: np.dot(gradient(y), np.cos(t)), y, direction, rtol=1e-4)
+    other = y + 0.03 * np.sin(9 * t)  # a later call
+    tangent = jvp(errors, (other,), (direction,))[1]
+    np.testing.assert_allclose(gradient(other) @ direction, tangent, rtol=1e-9)
+    np.testing.assert_allclose(tangent, slope(errors, other, direction), rtol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore::scipy.optimize.OptimizeWarning")

@@ -12,19 +12,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
 from tapegrad.primitives.control import CallTape, ForeignCall
-from tapegrad.primitives.implicit import Implicit
+from tapegrad.primitives.implicit import Implicit, called, real
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 from tapegrad.tracing.mixed import value_of
-from tapegrad.tracing.run import input_aval
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.run import input_aval, trace_function
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
@@ -144,12 +147,57 @@ class Outside:
         c = self.callbacks[k]
         return recorded(CallTape(_first(c.tape)), [x, *c.p], [value])[0]
 
-    def jacobian(self, k: int, x: Any) -> Any:
-        """The Jacobian of that, with a column for each element of x."""
-        c = self.callbacks[k]
-        pushed = CallTape(METHODS["pushed"](_first(c.tape), (0,)))
-        columns = [record(x._trace, pushed, [x, *c.p, seed]) for seed in np.eye(x.size)]
-        return np.stack(columns, -1)
+    def defined(self, value: Any, x: Any, write: Callable[..., Any]) -> Any:
+        """A further result with the derivative of `write(value, x, f, J, 1, *given)`, where f is
+        what the first callback returns for x, and J its Jacobian, with a column for each element
+        of x. It is traced where it is differentiated."""
+        c, count = self.callbacks[0], len(self.given)
+        tape = _first(c.tape)
+
+        @unobserved
+        def body(value: Any, x: Any, eye: Any, *rest: Any) -> Any:
+            given, p = rest[:count], rest[count:]
+            pushed = CallTape(METHODS["pushed"](tape, (0,)))
+            columns = [record(x._trace, pushed, [x, *p, seed]) for seed in eye]
+            f = record(x._trace, CallTape(tape), [x, *p])
+            return write(value, x, f, np.stack(columns, -1), eye, *given)
+
+        operands = [value, x, np.eye(x.size), *self.given, *c.p]
+        rules = Deferred(body, values_of(operands))
+        types = (_strong(value),)
+        call = ForeignCall("defined", _kept, types, 1, rules.backward, forward=rules.forward)
+        return recorded(call, operands, [value_of(value)])[0]
+
+
+def _kept(value: Any, *xs: Any) -> list[Any]:
+    return [value]
+
+
+class Deferred:
+    """The rules of a call whose first operand is its result, as a function of the others."""
+
+    def __init__(self, f: Callable[..., Any], values: Sequence[Any]) -> None:
+        self.f, self.values = f, values
+
+    @cached_property
+    def tape(self) -> Tape:
+        traced = trace_function(Request(self.f, self.values), repeats=True, apart=True)
+        return replace(traced.tape, guards=())
+
+    def backward(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        found: list[Any] = [None] * len(xs)
+        active = real(self.tape, 1)
+        pulled = called(METHODS["pulled"](self.tape, active), [*xs, cts[0]])
+        for k, ct in zip(active, pulled, strict=True):
+            found[k] = ct
+        return found
+
+    def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        moving = [k for k in real(self.tape, 1) if ts[k] is not None]
+        if not moving:
+            return [None]
+        tangents = [BroadcastTo(xs[k].shape)(ts[k]) for k in moving]
+        return [*called(METHODS["pushed"](self.tape, moving), [*xs, *tangents])]
 
 
 class Equations:

@@ -27,7 +27,7 @@ from tapegrad.scipy.optimize.roots import (
     plainly,
     told_by,
 )
-from tapegrad.scipy.outside import Equations, Outside, valued
+from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.linalg import factored, solved
 from tapegrad.tracing.source import at_line
@@ -235,21 +235,19 @@ def curve_fit(
             r = equations.apply(ew.div, r, equations.apply(ew.mul, x, x))
         return equations.gradient(0, p, r)
 
+    def covariance(pcov: Any, p: Any, f: Any, jacobian: Any, one: Any, y: Any, *sigma: Any) -> Any:
+        """(J^T J)^-1 s^2, where the m residuals r = (f - y) / sigma of n parameters have the
+        Jacobian J and the variance s^2 = r^T r / (m - n); 1, if sigma is absolute. NaN where SciPy
+        has none."""
+        r = f - y
+        for s in sigma:
+            r, jacobian = r / s, jacobian / np.reshape(s, (-1, 1))
+        variance = 1.0 if absolute_sigma else np.dot(r, r) / max(r.size - p.size, 1)
+        known = np.where(np.isfinite(pcov), 1.0, np.nan)
+        return solved(factored(jacobian.T @ jacobian), one) * variance * known
+
     popt, pcov = outside.record(outside.rule(write))
-    known = np.where(np.isfinite(pcov), 1.0, np.nan)
-    return popt, valued(pcov, known * _covariance(outside, popt, absolute_sigma))
-
-
-def _covariance(outside: Outside, p: Any, is_absolute: Any) -> Any:
-    """(J^T J)^-1 s^2, where the m residuals r = (f - y) / sigma of n parameters have the Jacobian J
-    and the variance s^2 = r^T r / (m - n); 1, if sigma is absolute. NaN where SciPy has none."""
-    y, *sigma = outside.given
-    r = outside.value(0, p, outside.callbacks[0](outside.values[0])) - y
-    jacobian = outside.jacobian(0, p)
-    for s in sigma:
-        r, jacobian = r / s, jacobian / np.reshape(s, (-1, 1))
-    found = solved(factored(jacobian.T @ jacobian), np.eye(p.size))
-    return found if is_absolute else found * (np.dot(r, r) / max(r.size - p.size, 1))
+    return popt, outside.defined(pcov, popt, covariance)
 
 
 def _pair(bounds: Any) -> Any:
