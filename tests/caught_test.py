@@ -174,3 +174,35 @@ def test_a_refusal_that_is_caught_stands(refused: Callable[..., Any]) -> None:
 
     with pytest.raises(TapegradError):
         grad(caught)(CALLS[0])
+
+
+class Diverged(Exception):
+    def __init__(self, x: Any, best: Any) -> None:
+        super().__init__("diverged", x)
+        self.best, self.tried = best, [best, {"at": x}]
+
+
+def test_errors_carry_values() -> None:
+    """What an error takes out of the function is what plain NumPy has there."""
+
+    def diverging(x: Any) -> Any:
+        try:
+            if x[0] > 2:
+                raise ValueError("too large", float(x[0]), x[0], x > 1)
+        except ValueError as error:
+            raise Diverged(x, x[0] * 2) from error
+        return np.sum(x * x)
+
+    derivative = grad(diverging)
+    x = np.array([3.0, 1.0])
+    for _ in range(2):
+        with pytest.raises(Diverged) as found:
+            derivative(x)
+        error = found.value
+        assert type(error.args[1]) is np.ndarray and type(error.best) is np.float64
+        np.testing.assert_array_equal(error.args[1], x)
+        np.testing.assert_array_equal(error.tried[1]["at"], x)
+        assert error.best == error.tried[0] == 6.0
+        assert error.__cause__ is not None and error.__cause__.args[:3] == ("too large", 3.0, 3.0)
+        np.testing.assert_array_equal(error.__cause__.args[3], [True, False])
+        np.testing.assert_array_equal(derivative(np.ones(2)), [2, 2])

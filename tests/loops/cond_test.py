@@ -619,3 +619,45 @@ def test_results_are_arrays_of_their_own(name):
     value, gradient = value_and_grad(f, compile="never")(x)
     assert value == f(x)
     np.testing.assert_allclose(gradient, 2 * x + [0, 1, 1])
+
+
+def counted_in(where, count):
+    """Functions that count, each in a way that the function around reads."""
+    functions = {
+        "scan": lambda x: scan(lambda c, u: (count(c * x + u), c), 1.0, np.arange(5.0))[0],
+        "map": lambda x: np.sum(tapegrad.map(lambda v: count(v * x), np.arange(5.0))),
+        "while_loop": lambda x: while_loop(lambda c: c > 0.1, lambda c: count(c * x), 1.0),
+        "cond, called": lambda x: cond(x < 1, lambda: count(x * 2), lambda: x * 3),
+        "cond, not called": lambda x: cond(x > 1, lambda: count(x * 2), lambda: x * 3),
+    }
+    return functions[where]
+
+
+@pytest.mark.parametrize("where", ["scan", "map", "while_loop", "cond, called", "cond, not called"])
+@pytest.mark.parametrize("kept", ["attribute", "list", "own list", "memo"])
+def test_what_was_there_before_stays(where, kept):
+    """They are traced once for all: a count would be that of the traces. What is remembered for
+    good may be."""
+    outside = SimpleNamespace(count=0, seen=[], memo={})
+
+    def f(x):
+        own = []
+
+        def count(value):
+            if kept == "attribute":
+                outside.count += 1
+            elif kept == "memo":
+                outside.memo.setdefault("scale", 1.5)
+            else:
+                (own if kept == "own list" else outside.seen).append(1)
+            return value * outside.memo.get("scale", 1.0)
+
+        outside.count = 0
+        return counted_in(where, count)(x) * (1 + outside.count + len(own))
+
+    if kept == "memo":
+        expected = f(0.5)
+        assert jit(f, compile="never")(0.5) == pytest.approx(expected)
+        return
+    with pytest.raises(TraceError, match="changes what was there before"):
+        jit(f, compile="never")(0.5)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.loops.once import calls_of
 
 import tapegrad
 from tapegrad import grad, gradcheck, jit, primitive, scan, trace, value_and_grad
@@ -393,14 +394,12 @@ def test_the_tape_does_not_grow_with_the_rounds(name):
 
 def test_the_function_is_traced_for_one_round():
     """Once, and once more to see that it does the same."""
-    seen = []
 
     def step(h, x):
-        seen.append(None)
         return h + x, h
 
-    jit(lambda x: scan(step, np.zeros(3), x), compile="never")(X)
-    assert len(seen) == 2
+    made = jit(lambda x: scan(step, np.zeros(3), x), compile="never")
+    assert calls_of(step, lambda: made(X)) == 2
 
 
 def test_lines_are_the_users():
@@ -490,13 +489,13 @@ def test_a_function_that_counts_its_calls():
         count += 1
         return h + count * x, h
 
-    with pytest.raises(TraceError, match=r"scan of step.*did something else.*carry the counter"):
+    with pytest.raises(TraceError, match=r"scan of step.*(did something else|changes what).*carry"):
         grad(lambda x: scan(step, 0.0, x)[0])(X[:, 0])
 
 
 def test_a_function_that_goes_through_an_iterator():
     factors = iter(range(100))
-    with pytest.raises(TraceError, match="did something else"):
+    with pytest.raises(TraceError, match=r"did something else|an iterator"):
         grad(lambda x: scan(lambda h, x: (h + next(factors) * x, h), 0.0, x)[0])(X[:, 0])
 
 

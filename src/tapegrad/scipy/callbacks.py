@@ -30,12 +30,11 @@ from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.runtime.often import Often, guarded
 from tapegrad.scipy.declaring import refusal
-from tapegrad.scipy.holdings import are_same, holdings
 from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
-from tapegrad.tracing.observe.observer import following, observed, unobserved
-from tapegrad.tracing.observe.outside import Done
+from tapegrad.tracing.holdings import Reached
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost, traces_under_way
@@ -109,13 +108,12 @@ class Callback:
         marks = marks_of(traces_under_way())
         traced = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
         # What it remembers for good is there by now.
-        before, done = holdings(self.f), Done(following.observer)
+        reached = Reached(self.f)
         again = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
-        changed = done.changed()
-        if changed is not None or not are_same(before, holdings(self.f)):
-            what = changed or f"a variable or a container{at_line()}"
+        changed = reached.changed()
+        if changed is not None:
             raise TraceError(
-                f"{self.name} changes what was there before, {what}. A solver of SciPy's calls "
+                f"{self.name} changes what was there before, {changed}. A solver of SciPy's calls "
                 "it as often as it needs, and it is traced once for all. Leave that out, or count "
                 "what the solver tells: sol.nfev, for instance"
             )

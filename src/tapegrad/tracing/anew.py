@@ -66,14 +66,14 @@ class Output(Part):
     """A number or array of each call's own: the output that gives it."""
 
     number: int
-    shape: tuple[int, ...]
     dtype: np.dtype
     weak: bool
+    is_array: bool
 
     def first(self, call: Making) -> Any:
         value = call.values[self.number]
-        if self.shape:
-            return value
+        if self.is_array:
+            return np.asarray(value, self.dtype)
         number = self.dtype.type(value)
         return number.item() if self.weak else number
 

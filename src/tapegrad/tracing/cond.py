@@ -25,13 +25,14 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.request import Request, describe, leaf_names
 from tapegrad.core.statics import static_key
 from tapegrad.core.trees import flatten, is_array, is_traced, unflatten
-from tapegrad.errors import ArgumentError, UnsupportedError
+from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.floating import watched
+from tapegrad.tracing.holdings import Reached
 from tapegrad.tracing.loops.rounds import (
     check_leaves,
     name_of,
@@ -93,6 +94,7 @@ class Side:
     structure: Any
     leaves: list[Leaf]
     left: Sequence[Leaf] = ()  # what it leaves outside, where that is passed on
+    changed: str | None = None  # what it has changed, where that isn't
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +149,14 @@ class Operands:
         request = Request(body, self.traced, names=names)
         request.passes_on = passes_on
         run = quiet(trace_function) if idle else trace_function
-        traced = run(request, repeats=True, apart=True, idle=idle)
+        for _ in range(2):  # what it remembers for good is there the second time
+            reached = Reached(f)
+            traced = run(request, repeats=True, apart=True, idle=idle)
+            changed = None if passes_on else reached.changed()
+            if changed is None:
+                break
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
-        return Side(traced, structures[0], found, _left(traced))
+        return Side(traced, structures[0], found, _left(traced), changed)
 
     @property
     def traced(self) -> list[Any]:
@@ -208,6 +215,7 @@ def _traced(given: Operands, pred: Tracer, functions: Sequence[Callable[..., Any
         return _merged(given, pred, sides, None)
     taken = 0 if known else 1
     side = given.side(functions[taken], idle=False)
+    _check_unchanged(given, functions[taken], side)
     around = traces_under_way()
     before = [(trace.refusal, trace.raised) for trace in around]
     try:
@@ -229,7 +237,16 @@ def _traced(given: Operands, pred: Tracer, functions: Sequence[Callable[..., Any
             given.src,
         )
         return _in_front(given, side)
+    _check_unchanged(given, functions[1 - taken], other)
     return _merged(given, pred, [other, side] if taken else [side, other], taken)
+
+
+def _check_unchanged(given: Operands, f: Callable[..., Any], side: Side) -> None:
+    if side.changed is not None:
+        raise TraceError(
+            f"{given.label}: {describe(f)} changes what was there before, {side.changed}. Both "
+            "functions are traced, whichever is called. Return the value, or write a plain if"
+        )
 
 
 def _in_front(given: Operands, side: Side) -> Any:

@@ -1,4 +1,4 @@
-"""Numbers that are Python's on one side of a branch and NumPy's on the other.
+"""Numbers that are Python's on one side of a branch and NumPy's on the other, or an integer on one.
 
     if s < 0:
         s = 0.0        # Python's
@@ -14,6 +14,7 @@ adapt and NumPy's don't.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -101,8 +102,14 @@ def _apart_reflected(self: Any, other: Any) -> Any:
     return other // self, other % self
 
 
+def _whole(self: Any, *others: Any) -> Any:
+    """What integers alone have."""
+    self._trace.reconsider()
+
+
 class EitherTracer(_NUMPYS):
-    """A traced float of which only a call knows whether it is Python's or NumPy's."""
+    """A traced float of which only a call knows whether it is Python's or NumPy's, or an integer
+    of Python's."""
 
     __slots__ = ()
     _either = True
@@ -117,6 +124,7 @@ class EitherTracer(_NUMPYS):
     __mod__, __rmod__ = _checked("__mod__"), _checked("__rmod__")
     __pow__, __rpow__ = _checked("__pow__"), _checked("__rpow__")
     __divmod__, __rdivmod__ = _apart, _apart_reflected
+    __index__ = _whole
     __neg__, __pos__, __abs__ = _unary("__neg__"), _unary("__pos__"), _unary("__abs__")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -126,6 +134,17 @@ class EitherTracer(_NUMPYS):
 
 
 EitherTracer.__name__ = "float64"
+for _name in ("and", "or", "xor", "lshift", "rshift"):
+    setattr(EitherTracer, f"__{_name}__", _whole)
+    setattr(EitherTracer, f"__r{_name}__", _whole)
+EitherTracer.__invert__ = _whole
+
+
+def check_elements(xs: Iterable[Any]) -> None:
+    """Values are about to be put in an array, which is one of integers if all of them are."""
+    for x in xs:
+        if isinstance(x, Tracer) and x._either and x._trace.with_integers:
+            x._trace.reconsider()
 
 
 def _is_single(x: Any) -> bool:

@@ -183,7 +183,7 @@ class Keeping:
         if isinstance(x, AtTheTime):
             self.operands.append(x.operand)
             self.values.append(x.value)
-            return Output(len(self.operands) - 1, x.aval.shape, x.aval.dtype, x.weak)
+            return Output(len(self.operands) - 1, x.aval.dtype, x.weak, x.is_array)
         if x._trace is not self.trace:
             raise Unknown
         if id(x) in self._found and not x._version:
@@ -203,10 +203,13 @@ class Keeping:
         self.values.append(value)
 
     def _noted_part(self, x: Tracer) -> Part:
+        if x._either:  # which kind of number each call has isn't known
+            self.trace.reconsidered = True
         if id(x) not in self._outputs:
             self._append(x)
+            is_array = isinstance(x, np.ndarray)
             number = len(self.operands) - 1
-            self._outputs[id(x)] = x, Output(number, x._aval.shape, x._aval.dtype, x._weak)
+            self._outputs[id(x)] = x, Output(number, x._aval.dtype, x._weak, is_array)
         return self._outputs[id(x)][1]
 
     def _noted(self, x: Tracer) -> Any:
@@ -255,7 +258,10 @@ def at_the_time(trace: Trace, x: Tracer) -> tuple[Any, Any] | None:
         return None
     if x._is_constant() or x._trace is not trace:
         return now, now
-    return AtTheTime(to_operand(trace, x)[0], now, x._aval, x._weak), now
+    if x._either:
+        trace.reconsidered = True
+    is_array = isinstance(x, np.ndarray)
+    return AtTheTime(to_operand(trace, x)[0], now, x._aval, x._weak, is_array), now
 
 
 def made_plain(reads: Reads, new: Callable[[Tracer], Any]) -> Callable[[], None]:
@@ -291,7 +297,7 @@ def plain(trace: Any, x: Tracer) -> Any:
     value = x._read()[1]
     if value is None:
         return x
-    if x._aval.shape:
+    if isinstance(x, np.ndarray):
         return np.array(value)
     number = x._aval.dtype.type(np.asarray(value)[()])
     return number.item() if x._weak else number

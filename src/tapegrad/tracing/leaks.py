@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.kept import plain
 from tapegrad.tracing.observe.harmless import is_pythons_class
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.source import at_source
@@ -47,6 +49,30 @@ def check_returned(trace: Trace, x: Any, what: str) -> None:
                 "run the function again and would find this one there. Return arrays, numbers, and "
                 "tuples, lists, dicts, named tuples and dataclasses of them"
             )
+
+
+def release(error: BaseException | None) -> None:
+    """Put values in the place of the traced ones that an error takes out of the outermost trace, in
+    its arguments and attributes and those of the errors before it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if _holds_tracers(error.args):
+            error.args = _released(error.args)
+        own = getattr(error, "__dict__", {})
+        own.update({k: _released(x) for k, x in list(own.items()) if _holds_tracers(x)})
+        error = error.__cause__ or error.__context__
+
+
+def _holds_tracers(x: Any) -> bool:
+    return next(_tracers(x, _DEEPEST), None) is not None
+
+
+def _released(tree: Any) -> Any:
+    leaves, structure = flatten(tree)
+    return unflatten(
+        structure, [plain(x._trace, x) if isinstance(x, Tracer) else x for x in leaves]
+    )
 
 
 def _tracers(x: Any, depth: int, inside: bool = False) -> Iterator[Tracer]:

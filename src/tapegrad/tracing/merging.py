@@ -193,6 +193,7 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
             return None
         if mine.operand != its.operand or mine.kind is not its.kind or kind is ArrayTracer:
             slots[k], kinds[k] = (mine, its), kind
+            trace.with_integers |= kind is EitherTracer and int in (mine.kind, its.kind)
     if ArrayTracer in kinds.values() and not (_are_apart(values) and _are_apart(others)):
         return None
     builder = trace.builder
@@ -258,6 +259,7 @@ def chosen(trace: Any, choice: Any) -> Any:
     kind = _common(first, second, choice.at in choice.sides.unmixed)
     if kind is None:
         return None
+    trace.with_integers |= kind is EitherTracer and int in (first.kind, second.kind)
     trace.take_back(len(guards) - 1)
     _note_merged(trace, choice.sides, choice.at, [kind])
     guard = choice.guard
@@ -363,8 +365,6 @@ def _common(one: Leaf, other: Leaf, unmixed: bool) -> type | None:
         same = one.aval == other.aval and issubclass(one.kind, (NumberTracer, ScalarTracer))
         return one.kind if same else None
     kinds = {one.kind, other.kind}
-    if kinds == {FloatTracer, int}:
-        return FloatTracer if not unmixed else None
     return EitherTracer if kinds <= _EITHER and not unmixed else None
 
 

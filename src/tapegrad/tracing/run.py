@@ -310,6 +310,10 @@ class Run:
                 from tapegrad.tracing.explaining import explain
 
                 explain(error, self.request)
+            if current_trace() is None:
+                from tapegrad.tracing.leaks import release
+
+                release(error)
 
     @staticmethod
     def failed() -> None:

@@ -210,6 +210,7 @@ class Trace:
         self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
         self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
         self.reconsidered = False
+        self.with_integers = False  # whether numbers are left that may be Python's integers
         self.renounced: Reconsidered | None = None  # what it was given up by
         self.counted: list[Any] = []  # plain loops of which one round was traced for all
         self.failed: dict[Any, int] = {}  # how often a side couldn't be made one with the other

@@ -7,6 +7,7 @@ its indices; how many there are is guarded. Index arrays from outside are read a
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -52,7 +53,7 @@ from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
 def _normal(k: Any) -> Any:
     """An entry of an index: sequences are arrays, and so are booleans."""
     if isinstance(k, Tracer):
-        return k
+        return k.__index__() if k._either else k
     if isinstance(k, (list, tuple)):
         found = as_operand(k) if len(k) else np.empty(0)
         return found if np.size(found) else np.empty(np.shape(found), np.intp)
@@ -107,7 +108,7 @@ def _explicit(k: slice, extent: int) -> Slice:
     """The slice with its bounds written out; traced ones are guarded."""
 
     def bound(x: Any) -> Any:
-        return x if x is None else x.__index__()
+        return x if x is None else operator.index(x)
 
     start, stop, step = slice(bound(k.start), bound(k.stop), bound(k.step)).indices(extent)
     return Slice(start, len(range(start, stop, step)), step)

@@ -11,6 +11,7 @@ from tapegrad.core.trees import is_array
 from tapegrad.ir.tape import literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.joining import stack
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import has_tracer, stands_for_labelled
@@ -39,6 +40,8 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
     dtype = None if dtype is None else np.dtype(dtype)
     if stands_for_labelled(x):
         x = x.to_numpy()
+    if dtype is None:
+        check_elements(x if isinstance(x, (list, tuple)) else [x])
     if isinstance(x, Tracer):
         made = copy_of(x) if x._is_scalar() else x
         return made if dtype is None else made.astype(dtype, copy=False)

@@ -18,6 +18,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.parameters import truth
 from tapegrad.tracing.observe.observer import following, observed
 from tapegrad.tracing.source import at_line
@@ -37,6 +38,7 @@ def as_operand(x: Any) -> Any:
     if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, complex, bool)):
         return x
     if isinstance(x, (list, tuple)) and has_tracer(x):
+        check_elements(x)
         return dispatch.stack([as_operand(e) for e in x])
     if dispatch.has_labels(x):
         return x.to_numpy()

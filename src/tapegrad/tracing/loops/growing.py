@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.loops.rounds import Leaf
 from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of
 from tapegrad.tracing.loops.variables import (
@@ -260,6 +261,7 @@ class _Seen:
         return Listed(row, x[0]._weak, are_arrays) if isinstance(row, Row) else None
 
     def _traced(self, x: Tracer) -> Any:
+        check_elements([x])
         if is_made(x) and x._trace.alive:
             x._owner._let_be_written()
             is_made(x)

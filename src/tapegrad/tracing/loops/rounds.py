@@ -38,6 +38,8 @@ from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.alike import Marks, are_alike, marks_of
+from tapegrad.tracing.either import check_elements
+from tapegrad.tracing.holdings import Reached
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.run import Run, Traced, input_aval, plain_value
 from tapegrad.tracing.source import at_source
@@ -231,6 +233,7 @@ class Rounds:
                         f"{self.label}: the function writes to the entry that it is passed"
                         f"{self.at()}, which would change xs. Start with a copy: x = x.copy()"
                     )
+            check_elements(ys)
             run.returned([*new, *ys])
         traced = run.traced()
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
@@ -244,20 +247,34 @@ class Rounds:
         A number of Python's may become one of NumPy's, if the function computes the same with it.
         """
         old, new = [type_of(x) for x in leaves], [leaf.type for leaf in round_.leaves]
-        if old == new:
-            if not _here.again:
-                other = yield from self.round(leaves, done, again=True)
-                self._check_again(round_, other)
+        if old == new and _here.again:
             return leaves, round_
         if [_kind(x) for x in old] != [_kind(x) for x in new]:
             return None
-        start = [as_weak(x, leaf) for x, leaf in zip(leaves, round_.leaves, strict=True)]
+        same = old == new
+        start = leaves if same else [as_weak(*x) for x in zip(leaves, round_.leaves, strict=True)]
+        reached = None if self.made_in is not None else Reached(self.f)
         other = yield from self.round(start, done, again=True)
+        if same:
+            self._check_again(round_, other)
+        self._check_unchanged(reached)
+        if same:
+            return leaves, round_
         if new == [leaf.type for leaf in other.leaves] and are_alike(
             round_.traced, other.traced, round_.marks
         ):
             return start, other
         return None
+
+    def _check_unchanged(self, reached: Reached | None) -> None:
+        """A TraceError if a round that was traced again has changed something."""
+        changed = None if reached is None else reached.changed()
+        if changed is not None:
+            raise TraceError(
+                f"{self.label}: the function changes what was there before, {changed}. Its rounds "
+                "are traced once for all, so what it changes would be what one round leaves: carry "
+                "it, or return it for each round"
+            )
 
     def _check_again(self, round_: Round, other: Round) -> None:
         """A TraceError if the function does something else when it is called again."""

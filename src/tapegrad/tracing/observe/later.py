@@ -25,6 +25,7 @@ class AtTheTime:
     value: Any
     aval: Any
     weak: bool
+    is_array: bool
 
 
 class Later:

@@ -1,8 +1,9 @@
-"""What a callback reaches by its closure and its object: whether a run of it has changed that.
+"""What a function reaches by its closure and its object: whether a run of it has changed that.
 
-A solver calls it as often as it needs, and it is traced once for all: a counter or a list that it
-changes would stay at what the trace has left. Of the outside the observer takes note of what is
-changed (`observe.outside`). Here is what the traced function has made itself.
+A callback of a solver, the function of a `scan` and those of a `cond` are traced once for all: a
+counter or a list that they change would stay at what the trace has left. Of the outside the
+observer takes note of what is changed (`observe.outside`). Here is what the traced function has
+made itself.
 """
 
 from __future__ import annotations
@@ -15,9 +16,26 @@ from typing import Any
 from tapegrad.tracing.anew import attributes_of
 from tapegrad.tracing.observe.comparing import is_empty
 from tapegrad.tracing.observe.harmless import CALM
-from tapegrad.tracing.source import is_users
+from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.observe.outside import Done
+from tapegrad.tracing.source import at_line, is_users
 
 MOST = 10_000  # objects that are looked at
+
+
+class Reached:
+    """What a function of the user's reaches, as it is now."""
+
+    def __init__(self, f: Any) -> None:
+        self._f, self._held = f, holdings(f)
+        self._done = Done(following.observer)
+
+    def changed(self) -> str | None:
+        """What has changed since, with the line; None if nothing has."""
+        outside = self._done.changed()
+        if outside is None and not are_same(self._held, holdings(self._f)):
+            return f"a variable or a container{at_line()}"
+        return outside
 
 
 def holdings(f: Any) -> list[Any] | None:

@@ -1,0 +1,160 @@
+"""What kind of number the sides of a branch leave: an integer on one, a float on the other."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tapegrad import value_and_grad
+
+KEPT = SimpleNamespace()
+
+
+def halves(x):
+    n = 0
+    for v in x:
+        if v > 0:
+            n += 1
+        elif v == 0:
+            n += 0.5
+    return x[n - 1] ** 2 if isinstance(n, int) else np.sum(x)
+
+
+def last_one(x):
+    for v in x:
+        k = 1 if v < 0 else 0.5
+    return x[0] * (2.0 if isinstance(k, int) else 3.0)
+
+
+def places(x):
+    total = 0.0
+    for v in x:
+        k = 1 if v < 0 else 0.5
+        try:
+            total += x[k]
+        except (TypeError, IndexError):
+            total -= x[0]
+    return total
+
+
+def places_of_list(x):
+    for v in x:
+        k = 1 if v < 0 else 0.5
+    try:
+        return [x[0], 2 * x[0], 3 * x[0]][k]
+    except TypeError:
+        return -x[0]
+
+
+def chosen(x):
+    for i in range(6):
+        k = 2 if x[i] > 0 else x[i] * x[0]
+    try:
+        return x[k]
+    except (TypeError, IndexError):
+        return x[0]
+
+
+def arrays(x):
+    found = []
+    for v in x:
+        found.append(1 if v > 0 else 0.5)
+    a = np.array(found)
+    return x[0] * (2.0 if a.dtype == int else 3.0) * a[0]
+
+
+def comprehended(x):
+    weights = [1 if v > 0 else 0.5 for v in x]
+    return sum(x[k] if isinstance(k, int) else k for k in weights) * 1.0
+
+
+def larger(x):
+    for v in x:
+        KEPT.value = max(0.0, v)
+    return np.sum(x)
+
+
+def zeros(x):
+    for v in x:
+        KEPT.value = 0 if v < 0 else v
+    return np.sum(x)
+
+
+def drawdown(x):
+    KEPT.value = 0.0
+    for v in x:
+        KEPT.value = max(KEPT.value, v)
+    return np.sum(x)
+
+
+def counts(x):
+    KEPT.value = {0: 0}
+    for v in x:
+        if v > 0:
+            KEPT.value[0] += 1
+    return np.sum(x) * KEPT.value[0]
+
+
+def without_axes(x):
+    KEPT.value = [np.array(x[0]), np.asarray(x.sum()), x[0, ...], np.array(x[0] > 0), x[0]]
+    KEPT.more = [np.array(np.argmax(x)), x[:1].squeeze(), np.float64(x[1])]
+    return x[0]
+
+
+def accumulated(x):
+    if not hasattr(KEPT, "value"):
+        KEPT.value = np.zeros(())
+    KEPT.value[...] = KEPT.value + np.sum(x)
+    return np.sum(x**2) + KEPT.value
+
+
+def bounds(x):
+    try:
+        return np.sum(x[: x[0]])
+    except TypeError:
+        return x[1]
+
+
+FUNCTIONS = [
+    *(halves, last_one, places, places_of_list, chosen, arrays, comprehended, larger, zeros),
+    *(drawdown, counts, without_axes, accumulated, bounds),
+]
+
+
+def kinds(x):
+    if isinstance(x, dict):
+        return {key: kinds(value) for key, value in x.items()}
+    return [*map(kinds, x)] if isinstance(x, list) else (type(x), repr(x))
+
+
+def points():
+    rng = np.random.default_rng(0)
+    for call in range(14):
+        x = rng.normal(size=6) * (-1) ** call
+        if call % 2:
+            x[rng.integers(6)] = 0.0
+        yield -np.abs(x) if call % 5 == 0 else np.abs(x) + 0.1 if call % 7 == 0 else x
+
+
+@pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
+def test_kinds_of_numbers(f):
+    """Values, and what is kept with its kinds, are those of plain Python."""
+    derivative = value_and_grad(f, compile="never")
+    plain: dict[str, object] = {}
+    own: dict[str, object] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for x in points():
+            vars(KEPT).clear()
+            vars(KEPT).update(plain)
+            expected, left = f(x.copy()), kinds(KEPT.__dict__)
+            plain = dict(vars(KEPT))
+            vars(KEPT).clear()
+            vars(KEPT).update(own)
+            value, _ = derivative(x.copy())
+            assert value == pytest.approx(expected)
+            assert kinds(KEPT.__dict__) == left
+            own = dict(vars(KEPT))
