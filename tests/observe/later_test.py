@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import json
 import os
 import pathlib
+import pickle
 import shutil
+import tempfile
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tapegrad import grad, value_and_grad
+from tapegrad import grad, jacfwd, jit, stop_gradient, value_and_grad
 from tapegrad.errors import ConversionError
 
 POINTS = [*np.random.default_rng(1).normal(size=(5, 3))]
@@ -321,6 +324,24 @@ def test_what_texts_of_traced_values_are_not_for(misused, tmp_path):
         grad(f)(POINTS[0])
 
 
+def test_texts_in_memory():
+    """What goes into a stream may be read again, by whoever."""
+
+    def directly(x):
+        stream = io.StringIO()
+        stream.write(str(2 * x[0]))
+        return np.sum(x) * float(stream.getvalue())
+
+    def by_rows(x):
+        stream = io.StringIO()
+        csv.writer(stream).writerow([str(2 * v) for v in x])
+        return np.sum(x) * float(stream.getvalue().split(",")[0])
+
+    for f in (directly, by_rows):
+        with pytest.raises(ConversionError, match=r"a text is made of a traced value"):
+            grad(f)(POINTS[0])
+
+
 def test_what_fails_at_a_later_call_fails_there(tmp_path):
     folder = tmp_path / "sub"
     folder.mkdir()
@@ -353,3 +374,187 @@ def test_in_an_inner_derivative(tmp_path):
     for k in range(3):
         np.testing.assert_allclose(g(POINTS[k]), 9 * POINTS[k] ** 2)
         assert (tmp_path / "log").read_text() == (k + 1) * "inner\n"
+
+
+# ---- what is read again
+
+
+def saved(p, x):
+    np.save(p.path("a.npy"), 2 * x)
+    return np.sum(np.load(p.path("a.npy")) * x)
+
+
+def saved_by_half_a_name(p, x):
+    np.save(p.path("a"), 2 * x)
+    return np.sum(np.load(p.path("a.npy")) * x)
+
+
+def saved_as_text(p, x):
+    np.savetxt(p.path("a.txt"), x)
+    return np.sum(np.loadtxt(p.path("a.txt")) * x)
+
+
+def saved_as_several(p, x):
+    np.savez(p.path("a.npz"), a=x)
+    return np.sum(np.load(p.path("a.npz"))["a"] * x)
+
+
+def copied(p, x):
+    np.save(p.path("a.npy"), x)
+    shutil.copy(p.path("a.npy"), p.path("b.npy"))
+    return np.sum(np.load(p.path("b.npy")) * x)
+
+
+def by_a_link(p, x):
+    np.save(p.path("a.npy"), x)
+    if not os.path.exists(p.path("b.npy")):
+        os.link(p.path("a.npy"), p.path("b.npy"))
+    return np.sum(np.load(p.path("b.npy")) * x)
+
+
+def in_a_folder_for_a_while(p, x):
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(os.path.join(folder, "a.npy"), x)
+        return np.sum(np.load(os.path.join(folder, "a.npy")) * x)
+
+
+def in_a_file_with_a_name(p, x):
+    with tempfile.NamedTemporaryFile("w+") as file:
+        file.write(str(np.sum(x)))
+        file.flush()
+        with open(file.name) as again:
+            return x[0] * float(again.read())
+
+
+def in_the_same_file(p, x):
+    with open(p.path("a"), "w+") as file:
+        file.write(repr(float(np.sum(x))))
+        file.seek(0)
+        return x[0] * float(file.read())
+
+
+def by_lines(p, x):
+    with open(p.path("a"), "w") as file:
+        print(x[0], file=file)
+    with open(p.path("a")) as file:
+        return x[0] * sum(float(line) for line in file)
+
+
+def by_a_path(p, x):
+    (p.folder / "a").write_text(str(x[0]))
+    return x[0] * float((p.folder / "a").read_text())
+
+
+def by_json(p, x):
+    with open(p.path("a"), "w") as file:
+        json.dump({"a": float(x[0])}, file)
+    with open(p.path("a")) as file:
+        return x[0] * json.load(file)["a"]
+
+
+def by_csv(p, x):
+    with open(p.path("a"), "w") as file:
+        csv.writer(file).writerow([float(v) for v in x])
+    with open(p.path("a")) as file:
+        return x[0] * float(next(csv.reader(file))[0])
+
+
+def by_pickle(p, x):
+    with open(p.path("a"), "wb") as file:
+        pickle.dump(float(x[0]), file)
+    with open(p.path("a"), "rb") as file:
+        return x[0] * pickle.load(file)
+
+
+def by_a_variable_of_the_environment(p, x):
+    os.environ["TAPEGRAD_TEST"] = str(float(x[0]))
+    return x[0] * float(os.environ["TAPEGRAD_TEST"])
+
+
+def by_a_stream(p, x):
+    stream = io.StringIO()
+    stream.write(str(float(x[0])))
+    return x[0] * float(stream.getvalue())
+
+
+def by_what_is_printed_to_a_stream(p, x):
+    stream = io.StringIO()
+    print(float(x[0]), file=stream)
+    return x[0] * float(stream.getvalue())
+
+
+def by_a_text(p, x):
+    return x[0] * float(f"{x[0]:.3f}")
+
+
+READ = [saved, saved_by_half_a_name, saved_as_text, saved_as_several, copied, by_a_link]
+READ += [in_a_folder_for_a_while, in_a_file_with_a_name, in_the_same_file, by_lines, by_a_path]
+READ += [by_json, by_csv, by_pickle, by_a_variable_of_the_environment, by_a_stream]
+READ += [by_what_is_printed_to_a_stream, by_a_text]
+
+
+@pytest.mark.parametrize("f", READ)
+@pytest.mark.filterwarnings("ignore:.* was traced for three calls")
+def test_what_is_written_and_read_again_has_no_derivative(f, tmp_path, monkeypatch):
+    """but the value, also where no derivative goes that way"""
+    monkeypatch.setenv("TAPEGRAD_TEST", "")
+    p, x = Program(tmp_path / "folder"), POINTS[0]
+    again = r"later_test.py:\d+: .* again \(.*later_test.py:\d+: .*carries no derivative.*stop_grad"
+    with pytest.raises(ConversionError, match=again):
+        grad(lambda x: f(p, x))(x)
+    with pytest.raises(ConversionError, match=again):
+        jacfwd(lambda x: f(p, x))(x)
+    with pytest.raises(ConversionError, match=again):
+        grad(jit(lambda x: f(p, x)))(x)
+    with pytest.raises(ConversionError, match=again):
+        grad(lambda x: np.sum(grad(lambda y: f(p, y))(x)))(x)
+    found = grad(lambda y, x: np.sum(y**2) * f(p, x))
+    for x in POINTS[:3]:
+        expected = 4.0 * f(p, x)
+        np.testing.assert_allclose(found(2.0, x), expected)
+    p.file.close()
+
+
+def with_what_was_there(p, x):
+    with open(p.path("log"), "a") as file:
+        file.write(f"{np.sum(x)}\n")
+    with open(p.path("rate")) as file:
+        return np.sum(x**2) * float(file.read()) * len(os.environ["TAPEGRAD_TEST"])
+
+
+def with_integers(p, x):
+    np.save(p.path("a.npy"), x > 0)
+    with open(p.path("a"), "w") as file:
+        file.write(str(int(np.sum(x > 0))))
+    with open(p.path("a")) as file:
+        return np.sum(x[np.load(p.path("a.npy"))] ** 2) * int(file.read())
+
+
+def with_constants(p, x):
+    np.save(p.path("a.npy"), stop_gradient(x) ** 2)
+    return np.sum(np.load(p.path("a.npy")) * x)
+
+
+def with_numbers_of_texts(p, x):
+    known = {str(x[0]): 1.0}
+    return np.sum(x**2) * float("0.75") * known[str(x[0])]
+
+
+GO_ON = {
+    with_what_was_there: lambda x: 2 * x * 0.5 * 3,
+    with_integers: lambda x: 2 * x * (x > 0) * np.sum(x > 0),
+    with_constants: lambda x: x**2,
+    with_numbers_of_texts: lambda x: 2 * x * 0.75,
+}
+
+
+@pytest.mark.parametrize("f", GO_ON)
+@pytest.mark.filterwarnings("ignore:.* was traced for three calls")
+def test_what_may_be_read(f, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_TEST", "abc")
+    p = Program(tmp_path / "folder")
+    (p.folder / "rate").write_text("0.5")
+    g = grad(lambda x: f(p, x), compile="never")
+    for x in POINTS[:3]:
+        np.testing.assert_allclose(g(x), GO_ON[f](x))
+    p.file.close()

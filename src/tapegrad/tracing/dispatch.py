@@ -34,7 +34,9 @@ class Dispatch:
     namespace: Handler  # the array API's, for a module that asks
     draw: Handler  # what a method of a generator of random numbers gives
     clock: Handler  # what a clock shows
+    end_derivative: Handler  # no derivative may go through such a value
     at_the_time: Handler  # a traced value as it is now, and its number
+    running: Handler  # the traces that run in this thread, from the outermost on
     root: Handler  # a function is called by tapegrad, and is followed
     found: Handler  # what becomes an input of what a name holds that the code sets too
     varied: Handler  # what becomes inputs of what a call has returned that each call makes anew

@@ -18,7 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Operand, Source
+from tapegrad.ir.taken import PLAIN
+from tapegrad.ir.tape import Guard, Literal, Operand, Source
+from tapegrad.primitives.elementwise import where
+from tapegrad.primitives.reductions import Sum
 from tapegrad.tracing.anew import (
     Again,
     AsFound,
@@ -38,6 +41,7 @@ from tapegrad.tracing.observe.changed import Holding, is_equal_object
 from tapegrad.tracing.observe.later import AtTheTime
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
 
@@ -262,6 +266,21 @@ def at_the_time(trace: Trace, x: Tracer) -> tuple[Any, Any] | None:
         trace.reconsidered = True
     is_array = isinstance(x, np.ndarray)
     return AtTheTime(to_operand(trace, x)[0], now, x._aval, x._weak, is_array), now
+
+
+def end_derivative(trace: Trace, x: Operand, why: str) -> None:
+    """It is an error, `why`, to differentiate by what a real value is made of. The tape says so by
+    a number that is made of it, too, and always 0:
+
+        guard where(False, sum(x), 0) == 0
+    """
+    if isinstance(x, Literal) or x.dtype.kind not in "fc":
+        return
+    zero = Literal(x.dtype.type(0))
+    if x.shape:
+        (x,) = trace.record(Sum(tuple(range(len(x.shape)))), [x])
+    (never,) = trace.record(where, [Literal(np.bool_(False)), x, zero])
+    trace.builder.guards.append(Guard(never, zero, PLAIN + why, user_source()))
 
 
 def made_plain(reads: Reads, new: Callable[[Tracer], Any]) -> Callable[[], None]:

@@ -15,13 +15,17 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
+import numpy as np
+
 from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
 from tapegrad.errors import ConversionError
 from tapegrad.tracing.bars import is_bar, is_bars
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_exact
 from tapegrad.tracing.source import at_line, user_frames
 
@@ -49,7 +53,28 @@ def tell(x: Any) -> None:
     if x.ndim:
         x._guarded_array()
     else:
-        x._trace.guard(x, x._read()[1], "a number in a text")
+        x._trace.guard(x, x._read()[1], _IN_TEXT)
+
+
+_IN_TEXT = "a number in a text"
+
+
+def of_texts() -> list[tuple[Any, Any]]:
+    """The guards of numbers that texts were made of, in the traces that run."""
+    traces = dispatch.running()
+    return [(t, guard) for t in traces for guard in t.builder.guards if guard.what == _IN_TEXT]
+
+
+def may_be_of(text: Any, number: Any) -> bool:
+    """Whether a text is one of a number, rounded to its last digit: "1.2" is of 1.234."""
+    try:
+        found = Decimal(text if type(text) is str else text.decode())
+    except ArithmeticError:
+        return False
+    last = found.as_tuple().exponent
+    if type(last) is not int:
+        return not np.isfinite(number)
+    return abs(float(found) - number) <= 10.0**last
 
 
 def is_certain(x: Any) -> bool:

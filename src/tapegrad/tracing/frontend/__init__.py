@@ -62,7 +62,7 @@ from tapegrad.tracing.frontend.namespaces import namespace
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
 from tapegrad.tracing.instead import use
-from tapegrad.tracing.kept import at_the_time
+from tapegrad.tracing.kept import at_the_time, end_derivative
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import note_root
 from tapegrad.tracing.source import at_line
@@ -200,6 +200,7 @@ dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock
 dispatch.root = note_root
 dispatch.ask, dispatch.at_the_time = draws.ask, at_the_time
+dispatch.end_derivative = end_derivative
 dispatch.known, dispatch.function = known_call, constants.door(call_function)
 dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (

@@ -14,6 +14,9 @@ Whoever does anything else with one (compares it, say) has the tape used once.
 from __future__ import annotations
 
 import functools
+import gc
+import io
+import numbers
 import operator
 import sys
 import types
@@ -52,7 +55,13 @@ from tapegrad.tracing.observe.later import (
     Method,
     Text,
     calls_in,
+    held_in,
     is_later,
+    left_by,
+    made_a_number,
+    now_of,
+    parts_of,
+    read_back,
 )
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
@@ -60,7 +69,7 @@ from tapegrad.tracing.observe.postponed import postpone
 from tapegrad.tracing.observe.replacing import put, tells
 from tapegrad.tracing.observe.told import is_source, stays
 from tapegrad.tracing.observe.uses import Then
-from tapegrad.tracing.source import TAPEGRAD, at_line
+from tapegrad.tracing.source import TAPEGRAD, at_line, user_source
 from tapegrad.tracing.texts import SHOWING, is_certain, is_shown_by, refusal
 
 # ---- instructions
@@ -77,7 +86,7 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
     if held is not None and not isinstance(held, (types.ModuleType, type)):
         args, f = [held, *args], _method(f)
     values = [*args, *kwargs.values()]
-    goes_on = any(is_later(a.o, x) for x in _parts(values))
+    goes_on = any(is_later(a.o, x) for x in parts_of(values))
     begins = _draws(a, f, values) if draws else _begins(a, f, args, kwargs)
     if not (goes_on or begins):
         return FOLLOWED
@@ -89,25 +98,34 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
         return FOLLOWED
     made = _made(a, f, args, kwargs)
     if made is None:
+        for x in filter(functools.partial(is_later, a.o), parts_of(values)):
+            a.o.kind(x)
         return FOLLOWED
     later, given, named = made
     later.draws = draws
     later.has_effect = later.has_effect or later.draws
-    now = _now(a.o, later, f, given, named)
+    now = now_of(a.o, later, f, given, named)
     frames.replace(operand_at(a.stack, at), lambda *_, **__: now())
     return _noted(a, later, values)
 
 
 def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:
     """What is noted of a call that isn't followed: it waits, or each call makes it anew."""
+    if isinstance(f, type) and args and type(args[0]) in (str, bytes) and _is_of_numbers(f):
+        made_a_number(a.o, args[0])
     note = postpone(a, f, args, kwargs, at)
     note = call(a, f, args, kwargs, at) if note is FOLLOWED else note
     return libraries.call(a, f, args, kwargs, at, passed) if note is FOLLOWED else note
 
 
+def _is_of_numbers(kind: type) -> bool:
+    """Whether objects of a class are numbers with a fraction."""
+    return issubclass(kind, numbers.Number) and not issubclass(kind, numbers.Integral)
+
+
 def instruction(a: Activation, f: Any, args: Sequence[Any], begins: bool = False) -> Any:
     """An instruction is about to do what `f(*args)` does, with the topmost operands."""
-    if not (begins or (a.o.reads.anew and any(is_later(a.o, x) for x in _parts(args)))):
+    if not (begins or (a.o.reads.anew and any(is_later(a.o, x) for x in parts_of(args)))):
         return FOLLOWED
     made = _made(a, f, args, {})
     if made is None:
@@ -131,7 +149,7 @@ def attribute(a: Activation, x: Any, name: str) -> Any:
 
 def operation(a: Activation, x: Any, y: Any) -> Any:
     """An operator works on two values."""
-    makes_text = type(x) is str and any(_is_number_to_write(a, v) for v in _parts([y]))
+    makes_text = type(x) is str and any(_is_number_to_write(a, v) for v in parts_of([y]))
     if not (makes_text or is_later(a.o, x) or is_later(a.o, y)):
         return FOLLOWED
     f = frames.operator_of(a.frame)
@@ -159,7 +177,7 @@ def enter_with(a: Activation, x: Any) -> Any:
     if made is None:
         return FOLLOWED
     a.o.managed.add((id(a.frame.f_code), a.frame.f_lasti))
-    manager = _Manager(x, _now(a.o, made[0], _entered, [x], {}))
+    manager = _Manager(x, now_of(a.o, made[0], _entered, [x], {}))
     a.o.later(manager, *a.o.reads.anew[id(x)][1:], "", None)
     frames.replace(operand_at(a.stack, 0), manager)
     return _noted(a, made[0], [x])
@@ -221,7 +239,7 @@ _WRITING = frozenset(["write"])
 def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a call of plain arguments is one of those that each call makes anew."""
     if _is_in(f, _TEXTS):
-        return any(_is_number_to_write(a, x) for x in _parts([*args, *kwargs.values()]))
+        return any(_is_number_to_write(a, x) for x in parts_of([*args, *kwargs.values()]))
     if is_date(f):
         of = args[0] if args else getattr(f, "__self__", None)
         return isinstance(of, type) or isinstance(getattr(f, "__self__", None), type)
@@ -242,7 +260,7 @@ def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
     return (
         drawn
         or is_unused(a.frame)
-        or any(isinstance(x, Value) and not dispatch.is_made(x) for x in _parts(values))
+        or any(isinstance(x, Value) and not dispatch.is_made(x) for x in parts_of(values))
     )
 
 
@@ -327,7 +345,7 @@ def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
     def then(result: Any) -> None:
         o.quiet = False
         if begun and result is not MISSING:
-            o.done.append((later.word, result))
+            o.done.append((later.word, left_by(values), result))
         if result is MISSING or caught or once or not before.is_now():
             o.reads.lost(later.word, _advice(later))
         kept = _keep(a, later, result, unused)
@@ -340,29 +358,15 @@ def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
     return then
 
 
-def _now(
-    o: Notes, later: Later, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Callable[[], Any]:
-    """What makes the call in the trace. Where a trace is made again, the first ones that have an
-    effect are done, and give what they gave; a file that was closed is opened to be written on."""
-    k = len(o.done)
-    if later.has_effect and k < len(o.known) and o.known[k][0] == later.word:
-        found = o.known[k][1]
-        if not (getattr(found, "closed", False) or later.word.endswith(("close", "__exit__"))):
-            return lambda: found
-        if not later.word.endswith("open"):
-            return functools.partial(f, *args, **kwargs)
-        mode = kwargs.get("mode", args[1] if len(args) > 1 else "r")
-        args = [args[0], mode.replace("w", "a").replace("x", "a"), *args[2:]]
-        kwargs = {name: x for name, x in kwargs.items() if name != "mode"}
-    return functools.partial(f, *args, **kwargs)
-
-
 def _keep(a: Activation, later: Later, result: Any, unused: bool) -> bool:
     """Note which object the result is. Whether it is known what later calls make in its place."""
     o, kind = a.o, type(result)
     if result is None or unused or result is MISSING or is_later(o, result):
         return True
+    plain = CALM[kind] or kind in CONTAINERS or isinstance(result, np.ndarray)
+    written = later.has_effect and not later.draws and type(later.f) is not Attribute
+    if written and plain and kind not in (int, bool):
+        read_back(o)
     if kind is str:
         text = Text(result)
         frames.replace(a.stack, text)
@@ -374,7 +378,7 @@ def _keep(a: Activation, later: Later, result: Any, unused: bool) -> bool:
     if kind in (list, tuple) or (kind is np.ndarray and result.dtype.hasobject):
         kept = [_keep_part(a, later, k, x) for k, x in enumerate(result)]
         return all(kept)
-    if CALM[kind] or kind in CONTAINERS or isinstance(result, (np.ndarray, types.FunctionType)):
+    if plain or kind is types.FunctionType:
         drawn = [call for call in o.reads.effects if later.draws and call.draws]
         errors = (_refusal_of(call) for call in (later, *drawn) if kind is not int)
         if (error := next(filter(None, errors), None)) is not None:
@@ -400,9 +404,7 @@ def _advice(later: Later) -> str:
 
 def _refusal_of(later: Later) -> ConversionError | None:
     """Why nothing else is done with what a call gives, where a traced value has a part in it."""
-    calls = calls_in([later])
-    held = [x for c in calls for x in _parts([*c.args, *c.kwargs.values()])]
-    found = next((x for x in held if isinstance(x, AtTheTime)), None)
+    found = next((x for x in held_in([later]) if isinstance(x, AtTheTime)), None)
     if found is None or not (later.has_effect or later.draws):
         return None if found is None else refusal(str(found.aval))
     return ConversionError(
@@ -420,8 +422,10 @@ def _made(
         return None
     if any(is_source(x) for x in (*args, *kwargs.values())):
         return None
-    others = [x for x in _parts([*args, *kwargs.values()]) if not _is_known(o, x)]
-    if generators_in(others, packages=True) != []:
+    parts = parts_of([*args, *kwargs.values()])
+    if any(map(_is_in_memory, parts)):
+        return None
+    if generators_in([x for x in parts if not _is_known(o, x)], packages=True) != []:
         return None
     pairs = [_then_and_now(o, x) for x in args]
     named = {name: _then_and_now(o, x) for name, x in kwargs.items()}
@@ -441,6 +445,12 @@ def _made(
     return later, given, words
 
 
+def _is_in_memory(x: Any) -> bool:
+    """Whether this is a stream in memory, or writes to one, as a writer of `csv` does."""
+    bound = [m.__self__ for m in gc.get_referents(x) if isinstance(m, types.BuiltinMethodType)]
+    return any(isinstance(stream, (io.StringIO, io.BytesIO)) for stream in (x, *bound))
+
+
 def _is_known(o: Notes, x: Any) -> bool:
     """Whether it is known how each call makes this, or the parts of it."""
     if type(x) in (list, tuple, dict) and o.reads.place(x) is None:
@@ -455,6 +465,8 @@ def _then_and_now(o: Notes, x: Any) -> tuple[Any, Any] | None:
     if is_later(o, x):
         return o.reads.anew[id(x)][1], str(x) if kind is Text else x
     if isinstance(x, Value):
+        traced: Any = x
+        o.sent.append((traced._trace, traced._read()[0], user_source()))
         return dispatch.at_the_time(o.trace, x)
     if is_pandas_object(x) and o.reads.place(x) is None:
         return x.copy(), x
@@ -467,16 +479,3 @@ def _then_and_now(o: Notes, x: Any) -> tuple[Any, Any] | None:
     same = all(p is y for p, y in zip(now, x.values() if kind is dict else x, strict=True))
     make = (lambda held: dict(zip(x, held, strict=True))) if kind is dict else kind
     return make(then), x if same else make(now)
-
-
-def _parts(values: Sequence[Any]) -> list[Any]:
-    """Arguments, and what is in lists, tuples and dicts among them."""
-    found: list[Any] = []
-    for x in values:
-        found.append(x)
-        if type(x) in (list, tuple, dict) and len(found) < MOST:
-            found += _parts([*(x.values() if type(x) is dict else x)])
-    return found
-
-
-MOST = 10_000

@@ -29,6 +29,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, advice_about, asked, is_date, reads_own
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
+from tapegrad.tracing.observe.files import may_tell
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -46,6 +47,7 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
     module_of,
 )
+from tapegrad.tracing.observe.later import parts_of, read_back
 from tapegrad.tracing.observe.naming import Key, attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
@@ -205,6 +207,8 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     frame = None if o.running is None else o.running.frame
     if is_date(f) and frame is not None and is_installed(frame.f_code.co_filename):
         return o.date
+    if o.reads.effects and may_tell(f, o.reads.effects, parts_of([*args, *kwargs.values()])):
+        read_back(o)
     if reads_own(o, f, args):
         return o.taken([*args, *kwargs.values()])
     note = asked(o, f, args, kwargs, name_of(f), frame)

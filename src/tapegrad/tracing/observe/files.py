@@ -71,23 +71,37 @@ def may_write(name: str) -> bool:
     return known or any(name in names for names in _CHANGING.values())
 
 
+def may_tell(f: Any, calls: Sequence[Any], values: Sequence[Any]) -> bool:
+    """Whether a function that is passed these values may read what calls of a run have written
+    before. The system's own tell of files, not what is in them, but for those that open one."""
+    module, name = getattr(f, "__module__", ""), getattr(f, "__name__", "")
+    return (module not in ("posix", "nt") or name == "open") and are_changed(calls, values)
+
+
 def are_changed(calls: Sequence[Any], values: Sequence[Any]) -> bool:
     """Whether one of these values names a file or folder that calls of a run have changed before,
     or one that such a file is in."""
-    asked = [os.path.abspath(x) for x in values if type(x) is str or is_path(x)]
+    asked = list(filter(None, map(path_of, values)))
     for call in calls if asked else ():
         made = getattr(call.f, "__name__", "") in ("mkdir", "makedirs")
-        for given in (*call.args, *call.kwargs.values()):
-            x = given.name if is_file(type(given)) else given
-            if not (type(x) is str or is_path(x)):
-                continue
-            path = os.path.abspath(x)
+        for path in filter(None, map(path_of, (*call.args, *call.kwargs.values()))):
             for other in asked:
-                if (path + os.sep).startswith(other + os.sep):
+                if (path + os.sep).startswith(other + os.sep) or _is_same(path, other):
                     return True
-                if not made and other.startswith(path + os.sep):
-                    return True
+                if not made and other.startswith((path + os.sep, path + ".")):
+                    return True  # np.save("a", x) writes a.npy
     return False
+
+
+def path_of(x: Any) -> str | None:
+    """The path that a value names, with links followed; of an open file its own."""
+    x = getattr(x, "name", None) if is_file(type(x)) else x
+    return os.path.realpath(os.fsdecode(x)) if type(x) in (str, bytes) or is_path(x) else None
+
+
+def _is_same(path: str, other: str) -> bool:
+    """Whether two paths are names of one file."""
+    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
 
 
 def _is_name(x: Any) -> bool:

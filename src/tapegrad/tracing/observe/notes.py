@@ -51,10 +51,11 @@ class Notes(Uses):
         self.home = home
         self.arguments: Any = arguments
         self.told = self.silent = 0  # how often it has printed; how often it did before, in vain
-        # Calls that have an effect outside, by name, and what they gave; those of a run before that
-        # went for nothing
-        self.done: list[tuple[str, Any]] = []
-        self.known: list[tuple[str, Any]] = []
+        # Calls that have an effect outside: name, files, and what they gave; those of a run before
+        # that went for nothing
+        self.done: list[tuple[str, dict[str, bool], Any]] = []
+        self.known: list[tuple[str, dict[str, bool], Any]] = []
+        self.redone: set[str] = set()  # files that are made once more
         self.quiet = False  # while something runs that knows what it does
         self.in_schema = False  # while one of pydantic's checks a model
         self.made_globals: list[dict[str, Any]] = []
@@ -101,6 +102,10 @@ class Notes(Uses):
         self.drawing: Any = None  # the generator of the draw that is about to be made
         # What is only kept so far, by id, and what it is: dates, and what each call makes anew
         self.dates: dict[int, tuple[Any, str, str, Any]] = {}
+        # Traced values that such calls are passed: trace, operand and line; and those among them
+        # that no derivative goes through any more
+        self.sent: list[tuple[Any, Any, Any]] = []
+        self.ended: set[Any] = set()
         self.managed: set[tuple[int, int]] = set()  # `with` statements of such
         self.laters = 0  # how many calls there were that each call makes anew
         self.effects: Any = None  # what the run changes, from the first test of a loop on
