@@ -518,7 +518,8 @@ def test_what_is_written_and_read_again_has_no_derivative(f, tmp_path, monkeypat
 def with_what_was_there(p, x):
     with open(p.path("log"), "a") as file:
         file.write(f"{np.sum(x)}\n")
-    with open(p.path("rate")) as file:
+        print("", ".", file=file)
+    with open("rate") as file:
         return np.sum(x**2) * float(file.read()) * len(os.environ["TAPEGRAD_TEST"])
 
 
@@ -554,6 +555,7 @@ def test_what_may_be_read(f, tmp_path, monkeypatch):
     monkeypatch.setenv("TAPEGRAD_TEST", "abc")
     p = Program(tmp_path / "folder")
     (p.folder / "rate").write_text("0.5")
+    monkeypatch.chdir(p.folder)
     g = grad(lambda x: f(p, x), compile="never")
     for x in POINTS[:3]:
         np.testing.assert_allclose(g(x), GO_ON[f](x))

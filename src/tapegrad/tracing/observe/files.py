@@ -96,7 +96,12 @@ def are_changed(calls: Sequence[Any], values: Sequence[Any]) -> bool:
 def path_of(x: Any) -> str | None:
     """The path that a value names, with links followed; of an open file its own."""
     x = getattr(x, "name", None) if is_file(type(x)) else x
-    return os.path.realpath(os.fsdecode(x)) if type(x) in (str, bytes) or is_path(x) else None
+    if not (type(x) in (str, bytes) or is_path(x)):
+        return None
+    path = os.fsdecode(x)
+    if len(path) > MOST_LETTERS or "\0" in path or not any(map(str.isalnum, path)):
+        return None  # a text: "" would be the folder that the program runs in
+    return os.path.realpath(path)
 
 
 def _is_same(path: str, other: str) -> bool:
@@ -135,6 +140,7 @@ def contents_of(path: str) -> Any:
 
 
 MOST_BYTES = 2**24
+MOST_LETTERS = 4096  # of a path
 
 
 def asked_by(frame: Any) -> str:
