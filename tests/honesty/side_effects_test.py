@@ -19,7 +19,7 @@ import pytest
 from tests.debugged import unobserved
 from tests.honesty.check import refused
 
-from tapegrad import grad, jit, simplegrad, value_and_grad, vjp
+from tapegrad import grad, jit, simplegrad, stop_gradient, value_and_grad, vjp
 from tapegrad.errors import ConversionError, LeakedTracerError, UnsupportedError
 
 X = np.array([1.0, 2.0])
@@ -716,3 +716,18 @@ def test_values_returned_instead():
         assert value == np.sum(x**2)
         np.testing.assert_array_equal(aux["h"], np.tanh(x))
         np.testing.assert_array_equal(slope, 2 * x)
+
+
+def test_what_is_written_and_read_again(tmp_path):
+    """a traced real value is written to a file, and what is read of it computed with -> its
+    derivative that way is refused; integers, and what `stop_gradient` gives, are traced at each
+    call"""
+
+    def f(x, y):
+        np.save(tmp_path / "x.npy", x)
+        return np.sum(np.load(tmp_path / "x.npy") * y)
+
+    with refused(ConversionError, "is read again", "stop_gradient"):
+        grad(f)(X, X)
+    np.testing.assert_array_equal(grad(f, argnums=1)(X, X), X)
+    np.testing.assert_array_equal(grad(lambda x: f(stop_gradient(x), x))(X), X)

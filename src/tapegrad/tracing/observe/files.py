@@ -53,8 +53,10 @@ def writes(f: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> b
         mode = kwargs.get("mode", args[1] if len(args) > 1 else "r")
         known = type(mode) is str and {*mode} <= {*"rwaxbt+-"}
         return known and not {*mode} <= {*"rbt"}
-    if module in _CHANGING or is_path(x):
-        return name in _CHANGING.get(module, _CHANGING["pathlib"])
+    if module in _CHANGING:
+        return name in _CHANGING[module]
+    if is_path(x) and name in _CHANGING["pathlib"]:
+        return True
     if f is print:
         return is_file(type(kwargs.get("file"))) and not is_screen(kwargs["file"])
     if is_file(type(x)):
