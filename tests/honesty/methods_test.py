@@ -24,7 +24,7 @@ from tests.debugged import unobserved
 from tests.honesty.check import refused
 from tests.honesty.kinds import KINDS, PYTHONS, differences, outcome
 
-from tapegrad import grad, jit, vjp
+from tapegrad import grad, hessian, jit, vjp
 from tapegrad.errors import ConversionError, GradientError, TapegradError
 
 # Where `hasattr` says otherwise: what NumPy and `copy` look for on whatever they are handed;
@@ -331,9 +331,11 @@ def test_functions_of_libraries_that_scipy_is_passed(f):
 
 def test_integrands_that_jump():
     """SciPy's integral of what jumps where a traced value says -> an error if it is differentiated:
-    its slope isn't the integral of slopes"""
+    its slope isn't the integral of slopes; of what has a kink there, if it is twice"""
     with refused(GradientError, "jumps", "scipy.integrate.quad"):
         grad(lambda a: scipy.integrate.quad(lambda x: np.where(x > a, x, 0.0), 0.0, 3.0)[0])(1.3)
+    with refused(GradientError, "jumps", "scipy.integrate.quad"):
+        hessian(lambda a: scipy.integrate.quad(lambda x: np.abs(x - a), 0.0, 3.0)[0])(1.3)
 
 
 def test_equations_without_a_slope():

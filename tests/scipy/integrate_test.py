@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, optimize
 from scipy.special import k1
 
-from tapegrad import grad, jit, value_and_grad, vjp
+from tapegrad import grad, hessian, jit, value_and_grad, vjp
 from tapegrad.core.request import Request
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
@@ -496,6 +496,57 @@ def test_a_jump_that_moves_with_a_traced_value_is_refused(f):
     np.testing.assert_allclose(jit(f)(1.0), f(1.0), rtol=1e-12)
     with pytest.raises(GradientError, match="jumps"):
         grad(f)(1.0)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda c: integrate.quad(lambda t: np.abs(t - c), 0, 2)[0],
+        lambda c: integrate.quad(lambda t: np.maximum(t, c**2), 0, 2)[0],
+        lambda c: integrate.quad(lambda t: np.clip(t * c, 0.2, 0.9), 0, 2)[0],
+        lambda c: integrate.quad(lambda t: t - c if t > c else 0.0, 0, 2)[0],
+        lambda c: integrate.quad(lambda t: np.where(t > c, t - c, 0.0), 0, 2)[0],
+        lambda c: integrate.quad(lambda t: np.exp(-np.abs(t - c)), -np.inf, 3)[0],
+        lambda c: integrate.quad_vec(lambda t: np.abs(t - np.array([c, 2.0 * c])), 0, 2)[0][1],
+        lambda c: integrate.quad(lambda t: np.abs(t - c), 0, c)[0],
+    ],
+)
+def test_a_kink_that_moves_has_a_first_derivative_alone(f):
+    """The slope of the integrand jumps there, so the second one isn't an integral of derivatives;
+    in both modes, and along a limit that is the kink."""
+    with pytest.raises(GradientError, match=r"order 2.*jumps at a place that moves"):
+        hessian(f, compile="never")(0.7)
+    with pytest.raises(GradientError, match=r"integrate_test.py:\d+"):
+        grad(grad(f, compile="never"), compile="never")(0.7)
+    ours = grad(f, compile="never")(0.7)
+    np.testing.assert_allclose(ours, slope(f, 0.7, h=1e-3), rtol=1e-4)
+
+
+def test_a_limit_at_a_jump_that_moves_with_it():
+    """The integrand there is that of one of the sides."""
+    f = lambda a: integrate.quad(lambda t: np.where(t < a, 1.0, 0.0), 0, a)[0]  # noqa: E731
+    assert jit(f)(1.0) == 1.0
+    with pytest.raises(GradientError, match="jumps"):
+        grad(f)(1.0)
+
+
+@pytest.mark.parametrize(
+    ("second", "f"),
+    [
+        (5.0, lambda c: integrate.quad(lambda t: np.abs(t) * c**2, -1, 2)[0]),
+        (6.54, lambda c: integrate.quad(lambda t: np.abs(t - c) ** 3, 0, 2)[0]),
+        (7.9, lambda c: integrate.quad(lambda t: np.abs(t + 2) * c, 0, c)[0]),
+        (
+            2.0,
+            lambda c: (
+                integrate.quad(lambda t: c - t, 0, c)[0] + integrate.quad(lambda t: t - c, c, 2)[0]
+            ),
+        ),
+    ],
+)
+def test_second_derivatives_with_kinks_that_stay_or_are_smooth(second, f):
+    np.testing.assert_allclose(hessian(f, compile="never")(1.3), second, rtol=1e-6)
+    np.testing.assert_allclose(grad(grad(f))(1.3), second, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ Names: `xs` what SciPy passes; `p` what the function reaches besides, which are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,7 @@ from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape, Var
 from tapegrad.pipeline import inlined
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.kinks import Sided
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.runtime.often import Often, guarded
 from tapegrad.scipy.declaring import refusal
@@ -220,11 +221,8 @@ class Callback:
     def may_jump(self) -> bool:
         """Whether a step of it, such as a comparison, hangs on an argument and on a traced value
         both, or on a state, which is a second argument: so where that lies moves with a value."""
-        state = range(1, len(self.xs))
-        kinds = [
-            (k < len(self.xs), k in state or k in self.wrt) for k in range(len(self.tape.inputs))
-        ]
-        return _steps(self.tape, kinds)[0]
+        xs = range(len(self.xs))
+        return may_step(self.tape, xs, [*xs[1:], *self.wrt])
 
     # ---- all ways as one tape
 
@@ -253,6 +251,11 @@ class Callback:
         return builder.finish(found)
 
 
+def may_step(tape: Tape, xs: Collection[int], moving: Collection[int]) -> bool:
+    """Whether a step of a tape hangs on one of the inputs `xs` and on one of those `moving`."""
+    return _steps(tape, [(k in xs, k in moving) for k in range(len(tape.inputs))])[0]
+
+
 _Kind = tuple[bool, bool]  # whether it hangs on an argument, and on a traced value
 _MODULO = (ew.mod, ew.fmod)  # which jump, and have slopes
 
@@ -271,6 +274,9 @@ def _steps(tape: Tape, kinds: Sequence[_Kind]) -> tuple[bool, list[_Kind]]:
             found = found or inside
         elif primitive is ew.stop_gradient:
             outs = [(union[0], False)]
+        elif isinstance(primitive, Sided):  # its points alone say on which side of a kink it is
+            points = given[: primitive.points]
+            found = found or (any(x for x, _ in points) and any(p for _, p in points))
         elif all(union):
             found = found or any(map(_has_steps, primitive.tapes)) or _is_step(primitive)
         known.update(zip(call.outs, outs, strict=True))
@@ -278,7 +284,9 @@ def _steps(tape: Tape, kinds: Sequence[_Kind]) -> tuple[bool, list[_Kind]]:
 
 
 def _is_step(primitive: Any) -> bool:
-    return bool(primitive.flat) or any(primitive is x for x in _MODULO)
+    return (
+        bool(primitive.flat) or isinstance(primitive, Sided) or any(primitive is x for x in _MODULO)
+    )
 
 
 def _has_steps(tape: Tape) -> bool:

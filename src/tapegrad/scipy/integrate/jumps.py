@@ -22,9 +22,12 @@ WHY = (
 )
 
 
-def has_jump(g: Callable[[float], Any], ends: Any, share: float = 1e-6) -> bool:
+def has_jump(
+    g: Callable[[float], Any], ends: Any, share: float = 1e-6, limit: float | None = None
+) -> bool:
     """Whether a function jumps in or between intervals, by more than a share of its mean: of one
-    the part between whose ends it differs most, and of that again, comes to where it does."""
+    the part between whose ends it differs most, and of that again, comes to where it does. Or
+    whether it does at the first or last end, the `limit`."""
     size = ends[:, 1] - ends[:, 0]
     middles = [np.abs(g(float(t))) for t in ends.mean(1)]
     span = np.sum(size)
@@ -32,7 +35,12 @@ def has_jump(g: Callable[[float], Any], ends: Any, share: float = 1e-6) -> bool:
     near = 1e-9 * span  # limits, and where intervals meet, may be where it is infinite
     places = np.unique(ends)
     inside = [(x + near, y - near) for x, y in itertools.pairwise(places)]
-    for a, b in [*((x - near, x + near) for x in places[1:-1]), *inside]:
+    looked_at = [*((x - near, x + near) for x in places[1:-1]), *inside]
+    first, last = places[0] + near, places[-1] - near
+    looked_at = [(a, b) for a, b in looked_at if first <= a < b <= last]
+    if limit is not None:
+        looked_at = [(max(limit - near, places[0]), min(limit + near, places[-1]))]
+    for a, b in looked_at:
         low, high = g(a), g(b)
         wide: Any = np.inf  # how much it differs over a hundred times as much
         while b - a > 1e-12 * span and np.any(np.abs(high - low) > least):

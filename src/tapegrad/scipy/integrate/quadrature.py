@@ -20,11 +20,11 @@ from scipy import LowLevelCallable
 
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
+from tapegrad.scipy.integrate.integrals import Found, Integral, Range, shaped
 from tapegrad.scipy.integrate.jumps import has_jump
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
-from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.scipy.outside import Outside, stopped
 from tapegrad.tracing.answers import as_called
-from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
 
@@ -32,12 +32,6 @@ HOME = "scipy.integrate"
 WHY = (
     "no intervals were found in which the derivatives of the integrand can be integrated. "
     "Substitute, so that the integrand is smooth"
-)
-
-
-JUMPS = (
-    "the integrand jumps, where a traced value says, and the derivative by that isn't an integral. "
-    "Integrate from a limit to the jump, and from there to the other limit"
 )
 
 
@@ -55,46 +49,6 @@ def rule(name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array(nodes[:count]), np.asarray(weights)
 
 
-class Range:
-    """From where to where an integral goes: as a number t from 0 to 1, in one direction or two."""
-
-    def __init__(self, a: float, b: float) -> None:
-        self.kind = [float(np.sign(x)) if np.isinf(x) else 0.0 for x in (a, b)]
-        self.rule = "gk15" if any(self.kind) else "gk21"
-        if not any(self.kind):
-            self.sides = [(a, b - a, b - a)]
-        elif all(self.kind):
-            sign = float(b > a) - float(a > b)
-            self.sides = [(0.0, 1.0, sign), (0.0, -1.0, sign)]
-        else:
-            sign = sum(self.kind)
-            self.sides = [(a, sign, sign)] if self.kind[1] else [(b, sign, -sign)]
-
-    def placed(self, t: Any, w: Any) -> Any:
-        """Nodes and weights, for those of t."""
-        if any(self.kind):
-            t, w = (1 - t) / t, w / t**2
-        parts = [(start + step * t, factor * w) for start, step, factor in self.sides]
-        return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
-
-    def within(self, ends: Any) -> Any:
-        """Intervals of t, of those that QUADPACK has ended with."""
-        ends = np.sort(np.asarray(ends, float).reshape(-1, 2), 1)
-        if any(self.kind):
-            return ends
-        start, size, _ = self.sides[0]
-        return np.sort((ends - start) / size, 1) if size else np.array([[0.0, 1.0]])
-
-    def integrand(self, f: Callable[..., Any]) -> Callable[[float], Any]:
-        """A function of t, for one of numbers."""
-
-        def of_t(t: float) -> Any:
-            x, w = self.placed(np.array([t]), np.ones(1))
-            return sum(v * f(float(u)) for u, v in zip(x, w, strict=True))
-
-        return of_t
-
-
 def in_intervals(name: str, ends: Any) -> tuple[np.ndarray, np.ndarray]:
     """The nodes and weights of a rule in each of several intervals."""
     nodes, weights = rule(name)
@@ -110,7 +64,7 @@ class Mesh:
         self.epsabs, self.epsrel, self.room = max(epsabs, 1e-14), epsrel, 0
 
     def of(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> Any:
-        """Of these intervals of t, or of others; and whether they do."""
+        """Of these intervals of t, or of others, which are returned, too; and whether they do."""
         done = True
         if not self._does(where, ends, name, f, value):
             _, _, info = theirs.quad_vec(
@@ -128,9 +82,12 @@ class Mesh:
         nodes, weights = where.placed(t, w)
         if any(where.kind):
             nodes, weights = _that_count(nodes, weights, f, name, np.size(value))
-        self.room = max(self.room, 2 * len(rule(name)[0]), 1 << (len(nodes) - 1).bit_length())
+        most = max(len(nodes), len(ends), 2 * len(rule(name)[0]))
+        self.room = max(self.room, 1 << (most - 1).bit_length())
         nodes = np.append(nodes, np.full(self.room - len(nodes), nodes[0]))
-        return nodes, np.append(weights, np.zeros(self.room - len(weights))), done
+        weights = np.append(weights, np.zeros(self.room - len(weights)))
+        empty = np.full((self.room - len(ends), 2), np.max(ends))
+        return nodes, weights, np.concatenate([np.sort(ends, 1), empty]), done
 
     def _does(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> bool:
         """Whether the rule is near enough in these intervals, held against one in their halves."""
@@ -186,46 +143,31 @@ def _that_count(nodes: Any, weights: Any, f: Any, name: str, size: int) -> tuple
     return (nodes[counts], weights[counts]) if np.any(counts) else (nodes, weights)
 
 
-def _sum_of(callback: Callback, nodes: Any, weights: Any) -> Any:
-    """The sum of weights times values."""
+def _result(solver: Any, callback: Callback, a: Any, b: Any) -> list[Any]:
+    """The integral, and what its error is taken for, which is a constant. `solver(f, a, b)` returns
+    them, a mesh, and how it has ended."""
+    moving = [is_traced(x) and bool(np.isfinite(example(x))) for x in (a, b)]
 
-    def add(total: Any, entry: Any) -> tuple[Any, None]:
-        t, w = entry
-        return total + w * callback.applied(t), None
+    def solved(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        lower, upper = map(float, values)
+        for moves, end in zip(moving, (lower, upper), strict=True):
+            if moves and np.isfinite(end):
+                fs[0](end)  # the way that it takes there is known then
+        value, error, (*mesh, done) = solver(fs[0], lower, upper)
+        where = Range(lower, upper)
+        if fs[0] is callback and callback.may_jump:
+            has_jump(where.integrand(callback), mesh[-1])  # so it is known on all ways there
+        return value, *mesh, np.float64(error), ending(done, where.kind)
 
-    return scan(add, np.zeros(callback.shape)[()], (nodes, weights), None, False)[0]
-
-
-def _beyond(callback: Callback, end: Any) -> Any:
-    """What is integrated from a limit's value on to it: nothing, but with derivatives, by Gauss'
-    rule."""
-    if not is_traced(end) or np.isinf(example(end)):  # which is guarded
-        return 0.0
-    nodes, weights = _gauss()
-    start = stopped(end)
-    size = end - start
-    return size * sum(
-        w * callback.applied(start + t * size) for t, w in zip(nodes, weights, strict=True)
-    )
-
-
-@functools.cache
-def _gauss() -> tuple[list[float], list[float]]:
-    """Three nodes: derivatives up to the sixth order are exact."""
-    nodes, weights = np.polynomial.legendre.leggauss(3)
-    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
-
-
-def _result(outside: Outside, a: Any, b: Any, why: dict[str, str]) -> list[Any]:
-    """The integral, and what its error is taken for, which is a constant."""
-    callback = outside.callbacks[0]
+    outside = Outside(solver.__name__, solved, [callback], [a, b])
     if outside.state % 2:
-        value, _, _, error = outside.record(why=why["why"])
-        return [value, stopped(error)]
-    value, nodes, weights, error = outside.record(Constant(), visible=len(outside.values))
-    total = _sum_of(callback, nodes, weights)
-    total = total + _beyond(callback, b) - _beyond(callback, a)
-    return [value + (total - stopped(total)), error]
+        value, *_, error = outside.record(why=WHY)
+    else:
+        tape = shaped(callback.tape, np.shape(outside.values[0]))
+        name = f"{HOME}.{solver.__name__}"
+        integral = Integral(tape, 0, name, at_line(), (moving[0], moving[1]))
+        value, *_, error = outside.record(Found(integral))
+    return [value, stopped(error)]
 
 
 @stands_for(HOME, callbacks=True, parameters="limit full_output", lists="args points")
@@ -259,24 +201,18 @@ def quad(
         raise refusal(f"scipy.integrate.quad of a function of several numbers{at_line()}")
     mesh = Mesh(epsabs, epsrel)
 
-    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
-        lower, upper = map(float, values)
-        value, error, info, *message = theirs.quad(fs[0], lower, upper, full_output=1, **how)
+    def solver(f: Any, lower: float, upper: float) -> Any:
+        value, error, info, *message = theirs.quad(f, lower, upper, full_output=1, **how)
         if message and full_output:
             raise refusal(f"scipy.integrate.quad returns a message where it fails: {message[0]}")
         if message:
             warnings.warn(message[0], theirs.IntegrationWarning, stacklevel=2)
         count, where = info["last"], Range(lower, upper)
         cut = where.within(np.stack([info["alist"][:count], info["blist"][:count]], 1))
-        nodes, weights, done = mesh.of(where, cut, where.rule, fs[0], value)
-        jumps = callback.may_jump and has_jump(where.integrand(fs[0]), cut)
-        why["why"] = JUMPS if jumps else WHY
-        ended = ending(done and not jumps, where.kind, jumps)
-        return np.float64(value), nodes, weights, np.float64(error), ended
+        return np.float64(value), error, mesh.of(where, cut, where.rule, f, value)
 
-    why: dict[str, str] = {}
-    value, error = _result(Outside("quad", solver, [callback], [a, b]), a, b, why)
-    found = np.reshape(value, ())[()], error
+    solver.__name__ = "quad"
+    found = tuple(_result(solver, callback, a, b))
     return (*found, Untold("scipy.integrate.quad")) if full_output else found
 
 
@@ -340,24 +276,17 @@ def quad_vec(
         )
     mesh = Mesh(max(epsabs, 1e-10), epsrel)
 
-    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
-        lower, upper = map(float, values)
-        value, error, info = theirs.quad_vec(fs[0], lower, upper, full_output=True, **how)
+    def solver(f: Any, lower: float, upper: float) -> Any:
+        value, error, info = theirs.quad_vec(f, lower, upper, full_output=True, **how)
         where = Range(lower, upper)
-        name = quadrature or where.rule
         ends = np.sort(info.intervals, 1)
         if all(where.kind):  # from -1 to 1: both sides
             ends = np.unique(np.abs(ends), axis=0)
             ends = np.unique(ends).repeat(2)[1:-1].reshape(-1, 2)
-        cut = where.within(ends)
-        nodes, weights, done = mesh.of(where, cut, name, fs[0], value)
-        jumps = callback.may_jump and has_jump(where.integrand(fs[0]), cut)
-        why["why"] = JUMPS if jumps else WHY
-        ended = ending(done and not jumps, where.kind, jumps)
-        return value, nodes, weights, np.float64(error), ended
+        return value, error, mesh.of(where, where.within(ends), quadrature or where.rule, f, value)
 
-    why: dict[str, str] = {}
-    return tuple(_result(Outside("quad_vec", solver, [callback], [a, b]), a, b, why))
+    solver.__name__ = "quad_vec"
+    return tuple(_result(solver, callback, a, b))
 
 
 @stands_for(HOME, callbacks=True, lists="args")

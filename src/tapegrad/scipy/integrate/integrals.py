@@ -1,0 +1,249 @@
+"""The derivatives of an integral: integrals of derivatives, over the same nodes.
+
+    F(p, a, b) = the integral of f(t, p) from a to b
+    dF/dp = the integral of df/dp,   dF/da = -f(a, p),   dF/db = f(b, p)
+
+That is so where f doesn't jump at a place that moves with p, such as t = c in (t > c). A slope can
+jump where f has a kink alone, as that of |t - c|: so it is asked at each order of what is
+integrated then, when its derivative is computed.
+
+Names: `places` the nodes, their weights, the intervals in which they are, and the limits a and b;
+`p` what the integrand reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import GradientError
+from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
+from tapegrad.primitives.control import CallTape, Custom, ForeignCall
+from tapegrad.primitives.elementwise import add, mul
+from tapegrad.primitives.implicit import called, real
+from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.views import BroadcastTo, Reshape
+from tapegrad.primitives.windows import Window
+from tapegrad.runtime.often import Often
+from tapegrad.scipy.callbacks import joined, may_step
+from tapegrad.scipy.integrate.jumps import has_jump
+from tapegrad.scipy.outside import Constant
+from tapegrad.tracing.loops.stacking import entry_at
+
+PLACES = 5
+A, B = 3, 4  # which of them the limits are
+
+
+class Range:
+    """From where to where an integral goes: as a number t from 0 to 1, in one direction or two."""
+
+    def __init__(self, a: float, b: float) -> None:
+        self.kind = [float(np.sign(x)) if np.isinf(x) else 0.0 for x in (a, b)]
+        self.rule = "gk15" if any(self.kind) else "gk21"
+        if not any(self.kind):
+            self.sides = [(a, b - a, b - a)]
+        elif all(self.kind):
+            sign = float(b > a) - float(a > b)
+            self.sides = [(0.0, 1.0, sign), (0.0, -1.0, sign)]
+        else:
+            sign = sum(self.kind)
+            self.sides = [(a, sign, sign)] if self.kind[1] else [(b, sign, -sign)]
+
+    def placed(self, t: Any, w: Any) -> Any:
+        """Nodes and weights, for those of t."""
+        if any(self.kind):
+            t, w = (1 - t) / t, w / t**2
+        parts = [(start + step * t, factor * w) for start, step, factor in self.sides]
+        return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
+
+    def within(self, ends: Any) -> Any:
+        """Intervals of t, of those that QUADPACK has ended with."""
+        ends = np.sort(np.asarray(ends, float).reshape(-1, 2), 1)
+        if any(self.kind):
+            return ends
+        start, size, _ = self.sides[0]
+        return np.sort((ends - start) / size, 1) if size else np.array([[0.0, 1.0]])
+
+    def integrand(self, f: Callable[..., Any]) -> Callable[[float], Any]:
+        """A function of t, for one of numbers."""
+
+        def of_t(t: float) -> Any:
+            x, w = self.placed(np.array([t]), np.ones(1))
+            return sum(v * f(float(u)) for u, v in zip(x, w, strict=True))
+
+        return of_t
+
+    def limit(self, k: int) -> float:
+        """The t of one that is finite."""
+        return 0.0 if k == A and not any(self.kind) else 1.0
+
+
+@dataclass(eq=False)
+class Integral:
+    """The integral of what a tape of (t, p) returns, and its rules; the tape is a derivative of the
+    integrand, of some `order`. `limits`: which of a and b have a derivative."""
+
+    tape: Tape
+    order: int
+    name: str
+    line: str
+    limits: tuple[bool, bool]
+
+    def __post_init__(self) -> None:
+        self.tape = replace(self.tape, guards=(), output_names=())  # they held at the nodes
+
+    def of(self, tape: Tape, places: Sequence[Any], p: Sequence[Any]) -> tuple[Any, ...]:
+        """The integral of a derivative."""
+        integral = replace(self, tape=tape, order=self.order + 1)
+        rules = integral.backward, integral.forward
+        call = Custom(f"integral of {self.name}", integral.sums(places), *rules)
+        found = call(*places, *p)
+        return found if isinstance(found, tuple) else (found,)
+
+    def sums(self, places: Sequence[Any]) -> Tape:
+        """The sums of weights times values: a loop over the nodes."""
+        nodes = places[0]
+        count, outs = nodes.shape[0], self.tape.outputs
+        body = Builder("node")
+        step = body.input(Aval((), np.dtype(np.int64)))
+        totals = [body.input(x.aval) for x in outs]
+        t, w = [body.input(x.aval) for x in places[:2]]
+        p = [body.input(x.aval) for x in self.tape.inputs[1:]]
+        (t,), (w,) = [body.call(Window(*entry_at(0, ())), [x, step]) for x in (t, w)]
+        after: list[Any] = []
+        for total, value in zip(totals, body.call(CallTape(self.tape), [t, *p]), strict=True):
+            (part,) = body.call(mul, [w, value])
+            after += body.call(add, [total, part])
+        builder = Builder(f"integral of {self.name}")
+        xs = [builder.input(x.aval) for x in (*places, *self.tape.inputs[1:])]
+        start: list[Any] = []
+        for x in outs:
+            start += builder.call(BroadcastTo(x.shape), [Literal(x.dtype.type(0))])
+        loop = Loop(body.finish(after), len(outs), count)
+        rounds = Literal(np.int64(count))
+        return builder.finish(builder.call(loop, [rounds, *start, *xs[:2], *xs[PLACES:]]))
+
+    # ---- the rules
+
+    def backward(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return self.pulled(cts, xs[:PLACES], xs[PLACES:])
+
+    def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return self.pushed(ts, xs[:PLACES], xs[PLACES:])
+
+    def pulled(self, cts: Sequence[Any], places: Sequence[Any], p: Sequence[Any]) -> list[Any]:
+        """The cotangents of places and of p."""
+        known = [k for k, ct in enumerate(cts) if ct is not None]
+        found: list[Any] = [None] * (PLACES + len(p))
+        if not known:
+            return found
+        tape = replace(self.tape, outputs=tuple([self.tape.outputs[k] for k in known]))
+        seeds, active = [cts[k] for k in known], real(tape, 1)
+        pulled = self.of(METHODS["pulled"](tape, active), places, [*p, *seeds]) if active else ()
+        stepping = [k for k in active if may_step(tape, [0], [k])]
+        check = self.check(tape, places, p) if stepping else None
+        for k, ct in zip(active, pulled, strict=True):
+            found[PLACES + k - 1] = _with(ct, check if k in stepping else None)
+        for k, sign in self.ends:
+            values = called(tape, [places[k], *p])
+            parts = [_total(ct * value) for ct, value in zip(seeds, values, strict=True)]
+            check = self.check(tape, places, p, k) if stepping else None
+            found[k] = _with(sign * sum(parts[1:], parts[0]), check)
+        return found
+
+    def pushed(self, ts: Sequence[Any], places: Sequence[Any], p: Sequence[Any]) -> list[Any]:
+        """The tangents of the results."""
+        tape = self.tape
+        moving = [k for k in real(tape, 1) if ts[PLACES + k - 1] is not None]
+        parts: list[list[Any]] = [[] for _ in tape.outputs]
+        if moving:
+            tangents = [_as(ts[PLACES + k - 1], p[k - 1]) for k in moving]
+            pushed = self.of(METHODS["pushed"](tape, moving), places, [*p, *tangents])
+            check = self.check(tape, places, p) if may_step(tape, [0], moving) else None
+            for part, t in zip(parts, pushed, strict=True):
+                part.append(_with(t, check))
+        for k, sign in self.ends:
+            if ts[k] is None:
+                continue
+            steps = may_step(tape, [0], real(tape, 1))
+            check = self.check(tape, places, p, k) if steps else None
+            for part, value in zip(parts, called(tape, [places[k], *p]), strict=True):
+                part.append(_with(sign * ts[k] * value, check))
+        return [sum(part[1:], part[0]) if part else None for part in parts]
+
+    @property
+    def ends(self) -> list[tuple[int, int]]:
+        """The limits that have a derivative, and its sign."""
+        return [end for end, moves in zip(((A, -1), (B, 1)), self.limits, strict=True) if moves]
+
+    def check(
+        self, tape: Tape, places: Sequence[Any], p: Sequence[Any], limit: int | None = None
+    ) -> Any:
+        """0; an error where what the tape returns jumps between the limits, or at one of them."""
+        often = Often(tape, f"jumps of {self.name}")
+
+        def function(ends: Any, a: Any, b: Any, *p: Any) -> list[Any]:
+            where, f = Range(float(a), float(b)), often.on(p)
+            at = None if limit is None else where.limit(limit)
+            if has_jump(where.integrand(lambda t: joined(f(t))), ends, limit=at):
+                raise GradientError(self.why)
+            return [np.float64(0)]
+
+        function.__name__ = f"jumps of {self.name}"
+        none = Constant()
+        types = (Aval((), np.dtype(float)),)
+        call = ForeignCall(function.__name__, function, types, 1, none.backward, "", none.forward)
+        return call(*places[2:], *p)
+
+    @property
+    def why(self) -> str:
+        """What the error says."""
+        what = "the integrand jumps" if self.order == 0 else "a slope of the integrand jumps"
+        return (
+            f"{self.name} has no derivative of order {self.order + 1}{self.line}: {what} at a "
+            "place that moves with a traced value, and the derivative by that isn't an integral of "
+            "derivatives. Integrate from a limit to that place, and from there to the other limit, "
+            "each time what the integrand is on that side: quad(lambda t: c - t, a, c) and "
+            "quad(lambda t: t - c, c, b) for abs(t - c)"
+        )
+
+
+@dataclass(eq=False)
+class Found:
+    """The rules of the call that finds an integral: of operands (a, b, p), with the results (the
+    integral, nodes, weights, intervals, ...)."""
+
+    integral: Integral
+
+    def backward(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return self.integral.pulled(cts[:1], [*outs[1 : A + 1], *xs[:2]], xs[2:])[A:]
+
+    def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        places = [*outs[1 : A + 1], *xs[:2]]
+        found = self.integral.pushed([*[None] * A, *ts], places, xs[2:])
+        return [*found, *[None] * (len(outs) - 1)]
+
+
+def shaped(tape: Tape, shape: tuple[int, ...]) -> Tape:
+    """The same result in this shape."""
+    if tape.outputs[0].shape == shape:
+        return tape
+    builder = Builder(tape.name)
+    found = builder.call(CallTape(tape), [builder.input(v.aval) for v in tape.inputs])
+    return builder.finish(builder.call(Reshape(shape), found))
+
+
+def _with(ct: Any, check: Any) -> Any:
+    return ct if check is None else ct + BroadcastTo(ct.shape)(check)
+
+
+def _as(t: Any, x: Any) -> Any:
+    return t if t.shape == x.shape else BroadcastTo(x.shape)(t)
+
+
+def _total(x: Any) -> Any:
+    return Sum(tuple(range(x.ndim)))(x) if x.ndim else x
