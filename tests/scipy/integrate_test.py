@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, optimize
 from scipy.special import k1
 
-from tapegrad import grad, hessian, jit, value_and_grad, vjp
+from tapegrad import grad, hessian, jit, value_and_grad, vjp, vmap
 from tapegrad.core.request import Request
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
@@ -520,6 +520,17 @@ def test_a_kink_that_moves_has_a_first_derivative_alone(f):
         grad(grad(f, compile="never"), compile="never")(0.7)
     ours = grad(f, compile="never")(0.7)
     np.testing.assert_allclose(ours, slope(f, 0.7, h=1e-3), rtol=1e-4)
+
+
+def test_second_derivatives_of_many_integrals():
+    """In each order of vmap and the two derivatives."""
+    h = lambda c: integrate.quad(lambda t: np.exp(-c * t) * np.abs(t), -1, c)[0]  # noqa: E731
+    x = np.array([0.5, 1.2])
+    wanted = [slope(grad(h), v) for v in x]
+    np.testing.assert_allclose(grad(lambda x: np.sum(vmap(grad(h))(x)))(x), wanted, rtol=1e-6)
+    np.testing.assert_allclose(vmap(hessian(h))(x), wanted, rtol=1e-6)
+    whole = hessian(lambda x: np.sum(vmap(h)(x)))(x)
+    np.testing.assert_allclose(whole, np.diag(wanted), rtol=1e-6)
 
 
 def test_a_limit_at_a_jump_that_moves_with_it():

@@ -215,7 +215,7 @@ class Integral:
 @dataclass(eq=False)
 class Found:
     """The rules of the call that finds an integral: of operands (a, b, p), with the results (the
-    integral, nodes, weights, intervals, ...)."""
+    integral, nodes, weights, intervals, ...), which are constants but for the first."""
 
     integral: Integral
 

@@ -166,7 +166,7 @@ def _result(solver: Any, callback: Callback, a: Any, b: Any) -> list[Any]:
         tape = shaped(callback.tape, np.shape(outside.values[0]))
         name = f"{HOME}.{solver.__name__}"
         integral = Integral(tape, 0, name, at_line(), (moving[0], moving[1]))
-        value, *_, error = outside.record(Found(integral))
+        value, *_, error = outside.record(Found(integral), visible=len(outside.values))
     return [value, stopped(error)]
 
 
