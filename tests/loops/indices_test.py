@@ -265,3 +265,40 @@ def test_python_lists_take_plain_integers():
     with pytest.raises(TraceError, match="isn't 0 in all rounds"):
         jit(f)(2.0)
     assert while_loop(lambda s: s < 3, lambda s: s + [1, 2][s % 2], 0) == 3
+
+
+LISTED = list(np.linspace(0.0, 5.0, 30))
+
+
+def nearest(p):
+    """Of a list of NumPy's floats, and of one of traced values."""
+    gaps = [p[0] - place for place in LISTED]
+    k = np.argmin(np.abs(gaps))
+    return gaps[k] ** 2 + p[1] * LISTED[k] + [1.0, p[0], 2.0][int(k % 3)]
+
+
+def following(p):
+    """A place in a list that rounds look for, and don't go back from."""
+    x, total, last = 0.0, 0.0, 0
+    for _ in range(12):
+        k = np.argmin(np.abs(x - np.array(LISTED)))
+        if last >= k:
+            k = last
+        total = total + (x - LISTED[k]) ** 2 + p[1] * [0.5, 1.5][k % 2]
+        x, last = x + p[0] * 0.1, k
+    return total
+
+
+@pytest.mark.parametrize("f", [nearest, following])
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_places_in_lists(f, compile):
+    """What a list holds at a traced place is a value, not a path."""
+    derivative = value_and_grad(f, compile=compile)
+    for p in ([1.03, 0.3], [1.33, -0.4], [1.71, 0.2], [0.63, 1.1], [2.2, 0.7]):
+        p = np.array(p)
+        value, slope = derivative(p)
+        assert value == pytest.approx(f(p), rel=1e-12)
+        for k in range(2):
+            step = 1e-7 * np.eye(2)[k]
+            assert slope[k] == pytest.approx((f(p + step) - f(p - step)) / 2e-7, rel=1e-5, abs=1e-6)
+    assert derivative.cache_info().traces <= 3

@@ -114,31 +114,37 @@ Items = Numbers | Entries | Zipped
 
 
 def entry_of(x: Any, k: Tracer) -> Any:
-    """The entry of a list that a number says which may be another one in the next round; None
-    unless all entries are alike."""
+    """The entry of a list that a number says which may be another one in the next round, or call;
+    None unless all entries are alike."""
     value = k._read()[1]
-    if k.dtype.kind != "i" or k.shape or not may_vary(k) or not -len(x) <= value < len(x):
+    varies = may_vary(k) or not k._trace.is_guarded(k)
+    if k.dtype.kind != "i" or k.shape or not varies or not -len(x) <= value < len(x):
         return None
     known = _plain_array(x)
     if known is not None:
         entry = dispatch.gathered(known, k)[k]
+        rows = x if known.ndim == 2 else (x,)
+        weak = type(rows[0][0]) is not np.float64
         if known.ndim == 2:
-            return type(x[0])(rows_of(entry, True, False))
-        return _weak(entry, known)
+            return type(x[0])(rows_of(entry, weak, False))
+        return _weak(entry, known) if weak else entry
     items = _of_list(x)
-    return (
-        _weak(items.array[k], items.array) if isinstance(items, Entries) and items.is_weak else None
-    )
+    if not isinstance(items, Entries):
+        return None
+    return _weak(items.array[k], items.array) if items.is_weak else items.array[k]
 
 
 def _plain_array(x: Any) -> np.ndarray | None:
-    """The array of a list of plain floats or of plain integers, or of lists of as many of them."""
+    """The array of a list of plain floats, Python's or NumPy's, or of plain integers, or of lists
+    of as many of them."""
     rows = x if type(x[0]) in (list, tuple) else (x,)
     if any(type(row) is not type(rows[0]) or len(row) != len(rows[0]) for row in rows):
         return None
     entries = [v for row in rows for v in row]
     kinds = set(map(type, entries))
-    if kinds != {float} and (kinds != {int} or any(abs(v) >= 2**31 for v in entries)):
+    if kinds not in ({float}, {np.float64}) and (
+        kinds != {int} or any(abs(v) >= 2**31 for v in entries)
+    ):
         return None
     found = np.array(x)
     return _shared(found.tobytes(), found.dtype.str, found.shape)
@@ -188,6 +194,8 @@ def _of_list(x: Any, backwards: bool = False) -> Items | None:
     kinds = set(map(type, x))
     if kinds == {float} or (kinds == {int} and all(abs(v) < 2**31 for v in x)):
         return Entries(np.array(x), is_weak=True, backwards=backwards, whole=x)
+    if kinds == {np.float64}:
+        return Entries(np.array(x), backwards=backwards, whole=x)
     if len(kinds) == 1 and _are_reals(x):
         return Entries([*x], is_weak=x[0]._weak, backwards=backwards, whole=x)
     return None
