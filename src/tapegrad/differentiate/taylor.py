@@ -342,8 +342,13 @@ class _Results:
     ) -> None:
         self._expansion = expansion
         self._primitive, self._xs, self._moves, self._starts = primitive, xs, moves, starts
+        # A known number that moves is an operand of the rule as others are
+        self._still = [
+            isinstance(x.start.operand, Literal) and not flag
+            for x, flag in zip(xs, moves, strict=True)
+        ]
         self._types = tuple(
-            [x.start.operand if isinstance(x.start.operand, Literal) else x.aval for x in xs]
+            [x.start.operand if still else x.aval for x, still in zip(xs, self._still, strict=True)]
         )
         self._outs = tuple([x.aval for x in starts])
         self._known: list[list[Coefficient]] = []
@@ -402,7 +407,7 @@ class _Results:
         if self._rates is None:
             rule = self._rule(self._moves, 0)
             moved = [x.derivative() for x, flag in zip(xs, self._moves, strict=True) if flag]
-            others = [x for x in xs if not isinstance(x.start.operand, Literal)]
+            others = [x for x, still in zip(xs, self._still, strict=True) if not still]
             self._rates = expansion.run(rule, [*moved, *self.series, *others])
         found = [None if rate is None else over(rate[k - 1], k) for rate in self._rates]
         return [self._mended(m, y, k) for m, y in enumerate(found)]
@@ -429,7 +434,7 @@ class _Results:
 
     def _given(self, rule: Rule) -> list[Node]:
         """The results and operands that the rule takes, where t is 0."""
-        others = [x.start for x in self._xs if not isinstance(x.start.operand, Literal)]
+        others = [x.start for x, still in zip(self._xs, self._still, strict=True) if not still]
         return [*self._starts, *others]
 
     def _sign(self, x: Node, j: int) -> Node:
