@@ -156,6 +156,9 @@ PARAMETERS = {
     "subset": (1, 2),
     "power": 1,
     "twice": (3, 1, 1),
+    "left": ((2, 3), False, True),
+    "sifted": True,
+    "right": ((3, 2), True, False),
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 
