@@ -158,7 +158,6 @@ PARAMETERS = {
     "twice": (3, 1, 1),
     "left": ((2, 3), False, True),
     "sifted": True,
-    "right": ((3, 2), True, False),
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 
