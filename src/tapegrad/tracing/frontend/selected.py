@@ -104,6 +104,7 @@ def _selected(trace: Trace, x: Any, mask: Any, taken: Callable[[Any, Any], Any])
     count = np.sum(mask)
     if not bool(count > 0):
         return None
+    mask = mask._detached()  # it may be written to
     selection = Selection(trace, mask, count._as_pythons())
     rows = np.reshape(x, (mask.size, *x.shape[mask.ndim :]))
     first = np.take(rows, np.argmax(mask), axis=0, mode="clip")
