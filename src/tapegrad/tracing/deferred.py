@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.tracing.again import seen
 from tapegrad.tracing.dispatch import dispatch
@@ -115,6 +116,14 @@ def _method(name: str) -> Callable[..., Any]:
 
 for _name in ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "var"]:
     setattr(Answering, _name, _method(_name))
+
+
+def axes_of(ndim: int, axis: Any) -> Any:
+    """The axes that an argument names, all for None; None where it isn't plain integers."""
+    if axis is None:
+        return tuple(range(ndim))
+    plain = type(axis) is int or (type(axis) is tuple and all(type(a) is int for a in axis))
+    return normalize_axis_tuple(axis, ndim) if plain else None
 
 
 def answered_by(

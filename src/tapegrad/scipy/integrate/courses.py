@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.deferred import answered_by
+from tapegrad.tracing.deferred import answered_by, axes_of
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import Trace, current_trace
@@ -214,7 +214,7 @@ def _reduced(
     """NumPy's reduction f, over any axes."""
 
     def reduce(x: Any, axis: Any = None) -> Any:
-        axes = _axes(x, axis)
+        axes = axes_of(x._ndim, axis)
         if axes is None:
             return None
         inside = tuple(a - (a > x._axis) for a in axes if a != x._axis)
@@ -236,13 +236,6 @@ def _reduced(
     return reduce
 
 
-def _axes(x: Any, axis: Any) -> Any:
-    if axis is None:
-        return tuple(range(x._ndim))
-    plain = type(axis) is int or (type(axis) is tuple and all(type(a) is int for a in axis))
-    return normalize_axis_tuple(axis, x._ndim) if plain else None
-
-
 _sum = _reduced(np.sum, 0, np.add)
 
 
@@ -250,7 +243,7 @@ def _mean(x: Any, axis: Any = None) -> Any:
     total = _sum(x, axis)
     if total is None or is_along(total):
         return total if total is None else _reduced(np.mean, 0, np.add)(x, axis)
-    others = [n for k, n in enumerate(x._shape()) if axis is None or k in _axes(x, axis)]
+    others = [n for k, n in enumerate(x._shape()) if axis is None or k in axes_of(x._ndim, axis)]
     number: Any = 1
     for n in others:
         number = number * n
@@ -270,7 +263,7 @@ def _std(x: Any, axis: Any = None) -> Any:
 
 
 def _norm(x: Any, axis: Any = None) -> Any:
-    if axis is not None and _axes(x, axis) == (x._axis,) and x._ndim > 1:
+    if axis is not None and axes_of(x._ndim, axis) == (x._axis,) and x._ndim > 1:
         return None
     if axis is not None and x._ndim > 1:
         return _reduced(np.linalg.norm, 0, np.add)(x, axis) if type(axis) is int else None

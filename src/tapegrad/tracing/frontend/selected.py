@@ -20,10 +20,9 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.tracing.deferred import Answering, answered_by
+from tapegrad.tracing.deferred import Answering, answered_by, axes_of
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.learned import UNEVEN, places
 from tapegrad.tracing.observe.observer import unobserved
@@ -278,7 +277,7 @@ def _reduced(f: Callable[..., Any], neutral: Neutral) -> Callable[..., Any]:
     """NumPy's reduction f, over any axes; `neutral` is what leaves a value of a dtype as it is."""
 
     def reduce(x: Any, axis: Any = None) -> Any:
-        axes = _axes(x, axis)
+        axes = axes_of(x.ndim, axis)
         if axes is None:
             return None
         masked = x._selection.mask.ndim
@@ -289,13 +288,6 @@ def _reduced(f: Callable[..., Any], neutral: Neutral) -> Callable[..., Any]:
         return f(rest, axis=(*range(masked), *inside))
 
     return reduce
-
-
-def _axes(x: Any, axis: Any) -> Any:
-    if axis is None:
-        return tuple(range(x.ndim))
-    plain = type(axis) is int or (type(axis) is tuple and all(type(a) is int for a in axis))
-    return normalize_axis_tuple(axis, x.ndim) if plain else None
 
 
 def _zero(dtype: np.dtype[Any]) -> Any:
@@ -321,7 +313,7 @@ def _mean(x: Any, axis: Any = None, ddof: int = 0) -> Any:
     if x is None or x.dtype == np.float16:
         return None
     x = x._with(x._whole.astype(np.float64)) if x.dtype.kind != "f" else x
-    total, axes = _sum(x, axis), _axes(x, axis)
+    total, axes = _sum(x, axis), axes_of(x.ndim, axis)
     if total is None or 0 not in axes:
         return None if total is None else _reduced(np.mean, _zero)(x, axis)
     shape = x._shape()
