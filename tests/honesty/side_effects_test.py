@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import collections
 import contextlib
+import csv
 import dataclasses
+import functools
+import hashlib
 import heapq
 import io
+import itertools
 import json
 import logging
+import os
 import queue
+import re
+import subprocess
 import sys
 import time
 from array import array
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -151,6 +162,65 @@ def test_reprs_that_decide(derivative, f):
         df.at(*args)
     with refused(ConversionError, "text", "outside"):
         grad(lambda x: np.sum(x) * len(repr(x)))(X)
+
+
+MADE_NUMBERS = {
+    "json": lambda x: json.loads(f"[{x}]")[0],
+    "code": lambda x: eval(f"3-{x}"),
+    "code that is run": lambda x: (exec(f"a = {x}", d := {}), d["a"])[1],
+    "a literal": lambda x: ast.literal_eval(repr([x]))[0],
+    "an array": lambda x: np.array([str(x)]).astype(float)[0],
+    "bytes": lambda x: np.fromstring(f"{x} 2".encode(), sep=" ")[0],
+    "a stream": lambda x: np.loadtxt(io.StringIO(str(x))),
+    "mapped": lambda x: sum(map(float, f"{x} {x}".split())),
+    "an iterator": lambda x: next(map(float, iter([str(x)]))),
+    "rounded": lambda x: float(f"{x:.2e}"),
+    "an exact number": lambda x: float(Fraction(str(x)) + Fraction(Decimal(str(x)))),
+    "a piece of its digits": lambda x: int(str(x).split(".")[1]) / 1e5,
+    "digits between others": lambda x: float(str(x).replace(".", ".00")),
+    "hexadecimal digits": lambda x: float.fromhex(x.hex()),
+    "a table": lambda x: next(csv.reader([str(x)], quoting=csv.QUOTE_NONNUMERIC))[0],
+    "another process": lambda x: float(subprocess.check_output(["echo", str(x)])),
+}
+
+
+@pytest.mark.parametrize("made", MADE_NUMBERS.values(), ids=list(MADE_NUMBERS))
+@pytest.mark.filterwarnings("ignore:string or file:DeprecationWarning")
+def test_numbers_that_are_made_of_texts(made):
+    """a text of an argument's real number is made a number again: by `json.loads`, `eval`,
+    `np.array([str(x)]).astype(float)`, `map(float, ...)`, another process, in pieces -> its
+    derivative that way is refused"""
+    f = lambda x, y: x * y * made(x)  # noqa: E731
+    with refused(ConversionError, "text of a traced value", "a number again", "stop_gradient"):
+        grad(f, compile="never")(1.23456, 2.0)
+    df = grad(f, argnums=1, compile="never")
+    for x in (1.23456, 2.34567):
+        assert df(x, 2.0) == f(x, 1.0)
+
+
+@functools.lru_cache
+def letters(text):
+    return len(text)
+
+
+KEPT_TEXTS = {
+    "a key": lambda x: {f"{x}": 2.0}.get(f"{x}", 3.0),
+    "a hash": lambda x: len(hashlib.sha1(json.dumps({"x": str(x)}).encode()).hexdigest()),
+    "remembered": lambda x: letters(str(x)),
+    "a file's name": lambda x: 2.0 if os.path.exists(f"/nowhere/{x}.txt") else 3.0,
+    "a pattern": lambda x: len(re.sub("[0-9]", "", f"{x} and")),
+    "letters": lambda x: sum(a == "." for a, _ in zip(str(x), itertools.count(), strict=False)),
+    "an attribute": lambda x: vars(setattr(o := argparse.Namespace(), f"a{x}", 2.0) or o)[f"a{x}"],
+    "beside names": lambda x: float(f"a{x}" > "a") * np.ones(2, "f8").sum() * float("2.5"),
+}
+
+
+@pytest.mark.parametrize("told", KEPT_TEXTS.values(), ids=list(KEPT_TEXTS))
+def test_texts_of_which_no_number_is_made(told):
+    """a text of an argument's number is a key, a hash, a file's name -> guarded"""
+    df = grad(lambda x: x**2 * told(x), compile="never")
+    for x in (7.23456, 8.5):
+        assert df(x) == 2 * x * told(x)
 
 
 def info(text):

@@ -12,6 +12,7 @@ import dis
 import io
 import linecache
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -53,28 +54,54 @@ def tell(x: Any) -> None:
     if x.ndim:
         x._guarded_array()
     else:
-        x._trace.guard(x, x._read()[1], _IN_TEXT)
+        entry = x._trace.guard(x, x._read()[1], _IN_TEXT)
+        if entry is not None and x.dtype.kind in "fc":
+            x._trace.texts.append(entry)
 
 
 _IN_TEXT = "a number in a text"
 
 
 def of_texts() -> list[tuple[Any, Any]]:
-    """The guards of numbers that texts were made of, in the traces that run."""
-    traces = dispatch.running()
-    return [(t, guard) for t in traces for guard in t.builder.guards if guard.what == _IN_TEXT]
+    """The guards of real numbers that texts were made of, in the traces that run."""
+    return [(trace, guard) for trace in dispatch.running() for guard in trace.texts]
 
 
-def may_be_of(text: Any, number: Any) -> bool:
-    """Whether a text is one of a number, rounded to its last digit: "1.2" is of 1.234."""
-    try:
-        found = Decimal(text if type(text) is str else text.decode())
-    except ArithmeticError:
-        return False
-    last = found.as_tuple().exponent
-    if type(last) is not int:
-        return not np.isfinite(number)
-    return abs(float(found) - number) <= 10.0**last
+def may_hold(text: str, number: Any) -> bool:
+    """Whether a number can be read out of a text, but for its sign: 1.234 of "[1.2, 5.0]", of
+    "0x1.3be7p+0", and of a piece of its digits, "234"."""
+    if not np.isfinite(number):
+        return re.search("inf|nan", text, re.I) is not None
+    for x in {abs(number.real), abs(number.imag)}:
+        if any(abs(found - x) <= unit for found, unit in _read_in(text)):
+            return True
+        digits = f"{x:.16e}".partition("e")[0].replace(".", "")
+        runs = (run.strip("0") for run in _DIGITS.findall(_BETWEEN_DIGITS.sub("", text)))
+        if any(piece in digits for run in runs for piece in _pieces(run)):
+            return True
+    return False
+
+
+def _pieces(run: str) -> Iterator[str]:
+    """Those of some digits which another text of the number has too: the last may be rounded."""
+    if len(run) > 2:
+        yield run[:-1]
+    for k in range(len(run) - 4):
+        yield run[k : k + 4]
+
+
+def _read_in(text: str) -> Iterator[tuple[float, float]]:
+    """The numbers that are written in a text, and a unit of the last digit of each."""
+    for found in _HEXADECIMAL.findall(text):
+        yield float.fromhex(found), 0.0
+    for found in _DECIMAL.findall(text):
+        yield float(found), 10.0 ** int(Decimal(found).as_tuple().exponent)
+
+
+_HEXADECIMAL = re.compile(r"0x[\da-f.]+p[+-]?\d+", re.I)
+_DECIMAL = re.compile(r"(?<![\w.])(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.I)
+_DIGITS = re.compile(r"\d{3,}")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)[.,_ ](?=\d)")
 
 
 def is_certain(x: Any) -> bool:

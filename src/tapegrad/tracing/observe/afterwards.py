@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import gc
 import io
-import numbers
 import operator
 import sys
 import types
@@ -58,9 +57,9 @@ from tapegrad.tracing.observe.later import (
     held_in,
     is_later,
     left_by,
-    made_a_number,
     now_of,
     parts_of,
+    pass_texts,
     read_back,
 )
 from tapegrad.tracing.observe.notes import Notes
@@ -111,16 +110,12 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
 
 def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:
     """What is noted of a call that isn't followed: it waits, or each call makes it anew."""
-    if isinstance(f, type) and args and type(args[0]) in (str, bytes) and _is_of_numbers(f):
-        made_a_number(a.o, args[0])
     note = postpone(a, f, args, kwargs, at)
     note = call(a, f, args, kwargs, at) if note is FOLLOWED else note
-    return libraries.call(a, f, args, kwargs, at, passed) if note is FOLLOWED else note
-
-
-def _is_of_numbers(kind: type) -> bool:
-    """Whether objects of a class are numbers with a fraction."""
-    return issubclass(kind, numbers.Number) and not issubclass(kind, numbers.Integral)
+    if note is FOLLOWED:
+        note = libraries.call(a, f, args, kwargs, at, passed)
+        pass_texts(a.o, f, [*args, *kwargs.values()], as_one=note is not FOLLOWED)
+    return note
 
 
 def instruction(a: Activation, f: Any, args: Sequence[Any], begins: bool = False) -> Any:

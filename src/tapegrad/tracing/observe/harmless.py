@@ -245,7 +245,7 @@ _BUILTINS = """
     max min next object oct ord pow print property range repr reversed round set slice sorted
     staticmethod str sum super tuple type zip __build_class__ locals memoryview
 """
-_MODULES = {
+MODULES_IN_C = {
     "math": None,
     "cmath": None,
     "_operator": None,
@@ -313,7 +313,7 @@ _NUMPYS += ("numpy.ma", "numpy.matrixlib", "numpy.ctypeslib", "numpy.dtypes")
 
 
 @cache
-def _functions() -> dict[int, Any]:
+def functions_in_c() -> dict[int, Any]:
     """The harmless functions of Python by id; they are held, so none is given away."""
     found = [getattr(builtins, name) for name in _BUILTINS.split()]
     found += [f for f in (getattr(copyreg, "__reduce_ex__", None), *_JSON) if f is not None]
@@ -329,7 +329,7 @@ def is_harmless(f: Any) -> bool:
         return f.__name__ not in _NUMPYS_STATE
     if isinstance(f, type):
         return _is_harmless_class(f)
-    if id(f) in _functions():
+    if id(f) in functions_in_c():
         return True
     if kind in _C_METHODS:
         return _is_harmless_method(f)
@@ -432,8 +432,8 @@ def is_file(kind: type) -> bool:
 
 def _is_of_harmless_module(f: Any) -> bool:
     module = f.__module__ or (f.__self__.__name__ if f.__self__ is not None else "")
-    if module in _MODULES:
-        names = _MODULES[module]
+    if module in MODULES_IN_C:
+        names = MODULES_IN_C[module]
         return names is None or f.__name__ in names
     if is_numpys_module(module):
         return f.__name__ not in _NUMPYS_STATE and not module.startswith("numpy.random")
@@ -442,12 +442,12 @@ def _is_of_harmless_module(f: Any) -> bool:
 
 def _is_harmless_class(kind: type) -> bool:
     """Whether making an instance of a class written in C reads nothing but the arguments."""
-    if id(kind) in _functions() or kind in METHODS_OF:
+    if id(kind) in functions_in_c() or kind in METHODS_OF:
         return True
     if issubclass(kind, (np.generic, np.dtype, Value)) or kind in _KNOWN_BASES:
         return True
     module = module_of(kind)
-    if module in _MODULES and _MODULES[module] is None:
+    if module in MODULES_IN_C and MODULES_IN_C[module] is None:
         return True
     if is_numpys_module(module):
         return kind.__name__ not in _NUMPYS_STATE and not module.startswith("numpy.random")

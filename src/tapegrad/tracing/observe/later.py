@@ -3,21 +3,37 @@
 
 from __future__ import annotations
 
+import _json
 import functools
+import io
 import os
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Source
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.files import path_of
-from tapegrad.tracing.observe.harmless import is_file
+from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
+    METHODS_OF,
+    MODULES_IN_C,
+    READERS,
+    functions_in_c,
+    is_file,
+    is_harmless,
+    is_pythons_class,
+    module_of,
+)
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.source import at_line, at_source, user_source
-from tapegrad.tracing.texts import may_be_of, of_texts
+from tapegrad.tracing.source import at_line, at_source, is_users_path, user_source
+from tapegrad.tracing.texts import may_hold, of_texts
 
 
 class Text(str):
@@ -90,14 +106,81 @@ def read_back(o: Notes) -> None:
         _end(o, trace, guard.operand, f"{_A_TEXT}{at_source(guard.src)} may be read again")
 
 
-def made_a_number(o: Notes, text: Any) -> None:
-    """A number is made of a text. It carries no derivative of those that texts were made of."""
-    for trace, guard in of_texts():
-        if may_be_of(text, guard.expected.value):
-            _end(o, trace, guard.operand, f"{_A_TEXT}{at_source(guard.src)} is made a number again")
+def pass_texts(o: Notes, f: Any, values: Sequence[Any], as_one: bool = False) -> None:
+    """Texts are passed to what may make numbers of them (`float`, `eval`, `np.array`, another
+    process; a package's function that is `as_one`). No derivative goes through these."""
+    known = of_texts()
+    if not known or (_keep_texts(f, values) and not as_one):
+        return
+    found = [*_texts_in(values)]
+    unseen = any(isinstance(x, Iterator) and not is_file(type(x)) for x in values)
+    for trace, guard in known:
+        if unseen or any(may_hold(text, guard.expected.value) for text in found):
+            of = f"{_A_TEXT}{at_source(guard.src)}"
+            fact = f"{name_of(f)} may make {of} a number again"
+            _end(o, trace, guard.operand, fact)
+
+
+def _texts_in(values: Sequence[Any]) -> Iterator[str]:
+    """The texts among values, in containers, arrays, and what is read as a file."""
+    for x in parts_of(values):
+        if isinstance(x, (io.StringIO, io.BytesIO)):
+            x = "" if x.closed else x.getvalue()
+        elif isinstance(x, np.ndarray) and x.dtype.kind in "SUO" and not isinstance(x, Value):
+            x = " ".join(map(str, x.ravel()[:MOST]))
+        if isinstance(x, str):
+            yield x
+        elif isinstance(x, (bytes, bytearray)):
+            yield x.decode("latin-1")
 
 
 _A_TEXT = "the text of a traced value"
+
+
+def _keep_texts(f: Any, values: Sequence[Any]) -> bool:
+    """Whether a callable that is passed these values makes no number of a text among them, unseen:
+    Python code, which is followed, and what is known to look texts up, to hold or to show them."""
+    if f is isinstance or f is issubclass:
+        return True
+    return all(_keeps_texts(x) for x in (f, *values) if callable(x))
+
+
+def _keeps_texts(f: Any) -> bool:
+    kind: Any = type(f)
+    if kind is types.MethodType:
+        return _keeps_texts(f.__func__)
+    if kind is types.FunctionType:
+        file = f.__code__.co_filename
+        return is_users_path(file) and f"{os.sep}pandas{os.sep}" not in file
+    if isinstance(f, type):
+        if issubclass(f, (str, bytes, BaseException, *CONTAINERS)) or f in _LOOKING:
+            return True
+        known = module_of(f) in ("_io", "itertools")
+        return known or (is_pythons_class(f) and not issubclass(f, _NUMERIC))
+    if (
+        id(f) in functions_in_c()
+        or id(f) in READERS
+        or kind in (functools._lru_cache_wrapper, _ENCODER)
+    ):
+        return True
+    of = getattr(f, "__objclass__", None) or getattr(f, "__self__", None)
+    if isinstance(of, types.ModuleType):
+        in_c = of.__name__ in MODULES_IN_C and of.__name__ not in _MAKING and is_harmless(f)
+        return in_c or f.__name__ in _OF_PATHS
+    if of is None:
+        call = kind.__call__
+        return type(call) is types.FunctionType and _keeps_texts(call)
+    of = of if isinstance(of, type) else type(of)
+    if issubclass(of, _NUMERIC):
+        return False
+    return of in METHODS_OF or is_pythons_class(of) or module_of(of) in ("_io", "re", "_hashlib")
+
+
+_NUMERIC = (int, float, complex, np.ndarray, np.generic)
+_ENCODER = _json.make_encoder
+_LOOKING = (type, object, super, enumerate, filter, map, reversed, slice, zip, _ENCODER)
+_MAKING = ("math", "cmath", "_statistics", "_struct", "binascii", "zlib")  # numbers, or other bytes
+_OF_PATHS = ("open", "stat", "lstat", "access", "listdir", "scandir", "readlink", "getcwd")
 
 
 def _end(o: Notes, trace: Any, operand: Any, fact: str) -> None:
