@@ -310,3 +310,57 @@ def test_derivatives_of_iterations_whatever_their_weight(name, operator):
         np.testing.assert_allclose(right, along, rtol=1e-4)
     for size in (-700, -40, 40, 700):
         np.testing.assert_allclose(np.ldexp(slope(x, 2.0**size), -size), right, rtol=1e-6)
+
+
+_INFINITE = np.array([[0, np.inf, 2], [np.nan, 0, 3], [4, -np.inf, 0]])
+_OF_TWO: dict[str, Any] = {
+    "S.multiply(T)": lambda S, T: S.multiply(T),
+    "T.multiply(S)": lambda S, T: T.multiply(S),
+    "S * T": lambda S, T: S * T,
+    "S.multiply of a dense one": lambda S, T: S.multiply(T.toarray()),
+    "S.multiply of one row": lambda S, T: S.multiply(T[[0]]),
+    "S.maximum(T)": lambda S, T: S.maximum(T),
+    "T.maximum(S)": lambda S, T: T.maximum(S),
+    "S.minimum(T)": lambda S, T: S.minimum(T),
+    "T.minimum(S)": lambda S, T: T.minimum(S),
+    "S.maximum of a dense one": lambda S, T: sparse.csr_array(S.maximum(T.toarray())),
+    "S / D": lambda S, T: S / T.toarray(),
+    "S / number": lambda S, T: S / (T[0, 2] + 1),
+    "S / np.float64(0)": lambda S, T: S / np.float64(0),
+    "S + T": lambda S, T: S + T,
+    "S @ T": lambda S, T: S @ T,
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("of", _OF_TWO.values(), ids=list(_OF_TWO))
+def test_infinities_where_one_of_two_matrices_stores_nothing(of: Any) -> None:
+    """NaN of 0 times infinity, and no NaN of T in a maximum, as in SciPy."""
+    S, T = sparse.csr_array(D), sparse.csr_array(_INFINITE)
+    make = lambda like, x: sparse.csr_array((x, like.indices, like.indptr), (3, 3))  # noqa: E731
+    expected = of(S, T).toarray()
+    of_first = jit(lambda x: of(make(S, x), T).toarray(), compile="never")(S.data)
+    np.testing.assert_array_equal(of_first, expected)
+    of_second = jit(lambda x: of(S, make(T, x)).toarray(), compile="never")(T.data)
+    np.testing.assert_array_equal(of_second, expected)
+    finite = sparse.csr_array(np.array([[0, 7.0, 2.5], [6.5, 0, 3], [4.5, 1.5, 0]]))
+    for f, x in (
+        (lambda x: np.sum(np.sin(of(make(S, x), finite).toarray())), S.data),
+        (lambda x: np.sum(np.sin(of(S, make(finite, x)).toarray())), finite.data),
+    ):
+        if not np.isfinite(f(x)):
+            continue
+        assert is_right(value_and_grad(f, compile="never"), f, x)
+
+
+def test_what_two_matrices_make_has_no_elements_in_an_order() -> None:
+    """SciPy stores those that aren't 0; a dense operand makes a dense maximum."""
+    S, T = sparse.csr_array(D), sparse.csr_array(D.T)
+    make = lambda x: sparse.csr_array((x, S.indices, S.indptr), (3, 3))  # noqa: E731
+    for count in (lambda x: x @ make(x).multiply(T).data, lambda x: x * make(x).multiply(T).nnz):
+        with pytest.raises(UnsupportedError, match="once SciPy would"):
+            jit(count, compile="never")(S.data)
+    f = lambda x: np.exp(make(x).maximum(T.toarray()))  # noqa: E731
+    np.testing.assert_allclose(jit(f, compile="never")(S.data), f(S.data))
+    with pytest.raises(ZeroDivisionError):
+        jit(lambda x: (make(x) / 0.0).toarray(), compile="never")(S.data)

@@ -21,7 +21,8 @@ __all__ = ["making", "matrices"]
 
 REFUSED = {"find": "the arrays that the matrix is made of"}
 
-_BINARY = "dot multiply __matmul__ __rmatmul__ __mul__ __rmul__ __add__ __radd__ __sub__ __rsub__"
+_BINARY = """dot multiply maximum minimum
+__matmul__ __rmatmul__ __mul__ __rmul__ __add__ __radd__ __sub__ __rsub__ __truediv__"""
 
 
 def _declare_methods() -> None:
@@ -31,7 +32,7 @@ def _declare_methods() -> None:
     root: Any = next(kind for kind in base if kind.__name__ == "_spbase")
     kinds = [root, *_below(root)]
     for kind in (*kinds, *{c for k in kinds for c in k.__mro__ if c.__module__[:6] == "scipy."}):
-        for name in (*_BINARY.split(), "__truediv__"):
+        for name in _BINARY.split():
             own = vars(kind).get(name)
             if type(own) is FunctionType and id(own) not in seen:
                 seen.add(id(own))

@@ -190,9 +190,9 @@ class Sparse(Parted):
 
     @unobserved
     def __truediv__(self, other: Any) -> Any:
-        if np.ndim(other) or isinstance(other, Sparse):
-            raise self._refused("the quotient of arrays")
-        return self.with_elements(self.on_tape(other)[0] / other)
+        if isinstance(other, Sparse) or sparse.issparse(other):
+            raise self._refused("the quotient of sparse arrays")
+        return self.multiply(np.divide(1, other)) if np.ndim(other) else self.scaled(1 / other)
 
     def __neg__(self) -> Sparse:
         return self.scaled(-1)
@@ -210,6 +210,8 @@ class Sparse(Parted):
     def multiply(self, other: Any) -> Sparse:
         """Each element times that of an array which stands there, too."""
         if isinstance(other, Sparse) or sparse.issparse(other):
+            if other.shape == self._shape:
+                return self._by_elements(as_sparse(other))
             other = as_sparse(other).full("a product")
         if np.ndim(other) == 0:
             return self.scaled(other)
@@ -219,6 +221,16 @@ class Sparse(Parted):
             raise ValueError("inconsistent shapes")
         there = np.broadcast_to(other, self._shape)[rows, columns]
         return self.with_elements(self._times(elements, there))
+
+    def _by_elements(self, other: Sparse) -> Sparse:
+        """The same of one that is stored alike. Where it alone has an element, that is multiplied
+        by 0, which gives NaN of what isn't finite."""
+        (x, *at), (y, *there) = self.listed(other.elements), other.listed(self.elements)
+        where = [np.concatenate(pair) for pair in zip(at, there, strict=True)]
+        whole, its = self.full("a product"), other.full("a product")
+        alone = np.where(whole[tuple(there)] == 0, y * 0, 0)
+        products = np.concatenate([x * its[tuple(at)], alone])
+        return self.remade(products, *where, self._shape)
 
     @unobserved
     def __add__(self, other: Any) -> Any:

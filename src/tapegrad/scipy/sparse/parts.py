@@ -30,6 +30,7 @@ class Parted(Carrier):
     remade: Any
     kind: Any
     sifted: bool
+    _not_as_matrix: Any
 
     def in_full(self, dense: Any) -> Any:
         """One of this kind that has all elements of an array."""
@@ -164,13 +165,19 @@ class Parted(Carrier):
         return self._larger(np.minimum, other)
 
     def _larger(self, function: Any, other: Any) -> Any:
-        other = other.toarray() if hasattr(other, "toarray") else other
-        if np.ndim(other) == 0:
+        name = function.__name__
+        if np.ndim(other) == 0 and not hasattr(other, "toarray"):
             raise refusal(
-                f"maximum and minimum of a sparse matrix and a number can't be traced{at_line()}. "
-                "Use S.toarray()"
+                f"{name} of a sparse matrix and a number can't be traced{at_line()}. Use "
+                "S.toarray()"
             )
-        return self.mapped(lambda x: function(x, other), "maximum")
+        if not hasattr(other, "toarray"):
+            self._not_as_matrix(name)
+            return function(self.full(name), other)
+        if other.shape != self._shape:
+            raise ValueError("inconsistent shapes")
+        its = other.toarray()  # of which SciPy takes no NaN, as C++ compares
+        return self.mapped(lambda x: np.where(np.isnan(its), x, function(x, its)), name)
 
     @unobserved
     def max(self, axis: Any = None, out: Any = None) -> Any:
