@@ -226,11 +226,11 @@ class Sparse(Parted):
         """The same of one that is stored alike. Where it alone has an element, that is multiplied
         by 0, which gives NaN of what isn't finite."""
         (x, *at), (y, *there) = self.listed(other.elements), other.listed(self.elements)
-        where = [np.concatenate(pair) for pair in zip(at, there, strict=True)]
+        rows, columns = (np.concatenate(pair) for pair in zip(at, there, strict=True))
         whole, its = self.full("a product"), other.full("a product")
         alone = np.where(whole[tuple(there)] == 0, y * 0, 0)
         products = np.concatenate([x * its[tuple(at)], alone])
-        return self.remade(products, *where, self._shape)
+        return self.remade(products, rows, columns, self._shape)
 
     @unobserved
     def __add__(self, other: Any) -> Any:
