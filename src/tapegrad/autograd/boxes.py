@@ -39,16 +39,39 @@ class OpenTrace(Trace):
     entered any number of times, for what asks which trace it is in."""
 
     is_open = True
+    walk: Any = None  # the run that it is part of: see `autograd.objects`
 
-    def __init__(self, node: Place) -> None:
+    def __init__(self, node: Place | None = None) -> None:
         super().__init__(Builder("box"))
-        self._kind, self._root = type(node), node
+        self._root = node
+        self.starts: list[Any] = []  # the values that it begins with
         _open.add(self)
         running[self.level] = None
         weakref.finalize(self, running.pop, self.level, None)
 
+    def begin(self, value: Any) -> Any:
+        """A traced value that stands for this one."""
+        aval = input_aval(value)
+        self.starts.append(value)
+        x = self.builder.input(aval, f"x{len(self.starts)}")
+        return stand_in(self, x, plain_value(value), aval.weak)
+
+    def of_starts(self, box: Any) -> Callable[..., Any]:
+        """A traced value as a function of what the trace begins with."""
+        self.check_captured()
+        captured = [*self.captured.values()]
+        operand, value = box._read()
+        if isinstance(operand, Literal):
+            return lambda *xs: value
+        names = [f"c{k}" for k in range(len(captured))]
+        raw = with_inputs(self.builder.finish([operand]), [var for var, _ in captured], names)
+        tape, outside = renumbered(raw), [x for _, x in captured]
+        return lambda *xs: own_result(replay(tape, [*xs, *outside])[0])
+
     def place(self, tracer: Proxy) -> Any:
-        return self._kind(self._root, tracer)
+        if self._root is None:
+            return super().place(tracer)
+        return type(self._root)(self._root, tracer)
 
     def _end(self) -> None: ...
 
@@ -85,16 +108,7 @@ class Place:
 
     def _function(self) -> Callable[[Any], Any]:
         """The value as a function of the root's."""
-        trace = self.box._trace
-        trace.check_captured()
-        captured = [*trace.captured.values()]
-        operand, value = self.box._read()
-        if isinstance(operand, Literal):
-            return lambda x: value
-        names = [f"c{k}" for k in range(len(captured))]
-        raw = with_inputs(trace.builder.finish([operand]), [var for var, _ in captured], names)
-        tape, outside = renumbered(raw), [x for _, x in captured]
-        return lambda x: own_result(replay(tape, [x, *outside])[0])
+        return self.box._trace.of_starts(self.box)
 
 
 class VJPNode(Place):
@@ -149,10 +163,8 @@ def new_box(value: Any, trace: Any, node: Any) -> Any:
             f"new_box: a {type(value).__name__} can't be boxed: box the arrays and numbers in it"
         )
     check_leaf(value, "new_box: the value")
-    opened = OpenTrace(node)
-    aval = input_aval(value)
     node.start = value
-    node.box = stand_in(opened, opened.builder.input(aval, "x"), plain_value(value), aval.weak)
+    node.box = OpenTrace(node).begin(value)
     return node.box
 
 

@@ -2,23 +2,35 @@
 
 import builtins
 
-from tapegrad.autograd.tracer import Box, Traced
+from tapegrad.autograd.tracer import Box
+from tapegrad.autograd.vspace import TreeVSpace
 
-__all__ = ["DictBox", "SequenceBox", "dict", "isinstance", "list", "tuple", "type"]
+__all__ = [
+    "DictBox",
+    "DictVSpace",
+    "ListVSpace",
+    "NamedTupleVSpace",
+    "SequenceBox",
+    "SequenceVSpace",
+    "TupleVSpace",
+    "dict",
+    "isinstance",
+    "list",
+    "tuple",
+    "type",
+]
 
 
 dict, isinstance, list = builtins.dict, builtins.isinstance, builtins.list
 tuple, type = builtins.tuple, builtins.type
 
 
-class _NoInstances(Traced):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return False
-
-
-class SequenceBox(Box, metaclass=_NoInstances):
+class SequenceBox(Box):
     """What traced lists and tuples would be instances of: they are plain ones."""
 
 
-class DictBox(Box, metaclass=_NoInstances):
+class DictBox(Box):
     """What traced dicts would be instances of: they are plain ones."""
+
+
+SequenceVSpace = ListVSpace = TupleVSpace = NamedTupleVSpace = DictVSpace = TreeVSpace

@@ -10,6 +10,8 @@ import numpy as np
 
 from tapegrad.autograd.absent import SparseBox, SparseObject, primitive_jvps, primitive_vjps
 from tapegrad.autograd.boxes import JVPNode, VJPNode, backward_pass
+from tapegrad.autograd.derived import Argnum, as_floats, places
+from tapegrad.autograd.objects import needs_walk, pulled, pushed
 from tapegrad.autograd.rules import (
     def_linear,
     defjvp,
@@ -19,8 +21,9 @@ from tapegrad.autograd.rules import (
     defvjp_argnum,
     defvjp_argnums,
 )
+from tapegrad.autograd.spaces import VSpace
 from tapegrad.autograd.tracer import getval, isbox, primitive
-from tapegrad.autograd.vspace import VSpace, vspace
+from tapegrad.autograd.vspace import vspace
 from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, flatten_up_to, unflatten
 from tapegrad.errors import ArgumentError
@@ -28,7 +31,6 @@ from tapegrad.ir.tape import Aval
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Points, Pulling, Pushing
-from tapegrad.tracing.observe.observer import note_computed, unobserved
 
 __all__ = [
     "JVPNode",
@@ -54,46 +56,6 @@ __all__ = [
     "vspace",
 ]
 
-Argnum = int | Sequence[int]
-
-
-class FloatDerived(Derived):
-    """A derivative that takes arrays of integers for what is differentiated, as HIPS autograd's do:
-    as floats."""
-
-    numbers: Sequence[int] = (0,)
-
-    @unobserved  # nothing of the derivative itself is state of the program around it
-    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
-        return super()._request(as_floats(args, self.numbers), kwargs)
-
-    def __reduce__(self) -> Any:
-        return taking_integers, (Derived(self.f, self.transformation, self.mode), self.numbers)
-
-
-def taking_integers(derived: Any, numbers: Sequence[int]) -> Any:
-    """The same derivative, of which these arguments may be arrays of integers."""
-    found = FloatDerived(derived.f, derived.transformation, derived.mode)
-    found.numbers = numbers
-    return found
-
-
-def as_floats(args: tuple[Any, ...], numbers: Sequence[int]) -> tuple[Any, ...]:
-    """The arguments, those with these numbers with floats in the place of arrays of integers."""
-    found = [*args]
-    for k in numbers:
-        if -len(args) <= k < len(args):
-            leaves, structure = flatten(args[k])
-            note_computed(x for x in leaves if _is_whole(x))
-            if any(_is_whole(x) for x in leaves):
-                found[k] = unflatten(structure, [x.astype(float) if _is_whole(x) else x
-                                                 for x in leaves])  # fmt: skip
-    return tuple(found)
-
-
-def _is_whole(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype.kind in "iu"
-
 
 def make_vjp(f: Callable[..., Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
     """The pullback of a function of one argument, and its value."""
@@ -111,6 +73,8 @@ def pullback(
     """The linear map from the cotangent of the value to that of an argument; and the value."""
     numbers = _places(argnum, args)
     args = as_floats(args, numbers)
+    if needs_walk([args[k] for k in numbers]):
+        return pulled(f, argnum, args, kwargs)
     value, pull = Derived(f, _Pulling(numbers=numbers), "auto")(*args, **kwargs)
     return lambda ct: _picked(pull(ct), argnum), value
 
@@ -135,6 +99,9 @@ def pushforward(
     """The value, and its tangent for the tangent `t` of an argument."""
     tangents = _in_places(argnum, args, t)
     args = as_floats(args, places(argnum))
+    numbers = _places(argnum, args)
+    if needs_walk([args[k] for k in numbers]):
+        return pushed(f, numbers, args, kwargs, [t] if isinstance(argnum, int) else t)
     value, found = Derived(f, Pushforward(len(args)), "auto")(*args, *tangents, **kwargs)
     return value, _zeros_for_none(value, found)
 
@@ -187,11 +154,6 @@ def _only(points: Points, args: Sequence[Any], numbers: Sequence[int]) -> Points
             "holds no floats and no complex numbers. Pass floats, such as x.astype(float)"
         )
     return replace(points, wrt=wrt, avals=avals)
-
-
-def places(argnum: Argnum) -> tuple[int, ...]:
-    """The numbers of the arguments that are meant."""
-    return (argnum,) if isinstance(argnum, int) else tuple(argnum)
 
 
 def _places(argnum: Argnum, args: Sequence[Any]) -> tuple[int, ...]:

@@ -16,38 +16,69 @@ import numpy as np
 
 from tapegrad import api, derivatives, loops, series
 from tapegrad.autograd.core import (
-    Argnum,
-    as_floats,
     linearized,
-    places,
     pullback,
     pushforward,
-    taking_integers,
 )
+from tapegrad.autograd.derived import Argnum, as_floats, places, taking_integers
 from tapegrad.autograd.vspace import vspace
+from tapegrad.core.trees import flatten, unflatten
+from tapegrad.errors import GradientError
 
 Function = Callable[..., Any]
 
 
-def _derived(how: Function, fun: Function, argnum: Argnum, **options: Any) -> Any:
-    derived = how(fun, tuple(argnum) if isinstance(argnum, list) else argnum, **options)
-    return taking_integers(derived, places(argnum))
+def _derived(
+    how: Function, fun: Function, argnum: Argnum, of_objects: Any = None, **options: Any
+) -> Any:
+    argnum = tuple(argnum) if isinstance(argnum, list) else argnum
+    return taking_integers(how(fun, argnum, **options), argnum, of_objects)
+
+
+# ---- of objects with a VSpace: by the pullback, and the value
+
+
+def _gradient(pull: Function, value: Any) -> Any:
+    space = vspace(value)
+    if getattr(space, "size", None) != 1:
+        raise GradientError(
+            f"grad: the value is of {space}, but grad needs a real scalar. Sum it, or use make_vjp"
+        )
+    return pull(space.ones())
+
+
+def _with_value(pull: Function, value: Any) -> Any:
+    return value, _gradient(pull, value)
+
+
+def _with_aux(pull: Function, value: Any) -> Any:
+    y, aux = value
+    return _gradient(lambda ct: pull((ct, _nothing(aux))), y), aux
+
+
+def _nothing(value: Any) -> Any:
+    leaves, structure = flatten(value)
+    return unflatten(structure, [None] * len(leaves))
+
+
+def _of_all(pull: Function, value: Any) -> Any:
+    return pull(vspace(value).ones())
 
 
 def grad(fun: Function, argnum: Argnum = 0) -> Any:
     """The gradient of a scalar function with respect to argument `argnum`; of several, in a tuple,
     for a list or tuple of numbers. See `tapegrad.grad`."""
-    return _derived(api.grad, fun, argnum)
+    return _derived(api.grad, fun, argnum, _gradient)
 
 
 def value_and_grad(fun: Function, argnum: Argnum = 0) -> Any:
     """The value and the gradient, in one pass. See `tapegrad.value_and_grad`."""
-    return _derived(api.value_and_grad, fun, argnum)
+    return _derived(api.value_and_grad, fun, argnum, _with_value)
 
 
 def grad_and_aux(fun: Function, argnum: Argnum = 0) -> Any:
     """Of a function that returns `(value, aux)`: `(gradient, aux)`."""
-    return _derived(api.grad, fun, argnum, has_aux=True)
+    return _derived(api.grad, fun, argnum, _with_aux, has_aux=True)
 
 
 def grad_named(fun: Function, argname: str) -> Any:
@@ -58,7 +89,7 @@ def grad_named(fun: Function, argname: str) -> Any:
 def elementwise_grad(fun: Function, argnum: Argnum = 0) -> Any:
     """The gradient of the sum of all elements of the value: where each of them depends on one of
     the argument's, the derivative of each. See `tapegrad.elementwise_grad`."""
-    return _derived(derivatives.elementwise_grad, fun, argnum)
+    return _derived(derivatives.elementwise_grad, fun, argnum, _of_all)
 
 
 def jacobian(fun: Function, argnum: Argnum = 0) -> Any:

@@ -14,8 +14,9 @@ from tapegrad.autograd.rules import (
     primitive,
     register_notrace,
 )
+from tapegrad.autograd.spaces import VSpace
 from tapegrad.autograd.tracer import Box
-from tapegrad.autograd.vspace import VSpace, vspace
+from tapegrad.autograd.vspace import vspace
 
 __all__ = [
     "Box",

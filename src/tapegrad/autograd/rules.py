@@ -20,6 +20,8 @@ from typing import Any
 
 from tapegrad import rules as own
 from tapegrad.api import stop_gradient
+from tapegrad.autograd.objects import holds_objects, plain
+from tapegrad.autograd.spaces import call, is_step
 from tapegrad.autograd.vspace import vspace
 from tapegrad.errors import ArgumentError
 from tapegrad.tracing.custom import Context, CustomPrimitive
@@ -33,6 +35,11 @@ class Primitive(CustomPrimitive):
     def __init__(self, f: Callable[..., Any]) -> None:
         super().__init__(f)
         self._makers: dict[int, Maker | None] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_step(self, args, kwargs):
+            return call(self, args, kwargs)
+        return super().__call__(*args, **kwargs)
 
     def defgrad(self, maker: Maker | None, argnum: int = 0) -> None:
         """The reverse rule of one argument, beside those of others: see `defvjp`."""
@@ -65,7 +72,7 @@ def notrace_primitive(f: Callable[..., Any]) -> Any:
 
     @functools.wraps(f)
     def called(*args: Any, **kwargs: Any) -> Any:
-        return f(*stop_gradient(args), **kwargs)
+        return f(*stop_gradient(plain(args)), **plain(kwargs))
 
     return called
 
@@ -102,11 +109,16 @@ def defvjp_argnum(f: Any, maker: Maker) -> None:
     cotangent of the result to that of the argument with this number."""
 
     def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
-        real = Context(args).needs_input_grad
         return tuple([maker(k, out, args, kwargs)(ct) if yes else None
-                      for k, yes in enumerate(real)])  # fmt: skip
+                      for k, yes in enumerate(_are_vectors(args))])  # fmt: skip
 
     _declare_joint("defvjp_argnum", own.defvjp, f, rule)
+
+
+def _are_vectors(args: Sequence[Any]) -> list[bool]:
+    """Of each argument, whether there could be a derivative."""
+    real = Context(tuple(args)).needs_input_grad
+    return [yes or holds_objects(x) for x, yes in zip(args, real, strict=True)]
 
 
 def defvjp_argnums(f: Any, maker: Maker) -> None:
@@ -114,7 +126,7 @@ def defvjp_argnums(f: Any, maker: Maker) -> None:
     function from the cotangent of the result to those of the arguments with these numbers."""
 
     def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
-        argnums = [k for k, yes in enumerate(Context(args).needs_input_grad) if yes]
+        argnums = [k for k, yes in enumerate(_are_vectors(args)) if yes]
         found = dict(zip(argnums, maker(tuple(argnums), out, args, kwargs)(ct), strict=True))
         return tuple([found.get(k) for k in range(len(args))])
 

@@ -1,7 +1,7 @@
 """Traced values, as programs ask for them.
 
-There are no boxes: to Python and NumPy a traced array is an ndarray, and a traced number a number.
-Who asks whether a value is a box is told whether it is traced.
+There are no boxes of arrays: to Python and NumPy a traced array is an ndarray, and a traced number
+is a number. Who asks whether a value is a box is told whether it is traced.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from typing import Any, NoReturn
 from tapegrad.api import stop_gradient
 from tapegrad.autograd.absent import Node, find_top_boxed_args, toposort
 from tapegrad.autograd.boxes import new_box, trace, trace_stack
+from tapegrad.autograd.objects import kinds
 from tapegrad.autograd.rules import notrace_primitive, primitive, register_notrace
-from tapegrad.autograd.vspace import VSpace
+from tapegrad.autograd.spaces import Boxed
 from tapegrad.errors import ArgumentError
 from tapegrad.tracing.tracer import Tracer
 
 __all__ = [
+    "ArrayBox",
     "Node",
     "find_top_boxed_args",
     "new_box",
@@ -34,23 +36,27 @@ __all__ = [
 
 def isbox(x: Any) -> bool:
     """Whether `x` is a traced value."""
-    return isinstance(x, Tracer)
+    return isinstance(x, (Tracer, Boxed))
 
 
 def getval(x: Any) -> Any:
     """`x` without its derivative: a constant, to all that is computed of it."""
+    if isinstance(x, Boxed):
+        return getval(x._value)
     return stop_gradient(x) if isinstance(x, Tracer) else x
 
 
 class Traced(type):
-    """The class of a class whose instances are the traced values."""
+    """The class of `Box`, of which traced arrays and numbers are instances, too."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isbox(instance)
+        of_arrays = cls is Box or issubclass(cls, ArrayBox)
+        return super().__instancecheck__(instance) or (of_arrays and isinstance(instance, Tracer))
 
 
-class Box(metaclass=Traced):
-    """What traced values are instances of. None is made of it."""
+class Box(Boxed, metaclass=Traced):
+    """What traced values are instances of. Classes that derive from it have what a program calls of
+    an object with a `VSpace`, in primitives: `MyBox.register(MyClass)`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
         raise ArgumentError(
@@ -60,6 +66,10 @@ class Box(metaclass=Traced):
 
     @classmethod
     def register(cls, kind: type) -> None:
-        """Nothing needs doing for subclasses of ndarray, nor for numbers: they are traced as they
-        are. It is an error for other classes, which are trees."""
-        VSpace.register(kind)
+        """Boxes of this class stand for objects of class `kind`. For subclasses of ndarray, and for
+        numbers, this does nothing: they are traced as they are."""
+        kinds[kind] = cls
+
+
+class ArrayBox(Box):
+    """What traced arrays and numbers are instances of. None is made of it."""

@@ -1,4 +1,4 @@
-"""The vector space that a value is of: arrays, numbers, and lists, tuples and dicts of them."""
+"""The vector spaces of arrays, numbers, and lists, tuples and dicts of them."""
 
 from __future__ import annotations
 
@@ -7,126 +7,156 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd.spaces import VECTORS, Boxed, VSpace, is_object, maker_of
 from tapegrad.core.trees import flatten, flatten_up_to, unflatten
 from tapegrad.errors import ArgumentError
-from tapegrad.tracing.tracer import Tracer
-
-_VECTORS = (np.ndarray, np.number, Tracer, int, float, complex)
 
 
-class VSpace:
-    """All values that are put together as `value` is, with its shapes and dtypes.
+class _Followed(VSpace):
+    """A space whose operations are what NumPy does, of traced values, too."""
 
-    `size` counts real numbers, two of them for a complex one. Of an array's or a number's space
-    there are `shape`, `ndim` and `dtype`, too.
-    """
+    def _applied(self, name: str, *xs: Any) -> Any:
+        return getattr(self, f"_{name}")(*xs)
+
+
+class ArrayVSpace(_Followed):
+    """All arrays of a shape and dtype."""
 
     def __init__(self, value: Any) -> None:
-        leaves, self._structure = flatten(value)
-        for x in leaves:
-            if not isinstance(x, _VECTORS):
-                raise ArgumentError(
-                    f"vspace: a {type(x).__name__} isn't a vector. Vectors are arrays, numbers, "
-                    "and lists, tuples and dicts of them"
-                )
-        self._types = [(np.shape(x), np.result_type(x)) for x in leaves]
-        if len(leaves) == 1 and leaves[0] is value:
-            ((self.shape, self.dtype),) = self._types
-            self.ndim = len(self.shape)
-
-    @classmethod
-    def register(cls, kind: type, vspace_maker: Any = None) -> None:
-        """Nothing needs doing for subclasses of ndarray, nor for numbers: they are vectors as they
-        are. It is an error for other classes, which are trees."""
-        if not issubclass(kind, _VECTORS):
-            raise ArgumentError(
-                f"instances of {kind.__name__} have no vector space of their own. Say what they "
-                "hold: tapegrad.register_tree"
-            )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, VSpace):
-            return NotImplemented
-        return (self._structure, self._types) == (other._structure, other._types)
+        self.shape: tuple[int, ...] = np.shape(value)
+        self.dtype: np.dtype[Any] = np.result_type(value)
 
     def __hash__(self) -> int:
-        return hash(tuple(self._types))
+        return hash((type(self), self.shape, self.dtype))
 
     def __repr__(self) -> str:
-        return f"VSpace({', '.join(f'{dtype}{list(shape)}' for shape, dtype in self._types)})"
-
-    @property
-    def iscomplex(self) -> bool:
-        """Whether there are complex numbers among them."""
-        return any(dtype.kind == "c" for _, dtype in self._types)
+        return f"VSpace({self.dtype}{list(self.shape)})"
 
     @property
     def size(self) -> int:
         """How many real numbers make one of them."""
-        return sum(int(np.prod(shape)) * (1 + (dtype.kind == "c")) for shape, dtype in self._types)
+        return int(np.prod(self.shape)) * (1 + self.iscomplex)
 
-    def _each(self, f: Callable[..., Any], *values: Any) -> Any:
-        """`f` of each leaf's shape, dtype and values, put together."""
-        rows = [flatten_up_to(self._structure, x) for x in values]
-        return unflatten(
-            self._structure,
-            [f(*kind, *xs) for kind, *xs in zip(self._types, *rows, strict=True)],
-        )
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
 
     def zeros(self) -> Any:
-        """The zero."""
-        return self._each(lambda shape, dtype: np.zeros(shape, dtype)[()])
+        return np.zeros(self.shape, self.dtype)[()]
 
     def ones(self) -> Any:
-        """All elements 1; 1 + i of complex numbers."""
-        return self._each(lambda shape, dtype: np.full(shape, _one(dtype), dtype)[()])
+        return np.full(self.shape, 1 + 1j if self.iscomplex else 1, self.dtype)[()]
 
     def randn(self) -> Any:
-        """Normal random numbers, from NumPy's global generator."""
-
-        def drawn(shape: Any, dtype: Any) -> Any:
-            found = np.array(np.random.randn(*shape))
-            if dtype.kind == "c":
-                found = found + 1j * np.random.randn(*shape)
-            return found.astype(dtype)[()]
-
-        return self._each(drawn)
+        found = np.array(np.random.randn(*self.shape))
+        if self.iscomplex:
+            found = found + 1j * np.random.randn(*self.shape)
+        return found.astype(self.dtype)[()]
 
     def standard_basis(self) -> Iterator[Any]:
-        """One after another: 1 in one place, and 0 elsewhere; i too, of complex numbers."""
-        for k, (shape, dtype) in enumerate(self._types):
-            for at in np.ndindex(*shape):
-                for one in (1.0, 1j) if dtype.kind == "c" else (1.0,):
-                    leaves = flatten(self.zeros())[0]
-                    unit = np.zeros(shape, dtype)
-                    unit[at] = one
-                    leaves[k] = unit[()]
-                    yield unflatten(self._structure, leaves)
+        for at in np.ndindex(*self.shape):
+            for one in (1.0, 1j) if self.iscomplex else (1.0,):
+                unit = np.zeros(self.shape, self.dtype)
+                unit[at] = one
+                yield unit[()]
 
-    def add(self, x: Any, y: Any) -> Any:
-        """x + y."""
-        return self._each(lambda shape, dtype, a, b: a + b, x, y)
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        return np.real(np.sum(np.conj(x) * y))
 
-    mut_add = add
-
-    def scalar_mul(self, x: Any, a: Any) -> Any:
-        """a x."""
-        return self._each(lambda shape, dtype, b: b * a, x)
-
-    def inner_prod(self, x: Any, y: Any) -> Any:
-        """The real part of the sum of conj(x) y."""
-        rows = [flatten_up_to(self._structure, v) for v in (x, y)]
-        return sum(np.real(np.sum(np.conj(a) * b)) for a, b in zip(*rows, strict=True))
-
-    def covector(self, x: Any) -> Any:
-        """conj(x): what x is as a cotangent."""
-        return self._each(lambda shape, dtype, a: np.conj(a), x)
+    def _covector(self, x: Any) -> Any:
+        return np.conj(x)
 
 
-def _one(dtype: np.dtype[Any]) -> Any:
-    return 1 + 1j if dtype.kind == "c" else 1
+class ComplexArrayVSpace(ArrayVSpace):
+    """All arrays of complex numbers of a shape and dtype."""
+
+    iscomplex = True
+
+
+class TreeVSpace(_Followed):
+    """All values that are put together as `value` is, of vectors of the same spaces."""
+
+    def __init__(self, value: Any) -> None:
+        leaves, self._structure = flatten(value)
+        self._spaces = [_of_leaf(x) for x in leaves]
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._spaces))
+
+    def __repr__(self) -> str:
+        return f"VSpace({', '.join(map(repr, self._spaces))})"
+
+    @property
+    def iscomplex(self) -> bool:
+        """Whether there are complex numbers among them."""
+        return any(space.iscomplex for space in self._spaces)
+
+    @property
+    def size(self) -> int:
+        """How many real numbers make one of them."""
+        return sum(space.size for space in self._spaces)  # type: ignore[attr-defined]
+
+    def _rows(self, values: tuple[Any, ...]) -> Iterator[Any]:
+        """The space of each leaf, and the leaves of these values."""
+        return zip(self._spaces, *[flatten_up_to(self._structure, x) for x in values], strict=True)
+
+    def _each(self, f: Callable[..., Any], *values: Any) -> Any:
+        """`f` of each leaf's space and values, put together."""
+        return unflatten(self._structure, [f(*row) for row in self._rows(values)])
+
+    def zeros(self) -> Any:
+        return self._each(lambda space: space.zeros())
+
+    def ones(self) -> Any:
+        return self._each(lambda space: space.ones())
+
+    def randn(self) -> Any:
+        return self._each(lambda space: space.randn())
+
+    def standard_basis(self) -> Iterator[Any]:
+        for k, space in enumerate(self._spaces):
+            for unit in space.standard_basis():
+                leaves = flatten(self.zeros())[0]
+                leaves[k] = unit
+                yield unflatten(self._structure, leaves)
+
+    def _add(self, x: Any, y: Any) -> Any:
+        return self._each(lambda space, a, b: space.add(a, b), x, y)
+
+    def _scalar_mul(self, x: Any, a: Any) -> Any:
+        return self._each(lambda space, b: space.scalar_mul(b, a), x)
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        return sum(space.inner_prod(a, b) for space, a, b in self._rows((x, y)))
+
+    def _covector(self, x: Any) -> Any:
+        return self._each(lambda space, a: space.covector(a), x)
+
+
+def _of_array(value: Any) -> VSpace:
+    return (ComplexArrayVSpace if np.iscomplexobj(value) else ArrayVSpace)(value)
+
+
+def _of_leaf(value: Any) -> VSpace:
+    if isinstance(value, Boxed):
+        return _of_leaf(value._value)
+    maker = maker_of(type(value))
+    if maker is not None:
+        return maker(value)
+    if not isinstance(value, VECTORS):
+        raise ArgumentError(
+            f"vspace: a {type(value).__name__} isn't a vector. Vectors are arrays, numbers, lists, "
+            "tuples and dicts of them, and objects whose class has VSpace.register"
+        )
+    return _of_array(value)
+
+
+VSpace.mappings.update(dict.fromkeys((np.ndarray, float, np.float64, complex), _of_array))
 
 
 def vspace(value: Any) -> VSpace:
     """The vector space that `value` is of."""
-    return VSpace(value)
+    if isinstance(value, VECTORS) or is_object(value):
+        return _of_leaf(value)
+    return TreeVSpace(value)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.autograd.core import places
+from tapegrad.autograd.derived import places
 
 __all__ = ["get_doc", "get_name", "unary_to_nary", "wraps"]
 

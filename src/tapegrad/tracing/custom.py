@@ -92,8 +92,12 @@ class CustomPrimitive(Operation):
         if self.reverse.joint is not None:
             returned = self.reverse.joint(ct, out, *args, **kwargs)
             return one_each(returned, len(args), f"the rule of {self.label}") + [None] * len(kwargs)
-        rules = self.reverse.of(args, kwargs)
-        return [None if rule is None else rule(ct, out, *args, **kwargs) for rule in rules]
+        values = (*args, *[kwargs[name] for name in sorted(kwargs)])
+        pairs = zip(self.reverse.of(args, kwargs), Context(values).needs_input_grad, strict=True)
+        return [
+            rule(ct, out, *args, **kwargs) if real and rule is not None else None
+            for rule, real in pairs
+        ]
 
     def push_forward(
         self, ts: Sequence[Any], out: Any, args: Any, kwargs: Any, saved: Any

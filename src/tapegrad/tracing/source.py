@@ -31,6 +31,7 @@ _CLASSES = os.path.join(_OWN[1], "polynomial", "")  # NumPy's, which are followe
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}
 # Programs like a user's, though they lie here.
 _PROGRAMS = (os.path.join(_OWN[0], "demo.py"), os.path.join(_OWN[0], "autograd", ""))
+_MACHINERY = tuple([os.path.join(_PROGRAMS[1], f"{name}.py") for name in ("boxes", "objects")])
 _users: dict[str, bool] = {}  # whether a file is the user's
 MOST = 100_000  # lines that are held
 _sources: dict[tuple[str, int, str], Source] = {}
@@ -42,7 +43,7 @@ _told: dict[str, bool] = {}  # and none of Python's library
 def is_users_path(file: str) -> bool:
     """Whether a file is none of tapegrad's, NumPy's, SciPy's and numba's."""
     if file.startswith((*_PROGRAMS, _CLASSES)):
-        return True
+        return file not in _MACHINERY
     return not file.startswith((*_OWN, "<__array_function__"))
 
 
@@ -79,7 +80,8 @@ def is_told(file: str) -> bool:
     known = _told.get(file)
     if known is None:
         library = is_pythons(file) or file.startswith("<frozen ")
-        known = _told[file] = is_users_path(file) and not (library or file.startswith(_CLASSES))
+        others = library or file.startswith((_CLASSES, _PROGRAMS[1]))
+        known = _told[file] = is_users_path(file) and not others
     return known
 
 

@@ -1,9 +1,5 @@
 """The class that programs ask for where they look for traced arrays."""
 
-from tapegrad.autograd.tracer import Box
+from tapegrad.autograd.tracer import ArrayBox, Box
 
 __all__ = ["ArrayBox", "Box"]
-
-
-class ArrayBox(Box):
-    """What traced arrays and numbers are instances of. None is made of it."""

@@ -1,7 +1,5 @@
 """The vector spaces of arrays."""
 
-from tapegrad.autograd.vspace import VSpace
+from tapegrad.autograd.vspace import ArrayVSpace, ComplexArrayVSpace
 
 __all__ = ["ArrayVSpace", "ComplexArrayVSpace"]
-
-ArrayVSpace = ComplexArrayVSpace = VSpace

@@ -1,0 +1,245 @@
+"""Vector spaces that programs declare, of objects that nothing looks into.
+
+Their operations are primitives, as programs' own are: of objects in boxes they are steps of a walk,
+which `autograd.objects` has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from tapegrad import rules as own
+from tapegrad.core.trees import flatten
+from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.custom import CustomPrimitive
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import current_trace, running
+from tapegrad.tracing.tracer import Tracer
+
+VECTORS = (np.ndarray, np.number, Tracer, int, float, complex)
+
+
+class Boxed:
+    """An object in a box: what stands for it while a function is differentiated."""
+
+    _value: Any
+    _walk: Any  # the run of a function that it is part of
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self._value).__name__ if name != "_value" else "object"
+        raise AttributeError(
+            f"{name!r} of a {kind} is read where it stands in a box. A class that derives from Box "
+            f"and has this property, with register({kind}), says what it is"
+        )
+
+
+class VSpace:
+    """A vector space over the real numbers. Programs derive from it for classes of their own:
+
+        class Functions(VSpace):
+            def zeros(self): ...
+            def _add(self, f, g): ...
+            def _scalar_mul(self, f, a): ...
+
+        Functions.register(Function)
+
+    `size` counts real numbers, two of them for a complex one. `_covector` is the identity and
+    `_add`, `_scalar_mul` are `+` and `*` where nothing else is said.
+    """
+
+    mappings: ClassVar[dict[type, Callable[[Any], VSpace]]] = {}
+    iscomplex: Any = False
+
+    def __init__(self, value: Any) -> None: ...
+
+    @classmethod
+    def register(cls, kind: type, vspace_maker: Callable[[Any], VSpace] | None = None) -> None:
+        """Instances of `kind` are vectors of this space, or of the one that is made of them."""
+        VSpace.mappings[kind] = vspace_maker or cls
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}_{vars(self)}"
+
+    def zeros(self) -> Any:
+        """The zero."""
+        self._lacks("zeros")
+
+    def ones(self) -> Any:
+        """All elements 1; 1 + i of complex numbers."""
+        self._lacks("ones")
+
+    def randn(self) -> Any:
+        """Normal random numbers, from NumPy's global generator."""
+        self._lacks("randn")
+
+    def standard_basis(self) -> Iterator[Any]:
+        """One after another: 1 in one place, and 0 elsewhere; i too, of complex numbers."""
+        self._lacks("standard_basis")
+
+    def add(self, x: Any, y: Any) -> Any:
+        """x + y."""
+        return self._applied("add", x, y)
+
+    def mut_add(self, x: Any, y: Any) -> Any:
+        """x + y, where None is 0. What x holds may be used for it."""
+        return self._applied("mut_add", self.zeros() if x is None else x, y)
+
+    def scalar_mul(self, x: Any, a: Any) -> Any:
+        """a x."""
+        return self._applied("scalar_mul", x, a)
+
+    def inner_prod(self, x: Any, y: Any) -> Any:
+        """The real part of <x, y>."""
+        return self._applied("inner_prod", x, y)
+
+    def covector(self, x: Any) -> Any:
+        """conj(x): what x is as a cotangent."""
+        return self._applied("covector", x)
+
+    def _add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def _mut_add(self, x: Any, y: Any) -> Any:
+        return self._add(x, y)
+
+    def _scalar_mul(self, x: Any, a: Any) -> Any:
+        return x * a
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        self._lacks("_inner_prod")
+
+    def _covector(self, x: Any) -> Any:
+        return x
+
+    def _applied(self, name: str, *xs: Any) -> Any:
+        primitive = _OPERATIONS[name]
+        if is_step(primitive, (self, *xs), {}):
+            return call(primitive, (self, *xs), {})
+        return getattr(self, f"_{name}")(*xs)
+
+    def _lacks(self, name: str) -> NoReturn:
+        raise NotImplementedError(f"{type(self).__name__} declares no {name}")
+
+
+def is_object(value: Any) -> bool:
+    """Whether this is an object, no array, whose class has a vector space of its own; or stands
+    for one in a box."""
+    own = maker_of(type(value)) is not None and not isinstance(value, VECTORS)
+    return own or isinstance(value, Boxed)
+
+
+@unobserved  # what a program has declared is no state of a function
+def maker_of(kind: type) -> Callable[[Any], VSpace] | None:
+    return VSpace.mappings.get(kind)
+
+
+# ---- steps of a walk
+
+
+def walk_at(x: Any) -> Any:
+    """The walk in whose box a leaf is."""
+    if isinstance(x, Boxed):
+        return x._walk
+    found: Any = getattr(x._trace, "walk", None) if isinstance(x, Tracer) else None
+    return found
+
+
+@unobserved
+def is_step(primitive: CustomPrimitive, args: Any, kwargs: Any) -> bool:
+    """Whether a call is a step: of a primitive with rules, or with an object among its arguments,
+    where some of them are in boxes of a walk. Of another one the inside is followed."""
+    leaves = flatten((args, kwargs))[0] if running else []
+    if not any(walk_at(x) is not None for x in leaves):
+        return False
+    return primitive.has_reverse() or primitive.has_forward() or any(map(is_object, leaves))
+
+
+def call(primitive: CustomPrimitive, args: Any, kwargs: Any) -> Any:
+    """Call a primitive as a step of the innermost walk in whose boxes its arguments are."""
+    leaves = flatten((args, kwargs))[0]
+    walks = [walk_at(x) for x in leaves if isinstance(x, (Boxed, Tracer))]
+    found = [walk for walk in walks if walk is not None]
+    if current_trace() is not None or len(found) < len(walks):
+        raise UnsupportedError(
+            f"{primitive.label}: an object with a VSpace meets traced values{at_line()}. What is "
+            "differentiated with respect to objects runs call by call: leave out jit, vmap, loops "
+            "and jacobian inside, or say with tapegrad.register_tree what the object holds"
+        )
+    return max(found, key=lambda walk: walk.trace.level).step(primitive, args, kwargs)
+
+
+# ---- the operations of spaces, of objects in boxes
+
+
+def _operation(name: str, forward: Callable[..., Any], *reverse: Callable[..., Any]) -> Any:
+    """An operation of a space as a primitive, of the space and vectors. A rule is a function of the
+    space, the cotangent or the tangents, and the vectors."""
+
+    def applied(space: VSpace, *xs: Any) -> Any:
+        return getattr(space, f"_{name}")(*xs)
+
+    applied.__name__ = name
+    primitive = CustomPrimitive(applied)
+    own.defvjp(primitive, None, *[_with_space(rule) for rule in reverse])
+    own.defjvp(primitive)(lambda ts, out, space, *xs: forward(space, ts[1:], *xs))
+    return primitive
+
+
+def _with_space(rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda ct, out, space, *xs: rule(space, ct, *xs)
+
+
+def _scaled_tangent(space: VSpace, ts: Sequence[Any], x: Any, a: Any) -> Any:
+    """The tangent of a x: a dx + da x."""
+    first = None if ts[0] is None else space.scalar_mul(ts[0], a)
+    second = None if ts[1] is None else space.scalar_mul(x, ts[1])
+    return _sum_tangent(space, (first, second))
+
+
+def _inner_tangent(space: VSpace, ts: Sequence[Any], x: Any, y: Any) -> Any:
+    """The tangent of <x, y>: <dx, y> + <x, dy>."""
+    first = 0.0 if ts[0] is None else space.inner_prod(ts[0], y)
+    return first + (0.0 if ts[1] is None else space.inner_prod(x, ts[1]))
+
+
+def _sum_tangent(space: VSpace, ts: Sequence[Any], *xs: Any) -> Any:
+    known = [t for t in ts if t is not None]
+    return known[0] if len(known) == 1 else space.add(*known)
+
+
+def _along(space: VSpace, a: Any, x: Any) -> Any:
+    """a times x, as a cotangent."""
+    return space.covector(space.scalar_mul(space.covector(x), a))
+
+
+_OPERATIONS = {
+    "add": _operation("add", _sum_tangent, lambda space, ct, x, y: ct, lambda space, ct, x, y: ct),
+    "scalar_mul": _operation(
+        "scalar_mul",
+        _scaled_tangent,
+        lambda space, ct, x, a: _along(space, a, ct),
+        lambda space, ct, x, a: space.inner_prod(ct, space.covector(x)),
+    ),
+    "inner_prod": _operation(
+        "inner_prod",
+        _inner_tangent,
+        lambda space, ct, x, y: _along(space, ct, y),
+        lambda space, ct, x, y: _along(space, ct, x),
+    ),
+    "covector": _operation(
+        "covector",
+        lambda space, ts, x: space.covector(ts[0]),
+        lambda space, ct, x: space.covector(ct),
+    ),
+}
+_OPERATIONS["mut_add"] = _OPERATIONS["add"]
