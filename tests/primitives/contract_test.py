@@ -416,14 +416,16 @@ def assert_adjoint(sample: Sample, back: Any, ts: Any, cts: Any, moved: Any) -> 
     ]
 )
 def test_float32_stays_float32(sample: Sample) -> None:
-    """Results, cotangents and the constants in the rules: nothing is widened on the way."""
+    """Results, cotangents and the constants in the rules: nothing is widened on the way, but for
+    partials that are worked out in double precision."""
     narrow = [x.astype(NARROW.get(x.dtype.kind, x.dtype)) for x in sample.operands]
     wide = [x.astype(WIDE.get(x.dtype.kind, x.dtype)) for x in narrow]
     narrowed = replace(sample, primitive=sample.narrow or sample.primitive, operands=tuple(narrow))
     widened = replace(sample, operands=tuple(wide))
     for call in pullback(narrowed).calls:
         for out in call.outs:
-            assert out.dtype not in WIDE.values(), call
+            widens = getattr(sample.primitive, "in_double", False)
+            assert widens or out.dtype not in WIDE.values(), call
     for a, b in zip(evaluate(narrowed, narrow), evaluate(widened, wide), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
     cts = cotangents(narrowed)

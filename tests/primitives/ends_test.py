@@ -243,3 +243,53 @@ def test_second_derivatives_of_beta_beside_two_poles() -> None:
             [float(mp.diff(mp.beta, at, (2 - k - j, k + j), h=h)) for j in (0, 1)] for k in (0, 1)
         ]
     np.testing.assert_allclose(found, right, rtol=1e-12)
+
+
+SINGLE: dict[str, tuple[tuple[float, ...], ...]] = {
+    "gammaincinv": ((4e-4, 0.96), (3.5e10, 0.39)),
+    "gdtrib": ((1.46, 0.0125, 5e13),),
+    "betainccinv": ((3.3e16, 9.3e-38, 4.3e-18),),
+    "bdtrin": ((2e14, 3.4e-38, 0.062), (4e16, 0.034, 0.1)),
+    "fdtr": ((1.3e26, 0.013, 408.0),),
+    "poch": ((-11.0, 1.0), (0.3, 2.5)),
+    "zetac": ((-42.0,), (-35.2,)),
+    "erfcx": ((11.0,),),
+    "i1e": ((39.0,), (-39.1,)),
+    "k0e": ((44.0,),),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_precision(name: str) -> None:
+    """Formulas that overflow or cancel in single precision: the derivatives are those of double
+    precision at the same numbers, rounded."""
+    f = getattr(sp, name)
+    for point in SINGLE[name]:
+        xs = [np.array([x], np.float32) for x in point]
+        live = tuple(range(len(xs)))
+        found, right = [], []
+        for into, at in ((found, xs), (right, [x.astype(float) for x in xs])):
+            slopes = grad(lambda *xs: np.sum(f(*xs)), live, compile="never")
+            into += slopes(*at)
+            for k in live:
+                into += grad(lambda *xs, k=k: np.sum(slopes(*xs)[k]), live, compile="never")(*at)  # noqa: B023
+        for y, exact in zip(found, right, strict=True):
+            assert y.dtype == np.float32
+            if np.isfinite(exact) and abs(exact) < 3e38:
+                np.testing.assert_allclose(y, exact, rtol=1e-6, atol=1e-37, err_msg=str(point))
+
+
+def derivative_of_digamma(n: int, x: float) -> Any:
+    slope = sp.digamma
+    for _ in range(n):
+        slope = grad(slope, compile="never")
+    return slope(x)
+
+
+def test_derivatives_of_digamma_far_left() -> None:
+    """SciPy would count from there up to 0, one by one: for hours."""
+    x = -1e12 - 0.25
+    for n, right in ((1, 2 * np.pi**2), (2, 4 * np.pi**3)):
+        np.testing.assert_allclose(derivative_of_digamma(n, x), right, rtol=1e-12)
+    bend = grad(grad(sp.gammaln, compile="never"), compile="never")
+    np.testing.assert_allclose(bend(x), 2 * np.pi**2, rtol=1e-12)

@@ -10,7 +10,6 @@ from array import array
 
 import numpy as np
 import pytest
-import scipy.special
 
 import tapegrad as tg
 from tapegrad import pipeline
@@ -404,9 +403,9 @@ def test_a_part_that_is_read_elsewhere_stays_by_itself():
 
 
 def test_what_no_operator_says_is_called():
-    """`scipy.special.zeta(2, x)` is an expression that names a module."""
+    """`4 * np.exp(-2 * np.abs(x)) / ...` is an expression that names a module."""
     x = np.array([0.5, 1.0, 2.5])
-    g = often(lambda x: np.sum(scipy.special.digamma(x)), x)
+    g = often(lambda x: np.sum(np.tanh(x)), x)
     before = g.front.fast_hits
-    np.testing.assert_allclose(g(x)[1], scipy.special.polygamma(1, x))
+    np.testing.assert_allclose(g(x)[1], 1 / np.cosh(x) ** 2)
     assert g.front.fast_hits == before + 1

@@ -270,9 +270,10 @@ class Elementwise(Primitive):
     is another for `integer` operands, or where some are given: `special(dtype, given)`, unless that
     is empty. `quotient`: it makes floats of integers. `numpy` is NumPy's expression, if that isn't
     a call of `ufunc` by its name, `quick` one that scalars are quicker at. `zeros(xs, kept)` is
-    `keeps_zeros`, and `typed(*avals)` is `for_types`; the other parameters are attributes of
-    `Primitive`. Operands have one dtype, which is the result's, unless `dtype` says otherwise.
-    Complex ones are left to NumPy by what is `numpys`.
+    `keeps_zeros`, and `typed(*avals)` is `for_types`; `in_double`: the partials of single precision
+    are worked out in double. The other parameters are attributes of `Primitive`. Operands have one
+    dtype, which is the result's, unless `dtype` says otherwise. Complex ones are left to NumPy by
+    what is `numpys`.
     """
 
     pointwise = True
@@ -303,12 +304,14 @@ class Elementwise(Primitive):
         numpys: bool = False,
         origin: int | None = None,
         typed: Callable[..., Any] | None = None,
+        in_double: bool = False,
     ) -> None:
         self.name = name
         self.ufunc = ufunc
+        self.in_double = in_double
         self._typed = typed
         self.scalar = scalar
-        self.partials = partials
+        self.partials = self._precise(partials) if in_double and partials else partials
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.cost = cost
         self._vjp = vjp
@@ -363,6 +366,20 @@ class Elementwise(Primitive):
             return []
         return [f"{outs[0]} = {module}.{ufunc.__name__}({', '.join(xs)})"]
 
+    def _precise(self, partials: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+        """The partials, of single precision worked out in double, as SciPy does with values, and
+        rounded: there formulas overflow, and cancel."""
+
+        def precise(out: Any, *xs: Any) -> Sequence[Any]:
+            if out.dtype == np.result_type(out.dtype, np.float64):
+                return partials(out, *xs)
+            wide = {x.operand: _widened(x) for x in xs}  # one operand in two places stays one
+            doubles = [wide[x.operand] for x in xs]
+            found = partials(self(*doubles), *doubles)
+            return [_as(out.dtype, x) if isinstance(x, Node) else x for x in found]
+
+        return precise
+
     def quick_text(self, xs: Sequence[str]) -> str:
         """In terms of operators, which scalars of NumPy's are ten times as quick at."""
         text = self._numpy.format(*xs)
@@ -413,6 +430,14 @@ class Elementwise(Primitive):
     def __reduce__(self) -> tuple[Any, ...]:
         # There is one object of each elementwise primitive; a pickle refers to it by name.
         return by_name, (self.name,)
+
+
+def _as(dtype: Any, x: Any) -> Any:
+    return x if x.dtype == dtype else by_name("astype")(np.dtype(dtype))(x)
+
+
+def _widened(x: Any) -> Any:
+    return x if x.dtype.kind in "biu" else _as(np.result_type(x.dtype, np.float64), x)
 
 
 def total(terms: Iterable[Any]) -> Any:

@@ -37,13 +37,9 @@ from tapegrad.primitives.base import broadcast_shapes, parametric, total
 from tapegrad.primitives.incomplete import rule, weights_of
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.rises import whole_rise
-from tapegrad.primitives.special import Polygamma, digamma_at
+from tapegrad.primitives.special import polygamma_at as psi
 
 ROUNDED = 1e-150  # in place of 0, which s is while x and y are beside poles
-
-
-def psi(n: int, z: Any) -> Any:
-    return digamma_at(z) if n == 0 else Polygamma(n).evaluate(z)
 
 
 @cache

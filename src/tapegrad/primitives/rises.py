@@ -13,6 +13,7 @@ in which both x and h grow, and there the rest says how log(Gamma) bends.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric, total
 from tapegrad.primitives.elementwise import log1p, logical_and, where
 from tapegrad.primitives.kinds import Library
-from tapegrad.primitives.special import Polygamma, digamma_at, polygamma
+from tapegrad.primitives.special import polygamma, polygamma_at
 
 STEPS = 12
 BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510]
@@ -63,7 +64,7 @@ def _rest_rise(n: int, x: Any, h: Any) -> Any:
 
 def _rest(n: int, z: Any) -> Any:
     """r_n(z): its series, or what is left of psi_n, of which it is no small part."""
-    known: Any = digamma_at if n == 0 else Polygamma(n).evaluate
+    known = partial(polygamma_at, n)
     near, far, sign = np.minimum(z, 10.0), np.maximum(z, 10.0), (-1.0) ** n
     series: Any = 0.0
     for j in range(len(BERNOULLI), 0, -1):
@@ -76,7 +77,7 @@ def _rest(n: int, z: Any) -> Any:
 
 def whole_rise(n: int, x: Any, h: Any) -> Any:
     """psi_n(x + h) - psi_n(x)."""
-    known: Any = digamma_at if n == 0 else Polygamma(n).evaluate
+    known = partial(polygamma_at, n)
     below = known(x)
     pole = np.isinf(below) & np.isfinite(x)
     with np.errstate(invalid="ignore"):  # of NaN at other poles

@@ -32,7 +32,9 @@ class SciPys(Elementwise):
         self._text = f"scipy.special.{text or name}"
         self._call: Any = None
         rule = None if partials is None else lambda out, *xs: self._named(partials(out, *xs))
-        super().__init__(name, self._evaluated, "", rule, cost=cost, of_complex=of_complex)
+        super().__init__(
+            name, self._evaluated, "", rule, cost=cost, of_complex=of_complex, in_double=True
+        )
 
     def _named(self, partials: Sequence[Any]) -> list[Any]:
         """The partials; what is missing says of which function."""

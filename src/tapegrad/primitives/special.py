@@ -116,36 +116,45 @@ gammaln = Elementwise(
 )
 
 
-def digamma_at(x: Any) -> Any:
-    """SciPy's digamma; left of -1/2, where that loses digits near poles, by reflection (DLMF 5.5.4)
-    twice: the poles are those of digamma at the distance r from the next integer."""
+def polygamma_at(n: int, x: Any) -> Any:
+    """SciPy's n-th derivative of digamma. Left of -1/2, where that loses digits near poles, or
+    counts one by one up to 0, by reflection (DLMF 5.15.6) twice: the poles are those at the
+    distance r from the next integer,
+
+        psi_n(x) = psi_n(r) + (-1)^n (psi_n(1 - x) - psi_n(1 - r)).
+    """
     import scipy.special
 
-    psi: Any = scipy.special.digamma
-    found, left = psi(x), np.less(x, -0.5)
+    turn, scale = (-1.0) ** n, float(math.factorial(n))
+
+    def psi(x: Any) -> Any:
+        return scipy.special.zeta(n + 1.0, x) * (-turn * scale) if n else scipy.special.digamma(x)
+
+    left = np.less(x, -0.5) & np.isfinite(x) & (x != np.rint(x))
+    found = psi(np.where(left, x.dtype.type(1), x))
     if not np.any(left):
         return found
-    with np.errstate(invalid="ignore"):  # an infinity, of which SciPy says nothing either
-        r = x - np.rint(x)
-        r = np.where(left & (r != 0) & np.isfinite(x), r, np.nan)
-        return np.where(left, psi(1 - x) + (psi(r) - psi(1 - r)), found).astype(found.dtype)[()]
+    at = np.where(left, x, x.dtype.type(-0.75))
+    r = at - np.rint(at)
+    reflected = psi(r) + turn * (psi(1 - at) - psi(1 - r))
+    return np.where(left, reflected, found).astype(x.dtype)[()]
+
+
+def _digamma(x: Any) -> Any:
+    return polygamma_at(0, x)
+
+
+def _trigamma(x: Any) -> Any:
+    return polygamma_at(1, x)
 
 
 digamma: Elementwise = Elementwise(
     "digamma",
-    digamma_at,
+    _digamma,
     "digamma({0})",
     lambda out, x: (trigamma(x),),
     cost=4 * FUNCTION,
 )
-
-
-def _trigamma(x: Any) -> Any:
-    """What scipy.special.polygamma(1, x) comes to, without the digamma that it works out as well,
-    and in x's dtype."""
-    import scipy.special
-
-    return scipy.special.zeta(2.0, x)
 
 
 trigamma: Elementwise = Elementwise(
@@ -154,7 +163,6 @@ trigamma: Elementwise = Elementwise(
     "trigamma({0})",
     lambda out, x: (Polygamma(2)(x),),
     cost=4 * FUNCTION,
-    numpy="scipy.special.zeta(2.0, {0})",
 )
 
 
@@ -204,7 +212,14 @@ def _erfcx_partials(out: Any, x: Any) -> tuple[Any]:
     )
 
 
-erfcx = Elementwise("erfcx", _scipy("erfcx"), "erfcx({0})", _erfcx_partials, cost=2 * FUNCTION)
+erfcx = Elementwise(
+    "erfcx",
+    _scipy("erfcx"),
+    "erfcx({0})",
+    _erfcx_partials,
+    cost=2 * FUNCTION,
+    in_double=True,
+)
 erfinv = Elementwise(
     "erfinv",
     _scipy("erfinv"),
@@ -303,7 +318,8 @@ def _scaled(name: str, order: int, slope: Callable[[Any], Any]) -> Elementwise:
         near = slope(inside) - side * out
         return (tail(x, reach, lambda x: sign(x) / x, series, side * out, near),)
 
-    return Elementwise(name, _scipy(name), f"bessel_{name}({{0}})", partials, cost=2 * FUNCTION)
+    scalar = f"bessel_{name}({{0}})"
+    return Elementwise(name, _scipy(name), scalar, partials, cost=2 * FUNCTION, in_double=True)
 
 
 i0e: Elementwise = _scaled("i0e", 0, lambda x: i1e(x))
@@ -440,12 +456,7 @@ class Polygamma(Parametric):
         return _cast(f"scipy.special.polygamma({self.order}, {xs[0]})", outs, call)
 
     def evaluate(self, *xs: Any) -> Any:
-        import scipy.special
-
-        # What SciPy's comes to, without the digamma that it works out as well.
-        scale = (-1.0) ** (self.order + 1) * scipy.special.gamma(self.order + 1.0)
-        found = scale * scipy.special.zeta(self.order + 1.0, np.asarray(xs[0], float))
-        return np.asarray(found).astype(xs[0].dtype)
+        return polygamma_at(self.order, np.asarray(xs[0]))
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return (ct * Polygamma(self.order + 1)(xs[0]),)

@@ -121,6 +121,7 @@ def _second(name: str, slope: Callable[[Any, Any], Any]) -> Elementwise:
         f"bessel_{name}({{0}})",
         lambda out, x: (slope(out, x),),
         cost=2 * FUNCTION,
+        in_double=True,
     )
 
 

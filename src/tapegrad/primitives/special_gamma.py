@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 from tapegrad.ir.tape import DECLARED, Aval
-from tapegrad.primitives.base import Elementwise, broadcast_shapes, parametric, total
+from tapegrad.primitives.base import broadcast_shapes, parametric, total
 from tapegrad.primitives.beta import BetaDerivative
 from tapegrad.primitives.elementwise import (
-    FUNCTION,
     cos,
     exp,
     log,
@@ -27,7 +26,6 @@ from tapegrad.primitives.kinked import absolute
 from tapegrad.primitives.rises import digamma_rise
 from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.special import (
-    _scipy,
     digamma,
     gamma,
     polygamma,
@@ -97,14 +95,8 @@ def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return -digamma_rise(x, y), -digamma_rise(y, x)
 
 
-betaln = Elementwise("betaln", _scipy("betaln"), "", _betaln_partials, cost=4 * FUNCTION)
-beta = Elementwise(
-    "beta",
-    _scipy("beta"),
-    "",
-    lambda out, *xs: BetaDerivative((0, 0)).partials(*xs),
-    cost=4 * FUNCTION,
-)
+betaln = SciPys("betaln", _betaln_partials)
+beta = SciPys("beta", lambda out, *xs: BetaDerivative((0, 0)).partials(*xs))
 
 
 def _accurate_binom(out: Any, n: Any, k: Any) -> Any:
