@@ -206,3 +206,47 @@ def test_errors_carry_values() -> None:
         assert error.__cause__ is not None and error.__cause__.args[:3] == ("too large", 3.0, 3.0)
         np.testing.assert_array_equal(error.__cause__.args[3], [True, False])
         np.testing.assert_array_equal(derivative(np.ones(2)), [2, 2])
+
+
+REFUSED: list[tuple[Callable[..., Any], int]] = [  # and the paths of these calls
+    (lambda x: np.linalg.inv(x[0]), 1),
+    (lambda x: np.linalg.cholesky(x), 1),
+    (lambda x: x + np.ones(4) * x[0], 1),
+    (lambda x: np.dot(x, np.outer(PLAIN[:2], x)), 1),
+    (lambda x: x.reshape(2, 2), 1),
+    (lambda x: np.concatenate([x, np.outer(x, x)]), 1),
+    (lambda x: np.repeat(x, whole(x)), 5),  # four that other integers decide
+]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("at", range(len(REFUSED)))
+def test_what_numpy_refuses_again_costs_no_new_trace(at: int, compile: Any) -> None:
+    """Be it because of shapes or of values: the tape asks NumPy at each call."""
+    function, paths = REFUSED[at]
+
+    def caught(x: Any) -> Any:
+        try:
+            return np.sum(function(x)) + x[1]
+        except ValueError:
+            return 100 * x[2]
+
+    derivative = value_and_grad(caught, compile=compile)
+    for x in [*CALLS, *CALLS]:
+        value, slope = derivative(x)
+        np.testing.assert_allclose(value, caught(x))
+        np.testing.assert_allclose(slope, grad(caught, compile="never")(x))
+    assert derivative.cache_info().traces == paths
+
+
+def test_an_error_that_cannot_be_asked_for_again_is_told_with_its_line() -> None:
+    def caught(x: Any) -> Any:
+        try:
+            return opaque(x[0])
+        except ArithmeticError:  # which only the primitive's own code knows of
+            return x[1]
+
+    derivative = grad(caught, compile="never")
+    with pytest.warns(RuntimeWarning, match=r"return opaque\(x\[0\]\)"):
+        for _ in range(4):
+            derivative(CALLS[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import cProfile
 
 import numpy as np
 import pandas as pd
@@ -232,3 +233,40 @@ def test_a_table_is_like_another_with_the_same_in_it(name):
     assert dloss.cache_info().traces == 1
     known = Contents(held[0])
     assert known.are_in(SHAPED[name]())
+
+
+N = 5000
+LONG = {
+    "texts": pd.Series([str(k) for k in range(N)], dtype=object),
+    "numbers among texts": pd.Series(["a", 1.5, None, 0.0] * (N // 4), dtype=object),
+    "a few numbers in an empty column": pd.Series(
+        pd.arrays.SparseArray([1.0, 0.0, 2.0, *[np.nan] * (N - 3)])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_columns_are_compared_without_a_step_for_each_element(name):
+    """So they can stand in a function: nothing but what has changed is looked at one by one."""
+    x = LONG[name].copy()
+    known, profile = Contents(x), cProfile.Profile()
+    assert profile.runcall(known.are_in, x)
+    assert sum(entry.callcount for entry in profile.getstats()) < N / 10
+
+
+@pytest.mark.parametrize(
+    ("start", "later"),
+    [([1, "a"], [True, "a"]), ([0.0, "a"], [-0.0, "a"]), ([1.0, "a"], [1, "a"]), ([[1]], [[1]])],
+)
+def test_objects_that_are_equal_are_others(start, later):
+    """What counts is whether a function could tell them apart; of a list nothing is known."""
+    known = Contents(pd.Series(start, dtype=object))
+    assert not known.are_in(pd.Series(later, dtype=object))
+
+
+def test_a_sparse_column_is_another_where_its_numbers_or_their_places_are():
+    made = lambda *x: pd.Series(pd.arrays.SparseArray(x))  # noqa: E731
+    known = Contents(made(1.0, 0.0, np.nan))
+    assert known.are_in(made(1.0, 0.0, np.nan))
+    others = [(1.0, -0.0, np.nan), (1.0, np.nan, 0.0), (1.0, 0.0), (2.0, 0.0, np.nan)]
+    assert not any(known.are_in(made(*x)) for x in others)

@@ -8,6 +8,7 @@ than numbers are no branches to be traced, but compared by what is in them.
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import weakref
 from collections.abc import Sequence
@@ -166,7 +167,7 @@ class Contents:
             self.labels, self.blocks = index_key(x), []
             return
         self.labels = _labels_key(x)
-        self.blocks = [(*_placed(b), _copied(b.values)) for b in x._mgr.blocks]
+        self.blocks = [(*_placed(b), _Copy(b.values)) for b in x._mgr.blocks]
         self.held = [b.values for b in x._mgr.blocks]
 
     @property
@@ -185,8 +186,8 @@ class Contents:
             return False
         return all(
             _placed(b) == (at, shape)
-            and _is_copy(b.values, copy)
-            and (b.values is held or _is_copy(held, copy))
+            and copy.is_of(b.values)
+            and (b.values is held or copy.is_of(held))
             for b, (at, shape, copy), held in zip(blocks, self.blocks, self.held, strict=True)
         )
 
@@ -230,15 +231,32 @@ def _placed(block: Any) -> tuple[bytes, Any]:
     return np.asarray(block.mgr_locs.as_array).tobytes(), block.shape
 
 
-def _copied(values: Any) -> Any:
+class _Copy:
     """What is in a block, and how it lies there. A copy of an array may lie in another way."""
+
+    def __init__(self, values: Any) -> None:
+        self.key = _block_key(values)
+        self.objects: list[Any] | None = None  # that never change, of Python's
+        if _is_objects(values) and not isinstance(self.key[-1], _Unlike):
+            self.objects = values.ravel().tolist()
+
+    def is_of(self, values: Any) -> bool:
+        """Whether this is in a block, in the same way. No key is made of the very same objects."""
+        if self.objects is not None and _is_objects(values):
+            found = values.ravel().tolist()
+            if len(found) == len(self.objects) and all(map(operator.is_, found, self.objects)):
+                return True
+        return bool(_block_key(values) == self.key)
+
+
+def _block_key(values: Any) -> Any:
     if _is_numbers(values):
         return values.dtype, values.strides, values.tobytes()
     return contents_key(values if values.ndim == 1 else values.ravel())
 
 
-def _is_copy(values: Any, held: Any) -> bool:
-    return bool(_copied(values) == held)
+def _is_objects(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.hasobject
 
 
 def _is_numbers(values: Any) -> bool:
@@ -294,6 +312,8 @@ def contents_key(array: Any) -> Any:
     if hasattr(array, "codes") and hasattr(array, "categories"):
         codes = np.asarray(array.codes).tobytes()
         return dtype, bool(array.ordered), codes, index_key(array.categories)
+    if hasattr(array, "sp_values"):
+        return dtype, array.sp_index.indices.tobytes(), contents_key(array.sp_values)
     missing = pandas().NA
     found = [_Missing if x is missing else exact_key(x) for x in array]
     return dtype, _unlike() if None in found else tuple(found)

@@ -88,6 +88,14 @@ class Primitive:
             )
         return results
 
+    def refuses(self, *xs: Aval) -> bool:
+        """Whether operands of these types don't fit, whatever their values are."""
+        try:
+            self.avals(*xs)
+        except (TypeError, ValueError):  # LinAlgError is one, too
+            return True
+        return False
+
     def evaluate(self, *xs: Any) -> Any:
         """NumPy's answer: the oracle of the tests and what `play` runs."""
         raise NotImplementedError

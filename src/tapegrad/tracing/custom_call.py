@@ -159,7 +159,7 @@ class CustomCall(Applied):
         try:
             first = self._returned(values) if known else self._returned_on_ones(values)
         except Exception:
-            innermost([x for x in operands if isinstance(x, Tracer)]).raised = label
+            innermost([x for x in operands if isinstance(x, Tracer)]).note_raised(label)
             raise
         # What can't be kept in arrays is made again, by running the function before its rule.
         again = not all(map(self._is_kept, first.saved.leaves))

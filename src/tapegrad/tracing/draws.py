@@ -248,7 +248,7 @@ class Calls:
         if may_fall and np.any(np.signbit(moved[1] - moved[0])):
             raise ValueError("high - low < 0")
         if refusal is not None:
-            self.trace.raised = name  # whether values decide that isn't known
+            self.trace.note_raised(name)
             raise refusal
         if not python and name != "multivariate_normal":
             shapes = [np.shape(x) for x in given.values()]

@@ -48,17 +48,10 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
         return run()
     trace = innermost(tracers)
     mask = watched(trace)
-    if not mask or any(x._read()[1] is None for x in tracers) or any(map(_is_users, leaves)):
-        return run()  # what a function of the user's calls is watched by itself
-    on_tape = [is_operand(x) for x in leaves]
-    operands = [x for x, yes in zip(leaves, on_tape, strict=True) if yes]
-    arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
-    call = WatchedCall(func, arguments, mask)
-    types = (Aval((), np.dtype(np.int64)),)
-    name = f"errors_of_{_name(func)}"
-    errors = quiet(record)(trace, ForeignCall(name, call, types, 1, of_complex=True), operands)
-    found = int(errors._concrete)
-    trace.guard(errors, found, "an error of floating point")
+    if not mask or not _can_be_repeated(leaves):
+        return run()
+    call, operands = _repeated(WatchedCall, func, leaves, structure, mask)
+    found = _guarded(call, operands, "an error of floating point")
     if found > 0:
         _refuse_effects(func, np.geterr(), found)
         call.repeat([x._read()[1] if isinstance(x, Tracer) else x for x in operands])  # may raise
@@ -92,13 +85,49 @@ def watched(trace: Trace) -> int:
     return found
 
 
+def guard_refusal(func: Any, args: Sequence[Any], kwargs: dict[str, Any], refusal: Any) -> bool:
+    """A guard that the library refuses `func(*args, **kwargs)` in these words again. Returns
+    whether there is one."""
+    leaves, structure = flatten((tuple(args), kwargs))
+    if not _can_be_repeated(leaves):
+        return False
+    call, operands = _repeated(RefusedCall, func, leaves, structure, type(refusal), str(refusal))
+    return _guarded(call, operands, "an error that the function catches") == 1
+
+
+def _can_be_repeated(leaves: Sequence[Any]) -> bool:
+    """Whether values are at hand, and none is a function of the user's, which is followed."""
+    known = all(not isinstance(x, Tracer) or x._read()[1] is not None for x in leaves)
+    return known and not any(map(_is_users, leaves))
+
+
+def _repeated(
+    kind: Any, func: Any, leaves: Sequence[Any], structure: Any, *about: Any
+) -> tuple[Any, list[Any]]:
+    """A call that each call of the derivative makes again, and its operands."""
+    on_tape = [is_operand(x) for x in leaves]
+    operands = [x for x, yes in zip(leaves, on_tape, strict=True) if yes]
+    arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
+    return kind(func, arguments, *about), operands
+
+
+def _guarded(call: Any, operands: Sequence[Any], what: str) -> int:
+    """The number that such a call gives now, as it has to at each call."""
+    trace, name = innermost([x for x in operands if isinstance(x, Tracer)]), _name(call.func)
+    types = (Aval((), np.dtype(np.int64)),)
+    foreign = ForeignCall(f"errors_of_{name}", call, types, 1, of_complex=True)
+    number = quiet(record)(trace, foreign, operands)
+    found = int(number._concrete)
+    trace.guard(number, found, what)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
-class WatchedCall:
+class RepeatedCall:
     """A call of NumPy that is repeated to see its errors."""
 
     func: Any
     arguments: MixedTree
-    mask: int
 
     def repeat(self, values: Sequence[Any]) -> None:
         """Call it on copies of these values."""
@@ -108,6 +137,13 @@ class WatchedCall:
             copies.append(x.item() if aval.weak else x if aval.shape else x[()])
         args, kwargs = self.arguments.fill(copies)
         self.func(*args, **kwargs)
+
+
+@dataclass(frozen=True, eq=False)
+class WatchedCall(RepeatedCall):
+    """One whose errors of floating point are watched for."""
+
+    mask: int
 
     @quiet
     def __call__(self, *values: Any) -> list[Any]:
@@ -126,6 +162,26 @@ class WatchedCall:
             let_through(error)
             return [np.int64(-1)]
         return [np.int64(found & self.mask)]
+
+
+@dataclass(frozen=True, eq=False)
+class RefusedCall(RepeatedCall):
+    """One that the library refuses, where the program may go on after that."""
+
+    kind: type
+    text: str
+
+    @quiet
+    def __call__(self, *values: Any) -> list[Any]:
+        """1 if it is refused again, in the same words, else 0."""
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                self.repeat(values)
+        except Exception as error:
+            let_through(error)
+            return [np.int64(type(error) is self.kind and str(error) == self.text)]
+        return [np.int64(0)]
 
 
 def _warnings_matter(trace: Trace) -> bool:

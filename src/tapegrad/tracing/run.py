@@ -235,7 +235,7 @@ class Run:
         from tapegrad.tracing.leaks import check_returned
 
         if self.trace.raised:
-            self._caught(self.trace.raised)
+            self._caught(self.trace.raised, self.trace.raised_at)
         observer = self.observer
         self._result = result
         self._taken = observer.taken([result]) if observer is not None else None
@@ -271,7 +271,7 @@ class Run:
             elif lent:
                 raise written_inside(self.name, lent[0][0])
 
-    def _caught(self, name: str) -> None:
+    def _caught(self, name: str, where: Source | None) -> None:
         """The function has caught an error that values have decided, of a call that isn't on the
         tape: no guard says whether it will be raised again."""
         if self._repeats:
@@ -280,7 +280,7 @@ class Run:
                 "for all, and whether it is raised again isn't known. Let the round compute "
                 "something that can be told from a result, such as NaN, in the place of the error"
             )
-        note_failed(name)
+        note_failed(name, where)
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self.trace.__exit__()

@@ -39,7 +39,7 @@ from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.reconsidered import Reconsidered
-from tapegrad.tracing.source import at_line, at_source, user_source
+from tapegrad.tracing.source import at_line, at_source, line_in_trace, user_source
 
 _Error = TypeVar("_Error", bound=TapegradError)
 
@@ -220,7 +220,8 @@ class Trace:
         self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
         self.unfinished: TapegradError | None = None  # what its function may not return with
-        self.raised = ""  # what raised an error by values that aren't guarded: see `note_lost`
+        self.raised = ""  # what raised an error by values that aren't guarded: see `note_raised`
+        self.raised_at: Source | None = None
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []
@@ -415,6 +416,11 @@ class Trace:
         at = bisect_right(range(len(calls)), x.id, key=lambda k: calls[k].outs[0].id) - 1
         call: Call | None = calls[at] if at >= 0 else None
         return call if call is not None and x in call.outs else None
+
+    def note_raised(self, name: str) -> None:
+        """`name` raises an error. Whether values decide that isn't known: a program that goes on
+        after it is traced each time."""
+        self.raised, self.raised_at = name, line_in_trace()
 
     def guard(
         self,

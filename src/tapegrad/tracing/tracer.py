@@ -446,8 +446,8 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
     try:
         found = (evaluate or primitive.evaluate)(*values) if known else None
     except Exception as error:
-        if not isinstance(error, TapegradError):
-            trace.raised = primitive.name
+        if not (isinstance(error, TapegradError) or primitive.refuses(*[x.aval for x in plain])):
+            trace.note_raised(primitive.name)
         raise
     if primitive.results == 1:
         result = found[0] if type(found) is tuple else found

@@ -23,6 +23,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.chains import is_writeable
+from tapegrad.tracing.floating import guard_refusal
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost, refusing, untraced
 from tapegrad.tracing.tracer import Tracer
@@ -90,11 +91,11 @@ def accepted(
         raise
     except Exception as error:
         let_through(error)
-        raise _error(error, refusal, args, kwargs, name) from None
+        raise _error(error, refusal, func, args, kwargs, name) from None
     if refusal is not None:
         if versions != [x._owner._version for x in tracers]:
             _leave_unfinished(trace, name)
-        raise _decided(refusal, args, kwargs, name)
+        raise _decided(refusal, func, args, kwargs, name)
     if not _is_like(result, found):
         raise refusing(
             UnsupportedError(
@@ -120,11 +121,11 @@ def _settled(func: Any, args: Any, kwargs: Any, error: Exception, name: str) -> 
         _, refusal = _verdict(func, args, kwargs)
     except _Unknown:
         raise error from None
-    raise _error(error, refusal, args, kwargs, name) from None
+    raise _error(error, refusal, func, args, kwargs, name) from None
 
 
 def _error(
-    own: Exception, refusal: Exception | None, args: Any, kwargs: Any, name: str
+    own: Exception, refusal: Exception | None, func: Any, args: Any, kwargs: Any, name: str
 ) -> Exception:
     """What is raised where the front end has an error of its own."""
     if refusal is None:
@@ -137,14 +138,15 @@ def _error(
         )
     if type(own) is type(refusal):
         return refusal  # what decides it is guarded
-    return _decided(refusal, args, kwargs, name)
+    return _decided(refusal, func, args, kwargs, name)
 
 
-def _decided(refusal: Exception, args: Any, kwargs: Any, name: str) -> Exception:
-    """The library's error. Whether values decide it isn't known: a program that goes on after it is
-    traced each time."""
-    tracers = [x for x in _leaves((args, kwargs)) if isinstance(x, Tracer)]
-    innermost(tracers).raised = name
+def _decided(refusal: Exception, func: Any, args: Any, kwargs: Any, name: str) -> Exception:
+    """The library's error. Whether values decide it isn't known: each call makes this one again."""
+    trace = innermost([x for x in _leaves((args, kwargs)) if isinstance(x, Tracer)])
+    trace.raised = ""
+    if not guard_refusal(func, args, kwargs, refusal):
+        trace.note_raised(name)
     return refusal
 
 
@@ -155,7 +157,7 @@ def error_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str) 
     except _Unknown:
         return None
     tracers = any(isinstance(x, Tracer) for x in _leaves((args, kwargs)))
-    return _decided(refusal, args, kwargs, name) if refusal is not None and tracers else None
+    return _decided(refusal, func, args, kwargs, name) if refusal is not None and tracers else None
 
 
 def _leave_unfinished(trace: Any, name: str) -> None:

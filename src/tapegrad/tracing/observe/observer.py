@@ -20,7 +20,7 @@ import numpy as np
 from tapegrad.core.installed import package_of
 from tapegrad.core.request import describe
 from tapegrad.errors import TapegradError
-from tapegrad.ir.tape import Guard
+from tapegrad.ir.tape import Guard, Source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.bars import is_bars
@@ -469,12 +469,15 @@ def compares() -> bool:
     return here is not None and here.effects is not None and here.effects.compared
 
 
-def note_failed(what: str) -> bool:
-    """`what` has failed, and with it goes what it took for granted: no later call may use the tape.
-    Returns whether anybody sees to that."""
+def note_failed(what: str, where: Source | None = None) -> bool:
+    """`what` has failed, there or at the line that runs now, and with it goes what it took for
+    granted: no later call may use the tape. Returns whether anybody sees to that."""
     here = following.observer
     if here is not None:
-        here.reads.lost(f"what is computed in {what} that raised an error")
+        word = f"what is computed in {what} that raised an error"
+        if where is not None:
+            here.reads.where.setdefault(word, where)
+        here.reads.lost(word)
     return here is not None
 
 

@@ -64,16 +64,24 @@ def is_passive(x: Any, depth: int = 0) -> bool:
     """Whether a function of Python's or NumPy's that reads this value changes nothing by that: it
     is no iterator, which would go on."""
     kind: Any = type(x)
-    if CALM[kind] or isinstance(x, np.ndarray):
-        return True
-    if kind in CONTAINERS and kind is not types.MappingProxyType:
-        values = [*x, *x.values()] if kind in MAPPINGS else x
-        return depth < _DEEP and all(is_passive(v, depth + 1) for v in values)
-    if kind in (range, np.ufunc, DISPATCHER, types.FunctionType) or isinstance(x, (type, np.dtype)):
+    if CALM[kind]:
         return True
     if kind is slice:
         return all(is_passive(v, depth + 1) for v in (x.start, x.stop, x.step))
-    return False
+    if kind in CONTAINERS and _stands(x):
+        values = [*x, *x.values()] if kind in MAPPINGS else x
+        return depth < _DEEP and all(is_passive(v, depth + 1) for v in values)
+    return _stands(x)
+
+
+def _stands(x: Any) -> bool:
+    """Whether to go through this value changes nothing: it is no iterator, whatever it holds."""
+    kind: Any = type(x)
+    if CALM[kind] or isinstance(x, (np.ndarray, type, np.dtype)):
+        return True
+    if kind in CONTAINERS:
+        return kind is not types.MappingProxyType
+    return kind in (range, np.ufunc, DISPATCHER, types.FunctionType)
 
 
 _DEEP = 8
@@ -82,23 +90,24 @@ ITERATORS: frozenset[type] = frozenset(
     + [type(iter(np.empty(1))), type(reversed([])), type(iter(collections.deque()))]
     + [type(iter({}.values())), type(iter({}.items())), enumerate, zip, reversed]
 )
+_THROUGH_TUPLES = type(iter(()))
 
 
 def is_private(x: Any) -> bool:
     """Whether what an iterator goes through is its own, or doesn't go on with it."""
     held: Any
     for held in gc.get_referents(x):
-        if type(held) is tuple:  # a zip's
+        if type(held) is tuple and type(x) is not _THROUGH_TUPLES:  # a zip's
             inner: Any = [y for y in held if type(y) in ITERATORS]
             # The tuple, the list, and as above.
             if any(sys.getrefcount(y) > ALONE + 1 or not is_private(y) for y in inner):
                 return False
-            if len(inner) < len(held) and not is_passive(held):
+            if not all(type(y) in ITERATORS or _stands(y) for y in held):
                 return False
         elif type(held) in ITERATORS:
             if sys.getrefcount(held) > ALONE + 1 or not is_private(held):
                 return False
-        elif not is_passive(held):
+        elif not _stands(held):
             return False
     return True
 
