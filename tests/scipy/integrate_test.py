@@ -448,8 +448,8 @@ def test_what_isnt_known_of_equations_is_refused():
         with pytest.raises(UnsupportedError, match=next(iter(how))):
             grad(lambda a: np.sum(hunted(P * a, method="Radau", **how).y))(1.0)  # noqa: B023
     assert hunted(P, dense_output=True).sol is not None
-    with pytest.raises(UnsupportedError, match="quad"):
-        grad(lambda a: integrate.dblquad(lambda y, x: a * x * y, 0, 1, 0, 1)[0])(1.0)
+    with pytest.raises(UnsupportedError, match="leggauss"):
+        grad(lambda a: integrate.tplquad(lambda z, y, x: a * x, 0, 1, 0, 1, 0, 1)[0])(1.0)
 
 
 def test_integrals_at_kinks():
@@ -660,7 +660,22 @@ def test_an_integral_in_an_integrand():
         inner = lambda x: integrate.quad(lambda y: np.exp(-p[0] * x * y) * p[1], 0, 1)[0]  # noqa: E731
         return integrate.quad(inner, 0, p[1])[0]
 
-    p = np.array([0.5, 1.2])
+    same_as_differences(f, np.array([0.5, 1.2]))
+
+
+def test_an_integral_over_two_variables():
+    def f(p):
+        found = integrate.dblquad(lambda y, x: np.exp(-p[0] * x * y), 0, p[1], lambda x: x, 2.0)
+        return found[0] * integrate.dblquad(lambda y, x: x * y, 0, 1, 0, 1)[0]
+
+    same_as_differences(f, np.array([0.5, 1.2]))
+    with pytest.raises(UnsupportedError, match="over 3 variables"):
+        grad(lambda p: integrate.nquad(lambda x, y, z: p * x, [[0, 1]] * 3)[0])(0.5)
+    with pytest.raises(UnsupportedError, match=r"what scipy\.integrate\.nquad tells"):
+        grad(lambda p: p * integrate.nquad(lambda x: p * x, [[0, 1]])[1])(0.5)
+
+
+def same_as_differences(f, p):
     value, slope = value_and_grad(f, compile="never")(p)
     assert value == pytest.approx(f(p), rel=1e-12)
     steps = 1e-6 * np.eye(2)

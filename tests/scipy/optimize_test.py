@@ -252,16 +252,6 @@ def test_what_isnt_traced_runs_as_it_is():
 
 
 def test_what_isnt_known_is_refused():
-    with pytest.raises(UnsupportedError, match="constraints"):
-        grad(
-            lambda a: (
-                optimize.minimize(
-                    lambda v: np.sum((v - a) ** 2),
-                    np.zeros(2),
-                    constraints={"type": "eq", "fun": lambda v: v[0]},
-                ).fun
-            )
-        )(1.0)
     with pytest.raises(UnsupportedError, match="least_squares"):
         grad(lambda a: optimize.leastsq(lambda v: v - a, np.ones(1))[0][0])(1.0)
     with pytest.raises(GradientError, match="converged"):
@@ -274,6 +264,66 @@ def test_what_isnt_known_is_refused():
                 ).x
             )
         )(3.0)
+
+
+def held(method):
+    """a minimum on one constraint, on one and an end of v[1], or there alone, as x is"""
+    top = (lambda u: 9.0) if method is None else (lambda u: 0.9 - u)
+
+    def f(x):
+        ball = {"type": "ineq", "fun": lambda v: x[2] - v @ v, "jac": lambda v: -2 * v}
+        apart = {"type": "ineq", "fun": lambda v, d: [v[0] - v[1] + d, top(v[1])], "args": (0.5,)}
+        r = optimize.minimize(
+            lambda v: v[0] ** 2 / 9 - v @ x[:2],
+            np.full(2, 0.1),
+            constraints=[ball, apart],
+            bounds=[(None, None), (None, 0.9)] if method is None else None,
+            method=method,
+            tol=1e-12,
+        )
+        return r.x[0] * x[0] + 2 * r.x[1] + r.fun
+
+    return f
+
+
+@pytest.mark.parametrize("method", [None, "COBYLA"])
+def test_a_minimum_that_constraints_hold(method):
+    f = held(method)
+    g = value_and_grad(f, compile="never")
+    for x in ([1.0, 0.5, 2.0], [-0.2, 2.0, 1.1], [0.3, 2.0, 9.0]):
+        x = np.array(x)
+        value, gradient = g(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-6)
+        steps = [slope(held(None), x, e, 1e-3) for e in np.eye(3)]  # of the nearest results
+        np.testing.assert_allclose(gradient, steps, atol=1e-3)
+    assert g.cache_info().traces == 1
+
+
+def test_objects_that_are_constraints():
+    line = optimize.LinearConstraint([[1.0, -1.0]], -0.2, 0.2)
+
+    def f(x):
+        curve = optimize.NonlinearConstraint(lambda v: v[0] * v[1] * x[1], 1.0, 1.0)
+        r = optimize.minimize(lambda v: (v - x) @ (v - x), np.ones(2), constraints=[line, curve])
+        return r.x[0] + r.x[1] ** 2
+
+    g = grad(f)
+    for end in (0.2, 0.3):
+        line.ub = np.array([end])
+        x = np.array([2.0, 0.5])
+        np.testing.assert_allclose(g(x), [slope(f, x, e) for e in np.eye(2)], atol=1e-4)
+
+
+def test_a_constraint_that_may_hold_a_minimum_or_not():
+    def f(a):
+        edge = {"type": "ineq", "fun": lambda v: v[0] - a}
+        return optimize.minimize(lambda v: (v[0] - 1.0) ** 2, np.full(1, 1.0), constraints=edge).x[
+            0
+        ]
+
+    assert jit(f)(1.0) == f(1.0)
+    with pytest.raises(GradientError, match="next to a bound or a constraint"):
+        grad(f)(1.0)
 
 
 def test_assignments_are_found_anew():

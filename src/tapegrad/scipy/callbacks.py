@@ -466,6 +466,7 @@ class Runner:
             found = self.slopes.on(p)(*xs)
             return joined(found if isinstance(found, tuple) else [found])
 
+        vars(f)["values"] = [plain_value(x) for x in p]
         vars(f)["slopes"] = slopes
         vars(f)["many"] = lambda xs, count: self.many(xs, count, p)
         return f

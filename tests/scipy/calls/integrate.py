@@ -20,9 +20,9 @@ quad!: integrate.quad(lambda t: s * t if t < 0.5 else 0.25 * s / t, 0, 1, points
 quad_vec: integrate.quad_vec(lambda t: np.exp(-x * t), 0, s)
 quad_vec!: integrate.quad_vec(lambda t: np.exp(-x * t), s, np.inf)[0]
 fixed_quad: integrate.fixed_quad(lambda t: np.exp(-s * t), 0, x[0, 1], n=7)[0]
-dblquad: integrate.dblquad(lambda y, t: s * y * t**2, 0, 1, 0, 1)[0]
+dblquad!: integrate.dblquad(lambda y, t, a: np.exp(-a * y * t), 0, s, lambda t: t, 1, args=(s,))[0]
 tplquad: integrate.tplquad(lambda z, y, t: s * z * y * t, 0, 1, 0, 1, 0, 1)[0]
-nquad: integrate.nquad(lambda t, u: s * t * u, [[0, 1], [0, 1]])[0]
+nquad!: integrate.nquad(lambda t, u: s * t * u, [lambda u: [0, s * u], [0, x[0, 1]]])[0]
 cubature: integrate.cubature(lambda t: s * t[:, 0], [0], [1])
 qmc_quad: integrate.qmc_quad(lambda t: s * t[0], 0, 1, n_estimates=2)
 tanhsinh: integrate.tanhsinh(lambda t: s * t, 0, 1).integral

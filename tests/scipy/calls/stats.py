@@ -216,4 +216,30 @@ mood: list(stats.mood(x.ravel(), w.ravel()))
 ansari: list(stats.ansari(x.ravel(), w.ravel()))
 cramervonmises_2samp: stats.cramervonmises_2samp(x.ravel(), w.ravel()).statistic
 page_trend_test: stats.page_trend_test(x).statistic
+sigmaclip: stats.sigmaclip(x, 1.2, 1.2)[0]
+trim1: stats.trim1(x.ravel(), 0.2)
+trimboth: stats.trimboth(x, 0.34)
+obrientransform: stats.obrientransform(x[0], w[0] + s)
+energy_distance: stats.energy_distance(x[0], w[0])
+wasserstein_distance: stats.wasserstein_distance(x[0], w[0], x[1], w[2])
+scoreatpercentile: stats.scoreatpercentile(x, 37.0)
+percentileofscore: stats.percentileofscore(x.ravel(), 0.5)
+cumfreq: stats.cumfreq(w.ravel(), 3, weights=x.ravel()).cumcount
+relfreq: stats.relfreq(w.ravel(), 3, weights=x.ravel()).frequency
+directional_stats: stats.directional_stats(x).mean_direction
+false_discovery_control: stats.false_discovery_control(x / 2)
+quantile_test: stats.quantile_test(x.ravel(), q=0.5).statistic * 1.0
+tiecorrect: stats.tiecorrect(x.ravel())
+median_test: list(stats.median_test(x[0], w[0]))[:3]
+chi2_contingency: list(stats.chi2_contingency(x))[:2]
+binned_statistic: stats.binned_statistic(w.ravel(), x.ravel(), "mean", 2).statistic
+binned_statistic: stats.binned_statistic(x.ravel(), [x.ravel(), w.ravel()], "std", [0.0, 0.5, 1.0]).statistic
+binned_statistic_2d: stats.binned_statistic_2d(w.ravel(), w.T.ravel(), x.ravel(), "sum", 2).statistic
+binned_statistic_dd: stats.binned_statistic_dd(w, x[:, 0], "max", 1).statistic
+lmoment: stats.lmoment(x, axis=1, order=[1, 2])
+kstatvar: stats.kstatvar(x, axis=None)
+mode: stats.mode(x, axis=None).mode
+combine_pvalues: list(stats.combine_pvalues(x))
+pointbiserialr: list(stats.pointbiserialr(np.arange(9) % 2, x.ravel()))
+ks_2samp: list(stats.ks_2samp(x.ravel(), w.ravel()))
 """

@@ -1,4 +1,4 @@
-"""Integrals by scipy.integrate: quad, quad_vec, fixed_quad, dblquad.
+"""Integrals by scipy.integrate: quad, quad_vec, fixed_quad.
 
 The value is SciPy's own. Its derivatives are those of a sum of weights times values of the
 integrand, at the nodes of a rule of Gauss and Kronrod: in the intervals that SciPy has ended with,
@@ -193,7 +193,7 @@ def quad(
             "integrals, from each of these points to the next one"
         )
     ends = [float(example(x)) for x in (a, b)]
-    start = _inside(*ends)
+    start = inside(*ends)
     callback = Callback(with_args(func, args), [start])
     if not needs([callback], a, b, points):
         return plainly(theirs.quad, func, a, b, args, full_output, **how)
@@ -232,12 +232,16 @@ class Untold:
     def __iter__(self) -> Any:
         return self[0]
 
-    __len__ = __contains__ = __bool__ = __eq__ = __str__ = __getitem__
+    __len__ = __contains__ = __bool__ = __eq__ = __str__ = __format__ = __getitem__
+    __float__ = __array__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __getitem__
+    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __getitem__
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __getitem__
+    __array_ufunc__ = None  # NumPy leaves its operators to these
     __repr__ = object.__repr__  # a debugger may show it
     __hash__ = None  # type: ignore[assignment]
 
 
-def _inside(a: float, b: float) -> float:
+def inside(a: float, b: float) -> float:
     """A number between limits."""
     if np.isfinite(a) and np.isfinite(b):
         return 0.5 * (a + b)
@@ -265,7 +269,7 @@ def quad_vec(
     how: dict[str, Any] = {"epsabs": epsabs, "epsrel": epsrel, "norm": norm, "limit": limit}
     how |= {"cache_size": cache_size, "points": points, "quadrature": quadrature}
     ends = [float(example(x)) for x in (a, b)]
-    start = _inside(*ends)
+    start = inside(*ends)
     callback = Callback(with_args(f, args), [start])
     if not needs([callback], a, b, points):
         return plainly(theirs.quad_vec, f, a, b, full_output=full_output, args=args, **how)

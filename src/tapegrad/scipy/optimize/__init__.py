@@ -19,7 +19,7 @@ from tapegrad.tracing.run import plain_value
 HOME = "scipy.optimize"
 
 REFUSED = {
-    "fmin fmin_powell fmin_cg fmin_bfgs fmin_ncg fmin_l_bfgs_b fmin_tnc fmin_slsqp": (
+    "fmin fmin_powell fmin_cg fmin_bfgs fmin_ncg fmin_l_bfgs_b fmin_tnc fmin_slsqp fmin_cobyla": (
         "scipy.optimize.minimize with this method, whose minimum has a derivative"
     ),
     "basinhopping brute differential_evolution direct dual_annealing shgo": (
@@ -27,6 +27,9 @@ REFUSED = {
         "there: the minimum that this finds has a derivative"
     ),
     "fminbound brent golden bracket": "scipy.optimize.minimize_scalar",
+    "LinearConstraint NonlinearConstraint": (
+        'a dict, {"type": "ineq", "fun": f}, whose function may read traced values'
+    ),
     "leastsq": "scipy.optimize.least_squares, whose minimum has a derivative",
     "broyden1 broyden2 anderson linearmixing diagbroyden excitingmixing newton_krylov": (
         "scipy.optimize.root with this method, whose root has a derivative"

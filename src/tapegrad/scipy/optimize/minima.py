@@ -15,6 +15,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, stands_for
+from tapegrad.scipy.optimize.constraints import Constraints
 from tapegrad.scipy.optimize.roots import (
     WHY,
     Result,
@@ -34,8 +35,8 @@ from tapegrad.tracing.frontend.operands import as_operand
 HOME = "scipy.optimize"
 NEAR = 1e-5  # what is that near to a bound, and not on it, may be meant to be there
 BESIDE = (
-    "its result is next to a bound, and whether it would be on it isn't known. A method that ends "
-    "on bounds, such as L-BFGS-B, tells"
+    "its result is next to a bound or a constraint, and whether that holds it isn't known. A "
+    "method that ends on bounds, such as L-BFGS-B or SLSQP, tells"
 )
 LOSS = 2  # the status of a method that can't come nearer to a minimum for rounding
 
@@ -105,6 +106,7 @@ def minimize(
     hess: Any = None,
     hessp: Any = None,
     bounds: Any = None,
+    constraints: Any = (),
     tol: Any = None,
     options: Any = None,
 ) -> Any:
@@ -119,32 +121,39 @@ def minimize(
             return as_called(hessp)(x, p, *as_tuple(args))
 
         callbacks.append(Callback(product, [start, start]))
-    limits = Bounded(bounds, start.shape)
+    limits, held = Bounded(bounds, start.shape), Constraints(constraints, start)
+    own, callbacks = len(callbacks), [*callbacks, *held.callbacks]
     if not needs(callbacks, x0, bounds):
-        how |= {"bounds": bounds, "hessp": hessp, **more}
+        how |= {"bounds": bounds, "constraints": constraints, "hessp": hessp, **more}
         return plainly(theirs.minimize, fun, x0, args, **how)
     facts: dict[str, Any] = {}
-    own = not is_traced(bounds)
+    are_plain = not is_traced(bounds)
 
     def solver(fs: Any, values: Any) -> Any:
-        rest = iter(fs[1:])
+        rest = iter(fs[1:own])
         slopes = {name: next(rest) if callable(f) else f for name, f in more.items()}
         hessians = next(rest, None)
-        at = bounds if own else theirs.Bounds(*values[1:])
-        x0, *ends = values
+        at = bounds if are_plain else theirs.Bounds(*values[1:3])
+        x0, *ends = values[: 1 + len(limits.given)]
+        if held.parts:
+            slopes["constraints"] = held.passed(fs[own:])
         r = theirs.minimize(fs[0], x0, bounds=at, hessp=hessians, **slopes, **how)
         x = np.asarray(r.x, float)
         side, certain = side_of(x, ends)
+        active, is_known = held.holding(callbacks[0], [fs[0], *fs[own:]], x, side)
+        certain = certain and is_known
         facts["told"] = {k: r[k] for k in ("success", "status", "message") if k in r}
         facts["certain"] = certain
-        found = r.success or r.get("status") == LOSS
+        found = r.success or (r.get("status") == LOSS and not held.parts)
         counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev", "njev")]
         told = np.int64(r.success), number_of(facts["told"])
-        return x, side, np.float64(r.fun), *counts, *told, ending(found and certain, certain)
+        ended = ending(found and certain, certain)
+        return x, side, active, np.float64(r.fun), *counts, *told, ended
 
-    outside = Outside("minimize", solver, callbacks, [x0], limits.given, at=(0,))
-    x, counts = _recorded(outside, bool(limits.given), facts["certain"])
-    value = outside.value(0, x, np.reshape(outside.values[2], outside.callbacks[0].shape))
+    given = [*limits.given, *held.constants]
+    outside = Outside("minimize", solver, callbacks, [x0], given, at=(0,))
+    x, counts = _recorded(outside, bool(limits.given), facts["certain"], held)
+    value = outside.value(0, x, np.reshape(outside.values[3], outside.callbacks[0].shape))
     names = ("nit", "nfev", "njev")
     *counts, success, number = counts[1:]
     told = dict(zip(names, counts, strict=True)) | facts["told"]
@@ -155,15 +164,18 @@ def _scalar(x: Any) -> Any:
     return np.reshape(x, ())[()] if np.ndim(x) else x
 
 
-def _recorded(outside: Outside, bounded: bool, certain: bool) -> tuple[Any, list[Any]]:
+def _recorded(
+    outside: Outside, bounded: bool, certain: bool, held: Constraints
+) -> tuple[Any, list[Any]]:
     if outside.state % 2:
-        x, _, *rest = outside.record(why=WHY if certain else BESIDE)
+        x, _, _, *rest = outside.record(why=WHY if certain else BESIDE)
         return x, rest
 
-    def write(equations: Equations, x: Any, side: Any, *bounds: Any) -> Any:
+    def write(equations: Equations, x: Any, side: Any, active: Any, *bounds: Any) -> Any:
         return stationary(equations, x, side, bounds, equations.gradient(0, x))
 
-    x, _, *rest = outside.record(outside.rule(write, further=1))
+    rule = held.equations(outside, bounded) if held.parts else write
+    x, _, _, *rest = outside.record(outside.rule(rule, further=2))
     return x, rest
 
 
@@ -196,11 +208,12 @@ def minimize_scalar(
         counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev")]
         ended = ending(r.success and certain, certain)
         value, told = np.float64(np.reshape(r.fun, ())), number_of(facts["told"])
-        return np.float64(r.x), np.int64(0), value, *counts, told, ended
+        free = np.int64(0)
+        return np.float64(r.x), free, free, value, *counts, told, ended
 
     outside = Outside("minimize_scalar", solver, [callback], lead, at=(0,))
-    x, counts = _recorded(outside, False, facts["certain"])
-    value = outside.value(0, x, np.reshape(outside.values[2], callback.shape))
+    x, counts = _recorded(outside, False, facts["certain"], Constraints((), np.zeros(1)))
+    value = outside.value(0, x, np.reshape(outside.values[3], callback.shape))
     _, nit, nfev, number = counts
     told = facts["told"]
     return Result(told_by(number), x=x, fun=_scalar(value), nit=nit, nfev=nfev, **told)

@@ -36,8 +36,12 @@ HOME = "scipy.stats"
 borrow(
     HOME,
     """zscore zmap gzscore gstd describe quantile expectile boxcox boxcox_llf yeojohnson
-    yeojohnson_llf ttest_ind_from_stats chisquare power_divergence""",
+    yeojohnson_llf ttest_ind_from_stats chisquare power_divergence chi2_contingency sigmaclip trim1
+    trimboth obrientransform energy_distance wasserstein_distance scoreatpercentile
+    percentileofscore cumfreq relfreq directional_stats false_discovery_control quantile_test
+    tiecorrect median_test""",
 )
+borrow(HOME, "binned_statistic binned_statistic_2d binned_statistic_dd", lists="sample")
 
 
 def _yeojohnson(x: Any, lmbda: Any, xp: Any = None) -> Any:
@@ -66,11 +70,12 @@ kernels(
 _REDUCED = {
     1: "gmean hmean pmean tmean tvar tstd tmin tmax tsem sem skew kurtosis moment kstat trim_mean "
     "iqr median_abs_deviation variation circmean circvar circstd skewtest kurtosistest normaltest "
-    "jarque_bera differential_entropy",
-    2: "ttest_1samp ttest_ind ttest_rel linregress",
+    "jarque_bera differential_entropy lmoment kstatvar mode combine_pvalues",
+    2: "ttest_1samp ttest_ind ttest_rel linregress pointbiserialr ks_2samp",
     0: "f_oneway levene bartlett alexandergovern fligner",  # any number
 }
-_PAIRED = ("ttest_rel", "linregress")
+_PAIRED = ("ttest_rel", "linregress", "pointbiserialr")
+_OF_ALL = ("mode",)  # NaNs are numbers like others
 MOST = 8  # so many have each statistic
 
 
@@ -170,7 +175,7 @@ def _reducing(name: str, count: int) -> None:
         if many and last.ndim == 1:  # which SciPy's code writes to
             return each(lambda x: x[0], statistic([x[None] for x in xs], bound))
         found = own(*xs, **bound, **({"axis": -1} if "axis" in inner.parameters else {}))
-        if last.dtype.kind == "f":
+        if last.dtype.kind == "f" and name not in _OF_ALL:
             rows = [np.any(np.isnan(x), axis=-1) for x in xs if np.ndim(x)]
             unknown = functools.reduce(np.logical_or, rows)
             found = each(lambda x: np.where(unknown, np.nan, x), found)

@@ -135,7 +135,7 @@ _OURS: dict[Any, Any] = {
     np.empty: _filled(np.zeros, 0),
     np.ones: _filled(np.ones, 1),
     np.linspace: _linspace,
-    **{f: _of_arrays(f) for f in (np.atleast_1d, np.atleast_2d, np.atleast_3d)},
+    **{f: _of_arrays(f) for f in (np.atleast_1d, np.atleast_2d, np.atleast_3d, np.isfinite)},
     np.eye: np.eye,  # nothing is written to these
     np.tri: np.tri,
     _private("_core._multiarray_umath", "_array_converter"): _Converter,
@@ -149,7 +149,7 @@ _OURS: dict[Any, Any] = {
 }
 
 
-_CALLED = (FunctionType, BuiltinFunctionType, type(np.linspace), type)
+_CALLED = (FunctionType, BuiltinFunctionType, type(np.linspace), np.ufunc, type)
 
 
 # ---- the same code with other names

@@ -1,0 +1,195 @@
+"""Constraints of minima, as scipy.optimize.minimize takes them.
+
+At a minimum of f(x) with h(x) >= 0 the slope is a sum of those of the constraints that hold it (the
+conditions of Karush, Kuhn and Tucker). With g = df/dx, and h and A = dh/dx of these alone,
+
+    F(x, p) = g - A^T m,   A A^T m = A g - h
+
+is 0 there and defines x as a function of p: A F = h, and where that is 0, m are the multipliers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.optimize as theirs
+
+from tapegrad.core.request import Request
+from tapegrad.ir.tape import METHODS, Tape
+from tapegrad.primitives.control import CallTape
+from tapegrad.scipy.callbacks import Callback, values_of
+from tapegrad.scipy.declaring import seen
+from tapegrad.scipy.optimize.roots import with_args
+from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.tracing.answers import as_called
+from tapegrad.tracing.frontend.answering import stacked
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.tracer import record
+
+NEAR = 1e-3  # a constraint that is farther from 0 doesn't hold a minimum
+SLIGHT = 1e-7  # a multiplier that doesn't tell whether it does
+
+
+@dataclass
+class Constraint:
+    """One of SciPy's: a function, the numbers between which it lies, and how SciPy is passed it,
+    by functions that stand for it and for its own derivatives."""
+
+    functions: list[Any]
+    low: Any
+    high: Any
+    passed: Callable[..., Any]
+
+
+def _of_dict(given: dict[str, Any]) -> Constraint:
+    args, jac = given.get("args", ()), given.get("jac")
+    functions = [with_args(f, args) for f in (given["fun"], jac) if callable(f)]
+
+    def passed(fun: Any, jac: Any = jac) -> Any:
+        return {"type": given["type"], "fun": fun, **({} if jac is None else {"jac": jac})}
+
+    return Constraint(functions, 0.0, 0.0 if given["type"].lower() == "eq" else np.inf, passed)
+
+
+def _of_object(given: Any) -> Constraint:
+    seen(given)
+    if isinstance(given, theirs.LinearConstraint):
+        matrix = given.A.toarray() if hasattr(given.A, "toarray") else np.atleast_2d(given.A)
+        return Constraint([lambda x: matrix @ x], given.lb, given.ub, lambda fun: given)
+    functions = [as_called(f) for f in (given.fun, given.jac) if callable(f)]
+
+    def passed(fun: Any, jac: Any = given.jac) -> Any:
+        how = {**vars(given), "fun": fun, "jac": jac}
+        return theirs.NonlinearConstraint(**how)
+
+    return Constraint(functions, given.lb, given.ub, passed)
+
+
+class Constraints:
+    """All constraints of a minimum: one function C of x, and rows h = sign (C - offset)."""
+
+    def __init__(self, given: Any, start: np.ndarray) -> None:
+        several = given if isinstance(given, (list, tuple)) else [given]
+        self.parts: list[Constraint] = [
+            _of_dict(x) if isinstance(x, dict) else _of_object(x) for x in several
+        ]
+        self.callbacks: list[Callback] = []
+        self.values: list[Callback] = []  # those of them whose results are C
+        rows: list[tuple[int, float, float, bool]] = []
+        count = 0
+        for part in self.parts:
+            own = [Callback(_flat(f, k), [start]) for k, f in enumerate(part.functions)]
+            self.callbacks += own
+            self.values.append(own[0])
+            size = own[0].shape[0]
+            ends = zip(*(np.broadcast_to(x, size) for x in (part.low, part.high)), strict=True)
+            for k, (low, high) in enumerate(ends, count):
+                if low == high:
+                    rows.append((k, 1.0, low, True))
+                    continue
+                rows += [(k, 1.0, low, False)] if np.isfinite(low) else []
+                rows += [(k, -1.0, high, False)] if np.isfinite(high) else []
+            count += size
+        index, sign, offset, equal = zip(*rows, strict=True) if rows else ((),) * 4
+        self.index, self.equal = np.array(index, int), np.array(equal, bool)
+        self.sign, self.offset = np.array(sign), np.array(offset)
+
+    @property
+    def constants(self) -> list[np.ndarray]:
+        """What F is made of besides: it reads no array of the outside."""
+        if not self.parts:
+            return []
+        return [self.index, self.sign, self.offset, *[np.eye(c.shape[0]) for c in self.values]]
+
+    def passed(self, fs: Sequence[Any]) -> list[Any]:
+        """What SciPy is passed, with these in the place of the callbacks."""
+        rest = iter(fs)
+        return [part.passed(*[next(rest) for _ in part.functions]) for part in self.parts]
+
+    def holding(self, f: Callback, fs: Sequence[Any], x: Any, side: Any) -> tuple[np.ndarray, bool]:
+        """Which rows hold a minimum, and whether that is certain; `fs` are what stands for `f` and
+        for the callbacks now, and `side` tells at which bounds x is."""
+        if not self.parts:
+            return np.zeros(0, np.int64), True
+        slope = _slopes(f, fs[0], x)[0] * (side == 0)
+        own = [g for c, g in zip(self.callbacks, fs[1:], strict=True) if c in self.values]
+        value = self.sign * (np.concatenate([g(x) for g in own])[self.index] - self.offset)
+        pairs = zip(self.values, own, strict=True)
+        matrix = np.concatenate([_slopes(c, g, x) for c, g in pairs])[self.index]
+        matrix = self.sign[:, None] * matrix * (side == 0)
+        at = np.flatnonzero(self.equal | (np.abs(value) < NEAR))
+        found = np.zeros(len(value), np.int64)
+        if not at.size:
+            return found, True
+        multipliers, _, rank, _ = np.linalg.lstsq(matrix[at].T, slope)
+        slight = np.abs(multipliers) <= SLIGHT * (1 + np.max(np.abs(slope)))
+        holds = self.equal[at] | ((multipliers > 0) & ~slight)
+        found[at] = holds
+        unclear = ~holds & ((np.abs(value[at]) < SLIGHT) | ~slight)
+        return found, rank == len(at) and not np.any(unclear)
+
+    def equations(self, outside: Outside, bounded: bool) -> Callable[..., Any]:
+        """What writes F for `Outside.rule`."""
+        shape = outside.callbacks[0].shape
+        slope = METHODS["pulled"](_bare(outside.callbacks[0].tape), (0,))
+        tapes = [_bare(c.tape) for c in self.values]
+        pulled = [METHODS["pulled"](tape, (0,)) for tape in tapes]
+        ends, first = 2 * bounded, len(outside.given)
+        counts = [len(c.p) for c in (outside.callbacks[0], *self.values)]
+
+        @unobserved
+        def body(x: Any, side: Any, active: Any, *rest: Any) -> Any:
+            bounds, (index, sign, offset, *eyes) = rest[:ends], rest[ends:first]
+            ps, start = [], first
+            for count in counts:
+                ps.append(rest[start : start + count])
+                start += count
+            trace, values, rows = x._trace, [], []
+            one = np.reshape(sign[0] * sign[0], (1,) * len(shape))
+            g = record(trace, CallTape(slope), [x, *ps[0], one])
+            for tape, back, eye, p in zip(tapes, pulled, eyes, ps[1:], strict=True):
+                values.append(record(trace, CallTape(tape), [x, *p]))
+                rows += [record(trace, CallTape(back), [x, *p, seed]) for seed in eye]
+            free, on = side == 0, active != 0
+            h = sign * (np.concatenate(values)[index] - offset)
+            a = sign[:, None] * np.stack(rows)[index]
+            h, a = np.where(on, h, 0.0), np.where(on[:, None] & free, a, 0.0)
+            gram = a @ a.T + np.diag(np.where(on, 0.0, 1.0))
+            m = np.linalg.solve(gram, a @ g - h)
+            found = g - a.T @ m
+            return np.where(free, found, x - np.where(side < 0, *bounds)) if bounded else found
+
+        p = [x for c in (outside.callbacks[0], *self.values) for x in c.p]
+        values = [*outside.values[:3], *values_of([*outside.given, *p])]
+        traced = trace_function(Request(body, values), repeats=True, apart=True)
+        tape = replace(traced.tape, guards=())
+
+        def write(equations: Equations, x: Any, side: Any, active: Any, *bounds: Any) -> Any:
+            known = dict(zip(map(id, outside.callbacks), equations.p, strict=True))
+            ps = [x for c in (outside.callbacks[0], *self.values) for x in known[id(c)]]
+            return equations.apply(CallTape(tape), x, side, active, *bounds, *ps)
+
+        return write
+
+
+def _flat(f: Callable[[Any], Any], is_jacobian: int) -> Callable[[Any], Any]:
+    """A constraint's function with several results, also where it has one."""
+    return f if is_jacobian else lambda x: np.atleast_1d(stacked(f(x)))
+
+
+def _bare(tape: Tape) -> Tape:
+    return replace(tape, outputs=tape.outputs[:1], output_names=(), guards=())
+
+
+def _slopes(callback: Callback, f: Any, x: Any) -> np.ndarray:
+    """The derivatives by x of what a callback returns first, a row for each, where `f` stands for
+    it."""
+    tape = _bare(callback.tape)
+    pulled = METHODS["pulled"](tape, (0,))
+    shape = tape.outputs[0].shape
+    seeds = np.eye(int(np.prod(shape))).reshape(-1, *shape)
+    return np.stack([METHODS["run"](pulled, [x, *f.values, seed])[0] for seed in seeds])
