@@ -93,7 +93,7 @@ def current_trace() -> Trace | None:
 
 
 dispatch.trace = current_trace
-dispatch.running = lambda: [entry[0] for entry in _under_way.stack]
+dispatch.running = lambda: [trace for trace, _ in _under_way.stack if trace is not None]
 dispatch.began = lambda: _under_way.stack[-1][1]
 
 
