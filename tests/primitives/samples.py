@@ -81,7 +81,7 @@ from tapegrad.primitives.solving import (
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
 from tapegrad.primitives.special_gamma import BetaDensity, GammaDensity, ParameterSlope
-from tapegrad.primitives.special_integrals import Carlson, EllipticMoment
+from tapegrad.primitives.special_integrals import Carlson
 from tapegrad.primitives.special_polynomials import Chebyshev
 from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.stated import Known, Stated
@@ -1984,15 +1984,6 @@ def _other() -> dict[Any, list[Sample]]:
                 label=str(orders),
             )
             for orders in ((0, 0), (1, 0), (1, 1), (2, 1))
-        ],
-        EllipticMoment: [
-            Sample(
-                EllipticMoment(1, q),
-                (within(0.1, 1.2)(3), within(-0.9, 0.9)(2, 3)),
-                lambda phi, m, q=q: carlson(np.sin(phi), m, q),
-                label=str(q),
-            )
-            for q in (1, 3)
         ],
         Carlson: [
             Sample(

@@ -325,18 +325,6 @@ def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
     return whole_rise(n, 1 + a, b) if k else whole_rise(n, 1 + b, a)
 
 
-def elliptic_moment(j: int, q: int, phi: Any, m: Any) -> Any:
-    """The integral of sin(t)^(2j) (1 - m sin(t)^2)^(-q/2) from 0 to phi, |phi| < 1.3, m <= 1 and
-    m sin(phi)^2 > -1."""
-    return _elementwise(lambda phi, m: _elliptic_moment(j, q, phi, m))(phi, m)
-
-
-def _elliptic_moment(j: int, q: int, phi: Any, m: Any) -> Any:
-    nodes, weights = rule()
-    square = np.sin(phi[:, None] * nodes) ** 2
-    return phi * ((square**j * (1 - m[:, None] * square) ** (-q / 2)) @ weights)
-
-
 def zeta_slope(order: int, s: Any, q: Any) -> Any:
     """d^k/ds^k of Hurwitz's zeta(s, q), by the formula of Euler and Maclaurin (DLMF 25.11.28): the
     first terms, and of the rest the integral and its corrections. Right for s > -3."""

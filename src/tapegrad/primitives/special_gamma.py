@@ -28,6 +28,7 @@ from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.special import (
     digamma,
     gamma,
+    gammaln,
     polygamma,
 )
 
@@ -384,12 +385,15 @@ zeta = SciPys("zeta", lambda out, s, q: (ParameterSlope("zeta", (1,))(s, q), _of
 
 def _riemann_partials(out: Any, s: Any) -> tuple[Any]:
     """By the series; far left of 0 that of 1 - s, by the reflection formula (DLMF 25.4.1):
-    zeta(s) = 2 (2 pi)^(s-1) sin(pi s / 2) Gamma(1-s) zeta(1-s)."""
+    zeta(s) = 2 (2 pi)^(s-1) sin(pi s / 2) Gamma(1-s) zeta(1-s), and the factor without the sine
+    by duplication (DLMF 5.5.5), pi^(-z/2) Gamma(z/2) of z = 1 - s times that of z + 1."""
     one = s.constant(1)
     left = s < -1
     right, other = where(left, s.constant(2), s), 1 - where(left, s, s.constant(-2))
     turned = (1 - other) * (math.pi / 2)
-    scale = exp((1 - other) * math.log(2 * math.pi)) * gamma(other) * (1 / math.pi)
+    halves = [other * 0.5, (other + 1) * 0.5]
+    scale, upper = (exp(gammaln(z) - z * math.log(math.pi)) for z in halves)
+    scale = scale * upper
     slopes = scale * riemann_zeta(other)
     inner = digamma(other) * riemann_zeta(other) + ParameterSlope("zeta", (1,))(other, one)
     reflected = sin(turned) * (slopes * math.log(2 * math.pi) - scale * inner)

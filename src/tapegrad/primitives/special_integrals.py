@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from tapegrad.primitives.elementwise import (
     log1p,
     logical_and,
     logical_or,
-    power,
+    rint,
     sin,
     sinh,
     sqrt,
@@ -226,88 +225,31 @@ def _rest_partials(out: Any, p: Any) -> tuple[Any]:
 
 ellipe_of_rest = SciPys("ellipe_of_rest", _rest_partials, "ellipe(1 - {0})")
 
-# ---- incomplete ones (DLMF 19.4.6, 19.4.7), by D = (F - E) / m and B = F - D
+# ---- incomplete ones (DLMF 19.4.6, 19.4.7)
 
 
-@parametric
-class EllipticMoment(Library):
-    """The integral of sin(t)^(2j) (1 - m sin(t)^2)^(-q/2) from 0 to phi, |phi| < 1.3. The slopes
-    of F and E in m are such, and theirs; of small angles nothing is left of differences."""
+def _moment(steep: bool, phi: Any, m: Any, sine: Any, cosine: Any, delta: Any) -> Any:
+    """The integral of sin(t)^2 / Delta from 0 to phi, or of sin(t)^2 / Delta^3, which is `steep`;
+    Delta^2 = 1 - m sin(t)^2. Of |phi| < pi/2 by Carlson's integrals (DLMF 19.25.10)
 
-    j: int
-    q: int
+        s^3/3 R_D(c^2, Delta^2, 1),    s^3/3 R_D(c^2, 1, Delta^2),
 
-    name = "elliptic_moment"
-    cores = 0
-
-    def aval(self, *xs: Aval) -> Aval:
-        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
-
-    def evaluate(self, *xs: Any) -> Any:
-        from tapegrad.primitives import incomplete
-
-        return incomplete.elliptic_moment(self.j, self.q, *xs)
-
-    def partials(self, phi: Any, m: Any) -> tuple[Any, Any]:
-        square = sin(phi) * sin(phi)
-        along_phi = power(1 - m * square, phi.constant(-0.5 * self.q))
-        for _ in range(self.j):
-            along_phi = along_phi * square
-        return along_phi, EllipticMoment(self.j + 1, self.q + 2)(phi, m) * (0.5 * self.q)
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [ct * partial for partial in self.partials(*xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        pairs = zip(ts, self.partials(*xs), strict=True)
-        return total(None if t is None else t * partial for t, partial in pairs)
+    in which nothing cancels; for each pi more twice the integral up to pi/2."""
+    turns, one, zero = rint(phi * (1 / math.pi)), m.constant(1), m.constant(0)
+    half = turns * 0.5
+    s = where(half.equals(rint(half)), sine, -sine)
+    c, d = cosine * cosine, delta * delta
+    part = s * s * s * (elliprd(c, one, d) if steep else elliprd(c, d, one)) * (1 / 3)
+    short = turns.equals(0)
+    rest = where(short, one, 1 - m)
+    complete = _rest_partials(ellipe_of_rest(rest), rest)
+    if steep:
+        complete = tuple(-x for x in _ellipkm1_partials(None, rest))
+    return part + where(short, zero, complete[0] * turns * 4)
 
 
-def _small_angle(q: int, phi: Any, m: Any, formula: Callable[[Any, Any], Any]) -> Any:
-    """The moment of sin(t)^2, or a formula of what isn't small."""
-    s = sin(phi)
-    square = s * s
-    inside = logical_and(phi * phi < 1.69, logical_and(m <= 1, m * square > -1))
-    moment = EllipticMoment(1, q)(
-        where(inside, phi, phi.constant(0.25)), where(inside, m, m.constant(0))
-    )
-    other = where(inside, phi.constant(1), phi), where(inside, m.constant(-2), m)
-    return where(inside, moment, formula(*other))
-
-
-def _elliptic_d(phi: Any, m: Any) -> Any:
-    return _small_angle(1, phi, m, _large_d)
-
-
-def _large_d(phi: Any, m: Any) -> Any:
-    """(F - E) / m. Around m = 0, where nothing would be left of the difference, its series in m:
-    the integrals of sin^2k over angles up to phi, times (1/2)_(k-1) / (k-1)!."""
-    small = (m * m) < 0.01
-    inner = where(small, m, m.constant(0))
-    s, c = sin(phi), cos(phi)
-    square, odd, integral = s * s, s * c, phi
-    integrals = []
-    for k in range(1, 16):
-        integral = (integral * (2 * k - 1) - odd) / (2 * k)
-        odd = odd * square
-        integrals.append(integral)
-    scales = [math.gamma(k + 0.5) / (math.sqrt(math.pi) * math.factorial(k)) for k in range(15)]
-    series = inner.constant(0)
-    for scale, integral in zip(reversed(scales), reversed(integrals), strict=True):
-        series = series * inner + integral * scale
-    f, e = ellipkinc(phi, m), ellipeinc(phi, m)
-    return where(small, series, (f - e) / where(small, m.constant(1), m))
-
-
-def _ellipkinc_slope(phi: Any, m: Any) -> Any:
-    return _small_angle(3, phi, m, _large_slope) * 0.5
-
-
-def _large_slope(phi: Any, m: Any) -> Any:
-    """2 dF/dm = (B - sin(phi) cos(phi) / Delta) / (1 - m)."""
-    s = sin(phi)
-    b = ellipkinc(phi, m) - _large_d(phi, m)
-    return (b - s * cos(phi) / sqrt(1 - m * s * s)) / (1 - m)
+def _moment_of_angle(steep: bool, phi: Any, m: Any) -> Any:
+    return _moment(steep, phi, m, sin(phi), cos(phi), _delta(phi, m))
 
 
 def _delta(phi: Any, m: Any) -> Any:
@@ -316,10 +258,12 @@ def _delta(phi: Any, m: Any) -> Any:
 
 
 ellipkinc: SciPys = SciPys(
-    "ellipkinc", lambda out, phi, m: (1 / _delta(phi, m), _ellipkinc_slope(phi, m))
+    "ellipkinc",
+    lambda out, phi, m: (1 / _delta(phi, m), _moment_of_angle(True, phi, m) * 0.5),
 )
 ellipeinc: SciPys = SciPys(
-    "ellipeinc", lambda out, phi, m: (_delta(phi, m), _elliptic_d(phi, m) * -0.5)
+    "ellipeinc",
+    lambda out, phi, m: (_delta(phi, m), _moment_of_angle(False, phi, m) * -0.5),
 )
 
 # ---- Jacobi's elliptic functions (DLMF 22.13): of phi, whose F(phi, m) is u
@@ -327,7 +271,7 @@ ellipeinc: SciPys = SciPys(
 
 def _jacobi_partials(u: Any, m: Any) -> tuple[Any, ...]:
     sn, cn, dn, phi = (part(u, m) for part in (ellipj_0, ellipj_1, ellipj_2, ellipj_3))
-    along_m = -(dn * _ellipkinc_slope(phi, m))
+    along_m = dn * _moment(True, phi, m, sn, cn, dn) * -0.5
     return sn, cn, dn, along_m
 
 
