@@ -51,6 +51,20 @@ def slope(x):
     return found
 
 
+def test_threads_that_the_function_waits_for():
+    """the function starts threads, and waits for them -> their functions are followed, in turn;
+    where one waits for another in the middle, traced at each call"""
+    with ThreadPoolExecutor(2) as pool:
+
+        def f(x):
+            return sum(pool.map(lambda v: v**2 if v > 0 else 3 * v, x))
+
+        df = grad(f, compile="never")
+        for x in ([1.0, 2.0], [3.0, -1.0], [-4.0, 2.0]):
+            expected = [2 * v if v > 0 else 3.0 for v in x]
+            np.testing.assert_array_equal(df(np.array(x)), expected)
+
+
 @pytest.mark.parametrize("mode", ["never", "always", "auto"])
 def test_one_derivative_in_many_threads(mode):
     """one derivative is called from many threads, with branches that flip -> right"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import copy
 import dataclasses
 import datetime
@@ -301,17 +300,3 @@ def test_a_clock_in_an_inner_derivative():
     assert g.cache_info().traces == 1
     stamp = jit(lambda x: x * 0 + time.time())
     assert stamp(X)[0] < stamp(X)[0]
-
-
-def test_threads_have_advice_of_their_own():
-    """What a pool of threads computes is right, at each call by a trace, and the warning names the
-    line and says what to do instead."""
-
-    def f(x):
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            return sum(pool.map(lambda v: v**2, x))
-
-    g = grad(f, compile="never")
-    with pytest.warns(RuntimeWarning, match=r"asked_test.py:\d+: `with .*one after another"):
-        for k in (1.0, 2.0, 3.0, 4.0):
-            np.testing.assert_array_equal(g(X * k), 2 * k * X)

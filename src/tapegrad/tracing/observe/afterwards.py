@@ -31,7 +31,7 @@ from tapegrad.errors import ConversionError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.bars import is_screen, is_unused, plots
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames, libraries
+from tapegrad.tracing.observe import frames, libraries, threads
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_TIME, is_date
 from tapegrad.tracing.observe.catching import is_caught
@@ -110,7 +110,8 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
 
 def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:
     """What is noted of a call that isn't followed: it waits, or each call makes it anew."""
-    note = postpone(a, f, args, kwargs, at)
+    note = threads.call(a, f, args, kwargs, at)
+    note = postpone(a, f, args, kwargs, at) if note is FOLLOWED else note
     note = call(a, f, args, kwargs, at) if note is FOLLOWED else note
     if note is FOLLOWED:
         note = libraries.call(a, f, args, kwargs, at, passed)

@@ -124,7 +124,7 @@ OF_FILES = (
     "Read or write files outside: pass what is in them, return what goes there (has_aux=True)"
 )
 OF_PLOTS = "Draw outside of the function, of what it returns (has_aux=True)"
-_OF_THREADS = (
+OF_THREADS = (
     "Other threads aren't followed, and need not run: call the functions one after another, in a "
     "plain loop (of joblib n_jobs=1). What is compiled uses several cores by itself"
 )
@@ -134,7 +134,7 @@ _OF_PICKLES = (
 )
 _BY_MODULE = {
     **dict.fromkeys(("io", "_io", "posix", "nt"), OF_FILES),
-    **dict.fromkeys(("_queue", "_thread", "threading", "queue"), _OF_THREADS),
+    **dict.fromkeys(("_queue", "_thread", "threading", "queue"), OF_THREADS),
     **dict.fromkeys(("_pickle", "pickle"), _OF_PICKLES),
 }
 _BY_NAME = {

@@ -292,6 +292,10 @@ METHODS_OF: tuple[Any, ...] = (
 _NOT_METHODS = {"__subclasses__", "__sizeof__", "tofile", "dump", "dumps", "__setstate__"}
 _NOT_METHODS |= {"now", "utcnow", "today", "fromtimestamp", "timestamp", "astimezone", "locked"}
 _LOCKS = ("lock", "RLock", "SemLock")
+_OF_A_LOCK = {
+    *("acquire", "release", "__enter__", "__exit__"),
+    *("_release_save", "_acquire_restore", "_is_owned"),  # by which conditions wait
+}
 _OF_LOCKS = ("_thread", "_multiprocessing")
 
 # NumPy's functions that go to files, or to what isn't an argument.
@@ -376,7 +380,7 @@ def _is_harmless_method(f: Any) -> bool:
     if name in ("__new__", "__class_getitem__") and isinstance(held, type):
         return _is_harmless_class(held)
     if module_of(kind) in _OF_LOCKS:
-        return name in ("acquire", "release", "__enter__", "__exit__")
+        return name in _OF_A_LOCK
     if issubclass(kind, METHODS_OF) and (is_pythons_class(kind) or kind in METHODS_OF):
         return True
     if issubclass(kind, (np.generic, np.dtype)) and is_numpys_module(module_of(kind)):
@@ -416,6 +420,7 @@ def is_self_contained(kind: Any) -> bool:
     return (module_of(kind), kind.__name__) in (
         ("_io", "StringIO"),
         ("_io", "BytesIO"),
+        ("_queue", "SimpleQueue"),
         ("array", "array"),
         ("_hashlib", "HASH"),
     )

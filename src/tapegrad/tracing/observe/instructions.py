@@ -18,7 +18,7 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import UNKNOWN
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import afterwards, libraries
+from tapegrad.tracing.observe import afterwards, libraries, threads
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
@@ -463,7 +463,7 @@ def make_function(a: Activation, _: Any) -> None:
 @libraries.watched
 def enter_with(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    for enters in (afterwards.enter_with, libraries.enter_with):
+    for enters in (threads.enter_with, afterwards.enter_with, libraries.enter_with):
         if (asked := enters(a, x)) is not FOLLOWED:
             return asked
     a.o.kind(x)

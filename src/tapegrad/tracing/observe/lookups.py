@@ -6,6 +6,7 @@ import collections
 import functools
 import inspect
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -222,6 +223,8 @@ class Lookups:
         elif not is_data and own is not None and name in own:
             if place is not None:
                 reads.read(place, ("attr", name), attribute(name, x), own[name], name)
+            elif isinstance(x, threading.Thread) and name == "_name" and x.name[:7] == "Thread-":
+                reads.lost("the name of a thread")  # with its number
         elif found is not ABSENT:
             if users:
                 self.in_class(kind, name, found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import collections
 import os
+import threading
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Protocol
@@ -50,6 +51,7 @@ class Notes(Uses):
         super().__init__(home, label)
         self.home = home
         self.arguments: Any = arguments
+        self.code: Any = None  # that of the function that is traced
         self.told = self.silent = 0  # how often it has printed; how often it did before, in vain
         # Calls that have an effect outside: name, files, and what they gave; those of a run before
         # that went for nothing
@@ -106,6 +108,12 @@ class Notes(Uses):
         # that no derivative goes through any more
         self.sent: list[tuple[Any, Any, Any]] = []
         self.ended: set[Any] = set()
+        # Threads and pools that do their work in turn, what their threads have of their own, and
+        # which are at work: see `observe.threads`
+        self.threads: dict[int, tuple[Any, Any]] = {}
+        self.workers: list[Any] = []
+        self.pending: list[Any] = []  # what waits until the run waits for it
+        self.ran: dict[int, Any] = {}
         self.managed: set[tuple[int, int]] = set()  # `with` statements of such
         self.laters = 0  # how many calls there were that each call makes anew
         self.effects: Any = None  # what the run changes, from the first test of a loop on
@@ -121,6 +129,9 @@ class Notes(Uses):
         self.questions.made.clear()
         self.questions.olds.clear()
         self.dates.clear()
+        self.threads.clear()
+        self.ran.clear()
+        self.pending.clear()
         self.known = []
         if self.lent is not None:
             self.lent.forget()
@@ -136,6 +147,8 @@ class Notes(Uses):
         return super().taken(given, whole)
 
     def kind(self, x: Any) -> None:
+        if self.workers and isinstance(x, threading.local):
+            self.workers[-1].comes_to(x)
         if self.dates and id(x) in self.dates:
             _, word, advice, refusal = self.dates[id(x)]
             if refusal is not None:

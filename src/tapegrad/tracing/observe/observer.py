@@ -45,6 +45,7 @@ from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.places import owner_of
 from tapegrad.tracing.observe.programs import program_of
+from tapegrad.tracing.observe.threads import check_done
 from tapegrad.tracing.observe.unasked import is_unasked
 from tapegrad.tracing.swapping import Names
 
@@ -110,7 +111,7 @@ class Observer(Notes):
         self, root: Any, args: Sequence[Any], kwargs: dict[str, Any], label: str = ""
     ) -> None:
         super().__init__(package_of(file_of(root)), label or describe(root), (tuple(args), kwargs))
-        self.root = root
+        self.root, self.code = root, code_of(root)
         self.follower: Any = None  # its `enter`, as one object that it is known by
         self.watched: dict[int, CodeType] = {}  # by id
         self._outer: Observer | None = None
@@ -140,6 +141,7 @@ class Observer(Notes):
     def check(self) -> None:
         """Raise what was refused while the run was observed."""
         self.identities.finish()
+        check_done(self)
         for variable in +self.in_context:  # which stays set
             self.reads.lost(variable.name)
         if self.refused is not None:

@@ -36,6 +36,7 @@ from tapegrad.tracing.observe.harmless import (
     is_harmless,
     is_inert,
     is_pythons_class,
+    is_self_contained,
 )
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
@@ -258,7 +259,8 @@ class Uses:
             return [*vars(f).values()]
         held = getattr(f, "__self__", None)
         known = is_harmless(f) or (is_extensions(f) and is_pandas_class(f))
-        known = known or (is_read(held) and self.reads.place(held) is None)
+        if is_read(held) or is_self_contained(type(held)):
+            known = known or self.reads.place(held) is None
         if not known or id(f) in READERS or type(f) in LOOKING_UP:
             self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
@@ -480,8 +482,6 @@ class Uses:
 
 _METHODS = (MethodType, type(len))
 _INTERFACES = ("__array_interface__", "__array_struct__")
-
-
 _NOTHING = (
     *(FunctionType, MethodType, type(len), ModuleType, CodeType, range),
     *(type(list.append), type(object.__init__), np.dtype, np.ufunc),

@@ -1,0 +1,415 @@
+"""Threads that a run starts: their functions run one after the other, in the run's own thread.
+
+    future = pool.submit(f, x)    thread.start()
+    ...                           ...
+    future.result()               thread.join()      here f(x) and thread.run() run
+
+They wait until the run waits: for a result, a lock or an event, or the end of a thread. Python
+leaves it open which of several threads goes on, so this is one of the orders that a program has to
+reckon with. A thread has a context and values of `threading.local` of its own. Where one of these
+functions waits for what nobody is left to do, or nobody waits for it, or where it asks which thread
+it is in, the trace is made again with real threads, whose frames nobody follows, and its tape is
+used once.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import queue
+import threading
+import time
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.asked import OF_THREADS
+from tapegrad.tracing.observe.effects import Stopped
+from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.learned import THREADS, places
+from tapegrad.tracing.observe.naming import name_of
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.opaque import FOLLOWED
+
+MOST_SLEEPS = 100  # of one function; one that sleeps again and again may wait for another thread
+_LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
+
+
+class Worker:
+    """What a thread has of its own: the context, and values of `threading.local`. Each of these
+    counts for the run's thread while the worker is at work."""
+
+    def __init__(self, holder: Any) -> None:
+        self.holder = holder  # the thread or pool
+        self.context = contextvars.Context()
+        self.locals: dict[int, tuple[threading.local, dict[str, Any]]] = {}
+        self.owned: set[int] = set()  # locks that may be taken twice, and that it has taken
+        self.sleeps = 0
+
+    def does(self, f: Callable[[], Any]) -> None:
+        self.sleeps = 0
+        self._change()
+        try:
+            self.context.run(f)
+        finally:
+            self._change()
+
+    def comes_to(self, x: threading.local) -> None:
+        """The thread begins without values in `x`."""
+        if id(x) not in self.locals:
+            self.locals[id(x)] = x, {}
+            _exchange(*self.locals[id(x)])
+
+    def _change(self) -> None:
+        for x, values in self.locals.values():
+            _exchange(x, values)
+
+
+def _exchange(x: threading.local, values: dict[str, Any]) -> None:
+    before = {**vars(x)}
+    vars(x).clear()
+    vars(x).update(values)
+    values.clear()
+    values.update(before)
+
+
+# ---- instructions
+
+
+def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
+    """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
+    it makes, starts or awaits threads; `FOLLOWED` for all others."""
+    o = a.o
+    if (o.workers or o.pending) and _may_wait(a, f, args, kwargs):
+        frames.replace(operand_at(a.stack, at), functools.partial(_waiting, o, f, args))
+        return None
+    function: Any = f.__func__ if type(f) is types.MethodType else f
+    if isinstance(f, type):
+        function = f.__init__  # type: ignore[misc]
+    if type(function) is not types.FunctionType or function.__name__ not in _NAMES:
+        return FOLLOWED
+    answer = _ANSWERS.get(f"{function.__module__}.{function.__qualname__}")
+    if answer is None or o.trace is None:
+        return FOLLOWED
+    held = f.__self__ if type(f) is types.MethodType else args[0] if args else None
+    if not (isinstance(f, type) or _is_answered(o, answer, held, args)):
+        return FOLLOWED
+    if _failures(o):
+        o.reads.lost(name_of(f), OF_THREADS)
+        return FOLLOWED
+    if o.effects is not None:
+        if o.apart is not None:
+            raise Stopped
+        o.effects.changed()
+    if answer in (_unfollowed, _followed):
+        frames.replace(operand_at(a.stack, at), functools.partial(answer, o, f))
+        return None
+    by = functools.partial(answer, o)
+    by = functools.partial(by, held) if type(f) is types.MethodType else by
+    frames.replace(operand_at(a.stack, at), by)
+    return None
+
+
+def enter_with(a: Activation, x: Any) -> Any:
+    """`with x` begins, which may be a lock."""
+    if not ((a.o.workers or a.o.pending) and _is_held(a.o, x)):
+        return FOLLOWED
+    frames.replace(operand_at(a.stack, 0), _Lock(a.o, x))
+    return None
+
+
+class _Lock:
+    """Stands for a lock that another thread has to release."""
+
+    def __init__(self, o: Notes, lock: Any) -> None:
+        self._o, self._lock = o, lock
+
+    def __enter__(self) -> Any:
+        return _waiting(self._o, self._lock.acquire, ())
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+# ---- which calls
+
+
+def _is_answered(o: Notes, answer: Any, held: Any, args: Sequence[Any]) -> bool:
+    """Whether a method of a thread, a pool or what these give is answered."""
+    place = o.reads.place(held)
+    if answer is _followed:
+        return place is None and bool(o.pending)
+    if isinstance(held, threading.Thread):
+        starts = answer in (_start, _unfollowed) and id(held) not in o.ran
+        return place is None and (starts or id(held) in o.ran)
+    if not any(
+        kind.__name__ in ("ThreadPool", "ThreadPoolExecutor") for kind in type(held).__mro__
+    ):
+        return False  # of processes
+    if answer is _imap and not any(hasattr(x, "__len__") for x in args[-2:]):
+        return False  # of any number of items
+    if place is not None:
+        for name in ("_shutdown", "_broken", "_state"):
+            if name in vars(held):
+                o.lookups.attribute(held, name)
+    return place is None or held._initializer is None  # else that has run in its threads
+
+
+def _may_wait(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether this waits for other threads, or asks which one it is in."""
+    if f is time.sleep:
+        return True
+    if f is threading.current_thread or f is threading.get_ident:
+        return a.users and bool(a.o.workers)
+    if not isinstance(f, (types.BuiltinFunctionType, types.MethodDescriptorType)):
+        return False
+    bound = [f.__self__] if isinstance(f, types.BuiltinFunctionType) else []
+    held, *given = [*bound, *args] or [None]
+    if isinstance(held, queue.SimpleQueue):
+        return f.__name__ != "put"
+    is_patient = kwargs.get("blocking", given[0] if given else True)
+    return f.__name__ in ("acquire", "__enter__") and is_patient and _is_held(a.o, held)
+
+
+def _is_held(o: Notes, x: Any) -> bool:
+    """Whether another thread has to release this, if it is a lock."""
+    if type(x) is _LOCK:
+        return bool(x.locked())
+    if type(x) is not _RLOCK or not o.workers:
+        return False
+    owned, lock = o.workers[-1].owned, cast(Any, x)
+    if lock._is_owned() and id(x) not in owned:  # by who waits for the worker
+        return True
+    owned.add(id(x))
+    return False
+
+
+def _waiting(o: Notes, f: Any, given: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    """`f(*args, **kwargs)`, which may wait for other threads: these go on first."""
+    _go_on(o)
+    worker = o.workers[-1] if o.workers else None
+    if worker is not None:
+        if f is threading.current_thread and isinstance(worker.holder, threading.Thread):
+            return worker.holder
+        held = getattr(f, "__self__", given[0] if given else None)
+        worker.sleeps += f is time.sleep
+        is_empty = isinstance(held, queue.SimpleQueue) and f.__name__ == "get" and held.empty()
+        asks = f is threading.current_thread or f is threading.get_ident
+        if is_empty or asks or worker.sleeps > MOST_SLEEPS or _is_held(o, held):
+            _give_up(o)
+    return f(*args, **kwargs)
+
+
+def _give_up(o: Notes) -> None:
+    """The trace goes for nothing; the next one has real threads."""
+    o.back = [(_failures(o), 0)]
+    error = UnsupportedError(f"a function of a thread's that waits for others. {OF_THREADS}")
+    o.refuse(error)
+    raise error
+
+
+def _failures(o: Notes) -> set[int]:
+    """What is known of the threads of the function that is traced."""
+    return places(o.code, THREADS)
+
+
+def check_done(o: Notes) -> None:
+    """The run is over. No thread may be left that nobody has waited for."""
+    if o.pending:
+        _give_up(o)
+
+
+# ---- what is done instead
+
+
+def _go_on(o: Notes) -> None:
+    """Those who wait do their work."""
+    while o.pending:
+        o.pending.pop(0)()
+        if o.refused is not None:
+            raise o.refused
+
+
+def _run(o: Notes, holder: Any, future: Any, f: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """A function of a thread's or pool's runs, followed; `future` gets its result."""
+    from concurrent.futures.thread import _WorkItem
+
+    known = o.threads.get(id(holder))
+    if known is None or known[1] in o.workers:  # which waits
+        known = holder, Worker(holder)
+        begins = id(holder) not in o.threads and getattr(holder, "_initializer", None)
+        o.threads[id(holder)] = known
+        if begins:
+            _outcome(o, holder, holder._initializer, holder._initargs)
+    o.roots.add(_WorkItem.run.__code__)
+    o.workers.append(known[1])
+    try:
+        known[1].does(_WorkItem(future, f, args, kwargs).run)
+    finally:
+        o.workers.pop()
+
+
+def _outcome(o: Notes, pool: Any, f: Any, args: Any, kwargs: Any = None) -> tuple[bool, Any]:
+    """Whether a function has returned, and what it has, or which error it has raised."""
+    from concurrent.futures import Future
+
+    future: Any = Future()
+    _run(o, pool, future, f, args, kwargs or {})
+    error = future.exception()
+    return error is None, future.result() if error is None else error
+
+
+def _unfollowed(o: Notes, f: Any, *args: Any, **kwargs: Any) -> Any:
+    """Threads are made or ended, to which nothing is given."""
+    _go_on(o)
+    return f(*args, **kwargs)
+
+
+def _followed(o: Notes, f: Any, *args: Any, **kwargs: Any) -> Any:
+    """It is asked whether something is done."""
+    _go_on(o)
+    o.roots.add(getattr(f, "__func__", f).__code__)
+    return f(*args, **kwargs)
+
+
+def _submit(o: Notes, pool: Any, f: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """`pool.submit(f, *args, **kwargs)`"""
+    from concurrent.futures import Future
+
+    if pool._shutdown or pool._broken:
+        return type(pool).submit(pool, f, *args, **kwargs)  # which raises
+    future: Any = Future()
+    o.pending.append(lambda: _run(o, pool, future, f, args, kwargs))
+    return future
+
+
+def _apply(
+    o: Notes,
+    pool: Any,
+    f: Any,
+    args: Any = (),
+    kwds: Any = None,
+    callback: Any = None,
+    error_callback: Any = None,
+) -> Any:
+    """`pool.apply_async`"""
+    from multiprocessing.pool import ApplyResult
+
+    pool._check_running()
+    result: Any = ApplyResult(pool, None, None)
+
+    def apply() -> None:
+        result._set(0, _outcome(o, pool, f, args, kwds))
+        _call_back(o, pool, result, callback, error_callback)
+
+    o.pending.append(apply)
+    return result
+
+
+def _map(
+    o: Notes,
+    pool: Any,
+    f: Any,
+    iterable: Iterable[Any],
+    mapper: Any,
+    chunksize: int | None = None,
+    callback: Any = None,
+    error_callback: Any = None,
+) -> Any:
+    """`pool.map`, `pool.starmap` and the like, item by item."""
+    from multiprocessing.pool import MapResult
+
+    pool._check_running()
+    items, stars = [*iterable], mapper.__name__ == "starmapstar"
+    kind: Any = MapResult
+    result = kind(pool, bool(items), len(items), None, None)
+
+    def apply() -> None:
+        for k, x in enumerate(items):
+            done, value = _outcome(o, pool, f, x if stars else (x,))
+            result._set(k, (done, [value] if done else value))
+        _call_back(o, pool, result, callback, error_callback)
+
+    o.pending.append(apply)
+    return result
+
+
+def _call_back(o: Notes, pool: Any, result: Any, callback: Any, error_callback: Any) -> None:
+    called = callback if result._success else error_callback
+    if called is not None:
+        _outcome(o, pool, called, (result._value,))
+
+
+def _imap(o: Notes, pool: Any, f: Any, iterable: Any, chunksize: int = 1) -> Any:
+    """`pool.imap`"""
+    from multiprocessing.pool import IMapIterator
+
+    pool._check_running()
+    result: Any = IMapIterator(pool)
+    result._set_length(len(iterable))
+
+    def apply() -> None:
+        for k, x in enumerate(iterable):
+            result._set(k, _outcome(o, pool, f, (x,)))
+
+    o.pending.append(apply)
+    return result
+
+
+def _start(o: Notes, thread: Any) -> None:
+    """`thread.start()`"""
+    o.ran[id(thread)] = thread
+    thread._started.set()
+
+    def run() -> None:
+        done, error = _outcome(o, thread, thread.run, ())
+        if not done and o.refused is None:
+            raised = (type(error), error, error.__traceback__, thread)
+            threading.excepthook(threading.ExceptHookArgs(raised))
+        if hasattr(thread, "_handle"):  # from Python 3.13 on
+            thread._handle._set_done()
+        else:
+            thread._is_stopped = True
+
+    o.pending.append(run)
+
+
+def _join(o: Notes, thread: Any, timeout: float | None = None) -> None:
+    """`thread.join()`"""
+    if _is_alive(o, thread):
+        _give_up(o)
+
+
+def _is_alive(o: Notes, thread: Any) -> bool:
+    """`thread.is_alive()`: whether it waits for who asks"""
+    _go_on(o)
+    known = o.threads.get(id(thread))
+    return known is not None and known[1] in o.workers
+
+
+# What answers methods, by their names.
+_OF_FUTURES = "concurrent.futures.thread.ThreadPoolExecutor."
+_OF_POOLS = "multiprocessing.pool.Pool."
+_ANSWERS: dict[str, Any] = {
+    "threading.Thread.__init__": _unfollowed,
+    "threading.Thread.start": _start,
+    "threading.Thread.join": _join,
+    "threading.Thread.is_alive": _is_alive,
+    "threading.Event.is_set": _followed,
+    f"{_OF_FUTURES}__init__": _unfollowed,
+    f"{_OF_FUTURES}submit": _submit,
+    f"{_OF_FUTURES}shutdown": _unfollowed,
+    "concurrent.futures._base.Future.done": _followed,
+    "concurrent.futures._base.Future.running": _followed,
+    "multiprocessing.pool.ThreadPool.__init__": _unfollowed,
+    f"{_OF_POOLS}apply_async": _apply,
+    f"{_OF_POOLS}_map_async": _map,
+    f"{_OF_POOLS}imap": _imap,
+    f"{_OF_POOLS}imap_unordered": _imap,
+    **dict.fromkeys([_OF_POOLS + name for name in ("close", "terminate", "join")], _unfollowed),
+    "multiprocessing.pool.ApplyResult.ready": _followed,
+}
+_NAMES = {name.rpartition(".")[2] for name in _ANSWERS}
