@@ -162,6 +162,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     elif is_pythons_class(kind):  # its __call__ is followed
         o.lookups.attribute(f, "__call__")
         return None
+    elif type(kind.__call__) is types.BuiltinFunctionType:  # which isn't bound, as typing.NewType's
+        return called(o, kind.__call__, args, kwargs)
     elif kind in _READERS_OF_ATTRIBUTES:
         return _reader(o, f, args)
     is_own_file = bool(args) and is_file(type(args[0])) and o.reads.place(args[0]) is None
@@ -343,7 +345,8 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
 
 # Of what these are passed they look at the items, and not at what these hold.
 _GOING_THROUGH = (list, tuple, dict, collections.deque, enumerate, zip, reversed)
-_SHALLOW = ("iter", "copy", "items", "keys", "values", "__iter__", "__reversed__")
+_SHALLOW: tuple[str, ...] = ("iter", "copy", "items", "keys", "values", "__iter__", "__reversed__")
+_SHALLOW += ("update", "extend", "extendleft")  # of a dict, a list, a deque by one argument
 
 
 def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
