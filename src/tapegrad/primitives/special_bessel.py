@@ -19,6 +19,7 @@ from tapegrad.primitives.elementwise import (
     cosh,
     logical_and,
     logical_or,
+    not_equal,
     power,
     sign,
     sqrt,
@@ -43,14 +44,19 @@ def _named(name: str) -> Any:
 def _cylinder(
     name: str, below: int, above: int, scaled: Callable[[Any, Any], Any] | None = None
 ) -> SciPys:
-    """C_v' = (below C_(v-1) + above C_(v+1)) / 2, and what its scale adds."""
+    """C_v' = (below C_(v-1) + above C_(v+1)) / 2 = v / x C_v + above C_(v+1), and what its scale
+    adds."""
 
     def partials(out: Any, v: Any, x: Any) -> Any:
         if x.dtype.kind != "c":  # orders are real
             v = whole(v, x) if name in ("yn", "kn") else as_real(v, x)
         of = _named({"yn": "yv", "kn": "kv"}.get(name, name))
         of = _near_0 if name == "iv" and x.dtype.kind != "c" else of
-        slope = (of(v - 1, x) * below + of(v + 1, x) * above) * 0.5
+        upper = of(v + 1, x) * above
+        slope = (of(v - 1, x) * below + upper) * 0.5
+        if x.dtype.kind != "c":  # where v - 1 has lost the digits of v
+            small = logical_and(logical_and(v < 0.5, v > -0.5), not_equal(x, x.constant(0)))
+            slope = where(small, v / where(small, x, x.constant(1)) * out + upper, slope)
         if scaled is None:
             return ORDER, slope
         slope = slope + scaled(out, x)
@@ -163,16 +169,21 @@ hankel1e, hankel2e = _hankel("hankel1e", -1j), _hankel("hankel2e", 1j)
 def _spherical(name: str, below: int, above: int) -> tuple[SciPys, SciPys]:
     """The function, and its derivative, for which the same holds."""
 
-    def partials(name: str, n: Any, x: Any) -> Any:
-        of, m = _named(name), as_real(n, x)
-        of = _tiny if name == "spherical_in" and x.dtype.kind != "c" else of
+    def of_neighbours(of: Callable[[Any, Any], Any], n: Any, x: Any) -> Any:
+        m = as_real(n, x)
         lower = of(where(n > 0, n - 1, n), x) * (m * below)
-        return ORDER, (lower + of(n + 1, x) * ((m + 1) * above)) / (m * 2 + 1)
+        return (lower + of(n + 1, x) * ((m + 1) * above)) / (m * 2 + 1)
 
-    function = SciPys(name, lambda out, n, x: partials(name, n, x), of_complex=True)
+    def value(n: Any, x: Any) -> Any:
+        return (_tiny if name == "spherical_in" and x.dtype.kind != "c" else function)(n, x)
+
+    def slope_of(n: Any, x: Any) -> Any:
+        return of_neighbours(value, n, x)
+
+    function = SciPys(name, lambda out, n, x: (ORDER, slope_of(n, x)), of_complex=True)
     slope = SciPys(
         f"{name}_d",
-        lambda out, n, x: partials(f"{name}_d", n, x),
+        lambda out, n, x: (ORDER, of_neighbours(slope_of, n, x)),
         f"{name}({{0}}, {{1}}, derivative=True)",
         of_complex=True,
     )
@@ -256,7 +267,14 @@ airye_3: SciPys = _scaled_airy(3, 1, lambda out, x: x * airye_2(x) - _root(x) * 
 
 # ---- integrals
 
-itairy_0 = SciPys("itairy_0", lambda out, x: (airy_0(x),), "itairy({0})[0]")
+
+def _itairy_partials(out: Any, x: Any) -> tuple[Any]:
+    """Ai(x), which has underflown long before SciPy says NaN."""
+    far = x > 1e5
+    return (where(far, x.constant(0), airy_0(where(far, x.constant(0), x))),)
+
+
+itairy_0 = SciPys("itairy_0", _itairy_partials, "itairy({0})[0]")
 itairy_1 = SciPys("itairy_1", lambda out, x: (airy_2(x),), "itairy({0})[1]")
 itairy_2 = SciPys("itairy_2", lambda out, x: (airy_0(-x),), "itairy({0})[2]")
 itairy_3 = SciPys("itairy_3", lambda out, x: (airy_2(-x),), "itairy({0})[3]")
@@ -366,13 +384,13 @@ mathieu_modsem2_0, mathieu_modsem2_1 = _mathieu("mathieu_modsem2", characteristi
 # ---- parabolic cylinder functions: w'' = (x^2/4 - v - 1/2) w, and W'' = (a - x^2/4) W (DLMF 12.2)
 
 
-def _parabolic(name: str, rate: Callable[[Any, Any], Any]) -> tuple[SciPys, SciPys]:
+def _parabolic(name: str, bend: Callable[[Any, Any, Any], Any]) -> tuple[SciPys, SciPys]:
     text = name + "({0}, {1})"
     value = SciPys(f"{name}_0", lambda out, v, x: (ORDER, _named(f"{name}_1")(v, x)), f"{text}[0]")
-    slope = SciPys(f"{name}_1", lambda out, v, x: (ORDER, rate(v, x) * value(v, x)), f"{text}[1]")
+    slope = SciPys(f"{name}_1", lambda out, v, x: (ORDER, bend(v, x, value(v, x))), f"{text}[1]")
     return value, slope
 
 
-pbdv_0, pbdv_1 = _parabolic("pbdv", lambda v, x: x * x * 0.25 - v - 0.5)
-pbvv_0, pbvv_1 = _parabolic("pbvv", lambda v, x: x * x * 0.25 - v - 0.5)
-pbwa_0, pbwa_1 = _parabolic("pbwa", lambda a, x: a - x * x * 0.25)
+pbdv_0, pbdv_1 = _parabolic("pbdv", lambda v, x, w: x * (x * w) * 0.25 - (v + 0.5) * w)
+pbvv_0, pbvv_1 = _parabolic("pbvv", lambda v, x, w: x * (x * w) * 0.25 - (v + 0.5) * w)
+pbwa_0, pbwa_1 = _parabolic("pbwa", lambda a, x, w: a * w - x * (x * w) * 0.25)
