@@ -217,7 +217,7 @@ def test_draws_that_decide():
 
 
 def test_draws_in_loops(mode):
-    """a plain loop draws in each round -> drawn at each call, and the loop stays one"""
+    """a plain loop draws in each round -> drawn at each call; traced once if rounds draw alike"""
     rng = np.random.default_rng(0)
 
     def walk(x):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tapegrad import grad
-from tapegrad.tracing.observe.harmless import is_extensions
 
 X = np.array([1.0, 2.0])
 MODES = ("never", "always")
@@ -30,7 +29,7 @@ _CALL = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
 _held = []
 
 
-def in_c(f, module=NAME):
+def in_c(f):
     """A function that Python takes for one written in C, which calls `f`."""
     called = _CALL(lambda _, args: f(*args))
     address = ctypes.cast(called, ctypes.c_void_p)
@@ -39,9 +38,9 @@ def in_c(f, module=NAME):
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = (
         ctypes.py_object,
-        [ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object if module else ctypes.c_void_p],
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object],
     )
-    return new(ctypes.addressof(definition), None, module)
+    return new(ctypes.addressof(definition), None, NAME)
 
 
 @pytest.fixture
@@ -76,13 +75,8 @@ def package(monkeypatch, tmp_path):
         made.calls.append("strange")
         return object()
 
-    def bare(n):
-        made.calls.append("bare")
-        return 1.5 * n
-
     for f in (norm, length, counted, scale, table, strange):
         setattr(made, f.__name__, in_c(f))
-    made.bare = in_c(bare, None)
     monkeypatch.setitem(sys.modules, NAME, made)
     return made
 
@@ -97,24 +91,6 @@ def test_one_that_depends_on_its_arguments_is_traced_once(package, compile):
     assert g.cache_info().traces == 1 and len(package.calls) == 5
     a[:] = [6.0, 8.0]
     np.testing.assert_allclose(g(X), 20.0)
-
-
-@pytest.mark.parametrize("compile", MODES)
-def test_one_that_is_of_no_module_is_that_of_the_module_that_has_it(package, compile):
-    """As functions in Rust are."""
-    g = grad(lambda x: np.sum(x) * package.bare(2.0), compile=compile)
-    for _ in range(5):
-        np.testing.assert_allclose(g(X), 3.0)
-    assert g.cache_info().traces == 1 and len(package.calls) == 5
-
-
-def test_methods_are_those_of_the_class_that_has_them(package):
-    """Methods in C are of no module."""
-    kind = type("Table", (), {"__module__": NAME})
-    new = ctypes.pythonapi.PyDescr_NewMethod
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
-    assert is_extensions(new(kind, ctypes.addressof(_held[-1][1])))
-    assert not is_extensions(list.append) and not is_extensions([].append)
 
 
 @pytest.mark.parametrize("compile", MODES)

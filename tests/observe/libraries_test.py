@@ -78,10 +78,6 @@ class Mean:
     def __add__(self, other):
         return Mean(self.rate + other)
 
-    def __gt__(self, other):  # as expressions for queries have it
-        vars(threading.local())
-        return Mean(self.rate + other)
-
     def __getitem__(self, k):
         return self.mean_[k]
 
@@ -331,11 +327,9 @@ def test_attributes_that_are_set_are_set_at_each_call(package, compile):
 
 
 @MODES
-@pytest.mark.parametrize("operator", [lambda x, y: x + y, lambda x, y: x > y])
-def test_operators_of_its_objects_are_applied_at_each_call(package, compile, operator):
+def test_operators_of_its_objects_are_applied_at_each_call(package, compile):
     def f(x):
-        mean = operator(package.Mean(1.0), 2.0)
-        return mean.fit(np.ones((2, 2))).total * np.sum(x**2)
+        return (package.Mean(1.0) + 2.0).fit(np.ones((2, 2))).total * np.sum(x**2)
 
     check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile, most=3)
 

@@ -158,13 +158,11 @@ def _spawn(socket: int) -> int:
     if sources_have_changed():
         raise OSError("tapegrad was installed anew since it was imported")
     # Python's folders come before the program's, where files may have the names of modules; then
-    # come tapegrad and NumPy, which are those that run here. The collector would look through
-    # what is loaded again and again, though all of it stays.
+    # come tapegrad and NumPy, which are those that run here.
     first = [os.path.dirname(PACKAGE), os.path.dirname(os.path.dirname(np.__file__))]
     last = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
     code = (
-        f"import gc, sys; gc.disable(); "
-        f"own = [k for k, p in enumerate(sys.path) if '-packages' in p]; "
+        f"import sys; own = [k for k, p in enumerate(sys.path) if '-packages' in p]; "
         f"at = min(own, default=len(sys.path)); sys.path[at:at] = {first!r}; "
         f"sys.path += {last!r}; "
         f"from tapegrad.compiler.worker import main; main({os.getpid()})"

@@ -283,8 +283,8 @@ def prepare() -> None:
     registries.load_few()
     compile_first()
     kernel_cache.kernels.added.clear()
+    gc.collect()
     gc.freeze()  # a fork that collected all of this would copy it, and take 70 ms
-    gc.enable()
 
 
 class Registries:

@@ -6,8 +6,9 @@ The inputs that they give are captured ones; their values are a call's own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,22 @@ from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing import randomness
 from tapegrad.tracing.anew import Making
+from tapegrad.tracing.distributions import ONE_BY_ONE
 from tapegrad.tracing.observe.places import ELEMENTS, value_at
+
+
+@dataclass(eq=False)
+class Turns:
+    """The rounds of a loop that draws, which are so many."""
+
+    count: int
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
     """A draw: the call `method(*args, **kwargs)` of a generator, and the input that it gave, if it
-    gives one."""
+    gives one. One that rounds of loops make gave an input with an axis for each loop, from the
+    outermost on: `turns`."""
 
     generator: Any
     method: str
@@ -32,9 +42,91 @@ class Drawn:
     kwargs: dict[str, Any]
     value: np.ndarray | None
     at: Any = None
+    turns: tuple[Turns, ...] = ()
 
     def again(self, generator: Any) -> Any:
         return getattr(generator, self.method)(*self.args, **self.kwargs)
+
+    def many(self, generator: Any, counts: tuple[int, ...]) -> np.ndarray | None:
+        """What so many calls in a row draw, where one call of NumPy's draws that."""
+        names = ONE_BY_ONE.get(self.method)
+        if names is None or type(generator) not in randomness.numpys_kinds():
+            return None
+        named = dict(zip(names, self.args, strict=False)) | self.kwargs
+        size = named.pop("size", None)
+        known = len(self.args) <= len(names) and named.keys() <= {*names}
+        if not known or any(map(np.ndim, named.values())):
+            return None
+        shape = () if size is None else tuple(np.atleast_1d(size))
+        found: np.ndarray = getattr(generator, self.method)(**named, size=(*counts, *shape))
+        return found
+
+    def is_like(self, other: Drawn) -> bool:
+        """Whether this is the same call."""
+        return (
+            self.generator is other.generator
+            and self.method == other.method
+            and _are_same(self.args, other.args)
+            and self.kwargs.keys() == other.kwargs.keys()
+            and _are_same(self.kwargs.values(), [other.kwargs[key] for key in self.kwargs])
+        )
+
+
+def _are_same(xs: Any, ys: Any) -> bool:
+    return len(xs) == len(ys) and all(
+        type(x) is type(y) and np.array_equal(x, y) for x, y in zip(xs, ys, strict=True)
+    )
+
+
+# Draws by their numbers, in order; those of the rounds of a loop together
+Steps = Sequence["int | tuple[Turns, Steps]"]
+
+# What is done with what a draw gives, and the round of each loop that it stands in
+Put = Callable[[int, tuple[Any, ...], Any], None]
+
+
+def in_turns(calls: Sequence[tuple[int, Drawn]], depth: int = 0) -> Steps:
+    """Draws by their numbers, of which each stands in so many loops at least: by those within."""
+    found: list[Any] = []
+    for turns, group in groupby(calls, lambda x: x[1].turns[depth] if x[1].turns[depth:] else None):
+        if turns is None:
+            found += [k for k, _ in group]
+        else:
+            found.append((turns, in_turns([*group], depth + 1)))
+    return found
+
+
+@dataclass(frozen=True)
+class Drawer:
+    """Makes `calls` again, of these generators."""
+
+    calls: Mapping[int, Drawn]
+    generators: Mapping[int, Any]
+    put: Put
+
+    def draw(self, steps: Steps, row: tuple[int, ...] = ()) -> None:
+        """Draw as the program does, in this round of the loops around."""
+        for step in steps:
+            if isinstance(step, int):
+                self.put(step, row, self.calls[step].again(self.generators[step]))
+            else:
+                self.rounds(*step, row)
+
+    def rounds(self, turns: Turns, steps: Steps, row: tuple[int, ...], first: int = 0) -> None:
+        """Draw for the rounds of a loop from one on: at once, where one place draws."""
+        counts, inner = [turns.count - first], steps
+        while len(inner) == 1 and not isinstance(inner[0], int):
+            counts.append(inner[0][0].count)
+            inner = inner[0][1]
+        if len(inner) == 1 and isinstance(inner[0], int):
+            k = inner[0]
+            many = self.calls[k].many(self.generators[k], tuple(counts))
+            if many is not None:
+                own = slice(first, turns.count)
+                self.put(k, (*row, own, *[slice(n) for n in counts[1:]]), many)
+                return
+        for n in range(first, turns.count):
+            self.draw(steps, (*row, n))
 
 
 class Changed(LookupError):
@@ -162,11 +254,18 @@ class Draws:
         self.kept = kept
         self.drawn = [replace(d, generator=None) for d in drawn]  # it may hold this
         self.inputs = [None if d.value is None else where.get(id(d.value)) for d in drawn]
-        several = {at[0] for at in self.inputs if at is not None and at[1] is not None}
+        in_loops = [isinstance(d, Drawn) and d.turns != () for d in drawn]
+        several = {
+            at[0]
+            for at, in_loop in zip(self.inputs, in_loops, strict=True)
+            if at is not None and (at[1] is not None or in_loop)
+        }
         self.whole = {k: (captured[k].shape, captured[k].dtype) for k in several}
         order = {id(x): k for k, x in enumerate(objects)}
         self.sources = [order[id(d.generator)] for d in drawn]
         self.random = {order[id(d.generator)] for d in drawn if isinstance(d, Drawn)}
+        self._calls = {k: d for k, d in enumerate(self.drawn) if isinstance(d, Drawn)}
+        self._steps = in_turns([*self._calls.items()])
 
     def first(self, captured: Sequence[Any]) -> Taken:
         """What the trace itself has drawn."""
@@ -180,22 +279,31 @@ class Draws:
     def take(self, *generators: Any) -> Taken:
         """Draw from generators that stand in the places of those that the trace drew from, and look
         up what objects hold."""
-        rows = [*zip(self.drawn, self.sources, self.inputs, strict=True)]
-        held = [d.again(generators[k]) if isinstance(d, Found) else None for d, k, _ in rows]
+        sources = [generators[k] for k in self.sources]
+        held = [
+            x.again(source) if isinstance(x, Found) else None
+            for x, source in zip(self.drawn, sources, strict=True)
+        ]
         self._check_apart(held)
         states = [(generators[k], randomness.state_of(generators[k])) for k in self.random]
         found: dict[int, Any] = {k: np.empty(*of) for k, of in self.whole.items()}
-        for (drawn, source, at), known in zip(rows, held, strict=True):
-            value = known if isinstance(drawn, Found) else drawn.again(generators[source])
+
+        def put(k: int, row: tuple[Any, ...], value: Any) -> None:
+            at = self.inputs[k]
             if at is None:
-                continue
-            number, row = at
-            if row is not None:
-                found[number][row] = value
-            elif isinstance(known, np.ndarray):  # others may write to it
-                found[number] = known.copy()
+                return
+            index = row if at[1] is None else (at[1], *row)
+            if index:
+                found[at[0]][index] = value
+            elif isinstance(held[k], np.ndarray):  # others may write to it
+                found[at[0]] = value.copy()
             else:
-                found[number] = _input(value)
+                found[at[0]] = _input(value)
+
+        for k, x in enumerate(self.drawn):
+            if isinstance(x, Found):
+                put(k, (), held[k])
+        Drawer(self._calls, dict(enumerate(sources)), put).draw(self._steps)
         return Taken(states, found, self.kept, generators, held)
 
     def _check_apart(self, held: Sequence[Any]) -> None:

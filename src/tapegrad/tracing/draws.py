@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +29,16 @@ from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Aval
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.distributions import (
+    NUMPYS,
+    OF_LISTS,
+    PYTHONS,
+    REQUIRED,
+    STATES,
+    WITH_OUT,
+    followed,
+    real,
+)
 from tapegrad.tracing.drawn import Drawn
 from tapegrad.tracing.explaining import explain_call
 from tapegrad.tracing.made import is_made, is_traceable
@@ -61,6 +71,8 @@ def draw(
     traces, outside = traces_under_way(), observer.is_outside(generator)
 
     def plainly() -> Any:
+        if observer.effects is not None:
+            observer.effects.changed()
         if outside:
             observer.before_draw(generator)
             observer.reads.lost(type(generator).__name__)
@@ -74,8 +86,10 @@ def draw(
     if observer.apart is not None:
         raise Stopped
     if observer.effects is not None:
-        observer.effects.changed()
+        observer.effects.count += 1  # sides of a branch don't draw alike; rounds may
     calls = (Calls if outside else _Own)(observer, holder_of_draws(traces), generator)
+    if traces[-1] is not calls.trace and all(t.drawing is not None for t in traces[1:]):
+        calls.rounds = traces[-1].drawing if calls.trace is traces[0] else None
     try:
         return calls.made(name, given, kwargs)
     except _Plain:
@@ -137,16 +151,17 @@ class Calls:
 
     def __init__(self, observer: Notes, trace: Trace, generator: Any) -> None:
         self.observer, self.trace, self.generator = observer, trace, generator
+        self.rounds: Any = None  # what the rounds of the loop draw in which the call is made
 
     def made(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         python = not is_numpys_module(type(self.generator).__module__)
-        if python and name in _OF_LISTS:
+        if python and name in OF_LISTS:
             raise _Plain
         if name == "shuffle":
             return self._shuffled(*args, **kwargs)
         if name in ("permutation", "choice") and args and _is_traced(args[0]):
             return self._picked(name, dispatch.as_operand(args[0]), *args[1:], **kwargs)
-        order = () if python else _WITH_OUT.get(name, ())
+        order = () if python else WITH_OUT.get(name, ())
         if len(args) == len(order):  # the last of them is `out`
             args, kwargs = (), dict(zip(order, args, strict=True)) | kwargs
         out = kwargs.get("out")
@@ -155,7 +170,7 @@ class Calls:
             return self._written(out, name, {k: x for k, x in kwargs.items() if k != "out"})
         if any(map(_is_traced, (*args, *kwargs.values()))):
             return self._of_standard(name, args, kwargs)
-        if out is not None or name not in _followed(self.generator):
+        if out is not None or name not in followed(self.generator):
             raise _Plain
         return self.number(name, *args, **kwargs)
 
@@ -180,22 +195,36 @@ class Calls:
             name == "getrandbits" and given and given[0] > 62
         ):
             raise _Plain  # what it draws may be more than 64 bits hold
+        return self.called(name, given, named)
+
+    def called(self, name: str, given: Any, named: dict[str, Any]) -> Any:
+        """What stands for what a draw of plain parameters gives."""
+        rounds = self.rounds if name not in STATES else None
+        if rounds is not None and rounds.is_again:
+            known = rounds.again(Drawn(self.generator, name, given, named, None))
+            if known is not None:
+                return known
+            rounds = None
         self.observer.before_draw(self.generator)
-        return self.drawn(name, given, named, getattr(self.generator, name)(*given, **named))
+        found = getattr(self.generator, name)(*given, **named)
+        value, weak = _valued_as(found)
+        if rounds is not None and value is not None:
+            call = Drawn(self.generator, name, given, named, value)
+            return rounds.first(call, weak, isinstance(found, np.ndarray), self)
+        if self.observer.effects is not None:
+            self.observer.effects.changed()
+        return self.drawn(name, given, named, found)
 
     def drawn(self, name: str, given: Any, named: dict[str, Any], found: Any) -> Any:
         """The input that stands for what this draw of plain parameters has given."""
-        if name in _STATES:
-            self._note(name, given, named, None)
+        if name in STATES:
+            self.note(Drawn(self.generator, name, given, named, None))
             return found
-        if type(found) in (int, float):
-            value, weak = np.asarray(found), True
-        elif isinstance(found, (np.ndarray, np.generic)) and is_traceable(found.dtype):
-            value, weak = np.array(found, order="C"), False
-        else:
+        value, weak = _valued_as(found)
+        if value is None:
             self.observer.reads.lost(type(self.generator).__name__)
             return found
-        self._note(name, given, named, value)
+        self.note(Drawn(self.generator, name, given, named, value))
         is_array, inner = isinstance(found, np.ndarray), traces_under_way()[-1]
         drawn = as_input(self.trace, value, weak, is_array)
         if not is_array:
@@ -206,17 +235,18 @@ class Calls:
         operand, value = to_operand(inner, drawn)
         return stand_in(inner, operand, value)
 
-    def _note(self, name: str, args: Any, kwargs: Any, value: Any) -> None:
-        self.observer.drawn.append(Drawn(self.generator, name, args, kwargs, value))
+    def note(self, call: Drawn) -> None:
+        """A later call draws anew."""
+        self.observer.drawn.append(call)
 
     # ---- traced parameters
 
     def _of_standard(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         python = not is_numpys_module(type(self.generator).__module__)
-        form = (_PYTHONS if python else _NUMPYS).get(name)
+        form = (PYTHONS if python else NUMPYS).get(name)
         if (
             form is None
-            and name in _followed(self.generator)
+            and name in followed(self.generator)
             and all(x.dtype.kind in "iub" for x in _traced([*args, *kwargs.values()]))
         ):
             return self.number(name, *args, **kwargs)  # how many, and of how many, is guarded
@@ -232,14 +262,14 @@ class Calls:
         given = {key: dispatch.as_operand(x) if _is_list(x) else x for key, x in given.items()}
         rest = {k: x for k, x in kwargs.items() if k not in names and k != "size"}
         for key in names:
-            if given[key] is _REQUIRED:
+            if given[key] is REQUIRED:
                 raise TypeError(f"{name}() missing required argument {key!r}")
         held = {key: given[key] for key in form.held}
         if any(map(_is_traced, held.values())):
             raise self.trace.refused(randomness.no_derivative(self.trace.label, name))
         moved = [given[key] for key in names if key not in held]
         if not python:  # whose code computes with what it is given
-            given |= {key: _real(given[key]) for key in names if key not in held}
+            given |= {key: real(given[key]) for key in names if key not in held}
             moved = [given[key] for key in names if key not in held]
         for key in form.positive:
             if np.any(np.signbit(given[key])):
@@ -303,10 +333,20 @@ class Calls:
 class _Own(Calls):
     """Those of a generator that the program has made."""
 
-    def number(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
-        """What a draw of plain parameters gives, a constant."""
-        given = {key: _plain(x) for key, x in kwargs.items()}
-        return getattr(self.generator, name)(*map(_plain, args), **given)
+    def note(self, call: Drawn) -> None:
+        """What a draw of plain parameters gives is a constant."""
+
+    def drawn(self, name: str, given: Any, named: dict[str, Any], found: Any) -> Any:
+        return found
+
+
+def _valued_as(found: Any) -> tuple[np.ndarray | None, bool]:
+    """What was drawn as an array, if it is such, and whether it is a number of Python's."""
+    if type(found) in (int, float):
+        return np.asarray(found), True
+    if isinstance(found, (np.ndarray, np.generic)) and is_traceable(found.dtype):
+        return np.array(found, order="C"), False
+    return None, False
 
 
 def _like(generator: Any) -> Any:
@@ -351,143 +391,11 @@ def _valued(x: Any) -> Any:
     return type(x)(map(_valued, x)) if type(x) in (list, tuple) else x
 
 
-def _real(x: Any) -> Any:
-    """A parameter, as NumPy computes with it."""
-    if isinstance(x, Tracer):
-        return x if x._weak or x.dtype == np.float64 else x.astype(np.float64)
-    return x if type(x) in (int, float) else np.asarray(x, float)[()]
-
-
-_LARGE = 2**62
-_REQUIRED = object()
-
-
-class _Form(NamedTuple):
-    """How numbers with parameters come of standard ones: `formula(z, *parameters)`, without those
-    that are `held`, which the draw itself takes."""
-
-    parameters: tuple[tuple[str, Any], ...]
-    standard: str
-    formula: Callable[..., Any]
-    positive: tuple[str, ...] = ()
-    given: Callable[..., Sequence[Any]] = lambda held, moved: ()
-    held: tuple[str, ...] = ()
-
-
-def _at_zero_and_one(held: Any, moved: Any) -> tuple[float, float]:
-    return 0.0, 1.0
-
-
-def _shifted(z: Any, loc: Any, scale: Any) -> Any:
-    return loc + scale * z
-
-
-def _exponential(z: Any, mu: Any, sigma: Any) -> Any:
-    """What `math.exp` gives of it: a number of Python's."""
-    x = mu + z * sigma
-    if np.shape(x):
-        float(np.ones(np.shape(x)))  # NumPy's own error, where it makes one of it
-    return dispatch.number(np.exp(_real(x)))
-
-
-_LOCATED = (("loc", 0.0), ("scale", 1.0))
-_SCALED = (("scale", 1.0),)
-_A = (("a", _REQUIRED),)
-
-_NUMPYS: dict[str, _Form] = {
-    "normal": _Form(_LOCATED, "standard_normal", _shifted, ("scale",)),
-    **{
-        name: _Form(_LOCATED, name, _shifted, ("scale",), _at_zero_and_one)
-        for name in ("laplace", "logistic", "gumbel")
-    },
-    "uniform": _Form(
-        (("low", 0.0), ("high", 1.0)), "random", lambda z, low, high: low + (high - low) * z
-    ),
-    "exponential": _Form(_SCALED, "standard_exponential", lambda z, s: s * z, ("scale",)),
-    "rayleigh": _Form(_SCALED, "rayleigh", lambda z, s: s * z, ("scale",), lambda h, m: (1.0,)),
-    "lognormal": _Form(
-        (("mean", 0.0), ("sigma", 1.0)),
-        "standard_normal",
-        lambda z, mean, sigma: np.exp(mean + sigma * z),
-        ("sigma",),
-    ),
-    "gamma": _Form(
-        (("shape", _REQUIRED), *_SCALED),
-        "standard_gamma",
-        lambda z, s: s * z,
-        ("scale",),
-        lambda held, moved: held,
-        ("shape",),
-    ),
-    "weibull": _Form(_A, "standard_exponential", lambda z, a: z ** (1 / a), ("a",)),
-    "pareto": _Form(_A, "standard_exponential", lambda z, a: np.expm1(z / a), ("a",)),
-    "power": _Form(_A, "standard_exponential", lambda z, a: (-np.expm1(-z)) ** (1 / a), ("a",)),
-    "multivariate_normal": _Form(
-        (("mean", _REQUIRED), ("cov", _REQUIRED)),
-        "multivariate_normal",
-        lambda z, mean: mean + z,
-        given=lambda held, moved: (np.zeros(np.shape(moved[0])), held[0]),
-        held=("cov",),
-    ),
-}
-
-_PYTHONS: dict[str, _Form] = {
-    **{
-        name: _Form((("mu", 0.0), ("sigma", 1.0)), name, _shifted, (), _at_zero_and_one)
-        for name in ("gauss", "normalvariate")
-    },
-    "lognormvariate": _Form(
-        (("mu", 0.0), ("sigma", 1.0)),
-        "normalvariate",
-        _exponential,
-        (),
-        _at_zero_and_one,
-    ),
-    "uniform": _Form(
-        (("a", _REQUIRED), ("b", _REQUIRED)), "random", lambda z, a, b: a + (b - a) * z
-    ),
-    "expovariate": _Form(
-        (("lambd", 1.0),), "expovariate", lambda z, lambd: z / lambd, (), lambda h, m: (1.0,)
-    ),
-}
-
-# Their results are new arrays or numbers, which their arguments and the state decide.
-_OF_NUMPYS = """
-    beta binomial chisquare choice dirichlet exponential f gamma geometric gumbel hypergeometric
-    integers laplace logistic lognormal logseries multinomial multivariate_hypergeometric
-    multivariate_normal negative_binomial noncentral_chisquare noncentral_f normal pareto
-    permutation permuted poisson power rand randint randn random random_integers random_sample
-    ranf rayleigh sample standard_cauchy standard_exponential standard_gamma standard_normal
-    standard_t tomaxint triangular uniform vonmises wald weibull zipf
-"""
-_OF_PYTHONS = """
-    betavariate binomialvariate expovariate gammavariate gauss getrandbits lognormvariate
-    normalvariate paretovariate randint random randrange triangular uniform vonmisesvariate
-    weibullvariate
-"""
-_WITH_OUT = {  # their parameters
-    "random": ("size", "dtype", "out"),
-    "standard_normal": ("size", "dtype", "out"),
-    "standard_exponential": ("size", "dtype", "method", "out"),
-    "standard_gamma": ("shape", "size", "dtype", "out"),
-}
-# Of Python's, which give what is in a list or an array, or move it, and are written in Python.
-_OF_LISTS = frozenset(["choice", "choices", "sample", "shuffle"])
-_STATES = frozenset(["seed", "set_state", "setstate"])  # these give nothing
-
-
-_FOLLOWED = {
-    "numpy": frozenset([*_OF_NUMPYS.split(), *_STATES]),
-    "random": frozenset([*_OF_PYTHONS.split(), *_STATES]),
-}
-
-
-def _followed(generator: Any) -> frozenset[str]:
-    return _FOLLOWED[type(generator).__module__.partition(".")[0]]
-
-
 def seed(x: Any) -> Any:
     """A seed of traced integers as a plain one, which is guarded; None for all else."""
     traced = [e for e in (x if type(x) in (list, tuple) else [x]) if _is_traced(e)]
     whole = all(isinstance(e, Tracer) and e.dtype.kind in "iu" for e in traced)
     return _plain(x) if traced and whole else None
+
+
+_LARGE = 2**62  # sizes of integers that a draw can't be an input beyond

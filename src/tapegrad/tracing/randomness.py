@@ -39,6 +39,12 @@ def kinds() -> tuple[type, ...]:
     return (*pythons, numpy.Generator, numpy.RandomState, numpy.BitGenerator)
 
 
+def numpys_kinds() -> tuple[type, ...]:
+    """NumPy's own classes of generators, if they are loaded."""
+    numpy = _loaded("numpy.random", "RandomState")
+    return () if numpy is None else (numpy.Generator, numpy.RandomState)
+
+
 def numpys() -> Any:
     """The generator behind `np.random.normal`."""
     return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)

@@ -55,20 +55,17 @@ def is_users(code: CodeType) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def declared_in(x: type | types.BuiltinFunctionType) -> str:
+@lru_cache(maxsize=1024)
+def declared_in(kind: type) -> str:
     """The module of a class that says it is of `builtins`: one in C says so, too, that was declared
-    without a module. Then the module is the one that has it, of an installed package. So with a
-    function that is of no module."""
-    name, *inner = x.__qualname__.split(".")
-    if getattr(builtins, name, None) is x or getattr(types, name, None) is x:
+    without a module. Then the module is the one that has it, of an installed package."""
+    name = kind.__name__
+    if getattr(builtins, name, None) is kind or getattr(types, name, None) is kind:
         return "builtins"
     for home, module in list(sys.modules.items()):
         file = str(getattr(module, "__file__", None))
         in_c = file.endswith((".so", ".pyd")) and is_installed(file)
-        found: object = vars(module).get(name) if in_c else None
-        for part in inner:
-            found = getattr(found, part, None)
-        if found is x:
+        if in_c and vars(module).get(name) is kind:
             return home
     return "builtins"
 

@@ -249,6 +249,7 @@ class Trace:
         self.places: dict[Any, Any] = {}
         self.learning: Any = None
         self.holding: Any = None  # how often a round of a frame's holds what variables do, by id
+        self.drawing: Any = None  # what rounds of a frame's draw: see `tracing.loops.drawing`
 
     def __enter__(self) -> Trace:
         _drop_ended()

@@ -26,6 +26,7 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
+from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.framed import Count, InFrame, again_with, each_round, is_long, renounce
 from tapegrad.tracing.loops.growing import Growing
 from tapegrad.tracing.loops.items import Items
@@ -108,8 +109,16 @@ def _loop(
             raise again_with(each_round(sides, place))
         trace_stored(frame, place, trace)
         for done in range(len(items)):
+            drawing = Drawing(len(items) - done) if count is None else None
             leaves, rounds = InFrame.begun(
-                f"a loop of {name}", src, lent, growing, done, items=items, inner=count
+                f"a loop of {name}",
+                src,
+                lent,
+                growing,
+                done,
+                items=items,
+                inner=count,
+                drawing=drawing,
             )
             before = rounds.found[0]
             round_ = yield from rounds.made(rounds.round(leaves, done))

@@ -23,6 +23,7 @@ from tapegrad.ir.inputs import known_from, unused
 from tapegrad.ir.tape import Aval, Literal, Operand, Source, Tape
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
+from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.failing import evaluated
 from tapegrad.tracing.loops.growing import Growing, Grown
 from tapegrad.tracing.loops.items import Items, Numbers, found_among
@@ -132,6 +133,7 @@ class InFrame(Rounds):
     inner: Count | None = None
     tests: dict[Any, tuple[Source | None, bool]] = field(default_factory=dict)
     grown: list[Grown] = field(default_factory=list)
+    drawing: Drawing | None = None
 
     @classmethod
     def begun(
@@ -176,6 +178,7 @@ class InFrame(Rounds):
     def changes_nothing(self) -> bool:
         """Whether rounds have changed nothing but the frame's variables, and traced arrays."""
         known = self.seen is not None and not self.growing.refused
+        known = known and (self.drawing is None or self.drawing.is_whole)
         return known and changes(self.frame) == self.seen
 
     def is_meant(self, round_: Round) -> bool:
@@ -204,7 +207,9 @@ class InFrame(Rounds):
                 try:
                     trace = given.step._trace
                     trace.holding = before.take_the_place_of(given.leaves, self.found)
-                    trace.fixed = self.fixed(given.leaves, kept)
+                    trace.fixed, trace.drawing = self.fixed(given.leaves, kept), self.drawing
+                    if self.drawing is not None:
+                        self.drawing.begins(given.step)
                     carried[self] = set(before.containers)
                     try:
                         answer = yield self._entry(given)
@@ -289,6 +294,8 @@ class InFrame(Rounds):
     def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> list[Any]:
         """The round stands by itself, and what was traced in it stands for what it gives, which is
         returned but for what it leaves in variables."""
+        if self.drawing is not None:
+            self.drawing.ends(1)
         ends, others = self.in_front(leaves, round_, self.done)
         before, after = self.found[-2:]
         after.leave(ends, trace)
@@ -318,7 +325,11 @@ class InFrame(Rounds):
             raise TraceError("the round did something else when it was made again")
         if self.found[-1].trades(self.found[-2], self.left) or not self._renew():
             raise TraceError("variables trade places")
-        return None if settled is None else self.looped(*settled)
+        if settled is None:
+            return None
+        if self.drawing is not None:
+            self.drawing.go_on()
+        return self.looped(*settled)
 
     def _renew(self) -> bool:
         return renew(self.frame, self.place, self.found[0], self.found[-1])
@@ -392,6 +403,8 @@ class InFrame(Rounds):
 
     def leave(self, loop: Looped, trace: Trace) -> None:
         """What the frame has stands for what the loop gives."""
+        if self.drawing is not None:
+            self.drawing.ends(loop.rounds)
         start, end = self.found[0], self.found[-1]
         end.leave(loop.ends, trace)
         self.growing.fill(self.lengths, self.grown[-1], loop.rounds, loop.stacks, start, end)

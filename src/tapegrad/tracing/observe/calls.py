@@ -114,14 +114,14 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         o.quiet = True  # some ask the system for a seed, and forget it
         note = o.taken([*args, *kwargs.values()])
         return both(note, lambda made: made_generator(o, made, seeded, args))
+    special = SPECIAL.get(id(f))
+    if special is not None and special[0] is f:
+        return special[1](o, args, kwargs)
     if args and kind is not types.MethodType and isinstance(args[0], randomness.kinds()):
         return of_generator(o, f, args, kwargs)
     if f is threading.get_ident:
         o.reads.found("thread()", threading.get_ident(), "threading.get_ident")
         return None
-    special = SPECIAL.get(id(f))
-    if special is not None and special[0] is f:
-        return special[1](o, args, kwargs)
     if kind is types.MethodType:
         return called(o, f.__func__, [f.__self__, *args], kwargs)
     if kind is functools.partial:
@@ -162,8 +162,6 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     elif is_pythons_class(kind):  # its __call__ is followed
         o.lookups.attribute(f, "__call__")
         return None
-    elif type(kind.__call__) is types.BuiltinFunctionType:  # which isn't bound, as typing.NewType's
-        return called(o, kind.__call__, args, kwargs)
     elif kind in _READERS_OF_ATTRIBUTES:
         return _reader(o, f, args)
     is_own_file = bool(args) and is_file(type(args[0])) and o.reads.place(args[0]) is None
@@ -345,8 +343,7 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
 
 # Of what these are passed they look at the items, and not at what these hold.
 _GOING_THROUGH = (list, tuple, dict, collections.deque, enumerate, zip, reversed)
-_SHALLOW: tuple[str, ...] = ("iter", "copy", "items", "keys", "values", "__iter__", "__reversed__")
-_SHALLOW += ("update", "extend", "extendleft")  # of a dict, a list, a deque by one argument
+_SHALLOW = ("iter", "copy", "items", "keys", "values", "__iter__", "__reversed__")
 
 
 def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:

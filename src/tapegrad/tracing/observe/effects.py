@@ -27,6 +27,7 @@ from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.containers import KEYED, NUMBERED, is_open
 from tapegrad.tracing.observe.frames import MISSING, local, operand_at
+from tapegrad.tracing.observe.generators import generator_drawn_from
 from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.harmless import is_own as is_own_code
 from tapegrad.tracing.observe.owned import Owned, is_own
@@ -356,6 +357,8 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
     if any(f is x for x in _COMPARING):
         a.o.effects.compared = True
+    if a.o.apart is None and generator_drawn_from(a, f, values) is not None:
+        return True  # what stands in its place says whether that is a change
     if f is list.append and len(values) == 2 and _grows(a, values[0]):
         return True
     if _changes_container(f, values):

@@ -218,23 +218,12 @@ def holds(frame: FrameType, height: int, function: Any, first: Any, second: Any,
     )
 
 
-def operator_of(frame: FrameType, compares: bool = False) -> Any:
-    """The operator that a frame is about to apply; None of one that works in place, or compares
-    where these aren't meant."""
+def operator_of(frame: FrameType) -> Any:
+    """The operator that a frame is about to apply; None of one that works in place or compares."""
     code, at = frame.f_code.co_code, frame.f_lasti
-    if opcode.opname[code[at]] == "COMPARE_OP":
-        sign = opcode.cmp_op[code[at + 1] >> _BITS_BEFORE]
-        return _COMPARISONS.get(sign) if compares else None
     if opcode.opname[code[at]] != "BINARY_OP":
         return None
     return _OPERATORS.get(opcode._nb_ops[code[at + 1]][1])  # type: ignore[attr-defined]
-
-
-_BITS_BEFORE = {11: 0, 12: 4}.get(sys.version_info.minor, 5)  # the sign, in a comparison's argument
-_COMPARISONS = {
-    **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
-    **{"==": operator.eq, "!=": operator.ne},
-}
 
 
 _OPERATORS = {

@@ -6,7 +6,11 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from tapegrad.core.statics import is_generator
+from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import is_told
@@ -26,6 +30,18 @@ def generator_of(f: Any, args: Sequence[Any]) -> Any:
         own = getattr(type(args[0]), getattr(f, "__name__", ""), None)
         return args[0] if own is f else None
     return None
+
+
+def generator_drawn_from(a: Activation, f: Any, args: Sequence[Any]) -> Any:
+    """The generator of a method in whose place something stands that records what it draws; None if
+    it is called as it is."""
+    generator = generator_of(f, args)
+    if not a.users or not is_generator(generator):
+        return None
+    # One that was made on the way, of a seed, draws the same numbers at each call
+    trace, traced = dispatch.trace(), any(isinstance(x, (Value, list, tuple)) for x in args)
+    in_rounds = trace is not None and trace.drawing is not None
+    return generator if traced or in_rounds or a.o.is_outside(generator) else None
 
 
 def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> None:

@@ -57,7 +57,7 @@ CALM = _Calm()
 # ---- code
 
 # They tell the user something, or load code, and compute nothing.
-_SILENT = ("logging", "warnings", "importlib", "linecache", "traceback", "zipimport")
+_SILENT = ("logging", "warnings", "importlib", "linecache", "traceback", "tokenize", "zipimport")
 _SILENT_FILES = tuple(PYTHONS + name + end for name in _SILENT for end in (".py", os.sep))
 
 
@@ -218,14 +218,7 @@ _OWN_WAYS = ("numpy", "tapegrad", "numba", "llvmlite")
 
 def is_extensions(x: Any) -> bool:
     """Whether a function or class is written in C, in a module of an installed package."""
-    if type(x) is types.MethodDescriptorType:
-        return is_extensions(x.__objclass__)
     name = getattr(x, "__module__", None)
-    if name is None and type(x) is types.BuiltinFunctionType:  # as PyO3 makes them, of Rust
-        held: Any = x.__self__
-        if held is not None:
-            return is_extensions(held if isinstance(held, type) else type(held))
-        name = declared_in(x)
     if not isinstance(name, str):
         return False
     if name == "builtins" and isinstance(x, type):

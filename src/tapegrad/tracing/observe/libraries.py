@@ -269,7 +269,7 @@ def operation(a: Activation, x: Any, y: Any) -> Any:
     """An operator works on such an object and a plain value."""
     if not a.users or not any(_is_inside(v) or is_made(a.o, v) for v in (x, y)):
         return FOLLOWED
-    f = frames.operator_of(a.frame, compares=True)
+    f = frames.operator_of(a.frame)
     return FOLLOWED if f is None else _instruction(a, f, (x, y))
 
 

@@ -242,8 +242,6 @@ def _in_c(f: Any) -> Any:
         return None
     if kind is types.MethodType:
         f = f.__func__
-    if type(f) is types.MethodDescriptorType:
-        f = f.__objclass__
     held = getattr(f, "__self__", None)
     bound = held is not None and not isinstance(held, (types.ModuleType, type))
     owner = f if callable(f) and is_extensions(f) else type(held) if bound else kind
@@ -352,8 +350,6 @@ def generators_in(
             todo += plainly.values(x) if plainly.base_of(kind) is not None else []
         elif not _is_known(x, kind):
             return None
-        elif kind is types.BuiltinFunctionType and is_extensions(type(x.__self__)):
-            todo.append(x.__self__)
     return found
 
 

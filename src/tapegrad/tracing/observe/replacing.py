@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.statics import is_generator
 from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.elementwise import stop_gradient
@@ -34,7 +33,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
-from tapegrad.tracing.observe.generators import generator_of
+from tapegrad.tracing.observe.generators import generator_drawn_from, generator_of
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, is_silent, module_of
 from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.tracing.observe.plainness import (
@@ -303,11 +302,8 @@ def _going_on(a: Activation, f: Any, args: Sequence[Any]) -> Any:
 
 def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
     """Put what records a draw in the place of a generator's method that the user's code calls."""
-    generator = generator_of(f, args)
-    if not a.users or not is_generator(generator):
-        return
-    # One that was made on the way, of a seed, draws the same numbers at each call
-    if a.o.is_outside(generator) or any(isinstance(x, (Value, list, tuple)) for x in args):
+    generator = generator_drawn_from(a, f, args)
+    if generator is not None:
         frames.replace(operand_at(a.stack, k), functools.partial(dispatch.draw, a.o, generator, f))
         a.o.drawing = generator
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -116,7 +117,8 @@ def has_attributes(x: Any) -> bool:
     """Whether looking up an attribute changes nothing: methods written in Python are followed."""
     kind = type(x)
     known = CALM[kind] or kind in FIXED or kind in _PLAIN or isinstance(x, np.ndarray)
-    return known or is_pythons_class(kind) or _is_tapegrads(module_of(kind))
+    known = known or is_pythons_class(kind) or _is_tapegrads(module_of(kind))
+    return known or kind in randomness.kinds()
 
 
 def has_items(x: Any, key: Any) -> bool:

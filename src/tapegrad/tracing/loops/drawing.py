@@ -1,0 +1,140 @@
+"""Random numbers that the rounds of a loop draw.
+
+    for t in range(n):                      d = [rng.normal() for t in range(n)]
+        z = rng.normal()          -->       loop over t:
+        ...                                     %z = window(%d, step)
+
+The first round draws, and each place in it that does has an array with a row for each round. Once
+the rounds are known to do the same, the others draw, one after the other: so the generator is left
+where plain Python leaves it. A round that is traced again gets the numbers that it drew. What a
+loop in a loop draws are rows of those of the loop around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.tracing import randomness
+from tapegrad.tracing.drawn import Drawer, Drawn, Turns, in_turns
+from tapegrad.tracing.draws import as_input
+from tapegrad.tracing.loops.items import Entries
+from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.tracer import Tracer, stand_in
+
+
+class _Place(NamedTuple):
+    """Where a round draws: the call, what stands for the numbers of all rounds of all loops, and
+    whether what is drawn is a number of Python's, or an array."""
+
+    call: Drawn
+    rows: Tracer
+    is_weak: bool
+    is_array: bool
+
+
+class Drawing:
+    """What the rounds of a loop draw, which are `count`."""
+
+    def __init__(self, count: int) -> None:
+        trace = current_trace()
+        self._around: Drawing | None = None if trace is None else trace.drawing
+        self._count, self._turns = count, Turns(count)
+        self._places: list[_Place] = []
+        self._calls: list[Drawn] = []  # of the first round, in order: those of loops in it, too
+        self._was_made = self._around is not None and self._around.is_again
+        self._rounds, self._at = 0, 0
+        self._step: Any = None
+        self._states: list[tuple[Any, Any]] = []
+
+    @property
+    def all_turns(self) -> tuple[Turns, ...]:
+        """Those of the loops around, and its own."""
+        return (*(() if self._around is None else self._around.all_turns), self._turns)
+
+    @property
+    def is_again(self) -> bool:
+        """Whether the round that is made was made before, and has drawn."""
+        return self._was_made or self._rounds > 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the round that was made has drawn all that it is to draw."""
+        return self._at == len(self._places)
+
+    def begins(self, step: Tracer) -> None:
+        """A round is made, with this number."""
+        self._rounds, self._at, self._step = self._rounds + 1, 0, step
+
+    def first(self, call: Drawn, is_weak: bool, is_array: bool, holder: Any) -> Tracer:
+        """What stands for the numbers that a call has drawn, whose value it has: `holder` has the
+        trace whose input the rows are, and notes them."""
+        turns, value = self.all_turns, call.value
+        assert value is not None
+        rows = np.zeros((*[each.count for each in turns], *value.shape), value.dtype)
+        rows[(0,) * len(turns)] = value
+        call = replace(call, value=rows, turns=turns)
+        holder.note(call)
+        place = _Place(call, as_input(holder.trace, rows), is_weak, is_array)
+        self._add(place)
+        return self._entry(place)
+
+    def _add(self, place: _Place) -> None:
+        """A place more, in the round and in those of the loops around."""
+        self._places.append(place)
+        self._calls.append(place.call)
+        self._at += 1
+        if self._around is not None:
+            self._around._add(place)
+
+    def _row(self, x: Any) -> Any:
+        """Of the rows of all loops those of the round that is made."""
+        x = x if self._around is None else self._around._row(x)
+        return Entries(x).item(self._step._trace, self._step, 0, lambda array, k: array)
+
+    def again(self, call: Drawn) -> Tracer | None:
+        """The same where the round was made before; None if it does something else now."""
+        place = self._next(call)
+        return None if place is None else self._entry(place)
+
+    def _next(self, call: Drawn) -> _Place | None:
+        at, self._at = self._at, self._at + 1
+        if at == len(self._places) and self._was_made and self._rounds == 1:
+            assert self._around is not None
+            outer = self._around._next(call)
+            self._places += [] if outer is None else [outer]
+        known = at < len(self._places) and self._places[at].call.is_like(call)
+        return self._places[at] if known else None
+
+    def _entry(self, place: _Place) -> Tracer:
+        row = self._row(place.rows)
+        value = np.array(place.rows._read()[1][(0,) * len(self.all_turns)])
+        # Nobody else has the array
+        value = value if place.is_array else value[()]
+        return stand_in(row._trace, row._read()[0], value, place.is_weak)
+
+    def go_on(self) -> None:
+        """The other rounds draw, as the first one did."""
+        if self._was_made or not self._calls:
+            return
+        generators = {id(x.generator): x.generator for x in self._calls}
+        self._states = [(x, randomness.state_of(x)) for x in generators.values()]
+        calls = dict(enumerate(self._calls))
+        around = len(self.all_turns) - 1
+
+        def put(k: int, row: tuple[Any, ...], value: Any) -> None:
+            rows: Any = calls[k].value
+            rows[row] = value
+
+        drawer = Drawer(calls, {k: x.generator for k, x in calls.items()}, put)
+        steps = in_turns([*calls.items()], around + 1)
+        drawer.rounds(self._turns, steps, (0,) * around, first=1)
+
+    def ends(self, rounds: int) -> None:
+        """So many rounds are made: if that is the first alone, the others haven't drawn."""
+        self._turns.count = rounds
+        for generator, state in self._states if rounds == 1 else ():
+            randomness.put_back(generator, state)
+        self._states = []
