@@ -12,7 +12,7 @@ from scipy import stats
 
 from tapegrad import grad, jacfwd, jit, trace, value_and_grad, vjp
 from tapegrad.errors import RandomnessError, UnsupportedError
-from tapegrad.scipy.stats.laws import laws
+from tapegrad.scipy.stats.laws import law_of, laws
 
 SHAPES = {
     "bernoulli": (0.3,),
@@ -97,8 +97,16 @@ FURTHER = [
     ("truncnorm", (-5.0, -2.0)),
     ("truncnorm", (-np.inf, 1.0)),
 ]
-CASES = [(law.name, SHAPES.get(law.name, ())) for law in laws()] + FURTHER
-LAWS = {law.name: law for law in laws()}
+OTHERS = [  # by SciPy's own formulas
+    ("alpha", (3.57,)),
+    ("argus", (1.0,)),
+    ("crystalball", (2.0, 3.0)),
+    ("trapezoid", (0.2, 0.8)),
+    ("truncpareto", (1.8, 5.3)),
+    ("tukeylambda", (3.13,)),
+]
+CASES = [(law.name, SHAPES.get(law.name, ())) for law in laws()] + FURTHER + OTHERS
+LAWS = {law.name: law for law in laws()} | {x: law_of(getattr(stats, x), "") for x, _ in OTHERS}
 # Where SciPy's own value is NaN at infinity, or what is left of a difference.
 APART = {
     ("exponnorm", "pdf"): np.isinf,
@@ -108,6 +116,12 @@ APART = {
     ("foldnorm", "logpdf"): lambda z: z > 30,
     ("cosine", "logcdf"): lambda z: z < -3.1,
     ("cosine", "logsf"): lambda z: z > 3.1,
+    ("semicircular", "logcdf"): lambda z: z < -0.99,
+    ("semicircular", "logsf"): lambda z: z > 0.99,
+    ("truncexpon", "logsf"): lambda z: z > 2.68999,
+    **{("vonmises", m): np.isinf for m in ("pdf", "logpdf")},
+    **{("vonmises", m): lambda z: np.abs(z) > 3 for m in ("logcdf", "logsf")},
+    **{("vonmises_line", m): lambda z: np.abs(z) > 3.14 for m in ("logcdf", "logsf")},
     ("laplace", "logpdf"): lambda z: np.abs(z) > 700,
 }
 
@@ -211,7 +225,7 @@ def test_no_warning_at_the_ends_of_the_support():
     for law in LAWS.values():
         if law.discrete or law.name == "genpareto":  # an end of the latter depends on its shape
             continue
-        shapes = [float(s) for s in SHAPES.get(law.name, ())]
+        shapes = [float(s) for s in dict(OTHERS, **SHAPES).get(law.name, ())]
         dist = getattr(stats, law.name)
         ends = np.array([float(e) for e in dist.support(*shapes) if np.isfinite(e)])
         methods = [dist.cdf, dist.sf, dist.logcdf, dist.logsf] if law.has("cdf") else []
@@ -324,15 +338,53 @@ def test_numbers_are_drawn_as_scipy_draws_them():
             assert found[0][1] == pytest.approx(slope, rel=1e-6)
 
 
+POWER = 1.0
+
+
 class Own(stats.rv_continuous):
-    def _pdf(self, x):
-        return np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+    def _pdf(self, x, c):
+        return POWER * c * np.exp(-c * x**POWER) * x ** (POWER - 1)
+
+    def _cdf(self, x, c):
+        return -np.expm1(-c * x**POWER)
+
+
+def test_a_class_of_the_users_says_what_its_density_is(monkeypatch):
+    own = Own(a=0.0, name="own")
+
+    def f(x, c):
+        return np.sum(own.logpdf(x, c, scale=2.0) + own.logsf(x, c) + own.ppf(x / 9, c))
+
+    x = np.array([0.3, 0.5, 0.9])
+    same(value_and_grad(f, argnums=(0, 1)), f, x, 1.3)
+    monkeypatch.setitem(globals(), "POWER", 1.4)
+    same(value_and_grad(f, argnums=(0, 1)), f, x, 1.3)
+
+
+def test_a_formula_with_a_case_at_one_value_of_a_shape_is_refused():
+    """At h = 0 SciPy's formula has no h in it: its slope would be 0."""
+    with pytest.raises(UnsupportedError, match="kappa4"):
+        grad(lambda h: stats.kappa4.logpdf(0.5, h, 0.2))(0.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "shapes"), [("expon", ()), ("gamma", (1.99,)), ("t", (4.74,))])
+def test_logarithms_of_probabilities_that_are_nearly_1(name, shapes):
+    """as SciPy's, relative to their own size, and so are their slopes"""
+    dist = getattr(stats, name)
+    for method, quantile in ((dist.logcdf, dist.isf), (dist.logsf, dist.ppf)):
+        x = quantile(np.array([1e-30, 1e-12, 1e-6, 0.3, 0.49, 0.51, 0.9]), *shapes)
+        value, slope = value_and_grad(lambda x, m=method: np.sum(m(x, *shapes)))(x)
+        np.testing.assert_allclose(jit(method)(x, *shapes), method(x, *shapes), rtol=1e-12)
+        assert value == pytest.approx(np.sum(method(x, *shapes)), rel=1e-12)
+        sign = 1.0 if method.__name__ == "logcdf" else -1.0
+        expected = sign * np.exp(dist.logpdf(x, *shapes) - method(x, *shapes))
+        np.testing.assert_allclose(slope, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
     ("f", "error", "words"),
     [
-        (lambda x: Own(name="own").logpdf(x).sum(), UnsupportedError, "a class of your own"),
         (lambda x: stats.norm.fit(x)[0], UnsupportedError, "fit of scipy.stats.norm"),
         (lambda x: stats.beta.fit(x)[0], UnsupportedError, "Minimise"),
         (lambda x: stats.kappa4.logpdf(x, 0.1, 0.2).sum(), UnsupportedError, "NumPy's functions"),

@@ -14,6 +14,7 @@ from tapegrad.scipy.stats import (
     joint,
     kernels,
     methods,
+    others,
     ranks,
     real_line,
     statistics,
@@ -24,11 +25,9 @@ HOME = "scipy.stats"
 REFUSED = {
     "fit": "a minimiser of the negative log likelihood, -np.sum(dist.logpdf(data, *parameters))",
     """
-    alpha argus bradford crystalball dpareto_lognorm exponpow fatiguelife foldcauchy gausshyper
-    genexpon genhalflogistic genhyperbolic geninvgauss irwinhall jf_skew_t kappa3 kappa4 ksone kstwo
-    kstwobign landau levy_stable mielke ncf nct ncx2 norminvgauss pearson3 powerlognorm powernorm
-    rdist recipinvgauss rel_breitwigner studentized_range trapezoid truncpareto truncweibull_min
-    tukeylambda poisson_binom nchypergeom_fisher nchypergeom_wallenius nhypergeom skellam zipfian
+    dpareto_lognorm genhyperbolic geninvgauss irwinhall kappa4 ksone kstwo kstwobign landau
+    levy_stable ncf nct ncx2 pearson3 studentized_range poisson_binom nchypergeom_fisher
+    nchypergeom_wallenius nhypergeom skellam zipfian
     """: "the logarithm of its density, written in NumPy's functions",
 }
 
@@ -41,6 +40,7 @@ __all__ = [
     "joint",
     "kernels",
     "methods",
+    "others",
     "ranks",
     "real_line",
     "statistics",

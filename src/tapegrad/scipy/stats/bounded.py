@@ -21,6 +21,7 @@ from tapegrad.scipy.stats.laws import (
     norm_pdf,
     split,
     where,
+    with_slope,
 )
 
 law(
@@ -81,26 +82,29 @@ law(
     within=lambda a: 0.5,
     inside=True,
 )
-law(
-    "semicircular",
-    logpdf=lambda x: LOG_2 - LOG_PI + 0.5 * np.log1p(-x * x),
-    pdf=lambda x: 2.0 / np.pi * np.sqrt(1 - x * x),
-    cdf=lambda x: 0.5 + 1.0 / np.pi * (x * np.sqrt(1 - x * x) + np.arcsin(x)),
-    mean=lambda: 0.0,
-    var=lambda: 0.25,
-    entropy=lambda: 0.64472988584940017414,
-)
 
 
 def _less_its_sine(t: Any) -> Any:
-    """t - sin(t); for small t by its series, since the difference loses all digits."""
+    """t - sin(t); for small t by its series, since the difference loses all digits. So does its
+    slope 1 - cos(t), if that isn't written as a square."""
     small = np.abs(t) < 0.5
     near, series = where(small, t, 0.0), 1.0
     for k in (15, 13, 11, 9, 7, 5):
         series = 1.0 - near * near / (k * (k - 1)) * series
-    return where(small, near**3 / 6 * series, t - np.sin(t))
+    half = np.sin(t / 2)
+    return with_slope(where(small, near**3 / 6 * series, t - np.sin(t)), t, 2 * (half * half))
 
 
+law(
+    "semicircular",
+    logpdf=lambda x: LOG_2 - LOG_PI + 0.5 * np.log1p(-x * x),
+    pdf=lambda x: 2.0 / np.pi * np.sqrt(1 - x * x),
+    cdf=lambda x: _less_its_sine(2 * np.arccos(-x)) / (2 * np.pi),
+    sf=lambda x: _less_its_sine(2 * np.arccos(x)) / (2 * np.pi),
+    mean=lambda: 0.0,
+    var=lambda: 0.25,
+    entropy=lambda: 0.64472988584940017414,
+)
 law(
     "cosine",
     logpdf=lambda x: np.log1p(np.cos(x)) - LOG_2PI,
@@ -182,7 +186,7 @@ law(
     "truncexpon",
     logpdf=lambda x, b: -x - np.log(-np.expm1(-b)),
     cdf=lambda x, b: np.expm1(-x) / np.expm1(-b),
-    sf=lambda x, b: (np.exp(-b) - np.exp(-x)) / np.expm1(-b),
+    sf=lambda x, b: np.exp(-x) * np.expm1(x - b) / np.expm1(-b),
     ppf=lambda q, b: -np.log1p(q * np.expm1(-b)),
     isf=lambda q, b: -np.log(np.exp(-b) - q * np.expm1(-b)),
     support=lambda b: (0.0, b),

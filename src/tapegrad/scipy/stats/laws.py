@@ -27,12 +27,13 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.special import gammaln_of_positive
 from tapegrad.primitives.special import trigamma as _trigamma
 from tapegrad.primitives.special_gamma import riemann_zeta
+from tapegrad.primitives.stated import Stated
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.optimize.elementwise import Each
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
-from tapegrad.scipy.refusing import advice_on
+from tapegrad.scipy.stats.others import ADVICE, formulas_of
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer, recorded
 from tapegrad.tracing.source import at_line
@@ -85,6 +86,7 @@ class Law:
     rvs: Formula | None = None
     discrete: bool = False
     ends: tuple[float, float] = (-np.inf, np.inf)
+    dist: Any = None  # SciPy's, or the user's
 
     def has(self, *names: str) -> bool:
         return all(getattr(self, name) is not None for name in names)
@@ -102,8 +104,12 @@ def law(name: str, **formulas: Any) -> None:
     """Declare the formulas of SciPy's distribution of this name, if this SciPy has it."""
     dist = getattr(stats, name, None)
     if dist is not None:
-        discrete, ends = isinstance(dist, stats.rv_discrete), (float(dist.a), float(dist.b))
-        _laws[_key(dist)] = Law(name, discrete=discrete, ends=ends, **formulas)
+        _laws[_key(dist)] = _law(dist, name, formulas)
+
+
+def _law(dist: Any, name: str, formulas: dict[str, Any]) -> Law:
+    discrete, ends = isinstance(dist, stats.rv_discrete), (float(dist.a), float(dist.b))
+    return Law(name, discrete=discrete, ends=ends, dist=dist, **formulas)
 
 
 def laws() -> list[Law]:
@@ -111,17 +117,14 @@ def laws() -> list[Law]:
 
 
 def law_of(dist: Any, method: str) -> Law:
-    """The law of one of SciPy's distributions; an error for others."""
+    """The law of a distribution: that of the table, or what its own class says."""
     found = _laws.get(_key(dist))
-    if found is None:
-        kind = "density" if isinstance(dist, stats.rv_continuous) else "mass function"
-        if type(dist).__module__.startswith("scipy."):
-            name, advice = f"scipy.stats.{dist.name}", advice_on("scipy.stats", dist.name)
-        else:
-            name = f"{type(dist).__name__}, a class of your own,"
-            advice = f"Use the logarithm of its {kind}, written in NumPy's functions"
-        raise refusal(f"{method} of {name} can't be traced{at_line()}. {advice}")
-    return found
+    if found is not None:
+        return found
+    formulas = formulas_of(dist)
+    if not formulas.keys() & {"logpdf", "pdf", "cdf"}:
+        raise refusal(f"{method} of {dist.name} can't be traced{at_line()}. {ADVICE}")
+    return _law(dist, dist.name, formulas)
 
 
 # ---- operands
@@ -217,9 +220,8 @@ class Located:
         """A point within the support."""
         if self.law.within is not None:
             return self.law.within(*self.shapes)
-        if _is_plain(self.low, -np.inf):
-            return 0.0 if _is_plain(self.high, np.inf) else self.high - 1
-        return self.low + 1 if _is_plain(self.high, np.inf) else (self.low + self.high) / 2
+        low = np.maximum(self.low, np.minimum(self.high, 1.0) - 2.0)
+        return (low + np.minimum(self.high, low + 2.0)) / 2
 
     def _moved(self, z: Any, outside: Any) -> Any:
         return z if outside is False else choose(outside, self._inner(), z)
@@ -286,10 +288,23 @@ class Located:
         return self.law.sf(z, *self.shapes) if self.law.sf else 1.0 - self._apply("cdf", z)
 
     def _logcdf(self, z: Any) -> Any:
-        return self.law.logcdf(z, *self.shapes) if self.law.logcdf else np.log(self._cdf(z))
+        if self.law.logcdf:
+            return self.law.logcdf(z, *self.shapes)
+        return self._log(self._cdf(z), self._sf, z)
 
     def _logsf(self, z: Any) -> Any:
-        return self.law.logsf(z, *self.shapes) if self.law.logsf else np.log(self._sf(z))
+        if self.law.logsf:
+            return self.law.logsf(z, *self.shapes)
+        return self._log(self._sf(z), self._cdf, z)
+
+    def _log(self, side: Any, other: Callable[[Any], Any], z: Any) -> Any:
+        """The logarithm of a probability, from the median on by the other side's, as in SciPy: of
+        one that is nearly 1 nothing else is left."""
+        if self.law.discrete:
+            return np.log(side)
+        less = side < 0.5
+        rest = np.log1p(-choose(less, 0.5, other(z)))
+        return choose(less, np.log(choose(less, side, 0.5)), rest)
 
     def cdf(self, x: Any) -> Any:
         return self._probability(x, "cdf", 0.0, 1.0)
@@ -325,7 +340,7 @@ class Located:
 
     def _inverse(self, name: str, side: Callable[[Any], Any], p: Any) -> Any:
         """The z with side(z) = p. SciPy finds it; dz = (dp - side_shapes dshapes) / side_z."""
-        original = getattr(getattr(stats, self.law.name), name)
+        original = getattr(self.law.dist, name)
         if self.law.cdf is None or self.law.discrete:
             raise self._refused(name)
         given = [p, *self.shapes]
@@ -464,6 +479,11 @@ def trigamma(x: Any) -> Any:
 
 def zeta(s: Any) -> Any:
     return recorded(s, riemann_zeta, s) if isinstance(s, Tracer) else sc.zeta(s, 1.0)
+
+
+def with_slope(value: Any, x: Any, slope: Any) -> Any:
+    """A function of x, with its derivative: that of its formula would lose digits."""
+    return recorded(x, Stated(1), value, x, slope) if isinstance(x, Tracer) else value
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:

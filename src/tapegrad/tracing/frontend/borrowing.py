@@ -334,6 +334,12 @@ def know_classes(*kinds: type) -> None:
     _CLASSES.update(kinds)
 
 
+def of_class(kind: type) -> type:
+    """The same class, made one of these, as borrowed code has it."""
+    know_classes(kind)
+    return _reborn(kind)
+
+
 def know_converting(*functions: FunctionType) -> None:
     """Add functions of theirs whose calls of `float` and `np.float64` leave what is traced so, as
     the user's do. In others the name may be a dtype, or what `isinstance` is asked for."""
