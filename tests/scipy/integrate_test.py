@@ -700,3 +700,27 @@ def test_whole_numbers_as_times_and_bounds(f):
         assert value == pytest.approx(f(0.8, n), rel=1e-12)
         found = (f(0.8 + 1e-4, n) - f(0.8 - 1e-4, n)) / 2e-4
         np.testing.assert_allclose(slope, found, rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", [integrate.quad, integrate.quad_vec])
+@pytest.mark.parametrize("place", [1.0, 0.5])
+def test_a_kink_beside_an_end_of_an_interval(how, place):
+    """no node lies between them: the integral is right to 1e-7, and its derivative was to 1e-3"""
+    f = lambda c: how(lambda t: np.abs(np.sin(3 * (t - c))), 0, 2)[0]  # noqa: E731
+    df = grad(f, compile="never")
+    for c in (place + 3e-4, place - 1e-6):
+        slope = abs(np.sin(3 * c)) - abs(np.sin(3 * (2 - c)))
+        assert abs(df(c) - slope) < 1e-7
+
+
+def test_a_kink_beside_a_place_on_the_way_to_infinity():
+    f = lambda c: integrate.quad(lambda t: np.exp(-np.abs(t - c)), 0, np.inf)[0]  # noqa: E731
+    df = grad(f, compile="never")
+    for c in (
+        1.0,
+        1.0 + 1e-3,
+        1.0 - 1e-4,
+        1 / 3,
+        3.0 + 1e-4,
+    ):  # where intervals of 1 / (1 + t) meet
+        assert abs(df(c) - np.exp(-c)) < 1e-6

@@ -40,19 +40,25 @@ def has_jump(
     looked_at = [(a, b) for a, b in looked_at if first <= a < b <= last]
     if limit is not None:
         looked_at = [(max(limit - near, places[0]), min(limit + near, places[-1]))]
-    for a, b in looked_at:
-        low, high = g(a), g(b)
-        wide: Any = np.inf  # how much it differs over a hundred times as much
-        while b - a > 1e-12 * span and np.any(np.abs(high - low) > least):
-            m = a + 0.4 * (b - a)
-            middle = g(m)
-            left = np.max(np.abs(middle - low)) >= np.max(np.abs(high - middle))
-            wide = np.abs(high - low) if b - a > 1e-10 * span else wide
-            a, low, b, high = (a, low, m, middle) if left else (m, middle, b, high)
-        step = np.abs(high - low)
-        if np.any((step > least) & (step > 0.1 * wide)) and np.all(np.isfinite(step)):
-            return True
-    return False
+    return any(jump_between(g, a, b, least, span) is not None for a, b in looked_at)
+
+
+def jump_between(
+    g: Callable[[float], Any], a: float, b: float, least: Any, span: float
+) -> float | None:
+    """Where a function of numbers up to `span` jumps between two of them, by more than `least`: the
+    part between whose ends it differs most, and of that again."""
+    low, high = g(a), g(b)
+    wide: Any = np.inf  # how much it differs over a hundred times as much
+    while b - a > 1e-12 * span and np.any(np.abs(high - low) > least):
+        m = a + 0.4 * (b - a)
+        middle = g(m)
+        left = np.max(np.abs(middle - low)) >= np.max(np.abs(high - middle))
+        wide = np.abs(high - low) if b - a > 1e-10 * span else wide
+        a, low, b, high = (a, low, m, middle) if left else (m, middle, b, high)
+    step = np.abs(high - low)
+    jumps = np.any((step > least) & (step > 0.1 * wide)) and np.all(np.isfinite(step))
+    return 0.5 * (a + b) if jumps else None
 
 
 def along(callback: Callback, times: Any, states: Any) -> bool:

@@ -10,6 +10,7 @@ derivative is the integrand there.
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from scipy import LowLevelCallable
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.integrals import Found, Integral, Range, shaped
-from tapegrad.scipy.integrate.jumps import has_jump
+from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Outside, stopped
 from tapegrad.tracing.answers import as_called
@@ -65,10 +66,11 @@ class Mesh:
 
     def of(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> Any:
         """Of these intervals of t, or of others, which are returned, too; and whether they do."""
-        done = True
-        if not self._does(where, ends, name, f, value):
+        done, tiny = True, _tiny(where, value)
+        ends, rows = self._cut(where, ends, name, f, value)
+        if not self._does(where, ends, rows, name, f, value):
             _, _, info = theirs.quad_vec(
-                where.integrand(_both(f, _tiny(where, value))),
+                where.integrand(_both(f, tiny)),
                 0.0,
                 1.0,
                 epsabs=self.epsabs,
@@ -77,7 +79,8 @@ class Mesh:
                 quadrature=name,
                 full_output=True,
             )
-            done, ends = info.status in (0, 2), info.intervals
+            done = info.status in (0, 2)
+            ends, _ = self._cut(where, np.sort(info.intervals, 1), name, f, value)
         t, w = map(np.ravel, in_intervals(name, ends))
         nodes, weights = where.placed(t, w)
         if any(where.kind):
@@ -89,20 +92,74 @@ class Mesh:
         empty = np.full((self.room - len(ends), 2), np.max(ends))
         return nodes, weights, np.concatenate([np.sort(ends, 1), empty]), done
 
-    def _does(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> bool:
+    def _does(self, where: Range, ends: Any, rows: Any, name: str, f: Any, value: Any) -> bool:
         """Whether the rule is near enough in these intervals, held against one in their halves."""
         middle = ends.mean(1, keepdims=True)
         halves = np.concatenate(
             [np.hstack([ends[:, :1], middle]), np.hstack([middle, ends[:, 1:]])]
         )
-        both = [self._sum(where, x, name, f, value) for x in (ends, halves)]
-        size = max(np.max(np.abs(both[0]), initial=0.0), 0.0)
-        return bool(np.all(np.abs(both[0] - both[1]) <= self.epsabs + self.epsrel * size))
+        of_halves = _rows(where, halves, name, f, value)
+        both = [_sum(name, *each) for each in ((ends, rows), (halves, of_halves))]
+        return bool(np.all(np.abs(both[0] - both[1]) <= self._error(both[0])))
 
-    def _sum(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> Any:
-        t, w = map(np.ravel, in_intervals(name, ends))
-        nodes, weights = where.placed(t, w)
-        return weights @ _table(f, nodes, name, np.size(value), _tiny(where, value))
+    def _error(self, total: Any) -> float:
+        """By how much integrals of this size may be wrong."""
+        return self.epsabs + self.epsrel * float(np.max(np.abs(total), initial=0.0))
+
+    def _cut(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> tuple[Any, Any]:
+        """Intervals that also end where a slope jumps between an end and the node next to it, and
+        the integrand at their nodes. No sum tells of such a jump, but at the end the polynomial
+        through the nodes is apart from the integrand."""
+        nodes, g = rule(name)[0], where.integrand(_both(f, _tiny(where, value)))
+        beside = np.array([np.min(nodes), np.max(nodes)])
+        while True:
+            rows = _rows(where, ends, name, f, value)
+            most, places = self._error(_sum(name, ends, rows)), []
+            rounding = 1e-9 * np.max(np.abs(rows), (0, 1))
+            for (a, b), expected in zip(ends, _at_ends(name) @ rows, strict=True):
+                for end, node, y in zip((a, b), a + (b - a) * beside, expected, strict=True):
+                    start = end + NEAR * np.sign(node - end)
+                    least = np.maximum(most / (NEAR + abs(node - end)), rounding)
+                    if abs(node - end) > NEAR and np.any(np.abs(g(start) - y) > least):
+                        low, high = sorted((start, node))
+                        places.append(jump_between(g, low, high, least, 1.0))
+            cuts = [place for place in places if place is not None]
+            if not cuts or len(ends) > MOST:
+                return ends, rows
+            ends = np.stack([*itertools.pairwise(np.unique([*np.ravel(ends), *cuts]))])
+
+
+NEAR = 1e-9  # to an end, where an integrand may be infinite
+MOST = 1000  # intervals
+
+
+@functools.cache
+def _at_ends(name: str) -> np.ndarray:
+    """What a polynomial has at both ends of the interval from 0 to 1, of its values at the nodes of
+    a rule: a row for each end."""
+    nodes, _ = rule(name)
+    apart = nodes[:, None] - nodes
+    np.fill_diagonal(apart, 1.0)
+    rows = []
+    for end in (0.0, 1.0):
+        to_end = np.tile(end - nodes, (len(nodes), 1))
+        np.fill_diagonal(to_end, 1.0)
+        rows.append(np.prod(to_end / apart, 1))
+    return np.array(rows)
+
+
+def _rows(where: Range, ends: Any, name: str, f: Any, value: Any) -> np.ndarray:
+    """What `_both` is as a function of t, at the nodes of each interval."""
+    t, _ = map(np.ravel, in_intervals(name, ends))
+    nodes, factors = where.placed(t, np.ones(len(t)))
+    table = _table(f, nodes, name, np.size(value), _tiny(where, value)) * factors[:, None]
+    found: np.ndarray = table.reshape(-1, len(ends), len(rule(name)[0]), table.shape[1]).sum(0)
+    return found
+
+
+def _sum(name: str, ends: Any, rows: Any) -> Any:
+    """The integral, of the integrand at the nodes of each interval."""
+    return np.einsum("i,j,ijk->k", ends[:, 1] - ends[:, 0], rule(name)[1], rows)
 
 
 NOTHING = 1e-30  # what doesn't count, as a part of what does
