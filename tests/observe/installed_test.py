@@ -13,6 +13,7 @@ from tapegrad.core.installed import is_installed
 
 X = np.array([1.0, 2.0])
 PACKAGE = """
+import functools
 import inspect
 import time
 import types
@@ -90,8 +91,38 @@ class Model:
         bottom = minimize(square, np.zeros(1)).x[0]
         return solve_ivp(flow, (0, 1), x, rtol=1e-9).y[0, -1] + root + bottom
 
+    @functools.cached_property
+    def rates(self):
+        return [self.rate, 2 * self.rate]
+
+    def remembering(self, x):
+        return np.sum(x) * self.rates[0] + self.rates[1]
+
     def run(self, x):
         return odeint(self._rhs, [1.0], [0.0, 1.0], args=(x[0],))[-1, 0]
+
+class Graph:
+    def __init__(self, edges):
+        self.edges = edges
+        self.stamp = object()  # which can't be compared
+
+    @functools.cached_property
+    def ends(self):
+        return tuple(end for _, end in self.edges)
+
+def by_text(f):
+    names = {}
+    exec("def g(*args): return f(*args)", {"f": f}, names)
+    return functools.wraps(f)(names["g"])
+
+@by_text
+def order(graph):
+    return [*graph.ends, id(graph) > 0]
+
+@by_text
+def walked(graph):
+    for end in graph.ends:
+        yield graph.ends.index(end)
 """
 HELPERS = """
 K = 3.0
@@ -278,3 +309,35 @@ def test_an_array_that_hides_its_bytes():
         np.testing.assert_allclose(g(X), 2.0)
     a.view(np.ndarray)[0] = 5.0
     np.testing.assert_allclose(g(X), 5.0)
+
+
+def test_its_cached_properties(installed):
+    """Whether a property has kept its value makes no difference, and what it is made of is read."""
+    model = installed[0].Model(2.0)
+    g = grad(lambda x: model.remembering(x))
+    for _ in range(3):
+        np.testing.assert_array_equal(g(X), [2.0, 2.0])
+    assert g.cache_info().traces == 1
+    model.rates = [5.0, 1.0]
+    for _ in range(3):
+        np.testing.assert_array_equal(g(X), [5.0, 5.0])
+    del model.rates
+    model.rate = 3.0
+    for _ in range(3):
+        np.testing.assert_array_equal(g(X), [3.0, 3.0])
+    assert g.cache_info().traces <= 4
+
+
+def test_its_functions_that_decorators_have_made_of_a_text(installed):
+    """They are the package's: one that can't be followed is called anew, and so is what it is
+    passed made anew. A generator is followed."""
+    package = installed[0]
+
+    def f(x):
+        graph = package.Graph([(0, 1), (1, 0)])
+        first = package.order(graph)[0]
+        return first * sum(x[k] for k in package.walked(graph))
+
+    found, traces = times(f, X)
+    np.testing.assert_array_equal(found, [1.0, 1.0])
+    assert traces <= 2

@@ -14,6 +14,7 @@ import os
 import sys
 import sysconfig
 from functools import cache, lru_cache
+from types import FunctionType
 
 PYTHONS = sysconfig.get_paths()["stdlib"] + os.sep
 
@@ -57,3 +58,12 @@ def _recorded(folder: str) -> frozenset[str]:
         except OSError:
             continue
     return frozenset(names)
+
+
+def file_of_function(f: FunctionType) -> str:
+    """The file of a function's code; of one that a text was run for, as some decorators do, that of
+    the module that it says it is of."""
+    file = f.__code__.co_filename
+    if file.startswith("<"):
+        file = str(getattr(sys.modules.get(f.__module__), "__file__", None) or file)
+    return file

@@ -123,6 +123,7 @@ CALLED_OUTSIDE = (
 OF_FILES = (
     "Read or write files outside: pass what is in them, return what goes there (has_aux=True)"
 )
+OF_STREAMS = "Print outside of the function, of what it returns (has_aux=True)"
 OF_PLOTS = "Draw outside of the function, of what it returns (has_aux=True)"
 OF_THREADS = (
     "Other threads aren't followed, and need not run: call the functions one after another, in a "

@@ -27,7 +27,14 @@ from tapegrad.core.installed import is_installed
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, advice_about, asked, is_date, reads_own
+from tapegrad.tracing.observe.asked import (
+    CALLED_OUTSIDE,
+    OF_STREAMS,
+    advice_about,
+    asked,
+    is_date,
+    reads_own,
+)
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
 from tapegrad.tracing.observe.files import may_tell
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
@@ -61,8 +68,6 @@ from tapegrad.tracing.source import TAPEGRAD
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """`f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
-    if f is sorted and kwargs.get("key") is id and not any(isinstance(x, Value) for x in args[0]):
-        kwargs = {}  # the order is any one
     if kind not in (types.FunctionType, np.ufunc, DISPATCHER):
         o.undoing.before_call(o.reads, f, args)
     if o.drawing is not None:  # `draw` stands in its place
@@ -166,6 +171,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return _reader(o, f, args)
     is_own_file = bool(args) and is_file(type(args[0])) and o.reads.place(args[0]) is None
     if args and (is_own_file or is_self_contained(type(args[0]))) and kind in (*BOUND, *_UNBOUND):
+        if id(args[0]) in o.streams and getattr(f, "__name__", "") != "write":
+            o.reads.lost("what is shown", OF_STREAMS)
         if o.reads.place(args[0]) is not None:
             o.reads.lost(o.reads.places[id(args[0])].word)
         return o.taken([*args[1:], *kwargs.values()])
@@ -343,7 +350,7 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
 
 # Of what these are passed they look at the items, and not at what these hold.
 _GOING_THROUGH = (list, tuple, dict, collections.deque, enumerate, zip, reversed)
-_SHALLOW = ("iter", "copy", "items", "keys", "values", "__iter__", "__reversed__")
+_SHALLOW = {"iter", "copy", "items", "keys", "values", "__iter__", "__reversed__", "pop", "popleft"}
 
 
 def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from tapegrad.ir.tape import Source
-from tapegrad.tracing.observe.naming import is_name
+from tapegrad.tracing.observe.naming import Key, is_name
 from tapegrad.tracing.source import is_in_package, line_in_trace
 
 
@@ -25,6 +25,8 @@ class Facts:
         self.called: set[str] = set()  # words for these
         # Where instructions look up numbers that could be inputs, by place, and by the guard's text
         self.sites: dict[tuple[int, Hashable], tuple[set[int], int]] = {}
+        # What cached properties have kept in this run, by object or dict
+        self.remembered: dict[tuple[int, Hashable], Any] = {}
         self.lines: dict[str, tuple[set[int], int]] = {}
 
     def lost(self, word: str, advice: str = "") -> None:
@@ -45,6 +47,14 @@ class Facts:
     def _fact(self, text: str, word: str) -> None:
         self.guards.append((text, word or "something"))
         self._at_line(word)
+
+    def _is_absent(self, holder: Any, keys: str, name: str) -> None:
+        """There was no such name. There may be what a cached property of this run's has kept."""
+        same = f"{self.key(name)} not in {keys}"
+        at = id(holder), ("item", Key(name)) if isinstance(holder, dict) else ("attr", name)
+        if at in self.remembered:
+            same += f" or {keys}[{self.key(name)}] is {self._value(self.remembered[at])}"
+        self._fact(same, name)
 
     def _assigned(self, text: str) -> str:
         """A name for what an expression gives."""

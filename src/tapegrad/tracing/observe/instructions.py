@@ -43,7 +43,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
-from tapegrad.tracing.observe.opaque import FOLLOWED
+from tapegrad.tracing.observe.opaque import FOLLOWED, remembers
 from tapegrad.tracing.observe.plainly import found_in_class
 from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.postponed import postpone_item
@@ -207,6 +207,8 @@ def store_slice(a: Activation, _: Any) -> Then | None:
 def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
     if isinstance(x, Value):
         return a.o.taken([x, key, value])
+    if remembers(a, x, key, value):
+        return None
     note = change_item(a, x, key)
     # What the value holds is kept, and not the value itself: but by a container's item.
     held = type(key) is slice if type(x) in CONTAINERS else not CALM[type(value)]
@@ -442,8 +444,7 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
     o.running = a
     a.direct = _code_of(f)
     if type(args) not in (list, tuple):
-        given_by = o.operands([args])
-        if given_by is not None:
+        if (given_by := o.operands([args])) is not None:
             given_by(None)
         given: list[Any] = []
     else:
@@ -469,8 +470,7 @@ def enter_with(a: Activation, _: Any) -> Then | None:
     a.o.kind(x)
     for name in ("__enter__", "__exit__"):
         a.o.lookups.attribute(x, name)
-    note = a.o.operands([x])
-    if note is not None:
+    if (note := a.o.operands([x])) is not None:
         note(None)
     return None
 

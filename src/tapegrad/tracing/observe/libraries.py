@@ -14,10 +14,9 @@ import os
 import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType
 from typing import Any
 
-from tapegrad.core.installed import package_of
+from tapegrad.core.installed import file_of_function, package_of
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
@@ -384,7 +383,7 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
 def _is_part(x: Any, held: Holding) -> bool:
     """Whether a value is a container, or holds one, that others hold, too; or goes through one."""
     if type(x) not in CONTAINERS:
-        return type(x) in ITERATORS
+        return type(x) in ITERATORS or type(x) is types.GeneratorType
     return id(x) in held.held or any(_is_part(y, held) for y in plainly.values(x))
 
 
@@ -425,11 +424,13 @@ def _is_packages(o: Notes, f: Any) -> bool:
         f = f.__func__
     elif type(f) is not types.FunctionType:
         f = plainly.found_in_class(type(f), "__call__")
-    return type(f) is types.FunctionType and _is_packages_code(o, f.__code__)
+    return _is_packages_function(o, f)
 
 
-def _is_packages_code(o: Notes, code: CodeType) -> bool:
-    file = code.co_filename
+def _is_packages_function(o: Notes, f: Any) -> bool:
+    if type(f) is not types.FunctionType:
+        return False
+    code, file = f.__code__, file_of_function(f)
     package = package_of(file)
     if not package or code.co_flags & _GENERATOR or code in o.roots:
         return False
@@ -476,10 +477,6 @@ def _is_inside(x: Any) -> bool:
     """Whether an object is of a package's class."""
     kind: Any = type(x)
     return is_inside(kind) and not is_librarys(kind)
-
-
-def _is_packages_function(o: Notes, x: Any) -> bool:
-    return type(x) is types.FunctionType and _is_packages_code(o, x.__code__)
 
 
 def _is_written(o: Notes, values: Sequence[Any]) -> bool:

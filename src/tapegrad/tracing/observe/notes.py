@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import collections
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, ModuleType
@@ -22,11 +23,11 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
-from tapegrad.tracing.observe.asked import OF_TIME
+from tapegrad.tracing.observe.asked import OF_STREAMS, OF_TIME
 from tapegrad.tracing.observe.foreign import Questions
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
-from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.naming import Key, name_of
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.undoing import Undoing
 from tapegrad.tracing.observe.uses import Then, Uses
@@ -114,6 +115,8 @@ class Notes(Uses):
         self.workers: list[Any] = []
         self.pending: list[Any] = []  # what waits until the run waits for it
         self.ran: dict[int, Any] = {}
+        self.screens = sys.stdout, sys.stderr
+        self.streams: dict[int, Any] = {}  # others, to which what is shown has gone
         self.managed: set[tuple[int, int]] = set()  # `with` statements of such
         self.laters = 0  # how many calls there were that each call makes anew
         self.effects: Any = None  # what the run changes, from the first test of a loop on
@@ -130,6 +133,7 @@ class Notes(Uses):
         self.questions.olds.clear()
         self.dates.clear()
         self.threads.clear()
+        self.streams.clear()
         self.ran.clear()
         self.pending.clear()
         self.known = []
@@ -209,6 +213,15 @@ class Notes(Uses):
         if strict:
             fault = InternalError(f"what the function reads couldn't be followed: {error!r}")
             self.refuse(fault.with_traceback(error.__traceback__))
+
+    def shown(self) -> None:
+        """Something is shown, by a stream that the run may have put in the place of Python's."""
+        for stream, before in zip((sys.stdout, sys.stderr), self.screens, strict=True):
+            if stream is before or getattr(stream, "name", "") == os.devnull:
+                continue
+            if self.reads.place(stream) is not None or id(stream) in self.reads.anew:
+                self.reads.lost(name_of(type(stream)), OF_STREAMS)
+            self.streams[id(stream)] = stream
 
     # ---- names
 
@@ -306,6 +319,8 @@ class Notes(Uses):
         given = [*values]
         for x in given:
             self.undoing.goes_on(self.reads, x)
+            if id(x) in self.streams:
+                self.reads.lost("what is shown", OF_STREAMS)
         return super().operands(given)
 
     # ---- which object it is

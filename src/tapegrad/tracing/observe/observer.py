@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.installed import package_of
+from tapegrad.core.installed import file_of_function, is_installed, package_of
 from tapegrad.core.request import describe
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
@@ -311,7 +311,8 @@ class Observer(Notes):
             if not self.lookups.where(function, [*self.kinds, *self.reads.made_here.values()]):
                 back = frame.f_back
                 by_own = self.in_schema or (back is not None and _kind_of(back) is _OWN)
-                if self.is_users(frame) and not by_own:
+                made = is_installed(file_of_function(function))  # of a text, by a package
+                if self.is_users(frame) and not (by_own or made):
                     self.reads.lost(name_of(function))
                     return
             place = self.reads.place(function) or self.reads.constant(function, name_of(function))

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.installed import is_installed
+from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
@@ -46,7 +46,7 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
     module_of,
 )
-from tapegrad.tracing.observe.naming import name_of
+from tapegrad.tracing.observe.naming import Key, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.settings import note_settings
 from tapegrad.tracing.observe.uses import Then, both
@@ -283,6 +283,18 @@ def _noted(
     return both(note, then)
 
 
+def remembers(a: Any, x: Any, key: Any, value: Any) -> bool:
+    """Whether a cached property keeps its value, which no traced value is part of: whether it is
+    there already then makes no difference."""
+    if a.frame.f_code is not functools.cached_property.__get__.__code__:
+        return False
+    if a.o.reads.place(x) is None or generators_in([value], packages=True) is None:
+        return False
+    kept = a.o.reads.remembered
+    kept[id(x), ("item", Key(key))] = kept[id(a.frame.f_locals["instance"]), ("attr", key)] = value
+    return True
+
+
 # ---- what can be reached
 
 
@@ -330,7 +342,7 @@ def generators_in(
                 or is_pandas(x.__code__)
                 or is_own(x.__code__)
                 or is_librarys_code(x.__code__)
-                or (packages and is_installed(x.__code__.co_filename))
+                or (packages and is_installed(file_of_function(x)))
             ):
                 return None
             todo += [c.cell_contents for c in x.__closure__ or ()]

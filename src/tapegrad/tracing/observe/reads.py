@@ -158,7 +158,7 @@ class Reads(Facts):
             return
         if any((id(holder.x), end) in self.written for end in ENDS):
             self.lost(word or holder.word, holder.grows)  # what is found depends on what was added
-        if key in self.written:
+        if key in self.written or key in self.remembered:
             return
         if key in self.taken and key != self.given:
             self.lost(word or holder.word)
@@ -467,7 +467,7 @@ class Reads(Facts):
         for (_, held), (holder, names) in self._absent.items():
             keys = self._assigned(held.replace("{}", self.named(holder)))
             for name in names:
-                self._fact(f"{self.key(name)} not in {keys}", name)
+                self._is_absent(holder.x, keys, name)
         for key, write in self.written.items():
             if key not in self.kept:
                 self._check_written(write)
@@ -475,7 +475,7 @@ class Reads(Facts):
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
         held = (self.places, self.written, self.mutated, self._owners, self._first, self._absent)
-        held = (*held, self.taken, self.sites)  # type: ignore[assignment]
+        held = (*held, self.taken, self.sites, self.remembered)  # type: ignore[assignment]
         waits = (self.postponed, self.waiting, self.anew, self.effects)
         for noted in (*held, *waits, self.made_here, self.open, self.joined, self._held):
             noted.clear()
@@ -486,9 +486,9 @@ class Reads(Facts):
         if at is WHOLE:
             return None if write.is_as_before() else self.lost(word)
         now = write.now()
-        if now is ABSENT and write.before is ABSENT:
+        if now is write.before and type(now) not in PLAIN_TYPES:  # it has put that back
             there = f"{self._value(value_at)}({self.named(holder)}, {self._value(at)})"
-            return self._fact(f"{there} is {self._value(ABSENT)}", word)
+            return self._fact(f"{there} is {self._value(now)}", word)
         if (id(holder.x), at) in self._first:
             return None if is_same(self._first[id(holder.x), at], now) else self.lost(word)
         if now is ABSENT or type(now) not in PLAIN_TYPES:

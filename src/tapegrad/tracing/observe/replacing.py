@@ -59,6 +59,7 @@ def put(
     for a function or class written in Python, of which nothing will run."""
     if tells(f):
         a.o.told += 1
+        a.o.shown()
         if a.o.told <= a.o.silent:
             frames.replace(operand_at(a.stack, at), _told_before)
         return f

@@ -402,6 +402,7 @@ _ANSWERS: dict[str, Any] = {
     f"{_OF_FUTURES}__init__": _unfollowed,
     f"{_OF_FUTURES}submit": _submit,
     f"{_OF_FUTURES}shutdown": _unfollowed,
+    "concurrent.futures._base._AcquireFutures.__init__": _unfollowed,  # by where they lie
     "concurrent.futures._base.Future.done": _followed,
     "concurrent.futures._base.Future.running": _followed,
     "multiprocessing.pool.ThreadPool.__init__": _unfollowed,

@@ -474,7 +474,7 @@ class Uses:
             self.lookups.attribute(x, name)  # of a property: its setter is followed
             return
         if place is None:
-            if not isinstance(x, type):
+            if not isinstance(x, (type, ModuleType)):
                 return
             place = self.reads.constant(x, name)
         self.reads.write(place, ("attr", name), attribute(name, x), name)
