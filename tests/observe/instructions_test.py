@@ -137,7 +137,7 @@ def test_heights_follow_from_the_code():
     count = 0
     for path in some_files():
         for code in codes_in(compile(path.read_text("utf8"), str(path), "exec")):
-            heights = heights_of(code, dis.Bytecode(code))
+            heights = heights_of(code)
             assert heights is not None, code
             variables = len({*code.co_varnames, *code.co_cellvars}) + len(code.co_freevars)
             assert variables <= max(heights) <= variables + code.co_stacksize
@@ -171,7 +171,7 @@ def test_heights_are_those_that_python_stores(tmp_path):
         frame.f_trace_opcodes = True
         code = frame.f_code
         if id(code) not in heights:
-            heights[id(code)] = code, heights_of(code, dis.Bytecode(code))
+            heights[id(code)] = code, heights_of(code)
         if event == _STORED:
             stored = ctypes.c_int32.from_address(frames.address_of(frame) + _HEIGHT).value
             followed = heights[id(code)][1][frame.f_lasti >> 1]
@@ -344,6 +344,25 @@ if VERSION >= (3, 12):  # where `sys.monitoring` tells
             watching._tool = None
             watching.can_watch.cache_clear()
         assert watching.can_watch()
+
+
+def test_a_code_is_taken_apart_once(monkeypatch):
+    """For all that a trace asks of it: loops, branches, the places of operands."""
+    taken = []
+    for name in ("Bytecode", "get_instructions"):
+        one = getattr(dis, name)
+        monkeypatch.setattr(dis, name, lambda code, one=one: (taken.append(code), one(code))[1])
+
+    def f(x):
+        for _ in range(3):
+            x = np.sin(x) if x > 0.5 else x * 2
+        while x > 1:
+            x = x / 2
+        return x
+
+    grad(f, compile="never")(0.3)
+    assert taken.count(f.__code__) == 1
+    assert len(set(taken)) == len(taken)
 
 
 def test_an_array_matches_what_numpys_matches():

@@ -9,7 +9,6 @@ the program came by the function. Where a run isn't observed the names are (`swa
 
 from __future__ import annotations
 
-import dis
 import functools
 import sys
 from collections import deque
@@ -271,11 +270,6 @@ def compiled_as_called(f: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(f, updated=())(as_called(f))
 
 
-@functools.lru_cache(maxsize=1024)
-def _heights(code: CodeType) -> list[int] | None:
-    return heights_of(code, dis.Bytecode(code))
-
-
 class Swapped:
     # Stands for what a row is about in its module. The user's calls in a trace are answered; all
     # others get the original, at the cost of one look.
@@ -305,7 +299,7 @@ class Swapped:
         code = frame.f_code
         if not is_answered(self.answer, code, args) or not frames.is_described():
             return False
-        heights, at = _heights(code), frame.f_lasti >> 1
+        heights, at = heights_of(code), frame.f_lasti >> 1
         if heights is None:
             return False
         top = frames.address_of(frame) + frames.top_of(heights[at])

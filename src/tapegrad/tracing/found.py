@@ -7,7 +7,6 @@ what is there becomes an input of the tape, which each call reads before it begi
 from __future__ import annotations
 
 import collections
-import dis
 import functools
 import itertools
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.core.request import leaf_key
 from tapegrad.ir.tape import Aval
 from tapegrad.tracing.dispatch import dispatch
@@ -38,7 +38,7 @@ from tapegrad.tracing.tracer import stand_in
 def _set_by(code: CodeType) -> frozenset[tuple[str, Any]]:
     """What a code sets, of items their constant keys, and the offset where `d[k] += 1` looks one
     up."""
-    text = [i for i in dis.Bytecode(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    text = [i for i in instructions_of(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
     names: set[tuple[str, Any]] = set()
     for k, i in enumerate(text):
         counts = i.opname == "BINARY_SUBSCR" and text[k - 1].opname == "COPY"
@@ -122,7 +122,7 @@ def tail_of(a: Activation, x: Any, key: slice) -> Callable[[Any], None] | None:
 @lru_cache(maxsize=1024)
 def _sets_slices(code: CodeType) -> bool:
     """Whether a code sets parts of lists, as one that shifts their items does."""
-    names = [i.opname for i in dis.Bytecode(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    names = [i.opname for i in instructions_of(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
     return "STORE_SLICE" in names or ("BUILD_SLICE", "STORE_SUBSCR") in itertools.pairwise(names)
 
 

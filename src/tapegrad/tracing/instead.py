@@ -7,7 +7,6 @@ their errors say it; docs/numpy.md shows all, and tests hold each name against i
 
 from __future__ import annotations
 
-import dis
 import functools
 import linecache
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.observer import unobserved
@@ -117,7 +117,7 @@ def is_foreign(f: Any) -> bool:
 def callee(frame: FrameType, at: int) -> Any:
     """What the call or subscript that a frame is at goes to, where that is a name, or attributes of
     modules: the instructions that begin where the call begins in the text, and fetch it."""
-    steps = [k for k in dis.get_instructions(frame.f_code) if k.offset <= at]
+    steps = [k for k in instructions_of(frame.f_code) if k.offset <= at]
     now = steps.pop()
     if now.positions is None or now.positions.col_offset is None:
         return None

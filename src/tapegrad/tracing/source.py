@@ -13,6 +13,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 
 from tapegrad.core.installed import is_installed, is_pythons
+from tapegrad.core.listing import instructions_of
 from tapegrad.ir.tape import Source
 
 
@@ -104,7 +105,7 @@ def asks_for(name: str) -> bool:
     code = frame.f_code
     if name not in code.co_consts and name not in code.co_names:
         return False
-    told = [i.argval for i in dis.get_instructions(code) if i.offset <= frame.f_lasti]
+    told = [i.argval for i in instructions_of(code) if i.offset <= frame.f_lasti]
     return name in told[-4:]  # the name, a default, PRECALL, CALL
 
 

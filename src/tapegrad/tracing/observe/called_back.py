@@ -6,12 +6,12 @@ It may not come to traced values, nor leave anything in variables.
 
 from __future__ import annotations
 
-import dis
 import functools
 import types
 from types import CodeType
 from typing import Any
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import is_changeable, is_pythons_class, is_users_file
 from tapegrad.tracing.observe.notes import Notes
@@ -51,7 +51,7 @@ def _called_by(x: Any) -> Any:
 @functools.lru_cache(maxsize=1024)
 def sets_variables(code: CodeType) -> bool:
     """Whether code, or a function in it, sets variables that aren't its own."""
-    for x in dis.get_instructions(code):
+    for x in instructions_of(code):
         if x.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_STAR"):
             return True
         if x.opname in ("STORE_DEREF", "DELETE_DEREF") and x.argval in code.co_freevars:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.tracing.observe.activation import Activation
 
 
@@ -46,7 +47,7 @@ def _handlers_of(code: CodeType) -> list[tuple[int, int, int]]:
 @lru_cache(maxsize=256)
 def _catches(code: CodeType, target: int) -> bool:
     """Whether a handler may end otherwise than by raising the error again."""
-    for i in dis.get_instructions(code):
+    for i in instructions_of(code):
         if i.offset < target:
             continue
         if i.opname == "RERAISE":

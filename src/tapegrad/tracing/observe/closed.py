@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.tracing.answers import answer_of
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import MISSING, local, operand
@@ -91,7 +92,7 @@ def closed_loops(code: CodeType) -> dict[int, Closed]:
     """The loops of a code that may be closed, by the places where they ask for the next round."""
     if not CAN_REST:
         return {}
-    text = list(dis.Bytecode(code))
+    text = instructions_of(code)
     number = {i.offset: k for k, i in enumerate(text)}
     lines, line = [], 0
     for i in text:

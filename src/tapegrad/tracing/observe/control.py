@@ -6,14 +6,16 @@ Python writes the condition of a `while` loop twice.
 from __future__ import annotations
 
 import dis
+from collections.abc import Sequence
 from itertools import pairwise
 from types import CodeType
-from typing import Any
 
+from tapegrad.core.listing import listing_of
 from tapegrad.tracing.observe.heights import heights_of
 
 _ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT"])
 _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"])
+_STOPS = _ENDS | _ALWAYS
 JUMPING = frozenset([*dis.hasjrel, *dis.hasjabs])
 PASSED = frozenset(["NOP", "EXTENDED_ARG", "CACHE", "RESUME"])
 
@@ -22,19 +24,18 @@ class Control:
     """Where control goes from each instruction of a code."""
 
     def __init__(self, code: CodeType) -> None:
-        listing = dis.Bytecode(code)
-        text = list(listing)
+        text, handlers = listing_of(code)
         self.code = code
-        self.heights = heights_of(code, listing)
+        self.heights = heights_of(code)
         self.at = {i.offset: i for i in text}
         self.next = {i.offset: j.offset for i, j in pairwise(text)}
         self.handlers: dict[int, tuple[int, int, bool]] = {}
-        entries: Any = listing.exception_entries  # type: ignore[attr-defined]
-        for entry in entries:
+        for entry in handlers:
             for offset in self.at:
                 if entry.start <= offset < entry.end:
                     self.handlers[offset] = entry.target, entry.depth, entry.lasti
         self.variables = len({*code.co_varnames, *code.co_cellvars}) + len(code.co_freevars)
+        self._after = {offset: self._goes_to(i) for offset, i in self.at.items()}
         self._same: dict[tuple[int, int], bool] = {}
 
     def height(self, offset: int) -> int:
@@ -42,19 +43,18 @@ class Control:
         assert self.heights is not None
         return self.heights[offset >> 1]
 
-    def after(self, offset: int) -> list[int]:
+    def after(self, offset: int) -> Sequence[int]:
         """Where control may be after an instruction, but for what it raises."""
-        i = self.at[offset]
-        found = []
-        if i.opname not in _ENDS | _ALWAYS and offset in self.next:
-            found.append(self.next[offset])
-        if i.opcode in JUMPING:
-            found.append(i.argval)
-        return found
+        return self._after[offset]
 
-    def leads_to(self, offset: int) -> list[int]:
+    def _goes_to(self, i: dis.Instruction) -> Sequence[int]:
+        goes_on = i.opname not in _STOPS and i.offset in self.next
+        ahead = (self.next[i.offset],) if goes_on else ()
+        return (*ahead, i.argval) if i.opcode in JUMPING else ahead
+
+    def leads_to(self, offset: int) -> Sequence[int]:
         handler = self.handlers.get(offset)
-        return [*self.after(offset), *([handler[0]] if handler is not None else [])]
+        return self._after[offset] if handler is None else (*self._after[offset], handler[0])
 
     # ---- tests
 

@@ -9,7 +9,6 @@ Python are followed, and count by their own instructions.
 from __future__ import annotations
 
 import collections
-import dis
 import inspect
 import opcode
 import operator
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation
@@ -140,7 +140,7 @@ def _checks_of(code: CodeType) -> list[tuple[Check, Any] | None]:
     names: tuple[str, ...] = ()
     prefixed: list[int] = []
     own = len({*code.co_varnames, *code.co_cellvars})
-    for i in dis.Bytecode(code):
+    for i in instructions_of(code):
         name, arg = i.opname, i.arg or 0
         if name == "EXTENDED_ARG":
             prefixed += [i.offset >> 1] if PREFIX_TOLD else []

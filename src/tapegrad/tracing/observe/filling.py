@@ -9,7 +9,6 @@ traced one from then on (`holders.py`). What isn't proven to be the run's own st
 from __future__ import annotations
 
 import ctypes
-import dis
 import functools
 import inspect
 import operator
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
@@ -181,7 +181,7 @@ def _lines_of(code: types.CodeType, name: str) -> list[int]:
     """The lines that set a variable."""
     lines: list[int] = []
     line = code.co_firstlineno
-    for i in dis.get_instructions(code):
+    for i in instructions_of(code):
         line = i.positions.lineno or line if i.positions is not None else line
         names = i.argval if type(i.argval) is tuple else (i.argval,)
         if i.opname.startswith("STORE_FAST") and name in names:

@@ -7,25 +7,27 @@ follows from the code, since every way to an instruction leaves the stack at one
 from __future__ import annotations
 
 import dis
+from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
-from typing import Any
+
+from tapegrad.core.listing import listing_of
 
 _ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT"])
 _GOES_ON_ELSEWHERE = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"])
 
 
-def heights_of(code: CodeType, listing: dis.Bytecode) -> list[int] | None:
+@lru_cache(maxsize=1024)
+def heights_of(code: CodeType) -> list[int] | None:
     """For each place in a code, the number of the frame's variables and of the entries on its
     stack; -1 where no instruction is, or none that is reached. None if that can't be told."""
-    text = list(listing)
+    text, handlers = listing_of(code)
     heights = [-1] * (len(code.co_code) // 2 + 1)
     following = {i.offset: j for i, j in pairwise(text)}
     instructions = {i.offset: i for i in text}
     variables = variables_of(code)
     todo = [(0, variables)]
-    entries: Any = listing.exception_entries  # type: ignore[attr-defined]
-    for entry in entries:  # what was raised is put on top
+    for entry in handlers:  # what was raised is put on top
         todo.append((entry.target, variables + entry.depth + entry.lasti + 1))
     while todo:
         offset, height = todo.pop()

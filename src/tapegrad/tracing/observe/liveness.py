@@ -36,14 +36,15 @@ class Flow(Loops):
     def _lives(self) -> dict[int, frozenset[int]]:
         every = frozenset(range(self.code.co_nlocals)) if self.sees_all else frozenset()
         live = dict.fromkeys(self.at, every)
+        leads = {offset: self.leads_to(offset) for offset in self.at}
         before: dict[int, list[int]] = {offset: [] for offset in self.at}
-        for offset in self.at:
-            for target in self.leads_to(offset):
+        for offset, targets in leads.items():
+            for target in targets:
                 before[target].append(offset)
         todo = list(self.at)
         while todo:
             offset = todo.pop()
-            out = every.union(*[live[target] for target in self.leads_to(offset)])
+            out = every.union(*[live[target] for target in leads[offset]])
             reads, writes = reads_and_writes(self.at[offset])
             found = frozenset(out - writes | reads) | every
             handler = self.handlers.get(offset)

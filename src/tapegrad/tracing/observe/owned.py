@@ -18,6 +18,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.containers import KEYED, NUMBERED, is_open, part, put
 from tapegrad.tracing.observe.frames import MISSING, local
@@ -119,7 +120,7 @@ def _is_being_made(a: Activation, x: Any) -> bool:
 @lru_cache(maxsize=1024)
 def _keeps_first(code: CodeType) -> bool:
     """Whether a function's first variable is its first argument all along."""
-    written = set[int]().union(*[reads_and_writes(i)[1] for i in dis.get_instructions(code)])
+    written = set[int]().union(*[reads_and_writes(i)[1] for i in instructions_of(code)])
     return code.co_argcount > 0 and 0 not in written
 
 

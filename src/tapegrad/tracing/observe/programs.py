@@ -13,6 +13,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from tapegrad.core.listing import instructions_of
 from tapegrad.tracing.observe import afterwards
 from tapegrad.tracing.observe import instructions as do
 from tapegrad.tracing.observe import names as names_of
@@ -139,12 +140,11 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
     """For each place in the code: what is noted of the instruction there, and its argument; and
     where in the frame its topmost operand is."""
     program: Program = [None] * (len(code.co_code) // 2 + 1)
-    listing = dis.Bytecode(code)
-    heights = heights_of(code, listing)
+    heights = heights_of(code)
     variables = len({*code.co_varnames, *code.co_cellvars})
     names: tuple[str, ...] = ()
     prefixed: list[int] = []
-    for i in listing:
+    for i in instructions_of(code):
         at = i.offset >> 1
         name, arg = i.opname, i.arg or 0
         if name == "EXTENDED_ARG":

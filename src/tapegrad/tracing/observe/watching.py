@@ -116,7 +116,7 @@ class _Trial(Follower):
 
     def __init__(self, code: CodeType, expected: tuple[object, ...]) -> None:
         self.code, self.expected = code, expected
-        self.heights = heights_of(code, dis.Bytecode(code)) or []
+        self.heights = heights_of(code) or []
         self.found: list[bool] = []
         self.codes: dict[int, CodeType] = {}
 
