@@ -46,6 +46,7 @@ from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.multilinear import Products
 from tapegrad.primitives.named import Named
 from tapegrad.primitives.norms import Norm, NormPullback, Path
+from tapegrad.primitives.odds import OddsCumulant, OddsDensity, OddsSlope
 from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
 from tapegrad.primitives.reductions import (
     All,
@@ -1980,7 +1981,7 @@ def _other() -> dict[Any, list[Sample]]:
             Sample(
                 BetaDerivative(orders),
                 (positive(3), positive(2, 3, seed=1)),
-                _beta_by_differences(orders),
+                _by_differences(mpmath.beta, orders),
                 label=str(orders),
             )
             for orders in ((0, 0), (1, 0), (1, 1), (2, 1))
@@ -2020,6 +2021,26 @@ def _other() -> dict[Any, list[Sample]]:
             )
             for i, j in ((-1, -1), (0, 0), (1, 2))
         ],
+        **{
+            kind: [
+                Sample(
+                    kind(orders),
+                    (positive(3), positive(2, 3, seed=1), normal(2, 3, seed=2)),
+                    _by_differences(function, (*orders, 0, 0, 0)[:3]),
+                    label=str(orders),
+                )
+                for orders in rows
+            ]
+            for kind, function, rows in (
+                (OddsDensity, _odds_density, [()]),
+                (
+                    OddsCumulant,
+                    lambda *xs: mpmath.log(_odds_density(*xs)),
+                    [(1, 0, 0), (0, 1, 0), (1, 1, 0), (2, 0, 1), (0, 0, 2)],
+                ),
+                (OddsSlope, _odds_share, [(1, 0), (0, 1), (1, 1)]),
+            )
+        },
         Rise: [
             Sample(
                 Rise(n),
@@ -2041,12 +2062,22 @@ def _other() -> dict[Any, list[Sample]]:
     }
 
 
-def _beta_by_differences(orders: tuple[int, int]) -> Reference:
-    def slope(x: float, y: float) -> float:
+def _by_differences(function: Callable[..., Any], orders: tuple[int, ...]) -> Reference:
+    def slope(*xs: float) -> float:
         with mpmath.workdps(50):
-            return float(mpmath.diff(mpmath.beta, (x, y), orders))
+            return float(mpmath.diff(function, xs, orders))
 
     return each(slope)
+
+
+def _odds_share(a: Any, b: Any, d: Any) -> Any:
+    odds = a / b * mpmath.exp(d)
+    return mpmath.betainc(a, b, 0, odds / (1 + odds), regularized=True)
+
+
+def _odds_density(a: Any, b: Any, d: Any) -> Any:
+    odds = a / b * mpmath.exp(d)
+    return odds**a * (1 + odds) ** -(a + b) / mpmath.beta(a, b)
 
 
 def _slope_by_differences(of: str, orders: tuple[int, ...]) -> Reference:

@@ -40,7 +40,7 @@ def rule(count: int = NODES) -> tuple[Any, Any]:
     return (nodes + 1) / 2, weights / 2
 
 
-def _stirling(z: Any) -> Any:
+def stirling(z: Any) -> Any:
     """z log(z) - z - log(Gamma(z))."""
     import scipy.special
 
@@ -98,7 +98,7 @@ def _weight_of_product(
     )
 
 
-def _over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) -> Any:
+def over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) -> Any:
     """The integral from the first to the last of the bounds, panel by panel; the integrand is
     called with points, and with the columns of what it needs of the rows that have such a panel."""
     nodes, weights = rule()
@@ -116,14 +116,15 @@ def _over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) 
 def _newton(length: Any, fall: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
     """Where a convex function has reached FALL, from the right: each step stays there."""
     for _ in range(60):
-        step = (fall(length) - FALL) / slope(length)
+        excess = fall(length) - FALL
+        step = excess / slope(length)
         length = length - np.where(step > 0, step, 0.0)
-        if not np.any(step > 0.1 * length):
+        if not np.any((excess > 5) & (step > 1e-3 * length)):
             break
     return length
 
 
-def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of vectors, for arrays that broadcast."""
 
     def over(*xs: Any) -> Any:
@@ -141,7 +142,7 @@ def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def gamma_slope(order: int, a: Any, x: Any) -> Any:
     """d^k/da^k of the regularised lower incomplete gamma function P(a, x), for k > 0."""
-    return _elementwise(lambda a, x: _gamma_slope(order, a, x))(a, x)
+    return elementwise(lambda a, x: _gamma_slope(order, a, x))(a, x)
 
 
 def _gamma_slope(order: int, a: Any, x: Any) -> Any:
@@ -154,7 +155,7 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     ratio = np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), np.log(t / a))
     # log(f) at the end, over log(t), and d log(g)/da there
     scale = np.minimum(a, 1.0)  # of c, which may be next to nothing
-    height = a * ratio - gap + _stirling(a) - np.log(scale)
+    height = a * ratio - gap + stirling(a) - np.log(scale)
     first = ratio + _log_minus_digamma(a)
     rest = [-_polygamma(k, 1 + a) for k in range(1, order)]
     # how far it falls, over log(t): a s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above
@@ -181,7 +182,7 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
         return np.exp(height + a * moved - t * np.expm1(moved)) * (weight * scale)
 
     columns = [np.where(below, -1.0, 1.0), height, scale, a, t, first, *rest]
-    found = _over([np.zeros_like(length), *corners, length], integrand, columns)
+    found = over([np.zeros_like(length), *corners, length], integrand, columns)
     found = np.where(below, found, -found)
     outside = np.where((x == 0) & (a > 0) | (np.isposinf(x)), 0.0, np.nan)
     return np.where(inside, found, outside)
@@ -189,7 +190,7 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
 
 def gamma_density(fall: int, a: Any, x: Any) -> Any:
     """x^(a-1-fall) exp(-x) / Gamma(a)."""
-    return _elementwise(lambda a, x: _gamma_density(fall, a, x))(a, x)
+    return elementwise(lambda a, x: _gamma_density(fall, a, x))(a, x)
 
 
 def _gamma_density(fall: int, a: Any, x: Any) -> Any:
@@ -197,14 +198,14 @@ def _gamma_density(fall: int, a: Any, x: Any) -> Any:
 
     gap = x - a
     ratio = np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), np.log(x / a))
-    inside = np.exp(a * ratio - gap + _stirling(a) - (1 + fall) * np.log(x))
+    inside = np.exp(a * ratio - gap + stirling(a) - (1 + fall) * np.log(x))
     found = np.where(x == 0, x ** (a - 1 - fall) * scipy.special.rgamma(a), inside)
     return np.where((x == np.inf) & np.isfinite(a), 0.0, found)
 
 
 def beta_density(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     """x^(a-1-i) (1-x)^(b-1-j) / B(a, b)."""
-    return _elementwise(lambda a, b, x: _beta_density(i, j, a, b, x))(a, b, x)
+    return elementwise(lambda a, b, x: _beta_density(i, j, a, b, x))(a, b, x)
 
 
 def _beta_density(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
@@ -212,9 +213,7 @@ def _beta_density(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
 
     low, high = np.log(x), np.log1p(-x)
     d = low - high - (np.log(a) - np.log(b))
-    both = a + b
-    height = _stirling(a) + _stirling(b) - _stirling(both)
-    height = height + a * d - both * _log_mixture(d, a / both, b / both)
+    height = stirling(a) + stirling(b) - stirling(a + b) + over_odds(a, b, d)
     inside = np.exp(height - (1 + i) * low - (1 + j) * high)
     ends = x ** (a - 1 - i) * (1 - x) ** (b - 1 - j) * np.exp(-scipy.special.betaln(a, b))
     return np.where((x == 0) | (x == 1), ends, inside)
@@ -222,7 +221,7 @@ def _beta_density(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
 
 def beta_slope(along_a: int, along_b: int, a: Any, b: Any, x: Any) -> Any:
     """d^(i+j)/da^i db^j of the regularised incomplete beta function I_x(a, b), for i + j > 0."""
-    return _elementwise(lambda a, b, x: _beta_slope(along_a, along_b, a, b, x))(a, b, x)
+    return elementwise(lambda a, b, x: _beta_slope(along_a, along_b, a, b, x))(a, b, x)
 
 
 def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
@@ -236,24 +235,13 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     # above, I_x(a, b) = 1 - I_(1-x)(b, a): p has what was a, q what was b
     p, q = np.where(below, a, b), np.where(below, b, a)
     end, middle = np.where(below, end, -end), np.where(below, middle, -middle)
-    both, part, other = p + q, p / (p + q), q / (p + q)
+    both = p + q
     scale = np.minimum(np.minimum(p, q), 1.0)
-    height = _stirling(p) + _stirling(q) - _stirling(both) - np.log(scale)
+    height = stirling(p) + stirling(q) - stirling(both) - np.log(scale)
     shared = _log_minus_digamma(both)
     means = [_log_minus_digamma(p) - shared, _log_minus_digamma(q) - shared]
 
-    def fallen(d: Any) -> Any:
-        """log(f) over the logarithm of the odds, d above the mean's."""
-        return p * d - both * _log_mixture(d, part, other)
-
-    length = _newton(
-        (FALL + both * np.logaddexp(0, end + middle)) / p,
-        lambda s: fallen(end) - fallen(end - s),
-        lambda s: p - p / (part + other * np.exp(s - end)),
-    )
-    corner = np.clip(end + middle, 0.0, length)
-    panels = [np.zeros_like(end), np.maximum(corner - 36, 0), corner]
-    panels += [np.minimum(corner + 36, length), length]
+    panels = beta_panels(p, q, end)
     orders = [(k, m) for k in range(i + 1) for m in range(j + 1)]
     higher = [(k, m) for k, m in orders if k + m > 1]
 
@@ -270,29 +258,50 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
         *more: Any,
     ) -> Any:
         d = end - s
-        rest = _log_mixture(d, p / (p + q), q / (p + q))
+        rest = log_mixture(d, p / (p + q), q / (p + q))
         lower, upper = low + d - rest, high - rest
         shares = dict(zip(orders, more, strict=False))
         cumulants = dict(zip(higher, more[len(orders) :], strict=True))
         cumulants[1, 0] = np.where(below, lower, upper)
         cumulants[0, 1] = np.where(below, upper, lower)
         weight = _weight_of_product(shares, lambda k, m: cumulants[k, m], i, j)
-        return np.exp(height + p * d - (p + q) * rest) * (weight * scale)
+        return np.exp(height + over_odds(p, q, d)) * (weight * scale)
 
     shares = [np.broadcast_to(_share(k, m, a, b), a.shape) for k, m in orders]
     columns = [end, height, scale, p, q, *means, below, *shares]
     columns += [_beta_cumulant(k, m, a, b) for k, m in higher]
-    found = _over(panels, integrand, columns)
+    found = over(panels, integrand, columns)
     ends = (a > 0) & (b > 0) & ((x == 0) | (x == 1))
     return np.where(inside, np.where(below, found, -found), np.where(ends, 0.0, np.nan))
 
 
-def _log_mixture(d: Any, part: Any, other: Any) -> Any:
-    """log(other + part exp(d)), part + other = 1: near 0 where either both are near 1."""
+def beta_panels(p: Any, q: Any, end: Any) -> list[Any]:
+    """Of the density over the logarithm of the odds, from `end` downwards; that is how far above
+    the mean's logarithm it is."""
+    both, part, other, middle = p + q, p / (p + q), q / (p + q), np.log(p) - np.log(q)
+
+    length = _newton(
+        (FALL + both * np.logaddexp(0, end + middle)) / p,
+        lambda s: over_odds(p, q, end) - over_odds(p, q, end - s),
+        lambda s: p - p / (part + other * np.exp(s - end)),
+    )
+    around = [np.clip(end + middle + k, 0.0, length) for k in (-36, -9, 0, 9, 36)]
+    return [np.zeros_like(end), *around, length]
+
+
+def over_odds(p: Any, q: Any, d: Any) -> Any:
+    """p d - (p + q) M, M = log_mixture(d, p / (p + q), q / (p + q)), the logarithm of the density
+    over that of the odds: as p (d - M) - q M, of which no large numbers are subtracted."""
+    part, other = p / (p + q), q / (p + q)
+    return -p * log_mixture(-d, other, part) - q * log_mixture(d, part, other)
+
+
+def log_mixture(d: Any, part: Any, other: Any) -> Any:
+    """log(other + part exp(d)), part + other = 1."""
     up, down = np.maximum(d, 0.0), np.minimum(d, 0.0)
-    change = np.where(d > 0, other * np.expm1(-up), part * np.expm1(down))
+    rise = part * np.expm1(np.minimum(d, 700.0))
     whole = other * np.exp(-up) + part * np.exp(down)
-    return up + np.where(change > -0.5, np.log1p(change), np.log(whole))
+    return np.where(np.abs(rise) < 0.5, np.log1p(rise), up + np.log(whole))
 
 
 def _share(k: int, m: int, a: Any, b: Any) -> Any:
@@ -328,7 +337,7 @@ def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
 def zeta_slope(order: int, s: Any, q: Any) -> Any:
     """d^k/ds^k of Hurwitz's zeta(s, q), by the formula of Euler and Maclaurin (DLMF 25.11.28): the
     first terms, and of the rest the integral and its corrections. Right for s > -3."""
-    return _elementwise(lambda s, q: _zeta_slope(order, s, q))(s, q)
+    return elementwise(lambda s, q: _zeta_slope(order, s, q))(s, q)
 
 
 _BERNOULLI: tuple[float, ...] = (
@@ -429,7 +438,7 @@ def hyperu(a: Any, b: Any, x: Any) -> Any:
     a, b, x = np.broadcast_arrays(*[np.asarray(v, float) for v in (a, b, x)])
     known = (a >= 0.5) & (x > 0) & np.isfinite(a) & np.isfinite(b) & np.isfinite(x)
     theirs = scipy.special.hyperu(*[np.where(known, 1.0, v) for v in (a, b, x)])
-    ours = _elementwise(_hyperu)(*[np.where(known, v, 1.0) for v in (a, b, x)])
+    ours = elementwise(_hyperu)(*[np.where(known, v, 1.0) for v in (a, b, x)])
     return np.where(known, ours, theirs).astype(dtype)[()]
 
 

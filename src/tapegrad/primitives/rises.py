@@ -40,6 +40,12 @@ def _split(x: Any, h: Any) -> Any:
     return logical_and(x >= 1, x + h >= 1)
 
 
+def rest_rise(n: int, x: Any, h: Any) -> Any:
+    """r_n(x + h) - r_n(x), for h > 0."""
+    inner = np.maximum(x, 1.0)
+    return np.where(x >= 1, _rest_rise(n, inner, h), rest(n, x + h) - rest(n, x))
+
+
 def _rise(n: int, x: Any, h: Any) -> Any:
     """What `Rise` is."""
     x, h = np.broadcast_arrays(np.asarray(x, float), np.asarray(h, float))
@@ -51,7 +57,7 @@ def _rise(n: int, x: Any, h: Any) -> Any:
 
 def _rest_rise(n: int, x: Any, h: Any) -> Any:
     """r_n(x + h) - r_n(x)."""
-    found = _rest(n, x + h) - _rest(n, x)
+    found = rest(n, x + h) - rest(n, x)
     low, step = np.minimum(x, x + h), np.abs(h)
     for near, steps in ((low < STEPS, STEPS), (low >= STEPS, 0)):
         close = near & (step < low)
@@ -62,7 +68,7 @@ def _rest_rise(n: int, x: Any, h: Any) -> Any:
     return found
 
 
-def _rest(n: int, z: Any) -> Any:
+def rest(n: int, z: Any) -> Any:
     """r_n(z): its series, or what is left of psi_n, of which it is no small part."""
     known = partial(polygamma_at, n)
     near, far, sign = np.minimum(z, 10.0), np.maximum(z, 10.0), (-1.0) ** n

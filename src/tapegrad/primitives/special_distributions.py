@@ -25,7 +25,7 @@ from tapegrad.primitives.elementwise import (
     sign,
     where,
 )
-from tapegrad.primitives.rises import digamma_rise
+from tapegrad.primitives.odds import OddsCumulant, OddsDensity, OddsSlope
 from tapegrad.primitives.scipys import SciPys, as_real, whole
 from tapegrad.primitives.special import SQRT_2PI, _log_ndtr_partials, ndtri
 from tapegrad.primitives.special_gamma import (
@@ -38,6 +38,7 @@ from tapegrad.primitives.special_gamma import (
     gamma_density,
     gammainc_slopes,
 )
+from tapegrad.primitives.stated import stated
 
 Slopes = Callable[..., Any]
 WHOLE = Missing("a whole number")
@@ -213,51 +214,57 @@ def nbdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
     return WHOLE, WHOLE, beta_density(whole(n, p), whole(k, p) + 1, p)
 
 
-def _of_share(a: Any, b: Any, u: Any, rest: Any) -> tuple[Any, Any, Any]:
-    """The slopes of I_u(a, b) in a and in b, and u (1 - u) times that in u, by the smaller one of u
-    and its rest: I_u(a, b) = 1 - I_(1-u)(b, a)."""
-    small = u < 0.5
-    p, q, share = where(small, a, b), where(small, b, a), where(small, u, rest)
+def _of_odds(a: Any, b: Any, d: Any) -> tuple[Any, Any, Any]:
+    """The slopes of I_u(a, b), u / (1 - u) = a / b exp(d), in a, b and d. Of a or b next to 0,
+    where the density has a zero, by those of I_u(a, b) at fixed u, or 1 - u, which is smaller."""
+    rise, one = d + _named("log")(a / b), a.constant(1)
+    few = logical_and(logical_or(a < 1e-2, b < 1e-2), logical_and(rise > -690, rise < 690))
+    many = where(few, one, a), where(few, one, b), d
+    density = OddsDensity(())(a, b, d)
+    small = rise < 0
+    odds = exp(where(small, rise, -rise))
+    half = a.constant(0.5)
+    p, q = where(few, where(small, a, b), half), where(few, where(small, b, a), half)
+    share = odds / (1 + odds)
     along_p, along_q = (
-        ParameterSlope("betainc", orders)(p, q, share) for orders in ((1, 0), (0, 1))
+        ParameterSlope("betainc", orders)(p, q, where(few, share, half))
+        for orders in ((1, 0), (0, 1))
     )
-    along_a, along_b = where(small, along_p, -along_q), where(small, along_q, -along_p)
-    return along_a, along_b, BetaDensity(-1, -1)(p, q, share)
+    found = []
+    for orders, one_way, other, moved in (
+        ((1, 0), along_p, along_q, density / a),
+        ((0, 1), along_q, along_p, -(density / b)),
+    ):
+        at_share = where(small, one_way, -other) + moved
+        found.append(where(few, at_share, OddsSlope(orders)(*many)))
+    return found[0], found[1], density
 
 
 def fdtr_slopes(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:
     """I_u(n / 2, d / 2), u = n x / (d + n x)."""
-    along_n, along_d, rate = _fdtr_of_share(n, d, x)
-    return along_n * 0.5 + rate / n, along_d * 0.5 - rate / d, rate / x
+    along_n, along_d, rate = _of_odds(n * 0.5, d * 0.5, _named("log")(x))
+    return along_n * 0.5, along_d * 0.5, rate / x
 
 
 def fdtr_rate(n: Any, d: Any, x: Any) -> Any:
-    return _fdtr_of_share(n, d, x)[2]
-
-
-def _fdtr_of_share(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:
-    whole = d + n * x
-    return _of_share(n * 0.5, d * 0.5, n * x / whole, d / whole)
-
-
-def _student_density(v: Any, square: Any) -> Any:
-    half = v.constant(0.5)
-    scale = betaln(half, v * 0.5) + _named("log")(v) * 0.5
-    return exp(-scale - (v + 1) * 0.5 * log1p(square / v))
+    return OddsDensity(())(n * 0.5, d * 0.5, _named("log")(x))
 
 
 def stdtr_slopes(v: Any, t: Any) -> tuple[Any, Any]:
     """1/2 + sign(t)/2 I_y(1/2, v/2), y = t^2 / (v + t^2). Where t has no square, the slope in v is
     t times that of the density at 0."""
     tiny = logical_and(t < 1e-100, t > -1e-100)
-    seen = where(tiny, t.constant(1), t)
-    square = seen * seen
-    half, density = t.constant(0.5), _student_density(v, t * t)
-    whole = v + square
-    _, along_b, _ = _of_share(half, v * 0.5, square / whole, v / whole)
-    along_v = sign(seen) * along_b * 0.25 - density * seen / (v * 2)
-    rise = digamma_rise(v * 0.5, half) - 1 / v
-    return where(tiny, t * density * rise * 0.5, along_v), density
+    seen, half, b = where(tiny, t.constant(1e-100), t), t.constant(0.5), v * 0.5
+    d = _named("log")(sign(seen) * seen) * 2
+    _, along_b, rate = _of_odds(half, b, d)
+    along = OddsCumulant((0, 1, 0))(half, b, d) * 0.5
+    inner = logical_and(t < 1, t > -1)
+    near = where(inner, t, t.constant(0))
+    square = near * near
+    level = exp(-(betaln(half, b) + _named("log")(v) * 0.5 + (b + 0.5) * log1p(square / v)))
+    level = stated(level, (v, level * along), (near, -(level * (v + 1) * near / (v + square))))
+    density = where(inner, level, sign(seen) * rate / seen)
+    return where(tiny, t * (level * along), sign(seen) * along_b * 0.25), density
 
 
 def _inverse_beta(name: str, other: str) -> SciPys:

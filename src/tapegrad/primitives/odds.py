@@ -1,0 +1,209 @@
+"""The incomplete beta function I_u(a, b) at fixed odds, and its derivatives in its parameters:
+
+    G(a, b, d) = I_u(a, b),    u / (1 - u) = (a / b) exp(d).
+
+So d is the logarithm of what has Fisher's distribution of 2a and 2b degrees of freedom, and of the
+square of what has Student's of 2b, for a = 1/2. Of many degrees of freedom G hardly depends on
+their number: derivatives by way of those of I_u(a, b) cancel. Here none does. With
+
+    M = log((b + a exp(d)) / (a + b)),    w = d - M,    r(z) = digamma(z) - log(z),
+
+the logarithm of the density over d has the derivative w - expm1(w) + r(a + b) - r(a) along a, that
+of -M in the place of w along b, and -a expm1(w) along d. Higher ones are polynomials of
+
+    H = exp(w) - exp(-M),    K = 1 - exp(w),    a,    b,    A = 1 / (a + b).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives import incomplete
+from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.primitives.incomplete import weights_of
+from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.rises import rest, rest_rise
+
+Orders = tuple[int, int, int]
+Polynomial = dict[tuple[int, ...], float]  # by the powers of H, K, a, b, A
+
+# Derivatives of H, K, a, b, A along a, b and d.
+_A: tuple[Polynomial, ...] = (
+    {(2, 0, 0, 1, 2): -1.0},
+    {(1, 0, 0, 1, 2): 1.0, (1, 1, 0, 1, 2): -1.0},
+)
+_B: tuple[Polynomial, ...] = ({(2, 0, 1, 0, 2): 1.0}, {(1, 0, 1, 0, 2): -1.0, (1, 1, 1, 0, 2): 1.0})
+_EG = {(0, 0): 1.0, (0, 1): -2.0, (0, 2): 1.0, (1, 0): -1.0, (1, 1): 1.0}  # exp(w - M)
+_RISES: tuple[tuple[Polynomial, ...], ...] = (
+    (*_A, {(0,) * 5: 1.0}, {}, {(0, 0, 0, 0, 2): -1.0}),
+    (*_B, {}, {(0,) * 5: 1.0}, {(0, 0, 0, 0, 2): -1.0}),
+    (
+        {(*hk, 0, 0, 0): c for hk, c in _EG.items()},
+        {(*hk, 0, 1, 1): -c for hk, c in _EG.items()},
+        {},
+        {},
+        {},
+    ),
+)
+
+
+def _along(polynomial: Polynomial, wrt: int) -> Polynomial:
+    found: Polynomial = {}
+    for powers, c in polynomial.items():
+        for k, rise in enumerate(_RISES[wrt]):
+            for more, by in rise.items() if powers[k] else ():
+                new = tuple(
+                    p + q - (n == k) for n, (p, q) in enumerate(zip(powers, more, strict=True))
+                )
+                found[new] = found.get(new, 0.0) + c * by * powers[k]
+    return found
+
+
+@cache
+def _polynomial(orders: Orders) -> Polynomial:
+    """That derivative of the logarithm, without r, from one along d or from two."""
+    i, j, k = orders
+    found: Polynomial
+    if k:
+        found, left = {(0, 1, 1, 0, 0): 1.0}, (i, j, k - 1)
+    else:
+        found, left = {(1, 1, 0, 1, 2): -1.0}, (i - 2, j, 0)
+        if i == 1:
+            found, left = {(1, 1, 1, 0, 2): 1.0}, (0, j - 1, 0)
+    for wrt, count in enumerate(left):
+        for _ in range(count):
+            found = _along(found, wrt)
+    return found
+
+
+def _fall(w: Any) -> Any:
+    """w - expm1(w)."""
+    small = np.where(np.abs(w) < 0.5, w, 0.0)
+    series = np.zeros_like(small)
+    for n in range(16, 1, -1):
+        series = (series + 1) * small / n
+    return np.where(np.abs(w) < 0.5, -series * small, w - np.expm1(w))
+
+
+def _cumulant(orders: Orders, a: Any, b: Any, d: Any) -> Any:
+    """The derivative of the logarithm of the density, of these orders along a, b and d."""
+    i, j, k = orders
+    if i == k == 0 and j:  # the same with both parameters, and the sign of d, exchanged
+        return _cumulant((j, 0, 0), b, a, -d)
+    both = a + b
+    w = -incomplete.log_mixture(-d, b / both, a / both)
+    found: Any = 0.0
+    if orders == (1, 0, 0):
+        found = _fall(w)
+    else:
+        steep = -np.exp(w) * np.expm1(-np.maximum(d, 0.0)) * (d > 0)
+        other = np.exp(-incomplete.log_mixture(np.minimum(d, 0.0), a / both, b / both))
+        h = np.where(d > 0, steep, other * np.expm1(np.minimum(d, 0.0)))
+        values = (h, -np.expm1(w), a, b, 1 / both)
+        for powers, c in _polynomial(orders).items():
+            term = np.full(np.shape(h), c)
+            for value, power in zip(values, powers, strict=True):
+                term = term * value**power if power else term
+            found = found + term
+    if k:
+        return found
+    n = i + j - 1
+    return found + (rest(n, both) if j else rest_rise(n, a, b))
+
+
+def _log_density(a: Any, b: Any, d: Any) -> Any:
+    height = incomplete.stirling(a) + incomplete.stirling(b) - incomplete.stirling(a + b)
+    return height + incomplete.over_odds(a, b, d)
+
+
+def _slope(i: int, j: int, a: Any, b: Any, d: Any) -> Any:
+    """By quadrature over d, on the side with less of the density (see `incomplete`)."""
+    import scipy.special
+
+    inside = (a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b) & np.isfinite(d)
+    a, b, d = (np.where(inside, x, 1.0) for x in (a, b, d))
+    share = a / (a + b) * np.exp(-incomplete.log_mixture(-d, b / (a + b), a / (a + b)))
+    below = scipy.special.betainc(a, b, share) <= 0.5
+    p, q, end = np.where(below, a, b), np.where(below, b, a), np.where(below, d, -d)
+    panels = incomplete.beta_panels(p, q, end)
+    orders = [(k, m, 0) for k in range(i + 1) for m in range(j + 1) if k + m]
+
+    def integrand(s: Any, a: Any, b: Any, below: Any, d: Any) -> Any:
+        at = d - np.where(below, s, -s)
+        known = {order: _cumulant(order, a, b, at) for order in orders}
+        return np.exp(_log_density(a, b, at)) * weights_of(lambda k, m: known[k, m, 0], i, j)
+
+    found = incomplete.over(panels, integrand, [a, b, below, d])
+    return np.where(inside, np.where(below, found, -found), np.nan)
+
+
+@parametric
+class _Odds(Library):
+    """A function of a, b and d."""
+
+    orders: tuple[int, ...]
+
+    cores = 0
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
+
+    def _next(self, k: int) -> tuple[int, ...]:
+        return tuple(n + (m == k) for m, n in enumerate(self.orders))
+
+    def partials(self, out: Any, *xs: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [ct * partial for partial in self.partials(out, *xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        pairs = zip(ts, self.partials(out, *xs), strict=True)
+        return total(None if t is None else t * partial for t, partial in pairs)
+
+
+@parametric
+class OddsCumulant(_Odds):
+    """A derivative of the logarithm of the density over d."""
+
+    name = "odds_cumulant"
+
+    def evaluate(self, *xs: Any) -> Any:
+        i, j, k = self.orders
+        return incomplete.elementwise(lambda a, b, d: _cumulant((i, j, k), a, b, d))(*xs)
+
+    def partials(self, out: Any, *xs: Any) -> list[Any]:
+        return [OddsCumulant(self._next(k))(*xs) for k in range(3)]
+
+
+@parametric
+class OddsDensity(_Odds):
+    """The density over d, u^a (1-u)^b / B(a, b)."""
+
+    name = "odds_density"
+
+    def evaluate(self, *xs: Any) -> Any:
+        return incomplete.elementwise(lambda *xs: np.exp(_log_density(*xs)))(*xs)
+
+    def partials(self, out: Any, *xs: Any) -> list[Any]:
+        return [out * OddsCumulant(tuple(int(m == k) for m in range(3)))(*xs) for k in range(3)]
+
+
+@parametric
+class OddsSlope(_Odds):
+    """A derivative of G along a and b."""
+
+    name = "odds_slope"
+
+    def evaluate(self, *xs: Any) -> Any:
+        i, j = self.orders
+        return incomplete.elementwise(lambda a, b, d: _slope(i, j, a, b, d))(*xs)
+
+    def partials(self, out: Any, *xs: Any) -> list[Any]:
+        weight = weights_of(lambda i, j: OddsCumulant((i, j, 0))(*xs), *self.orders)
+        steep = OddsDensity(())(*xs) * weight
+        return [*[OddsSlope(self._next(k))(*xs) for k in range(2)], steep]
