@@ -145,7 +145,7 @@ def test_what_is_refused_says_what_to_use() -> None:
     for f, words in (
         (lambda a: linalg.schur(a)[0], "eig"),
         (lambda a: linalg.qr(a, mode="raw")[1], "economic"),
-        (lambda a: linalg.eig(a, left=True)[0], "only without left"),
+        (lambda a: linalg.eig(a, a)[0], "only without b"),
         (lambda a: linalg.solve_continuous_are(a, B, PD, np.eye(2), e=A), "only without e"),
     ):
         with pytest.raises(UnsupportedError, match=words):

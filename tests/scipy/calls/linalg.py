@@ -118,6 +118,8 @@ eigvalsh_tridiagonal: linalg.eigvalsh_tridiagonal(x[0], x[1, :2], "i", (0, 1))
 eig: linalg.eig(x)
 eig: linalg.eig(x + 1j * w)[0]
 eig: linalg.eig(x, right=False)
+eig: linalg.eig(x, left=True)
+eig: np.abs(linalg.eig(x + 1j * w, left=True, right=False)[1])
 eigvals: linalg.eigvals(x)
 expm: linalg.expm(x)
 expm: linalg.expm(x + 1j * w)

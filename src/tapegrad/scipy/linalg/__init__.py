@@ -7,11 +7,11 @@ decides which signs eigenvectors have, and else ignored, once SciPy has accepted
 
 from __future__ import annotations
 
-from tapegrad.scipy.linalg import factors, functions, matrices, routines, systems
+from tapegrad.scipy.linalg import factors, functions, matrices, routines, spectra, systems
 
 HOME = "scipy.linalg"
 
-__all__ = ["factors", "functions", "matrices", "routines", "systems"]
+__all__ = ["factors", "functions", "matrices", "routines", "spectra", "systems"]
 
 REFUSED = {
     "schur rsf2csf cdf2rdf qz ordqz hessenberg": "eig or eigvals, whose derivatives are known",

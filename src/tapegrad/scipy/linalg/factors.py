@@ -21,9 +21,6 @@ from tapegrad.tracing.frontend.linalg import adjoint, check_square, raise_if
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.source import at_line
 
-WHOLE: Any = {np.dtype(np.float32): np.complex64, np.dtype(float): np.complex128}
-
-
 # ---- Cholesky's
 
 
@@ -438,27 +435,6 @@ def eigvalsh_tridiagonal(
 ) -> Any:
     """The eigenvalues of `eigh_tridiagonal`."""
     return eigh_tridiagonal(d, e, True, select, select_range, check_finite)
-
-
-@answers(parameters="right")
-def eig(
-    a: Any,
-    right: bool = True,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Any:
-    """The eigenvalues of any square matrix, which are complex numbers, and eigenvectors."""
-    (a,) = checked(check_finite, a)
-    w, v = numpys.real_eig(a)
-    w = w if w.dtype.kind == "c" else cast(w, WHOLE[w.dtype])
-    return (w, v) if right else w
-
-
-@answers()
-def eigvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    """The eigenvalues of `eig`."""
-    return eig(a, False, overwrite_a, False, check_finite)
 
 
 borrow(HOME, "polar orth null_space orthogonal_procrustes diagsvd", decorated=True)

@@ -1,0 +1,60 @@
+"""scipy.linalg's eigenvalues and eigenvectors of any square matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg as theirs
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.control import ForeignCall
+from tapegrad.scipy.linalg.common import answers, checked
+from tapegrad.scipy.outside import Constant, recorded
+from tapegrad.tracing.frontend import linalg as numpys
+from tapegrad.tracing.frontend.linalg import adjoint
+from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.mixed import value_of
+
+WHOLE: Any = {np.dtype(np.float32): np.complex64, np.dtype(float): np.complex128}
+
+
+@answers(parameters="left right")
+def eig(
+    a: Any,
+    left: bool = False,
+    right: bool = True,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Any:
+    """The eigenvalues of any square matrix, which are complex numbers, and eigenvectors: A v = w v,
+    and from the left u^H A = w u^H."""
+    (a,) = checked(check_finite, a)
+    w, v = numpys.real_eig(a)
+    whole = w if w.dtype.kind == "c" else cast(w, WHOLE[w.dtype])
+    found = [whole, *([_from_the_left(a, v)] if left else []), *([v] if right else [])]
+    return tuple(found) if left or right else whole
+
+
+def _from_the_left(a: Any, v: Any) -> Any:
+    """The columns of V^-H, of length 1, with the signs or phases that LAPACK gives them. These
+    count as constants, as those of V do."""
+    u = adjoint(np.linalg.inv(v))
+    u = u / np.linalg.norm(u, axis=-2, keepdims=True)
+
+    def phases(a: Any, u: Any) -> list[Any]:
+        _, own = theirs.eig(a, left=True, right=False)
+        along = np.sum(np.conj(u) * own, axis=-2, keepdims=True)
+        return [np.asarray(along / np.abs(along), u.dtype)]
+
+    rules = Constant()
+    types = (Aval((*u.shape[:-2], 1, u.shape[-1]), u.dtype),)
+    call = ForeignCall("phases", phases, types, 1, rules.backward, "", rules.forward, True)
+    return u * recorded(call, [a, u], phases(value_of(a), value_of(u)))[0]
+
+
+@answers()
+def eigvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """The eigenvalues of `eig`."""
+    return eig(a, False, False, overwrite_a, False, check_finite)
