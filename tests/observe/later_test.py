@@ -6,6 +6,7 @@ the program keeps, are alike.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import csv
 import io
@@ -560,3 +561,17 @@ def test_what_may_be_read(f, tmp_path, monkeypatch):
     for x in POINTS[:3]:
         np.testing.assert_allclose(g(x), GO_ON[f](x))
     p.file.close()
+
+
+def test_a_file_is_parsed_once_for_all_functions_in_it(monkeypatch, capsys):
+    parsed, parse = [], ast.parse
+    functions = (
+        lambda x: (print(f"at {x:.1f}"), x * x)[1],
+        lambda x: (print(f"from {x:.1f} on"), x + x)[1],
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(ast, "parse", lambda text: (parsed.append(text), parse(text))[1])
+        for f in functions:
+            grad(f, compile="never")(2.0)
+    assert len([text for text in parsed if "test_a_file_is_parsed_once" in text]) <= 1
+    assert capsys.readouterr().out == "at 2.0\nfrom 2.0 on\n"

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -301,7 +301,10 @@ def enclosing(frame: FrameType) -> Iterator[ast.AST]:
     if position is None or None in position:
         return
     line, end, column, end_column = position
-    yield from _down(_syntax(code), line, column, end, end_column)
+    syntax = _syntax(
+        "".join(linecache.getlines(code.co_filename))
+    )  # once for all of a file's codes
+    yield from _down(syntax, line, column, end, end_column)
 
 
 def _down(node: ast.AST | None, *span: int | None) -> Iterator[ast.AST]:
@@ -326,9 +329,9 @@ def _contains(node: ast.AST, *span: int | None) -> bool:
     return start <= (line, column) and (end, end_column) <= stop
 
 
-@lru_cache(maxsize=64)
-def _syntax(code: CodeType) -> ast.AST | None:
+@lru_cache(maxsize=16)
+def _syntax(text: str) -> ast.AST | None:
     try:
-        return ast.parse("".join(linecache.getlines(code.co_filename)))
+        return ast.parse(text)
     except SyntaxError:
         return None
