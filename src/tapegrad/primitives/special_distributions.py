@@ -314,18 +314,32 @@ stdtrit = _inverse("stdtrit", stdtr_slopes, "v t", "v p")
 # ---- the noncentral chi-squared distribution: along x and along the noncentrality
 
 
+def _chi_density(x: Any, v: Any, c: Any) -> Any:
+    """With z = sqrt(c x) and f = 0F1, that of the central distribution as a factor, and
+
+        exp(-(x + c)/2) (x/c)^(v/4 - 1/2) I_(v/2-1)(z) / 2
+            = exp(-x/2) (x/2)^(v/2-1) / Gamma(v/2) exp(-c/2) f(v/2, z^2/4) / 2,
+
+    which is taken where z is small; I_v(z) of large z by its series (DLMF 10.40.1)."""
+    sqrt, one = _named("sqrt"), x.constant(1)
+    a = v * 0.5
+    small = sqrt(x) * sqrt(c) < 1
+    u, w = where(small, x, one), where(small, c, one * 0.5)
+    near = gamma_density(a, u * 0.5) * exp(w * -0.5) * _named("hyp0f1")(a, u * w * 0.25)
+    u, w = where(small, one, x), where(small, one, c)
+    z, gap, order = sqrt(u) * sqrt(w), (u - w) / (sqrt(u) + sqrt(w)), a - 1
+    scale = exp(gap * gap * -0.5 + order * 0.5 * (_named("log")(u) - _named("log")(w)))
+    large, square, rest = z > 1e7, order * order * 4, 1 / (z * 8)
+    series = 1 - (square - 1) * rest * (1 - (square - 9) * rest * 0.5)
+    bessel = _named("ive")(order, where(large, one, z))
+    far = scale * where(large, series / sqrt(z * (2 * math.pi)), bessel)
+    return where(small, near, far) * 0.5
+
+
 def chndtr_slopes(x: Any, v: Any, c: Any) -> tuple[Any, Any, Any]:
-    """The density is exp(-(x + c)/2) (x/c)^(v/4 - 1/2) I_(v/2-1)(sqrt(c x)) / 2; the slope along c
-    is minus that of v + 2."""
-
-    def density(v: Any) -> Any:
-        root = _named("sqrt")(x * c)
-        order = v * 0.5 - 1
-        gap = _named("sqrt")(x) - _named("sqrt")(c)
-        scale = exp(gap * gap * -0.5 + order * 0.5 * _named("log")(x / c))
-        return scale * _named("ive")(order, root) * 0.5
-
-    return density(v), Missing("the degrees of freedom"), -density(v + 2)
+    """The slope along c is minus the density for v + 2."""
+    freedom = Missing("the degrees of freedom")
+    return _chi_density(x, v, c), freedom, -_chi_density(x, v + 2, c)
 
 
 chndtr = _function("chndtr", chndtr_slopes)
