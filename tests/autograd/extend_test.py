@@ -154,6 +154,20 @@ def test_containers_and_types_are_pythons():
     np.testing.assert_array_equal(grad(f)(X), [2, 2, 2])
 
 
+def test_a_primitive_is_traced_once():
+    """Which traces are under way is no state of it."""
+
+    @primitive
+    def halved(x):
+        return x / 2
+
+    defvjp(halved, lambda ans, x: lambda g: g / 2)
+    for f in (halved, lambda x: np.sum(halved(x))):
+        for k in range(5):
+            np.testing.assert_array_equal(grad(f)(float(k)), 0.5)
+        assert tapegrad.cache_info(f).traces == 1
+
+
 def test_vector_spaces():
     tree = {"a": X, "b": [1.0, 2j]}
     space = vspace(tree)

@@ -21,7 +21,7 @@ from typing import Any
 from tapegrad import rules as own
 from tapegrad.api import stop_gradient
 from tapegrad.autograd.objects import holds_objects, plain
-from tapegrad.autograd.spaces import call, is_step
+from tapegrad.autograd.spaces import stepped
 from tapegrad.autograd.vspace import vspace
 from tapegrad.errors import ArgumentError
 from tapegrad.tracing.custom import Context, CustomPrimitive
@@ -35,11 +35,7 @@ class Primitive(CustomPrimitive):
     def __init__(self, f: Callable[..., Any]) -> None:
         super().__init__(f)
         self._makers: dict[int, Maker | None] = {}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_step(self, args, kwargs):
-            return call(self, args, kwargs)
-        return super().__call__(*args, **kwargs)
+        self.apart = stepped
 
     def defgrad(self, maker: Maker | None, argnum: int = 0) -> None:
         """The reverse rule of one argument, beside those of others: see `defvjp`."""

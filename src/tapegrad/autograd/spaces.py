@@ -122,10 +122,7 @@ class VSpace:
         return x
 
     def _applied(self, name: str, *xs: Any) -> Any:
-        primitive = _OPERATIONS[name]
-        if is_step(primitive, (self, *xs), {}):
-            return call(primitive, (self, *xs), {})
-        return getattr(self, f"_{name}")(*xs)
+        return _OPERATIONS[name](self, *xs)
 
     def _lacks(self, name: str) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} declares no {name}")
@@ -154,31 +151,32 @@ def walk_at(x: Any) -> Any:
     return found
 
 
-@unobserved
-def is_step(primitive: CustomPrimitive, args: Any, kwargs: Any) -> bool:
-    """Whether a call is a step: of a primitive with rules, or with an object among its arguments,
-    where some of them are in boxes of a walk. Of another one the inside is followed."""
+def stepped(primitive: CustomPrimitive, args: Any, kwargs: Any) -> tuple[Any] | None:
+    """The result of a call that is a step, in a 1-tuple: of a primitive with rules, or with an
+    object among its arguments, where some of them are in boxes of a walk, the innermost of which
+    takes it. Of another one the inside is followed."""
     leaves = flatten((args, kwargs))[0] if running else []
-    if not any(walk_at(x) is not None for x in leaves):
-        return False
-    return primitive.has_reverse() or primitive.has_forward() or any(map(is_object, leaves))
-
-
-def call(primitive: CustomPrimitive, args: Any, kwargs: Any) -> Any:
-    """Call a primitive as a step of the innermost walk in whose boxes its arguments are."""
-    leaves = flatten((args, kwargs))[0]
     walks = [walk_at(x) for x in leaves if isinstance(x, (Boxed, Tracer))]
     found = [walk for walk in walks if walk is not None]
+    ruled = primitive.has_reverse() or primitive.has_forward()
+    if not found or not (ruled or any(map(is_object, leaves))):
+        return None
     if current_trace() is not None or len(found) < len(walks):
         raise UnsupportedError(
             f"{primitive.label}: an object with a VSpace meets traced values{at_line()}. What is "
             "differentiated with respect to objects runs call by call: leave out jit, vmap, loops "
             "and jacobian inside, or say with tapegrad.register_tree what the object holds"
         )
-    return max(found, key=lambda walk: walk.trace.level).step(primitive, args, kwargs)
+    return (max(found, key=lambda walk: walk.trace.level).step(primitive, args, kwargs),)
 
 
 # ---- the operations of spaces, of objects in boxes
+
+
+def _step_of_objects(primitive: CustomPrimitive, args: Any, kwargs: Any) -> tuple[Any]:
+    """A step where there are boxes; else what the space itself does, followed."""
+    found = stepped(primitive, args, kwargs)
+    return (primitive.function(*args),) if found is None else found
 
 
 def _operation(name: str, forward: Callable[..., Any], *reverse: Callable[..., Any]) -> Any:
@@ -190,6 +188,7 @@ def _operation(name: str, forward: Callable[..., Any], *reverse: Callable[..., A
 
     applied.__name__ = name
     primitive = CustomPrimitive(applied)
+    primitive.apart = _step_of_objects
     own.defvjp(primitive, None, *[_with_space(rule) for rule in reverse])
     own.defjvp(primitive)(lambda ts, out, space, *xs: forward(space, ts[1:], *xs))
     return primitive

@@ -35,6 +35,10 @@ from tapegrad.tracing.trace import is_untraced
 class CustomPrimitive(Operation):
     """What `primitive` makes of a function; `defvjp` and `defjvp` give it its rules."""
 
+    # Takes the primitive and the arguments; returns the result, in a 1-tuple, of a call that isn't
+    # traced: see `autograd.objects`.
+    apart: Callable[..., tuple[Any] | None] | None = None
+
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
@@ -50,6 +54,9 @@ class CustomPrimitive(Operation):
         self.forward = Given(*known, "defjvp", "t")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        apart = self.apart(self, args, kwargs) if self.apart is not None else None
+        if apart is not None:
+            return apart[0]
         if is_untraced((args, kwargs)):
             return self.function(*args, **kwargs)
         if self.signature is not None:

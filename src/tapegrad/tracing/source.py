@@ -32,7 +32,7 @@ _CLASSES = os.path.join(_OWN[1], "polynomial", "")  # NumPy's, which are followe
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}
 # Programs like a user's, though they lie here.
 _PROGRAMS = (os.path.join(_OWN[0], "demo.py"), os.path.join(_OWN[0], "autograd", ""))
-_MACHINERY = tuple([os.path.join(_PROGRAMS[1], f"{name}.py") for name in ("boxes", "objects")])
+_MACHINERY = tuple([_PROGRAMS[1] + name for name in ("boxes.py", "objects.py", "spaces.py")])
 _users: dict[str, bool] = {}  # whether a file is the user's
 MOST = 100_000  # lines that are held
 _sources: dict[tuple[str, int, str], Source] = {}
