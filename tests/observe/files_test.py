@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import sys
+import tempfile
 
 import numpy as np
 import pandas as pd
@@ -179,3 +180,15 @@ def test_a_memory_that_is_made_inside_is_the_calls_own(monkeypatch):
         monkeypatch.setitem(globals(), "RATE", 2.0 + k // 3)
         assert np.allclose(g(X), 34 * RATE)
     assert g.cache_info().traces == 2
+
+
+def test_a_folder_for_a_while_has_advice_of_its_own():
+    def f(x):
+        with tempfile.TemporaryDirectory() as folder:
+            np.savetxt(os.path.join(folder, "a.txt"), x)
+        return np.sum(x**2)
+
+    g = grad(f, compile="never")
+    with pytest.warns(RuntimeWarning, match=r"files_test.py:\d+: `with temp.*files outside"):
+        for k in (1.0, 2.0, 3.0, 4.0):
+            np.testing.assert_array_equal(g(np.array([k])), [2 * k])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import matplotlib
@@ -99,3 +100,18 @@ def test_what_is_read_of_a_plot_has_no_derivative(read, axes):
 
     with pytest.raises(ConversionError, match=r"plots_test.py:\d+: .*It carries no derivative"):
         grad(f)(POINTS[0])
+
+
+def test_a_picture_in_memory():
+    """Later calls can't make it anew, so each call is a trace; the warning names the line."""
+
+    def f(x):
+        figure = plt.figure(figsize=(1, 1))
+        figure.savefig(io.BytesIO(), format="png", dpi=20)
+        plt.close(figure)
+        return np.sum(x**2)
+
+    g = grad(f, compile="never")
+    with pytest.warns(RuntimeWarning, match=r"plots_test.py:\d+: .*Draw outside of the function"):
+        for x in (*POINTS, *POINTS)[:4]:
+            np.testing.assert_allclose(g(x), 2 * x)

@@ -126,3 +126,27 @@ def test_settings_that_a_library_reads(read, change):
             np.set_printoptions(**printed)
             for name, value in zip(options, before, strict=True):
                 pd.set_option(name, value)
+
+
+def test_how_numpy_prints_is_set():
+    """For a while, or as it stays: the texts that are made then follow from that."""
+    third = np.array([1 / 3])
+
+    def for_a_while(x):
+        with np.printoptions(precision=2):
+            digits = len(str(third))
+        return digits * np.sum(x)
+
+    def for_good(x):
+        np.set_printoptions(precision=3)
+        return len(str(third)) * np.sum(x)
+
+    with np.printoptions():
+        for f, digits, most in ((for_a_while, 6.0, 1), (for_good, 7.0, 2)):
+            g = grad(f, compile="never")
+            for _ in range(4):
+                np.testing.assert_array_equal(g(np.ones(2)), [digits, digits])
+            assert g.cache_info().traces <= most
+        np.set_printoptions(precision=5)
+        np.testing.assert_array_equal(g(np.ones(2)), [7.0, 7.0])
+        assert np.get_printoptions()["precision"] == 3

@@ -62,6 +62,7 @@ from tapegrad.tracing.observe.later import (
     pass_texts,
     read_back,
 )
+from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
 from tapegrad.tracing.observe.postponed import postpone
@@ -99,13 +100,25 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
     if made is None:
         for x in filter(functools.partial(is_later, a.o), parts_of(values)):
             a.o.kind(x)
-        return FOLLOWED
+        return _drawn(a, f) if draws and generators_in(values, packages=True) == [] else FOLLOWED
     later, given, named = made
     later.draws = draws
     later.has_effect = later.has_effect or later.draws
     now = now_of(a.o, later, f, given, named)
     frames.replace(operand_at(a.stack, at), lambda *_, **__: now())
     return _noted(a, later, values)
+
+
+def _drawn(a: Activation, f: Any) -> Then:
+    """What is noted of a plot's call that each call can't make anew, with plain arguments: it isn't
+    followed, as drawing in C takes nothing that stands for arrays."""
+    a.o.reads.lost(name_of(f), OF_PLOTS)
+    a.is_opaque = True
+
+    def then(result: Any) -> None:
+        a.is_opaque = False
+
+    return then
 
 
 def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:

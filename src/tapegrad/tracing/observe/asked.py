@@ -7,6 +7,7 @@ else.
 from __future__ import annotations
 
 import datetime
+import inspect
 import os
 import time
 import types
@@ -33,6 +34,7 @@ from tapegrad.tracing.observe.harmless import (
     is_numpys_module,
     is_own,
 )
+from tapegrad.tracing.observe.settings import note_settings
 from tapegrad.tracing.observe.uses import Then, Uses, both
 
 _SYS = """
@@ -169,6 +171,23 @@ def reads_own(o: Uses, f: Any, args: Sequence[Any]) -> bool:
     if not is_read(file) or o.reads.place(file) is not None:
         return False
     return _is_asked(f) or (type(f) is types.FunctionType and is_own(f.__code__))
+
+
+def sets_options(o: Uses, f: Any) -> bool:
+    """Whether this sets how arrays are printed, for good or for a while: that has to be as it was
+    before, which the run leaves so or doesn't."""
+    if f is not np.set_printoptions and f is not inspect.unwrap(np.printoptions):
+        return False
+    note_settings(o.reads, "numpy")
+    return True
+
+
+def advice_about_draw(frame: Any) -> str:
+    """What the user can do where code of Python's own library that this frame is in draws."""
+    while frame is not None and frame.f_globals.get("__name__") == "random":
+        frame = frame.f_back
+    is_for_name = frame is not None and frame.f_globals.get("__name__") == "tempfile"
+    return OF_FILES if is_for_name else ""
 
 
 def is_date(f: Any) -> bool:

@@ -34,6 +34,7 @@ from tapegrad.tracing.observe.asked import (
     asked,
     is_date,
     reads_own,
+    sets_options,
 )
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
 from tapegrad.tracing.observe.files import may_tell
@@ -218,7 +219,7 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
         return o.date
     if o.reads.effects and may_tell(f, o.reads.effects, parts_of([*args, *kwargs.values()])):
         read_back(o)
-    if reads_own(o, f, args):
+    if reads_own(o, f, args) or sets_options(o, f):
         return o.taken([*args, *kwargs.values()])
     note = asked(o, f, args, kwargs, name_of(f), frame)
     if note is None:

@@ -11,6 +11,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.asked import advice_about_draw
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import is_told
@@ -59,8 +60,8 @@ def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> No
 def draws_unseeded(o: Notes, generator: Any) -> None:
     """A generator that was made without a seed draws: other numbers at each call. What Python's own
     library draws so, for names of files and locks, is no part of a result."""
-    o.reads.lost(type(generator).__name__)
     frame: Any = None if o.running is None else o.running.frame
+    o.reads.lost(type(generator).__name__, advice_about_draw(frame))
     while frame is not None and frame.f_globals.get("__name__") == "random":
         frame = frame.f_back
     if frame is None or is_told(frame.f_code.co_filename):

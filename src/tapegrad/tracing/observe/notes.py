@@ -23,7 +23,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
-from tapegrad.tracing.observe.asked import OF_STREAMS, OF_TIME
+from tapegrad.tracing.observe.asked import OF_STREAMS, OF_TIME, advice_about_draw
 from tapegrad.tracing.observe.foreign import Questions
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
@@ -351,7 +351,8 @@ class Notes(Uses):
         if trace is not None and trace.repeats and not trace.in_frame:
             self.refuse(randomness.drawn_once(trace.label, generator))
         self.before_draw(generator)
-        self.reads.lost(type(generator).__name__)
+        frame = None if self.running is None else self.running.frame
+        self.reads.lost(type(generator).__name__, advice_about_draw(frame))
         return None
 
     def before_draw(self, generator: Any) -> None:
