@@ -35,13 +35,13 @@ def batch(
     """The tape of `size` rows, which the inputs numbered `rows` have along a new first axis, and
     which of its outputs have them. A guard holds if it does in all rows; or, with `masks`, there
     are no guards, and a further output says in which rows all of them hold."""
-    batcher = _Batcher(tape, rows, size)
+    batcher = Batcher(tape, rows, size)
     for call in tape.calls:
         batcher.add(call)
     return batcher.finish(masks)
 
 
-class _Batcher:
+class Batcher:
     """`env` maps the old tape's variables to the new one's operands; `mapped` has those that have
     rows."""
 
@@ -52,12 +52,17 @@ class _Batcher:
         self.env: dict[Var, Operand] = {}
         self.mapped: set[Operand] = set()
         names = tape.names or ("",) * len(tape.inputs)
+        self.rows = rows
         for k, (var, name) in enumerate(zip(tape.inputs, names, strict=True)):
-            aval = var.aval
-            if k in rows:
-                aval = aval.with_shape((size, *aval.shape))
-                self.mapped.add(var)
-            self.env[var] = self.builder.input(aval, name)
+            self.enter(k, var, name)
+
+    def enter(self, k: int, var: Var, name: str) -> None:
+        """Make an input of the old tape one of the new one."""
+        aval = var.aval
+        if k in self.rows:
+            aval = aval.with_shape((self.size, *aval.shape))
+            self.mapped.add(var)
+        self.env[var] = self.builder.input(aval, name)
 
     def operand(self, x: Operand) -> Operand:
         return x if isinstance(x, Literal) else self.env[x]
@@ -167,10 +172,14 @@ class _Batcher:
 
     # ---- the end
 
+    def output(self, k: int, x: Operand) -> Operand:
+        """An output of the new tape for one of the old one."""
+        return self.operand(x)
+
     def finish(self, masks: bool) -> tuple[Tape, list[bool]]:
         tape, builder = self.tape, self.builder
         flags = [x in self.mapped for x in tape.outputs]
-        outputs = [self.operand(x) for x in tape.outputs]
+        outputs = [self.output(k, x) for k, x in enumerate(tape.outputs)]
         holds: Node | None = None
         self.writer.src, self.writer.reason = None, "guard"
         for guard in tape.guards:

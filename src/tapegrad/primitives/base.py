@@ -299,6 +299,7 @@ class Elementwise(Primitive):
         commutative: bool = False,
         selects: bool = False,
         linear: tuple[int, ...] = (),
+        additive: tuple[int, ...] = (),
         zeros: Callable[..., bool] | None = None,
         of_complex: bool = False,
         numpys: bool = False,
@@ -325,8 +326,9 @@ class Elementwise(Primitive):
         self._numpy = numpy
         self._quick = quick
         self.commutative = commutative
-        self.selects = selects
+        self.selects = selects or bool(additive)
         self.linear = linear
+        self.additive = additive
         self._zeros = zeros
         self.of_complex = of_complex
         self.numpys = numpys

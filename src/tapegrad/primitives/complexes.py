@@ -81,7 +81,7 @@ real: Elementwise = _Part(
     vjp=lambda ct, out, z: (cartesian(ct, _nothing(ct)),),
     jvp=lambda ts, out, z: real(ts[0]),
     numpy="np.real({0})",
-    selects=True,
+    additive=(0,),
     zeros=_all,
     of_complex=True,
 )
@@ -92,7 +92,7 @@ imag: Elementwise = _Part(
     vjp=lambda ct, out, z: (cartesian(_nothing(ct), -ct),),
     jvp=lambda ts, out, z: imag(ts[0]),
     numpy="np.imag({0})",
-    selects=True,
+    additive=(0,),
     zeros=_all,
     of_complex=True,
 )
@@ -103,7 +103,7 @@ conj: Elementwise = Elementwise(
     vjp=lambda ct, out, z: (conj(ct),),
     jvp=lambda ts, out, z: conj(ts[0]),
     numpy="np.conj({0})",
-    selects=True,
+    additive=(0,),
     zeros=_all,
     of_complex=True,
 )
@@ -114,7 +114,7 @@ cartesian: Elementwise = _Whole(
     vjp=lambda ct, out, x, y: (real(ct), -imag(ct)),
     jvp=lambda ts, out, x, y: cartesian(*[_nothing(x) if t is None else t for t in ts]),
     numpy="np.asarray({0}) + 1j * np.asarray({1})",
-    selects=True,
+    additive=(0, 1),
     zeros=_all,
     of_complex=True,
 )

@@ -58,7 +58,7 @@ add = Elementwise(
     lambda out, x, y: (1, 1),
     numpy="{0} + {1}",
     commutative=True,
-    selects=True,
+    additive=(0, 1),
     zeros=_all,
     of_complex=True,
 )
@@ -68,7 +68,7 @@ sub = Elementwise(
     "{0} - {1}",
     lambda out, x, y: (1, -1),
     numpy="{0} - {1}",
-    selects=True,
+    additive=(0, 1),
     zeros=_all,
     of_complex=True,
 )
@@ -89,7 +89,7 @@ neg = Elementwise(
     "-{0}",
     lambda out, x: (-1,),
     numpy="-{0}",
-    selects=True,
+    additive=(0,),
     zeros=_any,
     of_complex=True,
 )
@@ -357,7 +357,7 @@ where: Elementwise = Elementwise(
     numpy="np.where({0}, {1}, {2})",
     quick="({1} if {0} else {2})[()]",
     typed=where_of,
-    selects=True,
+    additive=(1, 2),
     zeros=_where_zeros,
     of_complex=True,
 )
@@ -449,7 +449,7 @@ copy = Elementwise(
     lambda out, x: (1,),
     cost=0,
     numpy="np.copy({0})",
-    selects=True,
+    additive=(0,),
     of_complex=True,
 )
 

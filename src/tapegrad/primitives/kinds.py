@@ -56,6 +56,8 @@ class Linear(Parametric):
     """Mixin: a linear map of one operand. `transpose` gives the reverse rule; the map is its own
     forward rule."""
 
+    additive = (0,)
+
     def transpose(self, ct: Any, x: Aval) -> Any:
         """The transposed map, applied to a cotangent; `x` is the operand's type."""
         raise NotImplementedError

@@ -17,13 +17,14 @@ import numpy as np
 
 from tapegrad.core.trees import unflatten
 from tapegrad.differentiate.batching import batch, with_rows
-from tapegrad.differentiate.seeds import bases, blocks, each, full, seeded
+from tapegrad.differentiate.directions import in_all_directions
+from tapegrad.differentiate.seeds import blocks, each, full, seeded
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Builder, Operand, Tape
 from tapegrad.primitives.base import Node, Slice, Writer
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.elementwise import AsType
-from tapegrad.primitives.views import GetItem, Reshape, Transpose
+from tapegrad.primitives.views import GetItem, Reshape
 from tapegrad.runtime.checks import check_real_results, check_scalar_result
 from tapegrad.runtime.coloured import dense, without_unread
 from tapegrad.runtime.transformations import (
@@ -300,7 +301,9 @@ def _by_columns(tape: Tape, wrt: Sequence[int], rows: Sequence[int], kept: Seque
     pushed = pushforward(tape, wrt)
     outputs = [*[pushed.outputs[k] for k in kept], *[pushed.outputs[count + k] for k in rows]]
     pushed = replace(pushed, outputs=tuple(outputs), output_names=())
-    found = _in_all_directions(pushed, range(inputs, inputs + len(wrt)), shapes, len(kept))
+    found = _in_all_directions(
+        pushed, range(inputs, inputs + len(wrt)), shapes, len(kept), last=True
+    )
     return _columns_apart(found, len(kept), shapes)
 
 
@@ -321,7 +324,7 @@ def _by_rows(
     pulled = seeded(pulled, {inputs + k: full(0.0) for k in others})
     shapes = [tape.outputs[k].shape for k in sorted(rows)]
     seeds = range(inputs, inputs + len(rows))
-    found = _in_all_directions(pulled, seeds, shapes, len(kept))
+    found = _in_all_directions(pulled, seeds, shapes, len(kept), last=False)
     place = {k: n for n, k in enumerate(sorted(rows))}
     where = blocks(shapes)
 
@@ -369,32 +372,36 @@ def _complex_gradient(loss: Tape, wrt: Sequence[int], keep: Sequence[int], check
 
 
 def _in_all_directions(
-    tape: Tape, seeds: Sequence[int], shapes: Sequence[Shape], kept: int
+    tape: Tape, seeds: Sequence[int], shapes: Sequence[Shape], kept: int, last: bool
 ) -> Tape:
     """The tape without the inputs `seeds`, which are of these shapes, in the direction of each
-    element of them all: outputs behind those `kept` have a row for each."""
+    element of them all: outputs behind those `kept` have a row for each, as their first axis or
+    the `last` one."""
     size = sum(math.prod(shape) for shape in shapes)
     if size == 1:  # one pass, in which further derivatives see kinks and their pullbacks together
         once = seeded(tape, {k: full(1.0) for k in seeds})
-        return with_rows(once, [*[True] * kept, *[False] * (len(once.outputs) - kept)], 1)
-    rows, have = batch(tape, seeds, size)
-    rows = with_rows(rows, [*[True] * kept, *have[kept:]], size)
-    return seeded(rows, dict(zip(seeds, bases(shapes), strict=True)))
+
+        def parts(writer: Writer, found: Sequence[Operand]) -> list[Operand]:
+            nodes = [writer.node(x) for x in found]
+            return [Reshape((*x.shape, 1) if last else (1, *x.shape))(x).operand for x in nodes]
+
+        return _ending(once, kept, parts)
+    starts = [start for start, _ in blocks(shapes)]
+    return in_all_directions(tape, dict(zip(seeds, starts, strict=True)), size, kept, last)
 
 
 def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:
-    """The outputs behind those `kept`, which have a row for each element of arrays of these shapes:
+    """The outputs behind those `kept`, whose last axis has all elements of arrays of these shapes:
     for each array a part that has its axes last."""
 
     def parts(writer: Writer, matrices: Sequence[Operand]) -> list[Operand]:
         cut = []
         for matrix in matrices:
             node = writer.node(matrix)
-            rest = node.shape[1:]
-            turned = Transpose((*range(1, node.ndim), 0))(node) if rest else node
+            rest = node.shape[:-1]
             for (start, size), shape in zip(blocks(shapes), shapes, strict=True):
                 index = (*[Slice(0, n) for n in rest], Slice(start, size))
-                part = turned if size == node.shape[0] else GetItem(index)(turned)
+                part = node if size == node.shape[-1] else GetItem(index)(node)
                 cut.append(_shaped(part, (*rest, *shape)).operand)
         return cut
 

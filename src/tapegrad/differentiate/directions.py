@@ -1,0 +1,327 @@
+"""Passes in all directions: batches of which each row starts from a unit vector.
+
+A value that such a batch moves is mostly zeros at first. It is kept as a sum of `terms`, which say
+by a formula which row an element is in; all other rows of that element are 0:
+
+    (x[:, None] - x)[j, k]        moves in row j by 1, and in row k by -1
+
+Linear maps act on terms. What is summed up over an axis that says the row keeps that axis, as one
+that counts rows. So derivatives of sums over pairs cost as much as the sums:
+
+    sum(f(x[:, None] - x))        n^2 elements in each step, not n^3
+
+A row in which an element is 0 for its place stays 0, whatever it is multiplied with. What isn't
+known to be linear, and a loop, gets all rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.differentiate.batching import Batcher
+from tapegrad.differentiate.reverse import with_reached
+from tapegrad.differentiate.terms import (
+    Parts,
+    Rows,
+    Shape,
+    boxed,
+    effective,
+    filled_of,
+    freed,
+    gathered,
+    is_zero,
+    meet,
+    number_of,
+    row_major,
+    rows_last,
+    summed_over,
+    transposed,
+    viewed,
+    widened,
+    with_last,
+)
+from tapegrad.ir.fold import SUM
+from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
+from tapegrad.primitives.base import Node
+from tapegrad.primitives.batches import repeated, row_numbers
+from tapegrad.primitives.contractions import contract
+from tapegrad.primitives.elementwise import equal, where
+from tapegrad.primitives.kinds import Contraction, Reduction, Scatter, View
+from tapegrad.primitives.scatter import Gather, ScatterAdd
+from tapegrad.primitives.views import BroadcastTo, Reshape
+
+TERMS = 3  # a value of more terms than these gets all rows
+
+
+def in_all_directions(
+    tape: Tape, seeds: Mapping[int, int], size: int, kept: int, last: bool
+) -> Tape:
+    """The tape without the inputs numbered in `seeds`, whose outputs behind those `kept` have
+    `size` rows, as their first axis or their `last` one. An element of a seed is 1 in its own row
+    and 0 in all others: `seeds` has the row of its first element."""
+    batcher = _Directions(tape, seeds, size, kept, last)
+    for call in tape.calls:
+        batcher.add(call)
+    return with_reached(batcher.finish(masks=False)[0], batcher.writer)
+
+
+class _Directions(Batcher):
+    def __init__(
+        self, tape: Tape, seeds: Mapping[int, int], size: int, kept: int, last: bool
+    ) -> None:
+        self.seeds, self.kept, self.last = seeds, kept, last
+        self.parts: dict[Operand, Parts] = {}
+        super().__init__(tape, seeds, size)
+
+    def enter(self, k: int, var: Var, name: str) -> None:
+        if k not in self.seeds:
+            super().enter(k, var, name)
+            return
+        self.mapped.add(var)
+        one = self.writer.node(Literal(var.dtype.type(1)))
+        rows = Rows(self.seeds[k], (), (), effective(row_major(var.shape), var.shape))
+        self.parts[var] = Parts({rows: BroadcastTo(var.shape)(one) if var.shape else one})
+
+    def operand(self, x: Operand) -> Operand:
+        if x in self.parts and x not in self.env:
+            self.env[x] = self._whole(self.parts[x], x.shape).operand  # type: ignore[index]
+        return super().operand(x)
+
+    def output(self, k: int, x: Operand) -> Operand:
+        if k < self.kept:
+            return self.operand(x)
+        if self.last and x in self.parts and x not in self.env:
+            return self._whole(self.parts[x], x.shape, last=True).operand
+        node = self.writer.node(self.operand(x))
+        if x not in self.mapped:
+            node = repeated(node, self.size)
+        return (rows_last(node) if self.last else node).operand
+
+    def add(self, call: Call) -> None:
+        if len(call.outs) == 1 and any(x in self.parts for x in call.operands):
+            self.writer.src, self.writer.reason = call.src, call.reason
+            found = self._apart(call)
+            if found is not None:
+                self.mapped.add(call.out)
+                whole = [self._has_all(rows) for rows in found.terms]
+                if len(whole) > TERMS or sum(whole) > 1 or whole == [True]:
+                    self.env[call.out] = self._whole(found, call.out.shape).operand
+                else:
+                    self.parts[call.out] = found
+                return
+        super().add(call)
+
+    def _has_all(self, rows: Rows) -> bool:
+        """Whether a term has all rows of each element."""
+        return not any(rows.strides) and math.prod(rows.extents) == self.size
+
+    def _apart(self, call: Call) -> Parts | None:
+        """The result of a call, term by term; None if it needs all rows."""
+        p: Any = call.primitive
+        xs = [self._operand_of(x) for x in call.operands]
+        if p.pointwise:
+            return self._pointwise(p, xs, call.out.shape)
+        if isinstance(p, Scatter):
+            return self._boxed(p, xs, call)
+        summed: list[Any] = [self._summed(x) if isinstance(x, Parts) else x for x in xs]
+        if None in summed:
+            return None
+        if isinstance(p, Contraction):
+            return self._contracted(p, summed)
+        if isinstance(p, Reduction) and p.fold is SUM:
+            return gathered(summed_over(p, rows, x) for rows, x in summed[0].terms.items())
+        if isinstance(p, View):
+            shape = call.operands[0].shape
+            return gathered(viewed(p, rows, x, shape) for rows, x in summed[0].terms.items())
+        return None
+
+    def _operand_of(self, x: Operand) -> Any:
+        if x in self.parts:
+            return self.parts[x]
+        node = self.writer.node(self.operand(x))
+        if x not in self.mapped:
+            return node
+        return Parts({Rows(0, (self.size,), (1,), (0,) * len(x.shape)): node})
+
+    # ---- functions of elements
+
+    def _pointwise(self, p: Any, xs: Sequence[Any], shape: Shape) -> Parts | None:
+        """Linear functions act on each term; others on terms that agree where they meet."""
+        mapped = [isinstance(x, Parts) for x in xs]
+        xs = [widened(x, shape) if m else x for x, m in zip(xs, mapped, strict=True)]
+        parts = [x for x, m in zip(xs, mapped, strict=True) if m]
+        agree = all(x.beside is not None for x in parts)
+        linear = _is_linear(p, xs, mapped)
+        if linear and not agree:
+            summed = [self._summed(x) if m else x for x, m in zip(xs, mapped, strict=True)]
+            return None if None in summed else _by_terms(p, summed, mapped, shape)
+        keys = list(dict.fromkeys(rows for x in parts for rows in x.terms))
+        plain = all(m or isinstance(x.operand, Literal) for x, m in zip(xs, mapped, strict=True))
+        zero = linear and all(x.beside == 0 for x in parts)
+        if not (plain or zero) or len(keys) > TERMS or any(rows.extents for rows in keys):
+            return None
+        xs = [self._agreeing(x, keys, shape) if m else x for x, m in zip(xs, mapped, strict=True)]
+        terms = {}
+        for rows in keys:
+            own = [x.terms[rows] if m else x for x, m in zip(xs, mapped, strict=True)]
+            terms[rows] = filled_of(rows, p(*own), shape)
+        if zero:
+            return Parts(terms, terms[keys[0]].dtype.type(0))
+        besides = [x.beside if m else x.operand.value for x, m in zip(xs, mapped, strict=True)]
+        with np.errstate(all="ignore"):
+            return Parts(terms, p.evaluate(*besides))
+
+    def _agreeing(self, x: Parts, keys: Sequence[Rows], shape: Shape) -> Parts:
+        """A value in the places of these terms, in each of which it is there as a whole."""
+        if x.beside is not None and list(x.terms) == list(keys):
+            return x
+        x = self._summed(x) or x
+        zero = next(iter(x.terms.values())).constant(0)
+        terms = {}
+        for rows in keys:
+            found: Any = None
+            for other, node in x.terms.items():
+                here = meet(rows, other, shape, node)
+                if here is not False:
+                    part = node if here is True else where(here, node, zero)
+                    found = part if found is None else found + part
+            terms[rows] = zero if found is None else found
+        return Parts(terms, zero.dtype.type(0))
+
+    def _summed(self, x: Parts) -> Parts | None:
+        """The value as a sum of its terms."""
+        if x.beside is None:
+            return x
+        if x.beside != 0 or x.dtype.kind == "b":
+            return None
+        terms: dict[Rows, Node] = {}
+        for rows, node in x.terms.items():
+            for other in terms:  # what is there already
+                here = meet(rows, other, node.shape, node)
+                node = node if here is False else where(here, node.constant(0), node)
+            terms[rows] = node
+        return Parts(terms)
+
+    # ---- products, and what puts parts together
+
+    def _contracted(self, p: Any, xs: Sequence[Any]) -> Parts | None:
+        """Of a product with what has no rows, axes that are summed up and say the row are kept."""
+        if isinstance(xs[0], Parts) == isinstance(xs[1], Parts):
+            return None
+        x, y = xs if isinstance(xs[0], Parts) else xs[::-1]
+        left, right = p.terms[:2] if x is xs[0] else p.terms[1::-1]
+        out = p.terms.out
+
+        def of(rows: Rows, node: Node) -> tuple[Rows, Node]:
+            free = [("free", k) for k in range(len(rows.extents))]
+            at = dict(zip(left, rows.strides, strict=True))
+            kept = [k for k in left if at[k] and k not in out]
+            extents = dict(zip(left, node.shape[len(free) :], strict=True))
+            found = contract(node, y, [*free, *left], list(right), [*free, *kept, *out])
+            return Rows(
+                rows.first,
+                (*rows.extents, *[extents[k] for k in kept]),
+                (*rows.free, *[at[k] for k in kept]),
+                tuple([at.get(k, 0) for k in out]),
+            ), found
+
+        return gathered(of(rows, node) for rows, node in x.terms.items())
+
+    def _boxed(self, p: Any, xs: Sequence[Any], call: Call) -> Parts | None:
+        """Parts of a result that are put in their places among zeros."""
+        boxes = p.boxes(*call.operands) if p.onto != "first" and not p.indexed else ()
+        if not boxes:
+            return None
+        found = []
+        for x, box in zip(xs, boxes, strict=True):
+            if not isinstance(x, Parts):
+                if not is_zero(x):
+                    return None
+                continue
+            parts = self._summed(x)
+            if parts is None:
+                return None
+            found += [boxed(rows, node, box, call.out.shape) for rows, node in parts.terms.items()]
+        return gathered(found)
+
+    # ---- all rows
+
+    def _whole(self, x: Parts, shape: Shape, last: bool = False) -> Node:
+        """The value with all of its rows, as the first axis or the `last` one."""
+        if x.beside is not None:
+            node = next(iter(x.terms.values()))
+            found: Any = BroadcastTo(self._shape(shape, last))(node.constant(x.beside))
+            for rows, node in x.terms.items():
+                here = self._match(rows, node, shape, last)
+                found = where(here, with_last(node) if last else node, found)
+            return found
+        found = None
+        apart: dict[Rows, Node] = {}  # by the rows of their free axes, which are the only ones
+        for rows, node in x.terms.items():
+            if not rows.extents:
+                here = self._match(rows, node, shape, last)
+                part = where(here, with_last(node) if last else node, node.constant(0))
+                found = part if found is None else found + part
+                continue
+            rows, node = freed(rows, filled_of(rows, node, shape))
+            apart[rows] = apart[rows] + node if rows in apart else node
+        for rows, node in apart.items():
+            part = self._scattered(rows, node, last)
+            found = part if found is None else found + part
+        return found
+
+    def _shape(self, shape: Shape, last: bool) -> Shape:
+        return (*shape, self.size) if last else (self.size, *shape)
+
+    def _match(self, rows: Rows, node: Node, shape: Shape, last: bool) -> Node:
+        """Whether an element is in a row."""
+        own = row_numbers(self.size, node, 1 if last else 1 + len(shape))
+        number = number_of(rows.first, rows.strides, shape, node)
+        return equal(own, with_last(number) if last else number)
+
+    def _scattered(self, rows: Rows, node: Node, last: bool) -> Node:
+        """A term with all of its rows, which are those of its free axes."""
+        count = len(rows.extents)
+        shape = node.shape[count:]
+        at = rows.numbers().ravel()
+        inside = (at >= 0) & (at < self.size)
+        if len(at) == self.size and np.array_equal(at, np.arange(self.size)):
+            if last:
+                node = transposed(node, (*range(count, node.ndim), *range(count)))
+            whole = self._shape(shape, last)
+            return node if node.shape == whole else Reshape(whole)(node)
+        if count > 1:
+            node = Reshape((at.size, *shape))(node)
+        if not inside.all():
+            node = Gather(sure=True)(node, self.writer.capture(np.flatnonzero(inside)))
+        found = ScatterAdd((self.size, *shape))(node, self.writer.capture(at[inside]))
+        return rows_last(found) if last else found
+
+
+def _is_linear(p: Any, xs: Sequence[Any], mapped: Sequence[bool]) -> bool:
+    """Whether a function of elements is linear in all operands with rows together."""
+    if sum(mapped) == 1 and mapped.index(True) in p.linear:
+        return True
+    other = [k for k, m in enumerate(mapped) if not m]
+    moved = [k for k, m in enumerate(mapped) if m]
+    return set(moved) <= set(p.additive) and all(is_zero(xs[k]) for k in other if k in p.additive)
+
+
+def _by_terms(p: Any, xs: Sequence[Any], mapped: Sequence[bool], shape: Shape) -> Parts:
+    """A linear function of elements, of each term by itself."""
+    pairs = [*zip(xs, mapped, strict=True)]
+    terms = {}
+    for rows in dict.fromkeys(rows for x, m in pairs if m for rows in x.terms):
+        ts = [x.terms.get(rows) if m else None for x, m in pairs]
+        if p.additive:
+            found = p.jvp(
+                ts, None, *[x if t is None else t for (x, _), t in zip(pairs, ts, strict=True)]
+            )
+        else:
+            found = p(*[x if t is None else t for (x, _), t in zip(pairs, ts, strict=True)])
+        terms[rows] = filled_of(rows, found, shape)
+    return Parts(terms)

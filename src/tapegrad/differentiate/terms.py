@@ -1,0 +1,282 @@
+"""Terms: arrays with rows that are mostly zeros, by a formula for the row of each element.
+
+    row = first + sum of strides * indices
+
+A term has the elements that aren't zeros. Its axes are those of a value, behind free ones, which
+count nothing but rows. Of a matrix x[i, j] with n columns the unit vectors are ones with the
+strides (n, 1); their sums over i are ones with a free axis of the stride n, and the stride 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Literal
+from tapegrad.primitives.base import Node, Slice
+from tapegrad.primitives.batches import batched, expanded, row_numbers
+from tapegrad.primitives.elementwise import equal, where
+from tapegrad.primitives.views import BroadcastTo, Place, Reshape, Transpose
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The row of each element of a term, whose axes are the free ones and then the value's."""
+
+    first: int
+    extents: Shape  # of the free axes
+    free: Shape  # their strides
+    strides: Shape  # of the value's axes: 0 where the row doesn't depend on an index
+
+    def numbers(self) -> Any:
+        """The rows of a term of which no other axis has a stride."""
+        found = np.array(self.first)
+        for n, stride in zip(self.extents, self.free, strict=True):
+            found = found[..., None] + stride * np.arange(n)
+        return found
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A value: the sum of its terms. Or, if it is something else in all other places, `beside`,
+    each term is the value in its places, and terms that meet somewhere agree there."""
+
+    terms: Mapping[Rows, Node]
+    beside: Any = None
+
+    @property
+    def dtype(self) -> np.dtype:
+        return next(iter(self.terms.values())).dtype
+
+    def constant(self, value: Any) -> Node:
+        """A scalar constant of this dtype."""
+        return next(iter(self.terms.values())).constant(value)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An index of a result, as views read their operands by it."""
+
+    axis: int
+    step: int = 1
+    start: int = 0
+
+    def scaled(self, step: int, start: int) -> _Axis:
+        return _Axis(self.axis, step * self.step, start + step * self.start)
+
+
+def gathered(pairs: Iterable[tuple[Rows, Node] | None]) -> Parts | None:
+    """The sum of terms; None, if one of them isn't known."""
+    terms: dict[Rows, Node] = {}
+    for pair in pairs:
+        if pair is None:
+            return None
+        rows, node = pair
+        terms[rows] = terms[rows] + node if rows in terms else node
+    return Parts(terms) if terms else None
+
+
+def freed(rows: Rows, node: Node) -> tuple[Rows, Node]:
+    """A term whose rows are those of free axes alone, the slowest first: each axis with a stride
+    gets a free one, and is on the diagonal of the two."""
+    shape = node.shape[len(rows.extents) :]
+    for a, stride in enumerate(rows.strides):
+        if not stride:
+            continue
+        n, count = shape[a], len(rows.extents)
+        here = expanded(row_numbers(n, node, 1), len(shape))
+        there = row_numbers(n, node, len(shape) - a)
+        inner = Reshape((*rows.extents, 1, *shape))(node)
+        node = where(equal(here, there), inner, node.constant(0))
+        rows = replace(rows, extents=(*rows.extents, n), free=(*rows.free, stride))
+    count = len(rows.extents)
+    order = sorted(range(count), key=lambda k: -rows.free[k])
+    extents, free = ([x[k] for k in order] for x in (rows.extents, rows.free))
+    node = transposed(node, (*order, *range(count, node.ndim)))
+    return Rows(rows.first, tuple(extents), tuple(free), (0,) * len(shape)), node
+
+
+def transposed(node: Node, axes: Sequence[int]) -> Node:
+    return node if list(axes) == sorted(axes) else Transpose(tuple(axes))(node)
+
+
+def rows_last(node: Node) -> Node:
+    return transposed(node, (*range(1, node.ndim), 0))
+
+
+def with_last(node: Node) -> Node:
+    """A value that broadcasts to a shape, with a further axis of extent 1 behind its own."""
+    return Reshape((*node.shape, 1))(node) if node.shape else node
+
+
+def row_major(shape: Shape) -> Shape:
+    return tuple([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
+
+
+def effective(strides: Shape, shape: Shape) -> Shape:
+    """Strides, but for axes of one index."""
+    return tuple([0 if n == 1 else stride for stride, n in zip(strides, shape, strict=True)])
+
+
+def is_zero(x: Node) -> bool:
+    return isinstance(x.operand, Literal) and bool(x.operand.value == 0)
+
+
+def widened(x: Parts, shape: Shape) -> Parts:
+    """A value with axes in front, as broadcasting to a shape adds them."""
+    terms = {}
+    for rows, node in x.terms.items():
+        further = len(shape) - len(rows.strides)
+        if further:
+            count = len(rows.extents)
+            wide = (*node.shape[:count], *(1,) * further, *node.shape[count:])
+            node = Reshape(wide)(node) if count else node
+            rows = Rows(rows.first, rows.extents, rows.free, (*(0,) * further, *rows.strides))
+        terms[rows] = node
+    return Parts(terms, x.beside)
+
+
+def filled(node: Node, shape: Shape) -> Node:
+    return node if node.shape == shape else BroadcastTo(shape)(node)
+
+
+def filled_of(rows: Rows, node: Node, shape: Shape) -> Node:
+    return filled(node, (*rows.extents, *shape))
+
+
+def number_of(first: int, strides: Shape, shape: Shape, like: Node) -> Node:
+    """first + sum of strides * indices, as an array that broadcasts to a shape."""
+    total: Any = like.writer.node(Literal(np.int64(first)))
+    for axis, stride in enumerate(strides):
+        if stride:
+            along = row_numbers(shape[axis], like, len(shape) - axis)
+            along = along if stride == 1 else along * stride
+            total = (
+                along
+                if isinstance(total.operand, Literal) and total.operand.value == 0
+                else total + along
+            )
+    return total
+
+
+def meet(one: Rows, other: Rows, shape: Shape, like: Node) -> Any:
+    """Whether an element of both terms, which have no free axes, is in one row: True, False, or
+    what says it of each element."""
+    if one == other:
+        return True
+    ahead = [a - b for a, b in zip(one.strides, other.strides, strict=True)]
+    most = [d * (n - 1) for d, n in zip(ahead, shape, strict=True)]
+    far = one.first - other.first
+    if not far + sum(min(m, 0) for m in most) <= 0 <= far + sum(max(m, 0) for m in most):
+        return False
+    above = tuple([max(d, 0) for d in ahead])
+    below = tuple([max(-d, 0) for d in ahead])
+    return equal(
+        number_of(max(far, 0), above, shape, like), number_of(max(-far, 0), below, shape, like)
+    )
+
+
+def summed_over(p: Any, rows: Rows, node: Node) -> tuple[Rows, Node]:
+    """A term summed up over axes; those with strides become free."""
+    count = len(rows.extents)
+    kept = [a for a in p.axes if rows.strides[a]]
+    rest = [a for a in p.axes if not rows.strides[a]]
+    if rest:
+        node = p.changed(axes=tuple([count + a for a in rest]))(node)
+    left = [a for a in range(len(rows.strides)) if a not in rest]
+    out = [a for a in left if a not in kept]
+    if kept:
+        moved = [count + left.index(a) for a in (*kept, *out)]
+        order = (*range(count), *moved)
+        node = transposed(node, order)
+    found = Rows(
+        rows.first,
+        (*rows.extents, *node.shape[count : count + len(kept)]),
+        (*rows.free, *[rows.strides[a] for a in kept]),
+        tuple([rows.strides[a] for a in out]),
+    )
+    return found, node
+
+
+def _in_batch(p: Any, rows: Rows, node: Node) -> Any:
+    """What a primitive makes of a term, of which the free axes are a batch."""
+    count = len(rows.extents)
+    if not count:
+        return p(node)
+    size = math.prod(rows.extents)
+    flat = node if count == 1 else Reshape((size, *node.shape[count:]))(node)
+    found = batched(p, size, [True], [flat])
+    return found if count == 1 else Reshape((*rows.extents, *found.shape[1:]))(found)
+
+
+def viewed(p: Any, rows: Rows, node: Node, shape: Shape) -> tuple[Rows, Node] | None:
+    """A view of a term."""
+    found = _in_batch(p, rows, node)
+    if found is None:
+        return None
+    out = found.shape[len(rows.extents) :]
+    at = p.read([_Axis(k) for k in range(len(out))], shape)
+    if at is None:
+        strides = _reshaped(rows.strides, shape, out)
+        return (
+            None if strides is None else (Rows(rows.first, rows.extents, rows.free, strides), found)
+        )
+    first, moved = rows.first, [0] * len(out)
+    for k, stride in zip(at, rows.strides, strict=True):
+        first += stride * (k.start if isinstance(k, _Axis) else int(k))
+        if isinstance(k, _Axis):
+            moved[k.axis] += stride * k.step
+    return Rows(first, rows.extents, rows.free, effective(tuple(moved), out)), found
+
+
+def _reshaped(strides: Shape, shape: Shape, out: Shape) -> Shape | None:
+    """The strides of the same elements in another shape, where axes with strides are joined or cut
+    as they lie in memory."""
+    found: list[int] = []
+    for ours, theirs in _groups(shape, out):
+        part = [strides[a] for a in ours]
+        inner = row_major(tuple([shape[a] for a in ours]))
+        units = {s / r for s, r, a in zip(part, inner, ours, strict=True) if shape[a] != 1}
+        if len(units) > 1 or any(unit != int(unit) for unit in units):
+            return None
+        unit = int(units.pop()) if units else 0
+        found += [unit * r for r in row_major(tuple([out[b] for b in theirs]))]
+    return effective(tuple(found), out)
+
+
+def _groups(shape: Shape, out: Shape) -> Iterator[tuple[list[int], list[int]]]:
+    """Axes of two shapes of as many elements, as few at a time as have as many elements."""
+    a = b = 0
+    while a < len(shape) or b < len(out):
+        ours, theirs = ([a] if a < len(shape) else []), ([b] if b < len(out) else [])
+        while (have := math.prod(shape[k] for k in ours)) != (
+            want := math.prod(out[k] for k in theirs)
+        ):
+            if have < want:
+                ours.append(a + len(ours))
+            else:
+                theirs.append(b + len(theirs))
+        yield ours, theirs
+        a, b = a + len(ours), b + len(theirs)
+
+
+def boxed(rows: Rows, node: Node, box: Any, shape: Shape) -> tuple[Rows, Node] | None:
+    """A term in a box among zeros, where each element is in the row that it was in."""
+    first, strides = rows.first, iter(rows.strides)
+    moved = []
+    for k in box:
+        stride = next(strides) if isinstance(k, Slice) else 0
+        if stride:
+            if stride % k.step:
+                return None
+            stride //= k.step
+            first -= stride * k.start
+        moved.append(stride)
+    found = _in_batch(Place(shape, tuple(box)), rows, node)
+    return Rows(first, rows.extents, rows.free, tuple(moved)), found

@@ -1,0 +1,212 @@
+"""Passes in all directions: rows without their zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, hessian, jacobian, jvp, pipeline
+
+N = 24
+POINT = np.sin(np.arange(1.0, N + 1)) * 0.7
+DENSE = np.cos(np.arange(N * N)).reshape(N, N) / 5
+
+
+def product(x):
+    return np.sum((DENSE @ x) ** 4)
+
+
+def form(x):
+    return x @ DENSE @ x
+
+
+def of_a_form(x):
+    return np.exp(-0.5 * (x @ DENSE @ x) / N)
+
+
+def outer(x):
+    return np.sum(np.outer(x, x) ** 3)
+
+
+def outer_sine(x):
+    return np.sum(np.sin(np.outer(x, x)))
+
+
+def rank_one_and_diagonal(x):
+    return np.sum(x) ** 2 * 0.5 + np.sum(x**4)
+
+
+def kernel(x):
+    return np.sum(np.exp(-((x[:, None] - x[None, :]) ** 2)))
+
+
+def logsumexp(x):
+    return np.log(np.sum(np.exp(x)))
+
+
+def logsumexp_of_product(x):
+    z = DENSE @ x
+    return np.max(z) + np.log(np.sum(np.exp(z - np.max(z))))
+
+
+def chain(x):
+    return np.exp(-np.sum((x[1:] - x[:-1] ** 2) ** 2) / N)
+
+
+def logistic(x):
+    return np.sum(np.logaddexp(0, DENSE[:7] @ x)) + 0.5 * x @ x
+
+
+def network(x):
+    w = x.reshape(4, -1)
+    return np.sum(np.tanh(np.tanh(w @ np.ones(w.shape[1]) * 0.1)) ** 2) + np.sum(
+        np.tanh(w.T @ POINT[:4])
+    )
+
+
+def two_layers(x):
+    return np.sum(np.tanh(DENSE @ np.tanh(DENSE @ x)) ** 2)
+
+
+def products_of_sums(x):
+    return np.sum(x) * np.sum(x**2) * np.sum(np.sin(x))
+
+
+def norm(x):
+    return np.sqrt(np.sum(x**2))
+
+
+def gram(x):
+    m = x.reshape(-1, 4)
+    return np.sum((m.T @ m) ** 2)
+
+
+def cumulated(x):
+    return np.sum(np.cumsum(x) ** 4)
+
+
+def fourier(x):
+    return np.sum(np.abs(np.fft.rfft(x)) ** 4)
+
+
+def convolved(x):
+    return np.sum(np.convolve(x, x) ** 2)
+
+
+def coulomb(x):
+    d = x[:, None] - x[None, :]
+    return np.sum(1 / np.sqrt(d * d + 1.0))
+
+
+def distances(x):  # zeros beside infinite slopes, where both terms of d meet
+    d = x[:, None] - x[None, :]
+    s = d * d
+    return np.sum(np.where(s > 0, np.sqrt(np.where(s > 0, s, 1.0)), 0.0) ** 3)
+
+
+def masked(x):
+    p = x.reshape(-1, 2)
+    s = np.sum((p[:, None] - p) ** 2, -1)
+    return np.sum(np.where(s > 0, np.log(s + (s == 0)), 0.0))
+
+
+def turned(x):
+    return np.sum(x[::-1] * x**2 * np.roll(x, 3)[::2].sum()) + np.prod(x[3:9:2])
+
+
+def joined(x):
+    parts = np.stack([x[1:], x[:-1] * x[0], x[1:]])
+    return np.sum(parts**3) * np.sum(np.concatenate([x[::2], x]))
+
+
+def parts_of_a_matrix(x):
+    m = x.reshape(4, 6)
+    inverse = np.linalg.inv(m @ m.T + np.eye(4))
+    return (
+        np.sum(inverse) + np.trace(m[:, :4] @ m[:, 2:]) + np.sum(np.diagonal(m)) * m[1:3, 2:5].sum()
+    )
+
+
+def sorted_and_cumulated(x):
+    return np.sum(np.cumsum(np.sort(x)) ** 2) * np.max(x)
+
+
+def elements(x):
+    return x[0] * x[1] ** 2 * np.sin(x[2]) + x[3] * x[4]
+
+
+def complex_parts(x):
+    z = np.exp(1j * x) * np.sum(x)
+    return np.sum(np.abs(z[1:] - z[:-1]) ** 2) * np.sum(z.imag)
+
+
+PROGRAMS = [
+    *(product, form, of_a_form, outer, outer_sine, rank_one_and_diagonal, kernel, logsumexp),
+    *(logsumexp_of_product, chain, logistic, network, two_layers, products_of_sums, norm, gram),
+    *(cumulated, fourier, convolved, coulomb, distances, masked, turned, joined),
+    *(parts_of_a_matrix, sorted_and_cumulated, elements, complex_parts),
+]
+# What is left of the n rows of each step is no more than the result.
+NARROW = [f for f in PROGRAMS[:17] if f is not of_a_form]
+
+
+@pytest.mark.parametrize("f", PROGRAMS)
+def test_rows_are_those_of_single_passes(f):
+    gradient = grad(f, compile="never")
+    columns = [jvp(gradient, (POINT,), (e,))[1] for e in np.eye(N)]
+    wanted = np.stack(columns, -1)
+    close = {"rtol": 1e-11, "atol": 1e-12 * np.abs(wanted).max()}
+    np.testing.assert_allclose(hessian(f, compile="always")(POINT), wanted, **close)
+    for mode in ("forward", "reverse"):
+        found = jacobian(grad(f), mode=mode, compile="never")(POINT)
+        np.testing.assert_allclose(found, wanted, **close)
+
+
+@pytest.mark.parametrize("f", [outer, outer_sine, kernel, coulomb, distances, gram])
+def test_pairs_have_no_rows_of_their_own(f):
+    derivative = hessian(f, compile="never")
+    derivative(POINT)
+    (tape,) = derivative.tapes
+    assert max(x.aval.size for call in tape.calls for x in call.outs) <= N * N
+
+
+@pytest.mark.parametrize("f", NARROW)
+def test_a_dense_hessian_needs_no_more_than_twice_its_result(f, monkeypatch):
+    n = 1000
+    monkeypatch.setitem(globals(), "DENSE", np.cos(np.arange(n * n)).reshape(n, n))
+    monkeypatch.setitem(globals(), "N", n)
+    with np.errstate(all="ignore"):  # else each kernel looks for errors of floating point
+        tape = hessian(f, compile="never").lower(np.linspace(-1, 1, n)).tape
+    assert pipeline.scratch_bytes_of(tape) < 1.2 * 8 * n * n
+
+
+def test_rows_of_several_arguments_and_of_trees():
+    def f(p, y):
+        return np.sum(p["w"] @ y[:3] * p["b"]) ** 3 + np.sum(np.outer(p["b"], y) ** 2)
+
+    p = {"w": DENSE[:2, :3], "b": POINT[:2]}
+    y = POINT[4:9]
+    found = hessian(f, (0, 1), compile="never")(p, y)
+    along = grad(f, (0, 1), compile="never")
+    for e in np.eye(5):
+        _, moved = jvp(lambda y: along(p, y), (y,), (e,))
+        np.testing.assert_allclose(found[0]["w"][1] @ e, moved[0]["w"], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(found[0]["b"][1] @ e, moved[0]["b"], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(found[1][1] @ e, moved[1], rtol=1e-12, atol=1e-14)
+    for k in range(6):
+        e = np.zeros(6)
+        e[k] = 1.0
+        t = {"w": e.reshape(2, 3), "b": np.zeros(2)}
+        _, moved = jvp(lambda p: along(p, y), (p,), (t,))
+        np.testing.assert_allclose(found[1][0]["w"].reshape(5, 6) @ e, moved[1], rtol=1e-12)
+        np.testing.assert_allclose(
+            found[0]["b"][0]["w"].reshape(2, 6) @ e, moved[0]["b"], rtol=1e-12
+        )
+
+
+def test_zeros_for_their_place_stay():
+    """The slope of the root at 0 isn't in the rows of other elements."""
+    matrix = jacobian(lambda x: np.sqrt(x) * np.arange(3.0), compile="never")(
+        np.array([0.0, 4.0, 9.0])
+    )
+    np.testing.assert_allclose(matrix[1:], [[0, 0.25, 0], [0, 0, 1 / 3]], rtol=1e-14)
