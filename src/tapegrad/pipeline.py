@@ -10,6 +10,7 @@ tape is in `runtime.transformations`, and a call's way in and out in `runtime.de
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -330,11 +331,15 @@ def looped(tape: Tape) -> Looped:
     def tiled(plan: Plan) -> Plan:
         return tile(plan, open_)
 
+    def recomputed(plan: Plan) -> Plan:
+        return recompute(plan, large)
+
+    large = math.inf
     passes = (
         fuse,  # nests over the same range become one
         store_shared,  # what crosses a call of NumPy is in memory
         shrink,  # tells which temporaries would be stored ...
-        recompute,  # ... so that those which are cheap to compute again aren't
+        recomputed,  # ... so that those which are cheap to compute again aren't
         shrink,  # and what is left only where it is needed
         tiled,  # registers between inner loops become rows, so it comes after shrinking
         apart,  # in nests that are too short for tiles, functions get loops of their own
@@ -346,7 +351,29 @@ def looped(tape: Tape) -> Looped:
         store_shared,  # ... and between kernels registers are in memory
     )
     first = lowered(tape)
-    return Looped(tape, first, passes, run_passes(first, passes))
+    plan = run_passes(first, passes)
+    most = _matrix_bytes(tape)
+    if scratch_of(plan) > MORE * most:
+        large = most / 16
+        plan = run_passes(first, passes)
+    return Looped(tape, first, passes, plan)
+
+
+MORE = 1.25  # of a matrix: what else its computation may need, and what chunks sum up
+
+
+def _matrix_bytes(tape: Tape) -> float:
+    """What the results take where they outgrow the arguments, as matrices of derivatives do, and
+    kernels of points; else that is no measure."""
+    results, free = (sum(x.aval.nbytes for x in xs) for xs in (tape.outputs, tape.free_inputs))
+    return results if results > max(16 * free, 1 << 20) else math.inf
+
+
+def scratch_of(plan: Plan) -> int:
+    """The scratch memory that the compiled code of a plan needs, in bytes."""
+    from tapegrad.schedule.buffers import assign, planned_peak_bytes
+
+    return planned_peak_bytes(assign(plan).slots)
 
 
 def schedule(tape: Tape) -> Program:
@@ -378,9 +405,7 @@ def source_of(tape: Tape) -> str:
 
 def scratch_bytes_of(tape: Tape) -> int:
     """The scratch memory that the compiled code of a tape needs."""
-    from tapegrad.schedule.buffers import assign, planned_peak_bytes
-
-    return planned_peak_bytes(assign(looped(optimized(tape)).plan).slots)
+    return scratch_of(looped(optimized(tape)).plan)
 
 
 def numpy_source_of(tape: Tape) -> str:

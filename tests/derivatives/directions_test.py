@@ -140,11 +140,21 @@ def complex_parts(x):
     return np.sum(np.abs(z[1:] - z[:-1]) ** 2) * np.sum(z.imag)
 
 
+def entropy(x):
+    p = np.exp(x) / np.sum(np.exp(x))
+    return -np.sum(p * np.log(p))
+
+
+def layered(x):  # the tie of a maximum, and a choice by a mask that moves
+    y = np.maximum(x[:, None] * x, 0.1)
+    return np.sum(np.where(y > 0.2, np.sqrt(y), y * x) ** 2)
+
+
 PROGRAMS = [
     *(product, form, of_a_form, outer, outer_sine, rank_one_and_diagonal, kernel, logsumexp),
     *(logsumexp_of_product, chain, logistic, network, two_layers, products_of_sums, norm, gram),
     *(cumulated, fourier, convolved, coulomb, distances, masked, turned, joined),
-    *(parts_of_a_matrix, sorted_and_cumulated, elements, complex_parts),
+    *(parts_of_a_matrix, sorted_and_cumulated, elements, complex_parts, entropy, layered),
 ]
 # What is left of the n rows of each step is no more than the result.
 NARROW = [f for f in PROGRAMS[:17] if f is not of_a_form]

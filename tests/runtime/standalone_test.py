@@ -152,7 +152,7 @@ def test_the_source_says_the_users_names_and_lines():
     assert "def hvp_scalar(x, t_x):" in source and "def hvp_scalar_kernel(x, t_x, " in source
     assert "waves = np.sin(x)" in source
     large = standalone(tg.hessian(scalar), np.ones(30)).source
-    assert "b85decode" not in large and "t[i, i] = 1.0" in large
+    assert "b85decode" not in large and "array([" not in large and "def hessian_scalar" in large
     inside = standalone(lambda x: tg.grad(scalar)(x), X).source
     assert "waves = np.sin(x)" in inside
 

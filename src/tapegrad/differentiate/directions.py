@@ -29,6 +29,7 @@ from tapegrad.differentiate.terms import (
     Rows,
     Shape,
     boxed,
+    comparable,
     effective,
     filled_of,
     freed,
@@ -36,25 +37,26 @@ from tapegrad.differentiate.terms import (
     is_zero,
     meet,
     number_of,
+    put,
     row_major,
     rows_last,
     summed_over,
+    taken,
     transposed,
     viewed,
     widened,
     with_last,
 )
 from tapegrad.ir.fold import SUM
-from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Node
 from tapegrad.primitives.batches import repeated, row_numbers
 from tapegrad.primitives.contractions import contract
-from tapegrad.primitives.elementwise import equal, where
+from tapegrad.primitives.elementwise import AsType, equal, not_equal, where
 from tapegrad.primitives.kinds import Contraction, Reduction, Scatter, View
-from tapegrad.primitives.scatter import Gather, ScatterAdd
 from tapegrad.primitives.views import BroadcastTo, Reshape
 
-TERMS = 3  # a value of more terms than these gets all rows
+TERMS = 3  # a value of more terms gets all rows, which are the dearer the more axes it has
 
 
 def in_all_directions(
@@ -108,7 +110,8 @@ class _Directions(Batcher):
             if found is not None:
                 self.mapped.add(call.out)
                 whole = [self._has_all(rows) for rows in found.terms]
-                if len(whole) > TERMS or sum(whole) > 1 or whole == [True]:
+                most = max(TERMS, 1 + len(call.out.shape))
+                if len(whole) > most or sum(whole) > 1 or whole == [True]:
                     self.env[call.out] = self._whole(found, call.out.shape).operand
                 else:
                     self.parts[call.out] = found
@@ -124,7 +127,7 @@ class _Directions(Batcher):
         p: Any = call.primitive
         xs = [self._operand_of(x) for x in call.operands]
         if p.pointwise:
-            return self._pointwise(p, xs, call.out.shape)
+            return self._pointwise(p, xs, call.out.aval)
         if isinstance(p, Scatter):
             return self._boxed(p, xs, call)
         summed: list[Any] = [self._summed(x) if isinstance(x, Parts) else x for x in xs]
@@ -134,7 +137,7 @@ class _Directions(Batcher):
             return self._contracted(p, summed)
         if isinstance(p, Reduction) and p.fold is SUM:
             return gathered(summed_over(p, rows, x) for rows, x in summed[0].terms.items())
-        if isinstance(p, View):
+        if isinstance(p, View) and len(xs) == 1:
             shape = call.operands[0].shape
             return gathered(viewed(p, rows, x, shape) for rows, x in summed[0].terms.items())
         return None
@@ -149,38 +152,40 @@ class _Directions(Batcher):
 
     # ---- functions of elements
 
-    def _pointwise(self, p: Any, xs: Sequence[Any], shape: Shape) -> Parts | None:
+    def _pointwise(self, p: Any, xs: Sequence[Any], out: Aval) -> Parts | None:
         """Linear functions act on each term; others on terms that agree where they meet."""
+        shape = out.shape
         mapped = [isinstance(x, Parts) for x in xs]
         xs = [widened(x, shape) if m else x for x, m in zip(xs, mapped, strict=True)]
         parts = [x for x, m in zip(xs, mapped, strict=True) if m]
         agree = all(x.beside is not None for x in parts)
-        linear = _is_linear(p, xs, mapped)
+        linear = out.dtype.kind in "fc" and _is_linear(p, xs, mapped)
         if linear and not agree:
             summed = [self._summed(x) if m else x for x, m in zip(xs, mapped, strict=True)]
             return None if None in summed else _by_terms(p, summed, mapped, shape)
         keys = list(dict.fromkeys(rows for x in parts for rows in x.terms))
         plain = all(m or isinstance(x.operand, Literal) for x, m in zip(xs, mapped, strict=True))
         zero = linear and all(x.beside == 0 for x in parts)
-        if not (plain or zero) or len(keys) > TERMS or any(rows.extents for rows in keys):
+        if not (plain or zero) or not comparable(keys):
             return None
         xs = [self._agreeing(x, keys, shape) if m else x for x, m in zip(xs, mapped, strict=True)]
         terms = {}
         for rows in keys:
             own = [x.terms[rows] if m else x for x, m in zip(xs, mapped, strict=True)]
             terms[rows] = filled_of(rows, p(*own), shape)
-        if zero:
-            return Parts(terms, terms[keys[0]].dtype.type(0))
-        besides = [x.beside if m else x.operand.value for x, m in zip(xs, mapped, strict=True)]
-        with np.errstate(all="ignore"):
-            return Parts(terms, p.evaluate(*besides))
+        beside = terms[keys[0]].dtype.type(0)
+        if not zero:
+            besides = [x.beside if m else x.operand.value for x, m in zip(xs, mapped, strict=True)]
+            with np.errstate(all="ignore"):
+                beside = p.evaluate(*besides)
+        may_be_free = beside == 0 or beside.dtype.kind == "b"  # see `_whole`
+        return Parts(terms, beside) if may_be_free or not keys[0].extents else None
 
     def _agreeing(self, x: Parts, keys: Sequence[Rows], shape: Shape) -> Parts:
         """A value in the places of these terms, in each of which it is there as a whole."""
-        if x.beside is not None and list(x.terms) == list(keys):
-            return x
-        x = self._summed(x) or x
-        zero = next(iter(x.terms.values())).constant(0)
+        if x.beside is not None:
+            return Parts({rows: _at(x, rows, shape) for rows in keys}, x.beside)
+        zero = x.constant(0)
         terms = {}
         for rows in keys:
             found: Any = None
@@ -201,7 +206,7 @@ class _Directions(Batcher):
         terms: dict[Rows, Node] = {}
         for rows, node in x.terms.items():
             for other in terms:  # what is there already
-                here = meet(rows, other, node.shape, node)
+                here = meet(rows, other, node.shape[len(rows.extents) :], node)
                 node = node if here is False else where(here, node.constant(0), node)
             terms[rows] = node
         return Parts(terms)
@@ -252,13 +257,20 @@ class _Directions(Batcher):
 
     def _whole(self, x: Parts, shape: Shape, last: bool = False) -> Node:
         """The value with all of its rows, as the first axis or the `last` one."""
-        if x.beside is not None:
-            node = next(iter(x.terms.values()))
-            found: Any = BroadcastTo(self._shape(shape, last))(node.constant(x.beside))
+        if x.beside is not None and not any(rows.extents for rows in x.terms):
+            found: Any = BroadcastTo(self._shape(shape, last))(x.constant(x.beside))
             for rows, node in x.terms.items():
                 here = self._match(rows, node, shape, last)
                 found = where(here, with_last(node) if last else node, found)
             return found
+        if x.dtype.kind == "b":  # where it isn't what is beside
+            other = {
+                rows: AsType(np.dtype(float))(not_equal(node, x.constant(x.beside)))
+                for rows, node in x.terms.items()
+            }
+            moved = self._whole(Parts(other, np.float64(0)), shape, last)
+            return not_equal(moved, moved.constant(0)) if not x.beside else moved.equals(0)
+        x = self._summed(x) or x
         found = None
         apart: dict[Rows, Node] = {}  # by the rows of their free axes, which are the only ones
         for rows, node in x.terms.items():
@@ -288,7 +300,6 @@ class _Directions(Batcher):
         count = len(rows.extents)
         shape = node.shape[count:]
         at = rows.numbers().ravel()
-        inside = (at >= 0) & (at < self.size)
         if len(at) == self.size and np.array_equal(at, np.arange(self.size)):
             if last:
                 node = transposed(node, (*range(count, node.ndim), *range(count)))
@@ -296,10 +307,22 @@ class _Directions(Batcher):
             return node if node.shape == whole else Reshape(whole)(node)
         if count > 1:
             node = Reshape((at.size, *shape))(node)
-        if not inside.all():
-            node = Gather(sure=True)(node, self.writer.capture(np.flatnonzero(inside)))
-        found = ScatterAdd((self.size, *shape))(node, self.writer.capture(at[inside]))
+        inside = np.flatnonzero((at >= 0) & (at < self.size))
+        if len(inside) < len(at):
+            node = taken(node, inside)
+        found = put(node, at[inside], self.size)
         return rows_last(found) if last else found
+
+
+def _at(x: Parts, rows: Rows, shape: Shape) -> Node:
+    """In the place of a term a value whose own terms agree."""
+    found = x.constant(x.beside)
+    for other, node in x.terms.items():
+        here = meet(rows, other, shape, node)
+        if here is True:
+            return node
+        found = found if here is False else where(here, node, found)
+    return found
 
 
 def _is_linear(p: Any, xs: Sequence[Any], mapped: Sequence[bool]) -> bool:

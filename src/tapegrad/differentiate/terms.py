@@ -20,7 +20,8 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives.base import Node, Slice
 from tapegrad.primitives.batches import batched, expanded, row_numbers
 from tapegrad.primitives.elementwise import equal, where
-from tapegrad.primitives.views import BroadcastTo, Place, Reshape, Transpose
+from tapegrad.primitives.scatter import Gather, ScatterAdd
+from tapegrad.primitives.views import BroadcastTo, GetItem, Place, Reshape, Transpose
 
 Shape = tuple[int, ...]
 
@@ -83,8 +84,8 @@ def gathered(pairs: Iterable[tuple[Rows, Node] | None]) -> Parts | None:
 
 
 def freed(rows: Rows, node: Node) -> tuple[Rows, Node]:
-    """A term whose rows are those of free axes alone, the slowest first: each axis with a stride
-    gets a free one, and is on the diagonal of the two."""
+    """A term whose rows are those of free axes alone, the slowest first, and none backwards: each
+    axis with a stride gets a free one, and is on the diagonal of the two."""
     shape = node.shape[len(rows.extents) :]
     for a, stride in enumerate(rows.strides):
         if not stride:
@@ -95,11 +96,43 @@ def freed(rows: Rows, node: Node) -> tuple[Rows, Node]:
         inner = Reshape((*rows.extents, 1, *shape))(node)
         node = where(equal(here, there), inner, node.constant(0))
         rows = replace(rows, extents=(*rows.extents, n), free=(*rows.free, stride))
+    for k, (n, stride) in enumerate(zip(rows.extents, rows.free, strict=True)):
+        if stride < 0:
+            back = [Slice(0, m) for m in node.shape]
+            back[k] = Slice(n - 1, n, -1)
+            node = GetItem(tuple(back))(node)
+            ahead = (*rows.free[:k], -stride, *rows.free[k + 1 :])
+            rows = replace(rows, first=rows.first + stride * (n - 1), free=ahead)
     count = len(rows.extents)
     order = sorted(range(count), key=lambda k: -rows.free[k])
     extents, free = ([x[k] for k in order] for x in (rows.extents, rows.free))
     node = transposed(node, (*order, *range(count, node.ndim)))
     return Rows(rows.first, tuple(extents), tuple(free), (0,) * len(shape)), node
+
+
+def taken(node: Node, numbers: Any) -> Node:
+    """Some of the elements of a first axis."""
+    rest = [Slice(0, n) for n in node.shape[1:]]
+    if (part := _as_slice(numbers)) is not None:
+        return GetItem((part, *rest))(node)
+    return Gather(sure=True)(node, node.writer.capture(numbers))
+
+
+def put(node: Node, numbers: Any, size: int) -> Node:
+    """The elements of a first axis in their places among so many zeros."""
+    shape = (size, *node.shape[1:])
+    if (part := _as_slice(numbers)) is not None:
+        return Place(shape, (part, *[Slice(0, n) for n in shape[1:]]))(node)
+    return ScatterAdd(shape)(node, node.writer.capture(numbers))
+
+
+def _as_slice(numbers: Any) -> Slice | None:
+    """Numbers that grow and are equally far apart."""
+    steps = np.diff(numbers)
+    step = int(steps[0]) if len(steps) else 1
+    if not len(numbers) or step <= 0 or (steps != step).any():
+        return None
+    return Slice(int(numbers[0]), len(numbers), step)
 
 
 def transposed(node: Node, axes: Sequence[int]) -> Node:
@@ -165,9 +198,21 @@ def number_of(first: int, strides: Shape, shape: Shape, like: Node) -> Node:
     return total
 
 
+def comparable(terms: Sequence[Rows]) -> bool:
+    """Whether terms have the same free axes, and are in one row only where these are alike: for
+    they count rows that are fewer than the strides of other axes."""
+    if len({(rows.extents, rows.free) for rows in terms}) > 1:
+        return False
+    first = terms[0]
+    span = sum(abs(s) * (n - 1) for n, s in zip(first.extents, first.free, strict=True))
+    apart = [rows.first - first.first for rows in terms]
+    unit = math.gcd(*apart, *[stride for rows in terms for stride in rows.strides])
+    return len(terms) == 1 or not span or span < unit
+
+
 def meet(one: Rows, other: Rows, shape: Shape, like: Node) -> Any:
-    """Whether an element of both terms, which have no free axes, is in one row: True, False, or
-    what says it of each element."""
+    """Whether an element of both terms, which are comparable, is in one row: True, False, or what
+    says it of each element."""
     if one == other:
         return True
     ahead = [a - b for a, b in zip(one.strides, other.strides, strict=True)]
