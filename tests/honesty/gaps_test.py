@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import statistics
 import sys
+import warnings
 
 import numpy as np
 from scipy.integrate import quad
@@ -49,6 +50,24 @@ def test_a_callers_errstate():
         assert df(1.0) == 2.0
     with np.errstate(all="raise"):
         assert df(1.0) == 2.0
+
+
+def test_a_callers_filter_of_warnings():
+    """a filter around a call that makes errors of warnings, where the function enters
+    `warnings.catch_warnings()` and catches one -> what it was traced with stays"""
+
+    def f(x):
+        with warnings.catch_warnings():
+            try:
+                return np.sum(np.log(x))
+            except RuntimeWarning:
+                return 3.0 * np.sum(x)
+
+    played = jit(f, compile="never")
+    for action in ("error", "ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            assert played(np.array([0.0, 2.0])) == 6.0
 
 
 @functools.cache
