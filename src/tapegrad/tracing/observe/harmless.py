@@ -58,6 +58,7 @@ CALM = _Calm()
 
 # They tell the user something, or load code, and compute nothing.
 _SILENT = ("logging", "warnings", "importlib", "linecache", "traceback", "tokenize", "zipimport")
+_INSPECT = PYTHONS + "inspect.py"
 _SILENT_FILES = tuple(PYTHONS + name + end for name in _SILENT for end in (".py", os.sep))
 
 
@@ -71,8 +72,10 @@ def _is_scipys(file: str) -> bool:
 
 
 def is_silent(code: CodeType) -> bool:
-    """Whether code only tells the user something, or loads code."""
+    """Whether code only tells the user something, as which function calls which, or loads code."""
     file = code.co_filename
+    if file == _INSPECT:
+        return code.co_name in ("stack", "getouterframes")
     return file.startswith((*_SILENT_FILES, "<frozen importlib", "<frozen zipimport"))
 
 
