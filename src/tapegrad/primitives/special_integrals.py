@@ -361,10 +361,8 @@ class Carlson(Library):
 
 
 def _elliprd_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
-    """R_D is homogeneous of degree -3/2."""
     steep = Carlson(0, (3, 1, 3))
-    along_x, along_y = steep(x, y, z) * -0.75, steep(y, x, z) * -0.75
-    return along_x, along_y, -((out * 1.5 + x * along_x + y * along_y) / z)
+    return steep(x, y, z) * -0.75, steep(y, x, z) * -0.75, Carlson(0, (1, 1, 5))(x, y, z) * -2.25
 
 
 def _elliprf_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
