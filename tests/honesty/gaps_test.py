@@ -5,7 +5,6 @@ Each of these tests shows a way round the promise that is known. One that fails 
 
 from __future__ import annotations
 
-import functools
 import statistics
 import sys
 import warnings
@@ -17,7 +16,6 @@ from scipy.stats import laplace
 from tapegrad import grad, hessian, jit
 
 X = np.array([1.0, 2.0])
-BASE = 2.0
 
 
 def test_types_that_c_code_asks_for():
@@ -68,23 +66,6 @@ def test_a_callers_filter_of_warnings():
         with warnings.catch_warnings():
             warnings.simplefilter(action)
             assert played(np.array([0.0, 2.0])) == 6.0
-
-
-@functools.cache
-def remembered():
-    return BASE
-
-
-def test_a_cache_that_is_emptied(monkeypatch):
-    """a cache of functools.lru_cache is emptied, and would remember another result -> not noticed,
-    if the trace found it filled"""
-    remembered()
-    df = grad(lambda x: x * remembered(), compile="never")
-    assert df(1.0) == 2.0
-    monkeypatch.setitem(globals(), "BASE", 5.0)
-    remembered.cache_clear()
-    assert df(1.0) == 2.0
-    remembered.cache_clear()
 
 
 def test_the_byte_order_of_an_argument():

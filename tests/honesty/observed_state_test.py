@@ -805,3 +805,29 @@ def test_one_array_for_two_arguments():
             df(*args)
     np.testing.assert_array_equal(df(y, X), 2 * X * y)
     assert df.cache_info().traces == 1  # the others were refused
+
+
+def test_caches_that_forget():
+    """a cache of functools.lru_cache is emptied, or full, so that it forgets what it remembered ->
+    traced anew"""
+    made, rate = [], [2.0]
+
+    @functools.lru_cache(maxsize=2)
+    def remembered(k):
+        made.append(k)
+        return k + rate[0]
+
+    def f(x):
+        return x * remembered(1)
+
+    df = grad(f, compile="never")
+    assert df(1.0) == df(2.0) == 3.0
+    rate[0] = 5.0
+    assert df(1.0) == 3.0
+    remembered.cache_clear()
+    assert df(1.0) == df(2.0) == 6.0
+    rate[0] = 7.0
+    remembered(2)
+    remembered(3)
+    assert df(1.0) == 8.0
+    assert made == [1, 1, 2, 3, 1]

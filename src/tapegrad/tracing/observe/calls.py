@@ -61,7 +61,7 @@ from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT, put_by, written
 from tapegrad.tracing.observe.plainness import BOUND, check_range, whole_key
-from tapegrad.tracing.observe.settings import note_warning
+from tapegrad.tracing.observe.settings import note_cache, note_warning
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import TAPEGRAD
 
@@ -136,7 +136,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return _result_of(o, f, "{}()", "a weak reference")
     if kind is functools._lru_cache_wrapper:
         note = o.taken([*args, *kwargs.values()])
-        return both(note, lambda result: _remembered(o, result, name_of(f)))
+        return both(note, functools.partial(_remembered, o, f))
     if isinstance(f, Value):
         o.lookups.attribute(f, "__call__")
         return None
@@ -364,11 +364,11 @@ def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
     return then
 
 
-def _remembered(o: Notes, x: Any, word: str) -> None:
-    """What functools.lru_cache returns may be what it returned before."""
+def _remembered(o: Notes, f: Any, x: Any) -> None:
+    """What functools.lru_cache returns may be what it returned before, as long as it keeps that."""
+    note_cache(o.reads, f, name_of(f))
     if type(x) not in PLAIN_TYPES and not isinstance(x, Value) and o.reads.place(x) is None:
-        place = o.reads.constant(x, word)
-        place.like = type(x) in CONTAINERS
+        o.reads.constant(x, name_of(f)).like = type(x) in CONTAINERS
 
 
 # ---- methods

@@ -25,7 +25,7 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
 )
 from tapegrad.tracing.observe.plainly import own_names
-from tapegrad.tracing.observe.settings import errors_of, settings
+from tapegrad.tracing.observe.settings import errors_of, keeps, settings
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
 _EQUAL_TOO = {
@@ -166,4 +166,5 @@ HELPERS = {
     "static": inspect.getattr_static,
     "settings": settings,
     "errors_of": errors_of,
+    "keeps": keeps,
 }

@@ -29,6 +29,25 @@ def note_warning(reads: Any, category: Any) -> None:
     _note(reads, ("warnings", category), text, errors_of(category), "the filters of warnings")
 
 
+def note_cache(reads: Any, f: Any, word: str) -> None:
+    """A function of functools.lru_cache is called: what it has remembered it has to keep."""
+    hits, misses, _, _ = f.cache_info()
+    text = f"keeps({reads._value(f)}, {hits}, {misses})"
+    if reads.place(f) is not None and ("cache", id(f)) not in reads._first:
+        reads._first["cache", id(f)] = None
+        reads.found(text, True, word)
+
+
+def keeps(f: Any, hits: int, misses: int) -> bool:
+    """Whether a cache has left nothing out since it had counted so many hits and misses: it has
+    been neither emptied, which counts anew, nor filled up, where a miss takes another's place."""
+    info = f.cache_info()
+    has_room = info.maxsize is None or info.currsize < info.maxsize
+    return bool(
+        info.hits >= hits and (info.misses == misses or (has_room and info.misses > misses))
+    )
+
+
 def _note(reads: Any, key: Any, text: str, found: Any, word: str) -> None:
     if key not in reads._first:
         reads._first[key] = None
