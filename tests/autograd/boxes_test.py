@@ -105,6 +105,25 @@ def test_it_ends_with_the_last_value():
     assert len(running) == before
 
 
+def test_writes_in_place_leave_the_places_before():
+    """As programs write `f *= x`, to arrays that they have made."""
+    start = boxed(X)
+    y = start * 2.0
+    before = y._node, y._value
+    y *= start
+    y[:, 0] += 3.0 * start[:, 1]
+    np.testing.assert_array_equal(before[1], 2 * X)
+    np.testing.assert_allclose(y._value, 2 * X**2 + 3 * X[:, 1:] * [1, 0])
+    ct = np.cos(X)
+    np.testing.assert_allclose(backward_pass(ct, before[0]), 2 * ct)
+    expected = 4 * X * ct + 3 * ct[:, :1] * [0, 1]
+    np.testing.assert_allclose(backward_pass(ct, y._node), expected)
+    tangent = boxed(X, JVPNode.new_root(ct))
+    z = tangent + 1.0
+    z *= tangent
+    np.testing.assert_allclose(z._node.g, (2 * X + 1) * ct)
+
+
 def test_what_a_box_does_not_follow_is_an_error():
     """What a function that is traced does with such values isn't known, nor are writes: the program
     may have taken what was there before. An array that is used is read when it is walked."""
@@ -112,7 +131,7 @@ def test_what_a_box_does_not_follow_is_an_error():
         tapegrad.grad(lambda x: np.sum(boxed(x)))(X)
     with pytest.raises(UnsupportedError, match="make_vjp"):
         boxed(boxed(X))
-    y = boxed(X) * 2.0
+    y = boxed(X)
     with pytest.raises(UnsupportedError, match="written to in place"):
         y[0, 0] = 1.0
     node = VJPNode.new_root()

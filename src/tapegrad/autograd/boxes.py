@@ -56,11 +56,10 @@ class OpenTrace(Trace):
         x = self.builder.input(aval, f"x{len(self.starts)}")
         return stand_in(self, x, plain_value(value), aval.weak)
 
-    def of_starts(self, box: Any) -> Callable[..., Any]:
-        """A traced value as a function of what the trace begins with."""
+    def of_starts(self, operand: Any, value: Any) -> Callable[..., Any]:
+        """What a traced value is, by `_read`, as a function of what the trace begins with."""
         self.check_captured()
         captured = [*self.captured.values()]
-        operand, value = box._read()
         if isinstance(operand, Literal):
             return lambda *xs: value
         names = [f"c{k}" for k in range(len(captured))]
@@ -76,12 +75,15 @@ class OpenTrace(Trace):
     def _end(self) -> None: ...
 
     def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
-        """An error: the program may have taken what it held out of the box, or its place."""
-        raise UnsupportedError(
-            f"a value of a box that was made by hand is written to in place{at_line()}. Make "
-            "another array, with np.where, np.stack or np.concatenate, or take make_vjp(f, x), "
-            "which follows writes"
-        )
+        """Places that were taken before stay where they are. An error, if another array is written
+        to by it: the one that a box was made of, or one of a walk, whose steps are gone back."""
+        if self.walk is not None or tracer._may_alias or tracer._read()[0] in self.builder.inputs:
+            raise UnsupportedError(
+                f"a value of a box that was made by hand is written to in place{at_line()}. Write "
+                "to a copy, make another array with np.where, np.stack or np.concatenate, or take "
+                "make_vjp(f, x), which follows writes"
+            )
+        super().note_write(tracer, src)
 
 
 _open: weakref.WeakSet[OpenTrace] = weakref.WeakSet()
@@ -99,16 +101,24 @@ if hasattr(os, "register_at_fork"):
 class Place:
     """Where a value stands in a tape; a root stands at its start, when a box is made with it."""
 
-    box: Any = None  # the value, which is traced
+    box: Any = None  # the value, which is traced; what is written to it later is at another place
     start: Any = None  # the root's, as it was before it was boxed
     root: Place
 
     def __init__(self, root: Place | None = None, box: Any = None) -> None:
-        self.root, self.box = self if root is None else root, box
+        self.root = self if root is None else root
+        self.hold(box)
+
+    def hold(self, box: Any) -> None:
+        """A traced value is here, as it is now."""
+        self.box = box
+        if box is not None:
+            self._read = box._read()
 
     def _function(self) -> Callable[[Any], Any]:
         """The value as a function of the root's."""
-        return self.box._trace.of_starts(self.box)
+        found: Callable[[Any], Any] = self.box._trace.of_starts(*self._read)
+        return found
 
 
 class VJPNode(Place):
@@ -164,7 +174,7 @@ def new_box(value: Any, trace: Any, node: Any) -> Any:
         )
     check_leaf(value, "new_box: the value")
     node.start = value
-    node.box = OpenTrace(node).begin(value)
+    node.hold(OpenTrace(node).begin(value))
     return node.box
 
 

@@ -102,7 +102,7 @@ class Walk:
             return x._value
         outside = [*self.trace.starts, *[y for _, y in self.trace.captured.values()]]
         if any(isinstance(y, Tracer) for y in outside):
-            return self.trace.of_starts(x)(*self.trace.starts)
+            return self.trace.of_starts(*x._read())(*self.trace.starts)
         return x._read()[1]
 
     def step(self, primitive: CustomPrimitive, args: Any, kwargs: Any) -> Any:
@@ -165,7 +165,7 @@ class Vectors:
         trace = self.walk.trace
         if all(t is None for t in self.of_starts):
             return None
-        request = Request(trace.of_starts(x), [*trace.starts, *self.of_starts])
+        request = Request(trace.of_starts(*x._read()), [*trace.starts, *self.of_starts])
         return Pushforward(len(trace.starts)).inside(request)[1]
 
     def add(self, value: Any, given: Any) -> None:
@@ -176,7 +176,9 @@ class Vectors:
                 old = self.of_objects.get(id(x))
                 self.of_objects[id(x)] = ct if old is None else vspace(x).add(old, ct)
             elif ct is not None:
-                _, pull = Pulling("never").inside(Request(trace.of_starts(x), trace.starts))
+                _, pull = Pulling("never").inside(
+                    Request(trace.of_starts(*x._read()), trace.starts)
+                )
                 both = zip(self.of_starts, pull(ct), strict=True)
                 self.of_starts = [b if a is None else a if b is None else a + b for a, b in both]
 
