@@ -90,11 +90,14 @@ class Implicit:
             return found
         seed = -self.solved(given, cts[0], transposed=True)
         pulled = called(self.of_p, [*given, seed])
-        size = Sum(tuple(range(seed.ndim)))(seed) if seed.ndim else seed
-        known = size * size.constant(0)  # NaN where F_x is singular, F_p may be 0 there as well
         for k, ct in zip(self.active, pulled, strict=True):
-            found[self.lead + k - self.first] = ct + BroadcastTo(ct.shape)(known)
+            found[self.lead + k - self.first] = ct + self.known(seed, ct)
         return found
+
+    def known(self, seed: Any, ct: Any) -> Any:
+        """0, for a cotangent: NaN where F_x is singular, since F_p may be 0 there as well."""
+        size = Sum(tuple(range(seed.ndim)))(seed) if seed.ndim else seed
+        return BroadcastTo(ct.shape)(size * size.constant(0))
 
     def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
         given = self._given(outs, xs)

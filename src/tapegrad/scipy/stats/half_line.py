@@ -406,6 +406,7 @@ law(
     cdf=lambda x, a, c: (-np.expm1(-(x**c))) ** a,
     sf=lambda x, a, c: -np.expm1(sc.xlog1py(a, -np.exp(-(x**c)))),
     ppf=lambda q, a, c: (-np.log1p(-(q ** (1.0 / a)))) ** (1.0 / c),
+    isf=lambda q, a, c: (-np.log(-np.expm1(np.log1p(-q) / a))) ** (1.0 / c),
 )
 law(
     "invweibull",

@@ -111,14 +111,22 @@ def _cauchy_logpdf(x: Any) -> Any:
     )
 
 
+def _cauchy_ppf(q: Any) -> Any:
+    """tan(pi (q - 1/2)); far out by what is left of q, or of 1 - q."""
+    upper, middle = q > 0.5, np.abs(q - 0.5) < 0.25
+    tail = 1 / np.tan(np.pi * where(middle, 0.25, where(upper, 1 - q, q)))
+    near = np.tan(np.pi * where(middle, q - 0.5, 0.0))
+    return where(middle, near, where(upper, tail, -tail))
+
+
 law(
     "cauchy",
     logpdf=_cauchy_logpdf,
     pdf=lambda x: 1.0 / np.pi / (1.0 + x * x),
     cdf=lambda x: np.arctan2(1.0, -x) / np.pi,
     sf=lambda x: np.arctan2(1.0, x) / np.pi,
-    ppf=lambda q: -1 / np.tan(np.pi * q),
-    isf=lambda q: 1 / np.tan(np.pi * q),
+    ppf=lambda q: _cauchy_ppf(q),
+    isf=lambda q: -_cauchy_ppf(q),
     mean=lambda: np.nan,
     var=lambda: np.nan,
     skew=lambda: np.nan,
@@ -279,8 +287,11 @@ def _gennorm_cdf(x: Any, b: Any) -> Any:
 
 
 def _gennorm_ppf(q: Any, b: Any) -> Any:
-    c = np.sign(q - 0.5)
-    return c * sc.gammainccinv(1.0 / b, 1.0 + c - 2.0 * c * q) ** (1.0 / b)
+    middle = q == 0.5  # where it is a straight line
+    c = where(q < 0.5, -1.0, 1.0)
+    p = where(middle, 0.5, 1.0 + c - 2.0 * c * q)
+    line = (q - 0.5) * 2.0 * sc.gamma(1.0 / b) / b
+    return where(middle, line, c * sc.gammainccinv(1.0 / b, p) ** (1.0 / b))
 
 
 # 2 T(h, a) of Owen's, for h > 0, goes from 0 to the normal tail Q(h) as a grows; what it lacks is
@@ -361,13 +372,21 @@ def _loggamma_tail(x: Any, c: Any, upper: bool) -> Any:
     return where(low, leading, sc.gammainc(c, y))
 
 
+def _loggamma_ppf(q: Any, c: Any) -> Any:
+    """The logarithm of a quantile of the gamma distribution; of one that underflows, by q's."""
+    found = sc.gammaincinv(c, q)
+    low = found < 1e-290
+    leading = (np.log(q) + sc.gammaln(c + 1)) / c
+    return where(low, leading, np.log(where(low, 1.0, found)))
+
+
 law(
     "loggamma",
     logpdf=lambda x, c: c * x - np.exp(x) - sc.gammaln(c),
     pdf=lambda x, c: np.exp(c * x - _capped_exp(x) - sc.gammaln(c)),
     cdf=lambda x, c: _loggamma_tail(x, c, upper=False),
     sf=lambda x, c: _loggamma_tail(x, c, upper=True),
-    ppf=lambda q, c: np.log(sc.gammaincinv(c, q)),
+    ppf=lambda q, c: _loggamma_ppf(q, c),
     isf=lambda q, c: np.log(sc.gammainccinv(c, q)),
     mean=lambda c: sc.digamma(c),
     var=lambda c: trigamma(c),
@@ -445,48 +464,3 @@ law(
     mean=lambda a, b: -np.exp(0.5 / (b * b)) * np.sinh(a / b),
     var=lambda a, b: 0.5 * np.expm1(1 / (b * b)) * (np.exp(1 / (b * b)) * np.cosh(2 * a / b) + 1),
 )
-
-# ---- on the circle
-
-
-def _vonmises_logpdf(x: Any, kappa: Any) -> Any:
-    """kappa (cos(x) - 1), which is -2 kappa sin(x / 2)^2, and the scaled Bessel function: neither
-    overflows."""
-    half = np.sin(x * 0.5)
-    return -2 * kappa * (half * half) - LOG_2PI - np.log(sc.i0e(kappa))
-
-
-_TERMS = np.arange(1, 61)
-MANY = 50.0  # from this concentration on it is SciPy's approximation
-
-
-def _vonmises_cdf(x: Any, kappa: Any) -> Any:
-    """The density's Fourier series, integrated: 1/2 + x / 2 pi, and the sum of
-    I_n(k) / I_0(k) sin(n x) / (n pi) (Mardia and Jupp, Directional Statistics, 2000, 3.5.37), a
-    turn for a turn. SciPy has that of b sin(x / 2), a normal number, of large concentrations."""
-    turns = np.round(x / (2 * np.pi))
-    x = x - turns * (2 * np.pi)
-    few = kappa < MANY
-    k = where(few, kappa, 1.0)
-    n = _TERMS.reshape((-1,) + (1,) * max(np.ndim(x), np.ndim(k)))
-    waves = np.sum(sc.ive(n, k) * np.sin(n * x) / n, axis=0) / sc.i0e(k)
-    series = np.clip(0.5 + x / (2 * np.pi) + waves / np.pi, 0.0, 1.0)
-    near = sc.ndtr(np.sqrt(2 / np.pi) / sc.i0e(where(few, MANY, kappa)) * np.sin(x / 2))
-    return where(few, series, near) + turns
-
-
-def _vonmises_entropy(kappa: Any) -> Any:
-    bessel = sc.i0e(kappa)
-    return -kappa * sc.i1e(kappa) / bessel + LOG_2PI + np.log(bessel) + kappa
-
-
-for _name in ("vonmises", "vonmises_line"):
-    law(
-        _name,
-        logpdf=_vonmises_logpdf,
-        cdf=_vonmises_cdf,
-        finite=True,
-        valid=lambda kappa: kappa >= 0,
-        entropy=_vonmises_entropy,
-        within=lambda kappa: 0.0,
-    )
