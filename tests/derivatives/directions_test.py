@@ -150,11 +150,18 @@ def layered(x):  # the tie of a maximum, and a choice by a mask that moves
     return np.sum(np.where(y > 0.2, np.sqrt(y), y * x) ** 2)
 
 
+def masked_and_spread(x):  # terms that agree get further axes before they are added up
+    d = x[1:] - x[:-1]
+    y = np.where(d > 0.1, np.sqrt(np.where(d > 0.1, d, 1.0)), 0.0)
+    return np.sum(np.sin(y + d[:, None] * d))
+
+
 PROGRAMS = [
     *(product, form, of_a_form, outer, outer_sine, rank_one_and_diagonal, kernel, logsumexp),
     *(logsumexp_of_product, chain, logistic, network, two_layers, products_of_sums, norm, gram),
     *(cumulated, fourier, convolved, coulomb, distances, masked, turned, joined),
     *(parts_of_a_matrix, sorted_and_cumulated, elements, complex_parts, entropy, layered),
+    masked_and_spread,
 ]
 # What is left of the n rows of each step is no more than the result.
 NARROW = [f for f in PROGRAMS[:17] if f is not of_a_form]

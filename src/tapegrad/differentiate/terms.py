@@ -169,7 +169,7 @@ def widened(x: Parts, shape: Shape) -> Parts:
         if further:
             count = len(rows.extents)
             wide = (*node.shape[:count], *(1,) * further, *node.shape[count:])
-            node = Reshape(wide)(node) if count else node
+            node = Reshape(wide)(node)
             rows = Rows(rows.first, rows.extents, rows.free, (*(0,) * further, *rows.strides))
         terms[rows] = node
     return Parts(terms, x.beside)
