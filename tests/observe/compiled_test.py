@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from tapegrad import grad
+from tapegrad import grad, value_and_grad
 
 X = np.array([1.0, 2.0])
 RATE = 2.0
@@ -54,3 +54,36 @@ def test_a_function_that_is_compiled_inside(monkeypatch):
     np.testing.assert_allclose(dloss(X), [2 * X[0] * (2 * scale[0] + RATE), 1.0])
     monkeypatch.setitem(globals(), "RATE", 7.0)
     np.testing.assert_allclose(dloss(X), [2 * X[0] * (2 * scale[0] + RATE), 1.0])
+
+
+@numba.njit
+def _utility(c, s):
+    return (c ** (1 - s) - 1) / (1 - s) if c > 0 else -1e7
+
+
+@numba.njit
+def _updated(u, c, wages, values, out):
+    for k, w in enumerate(wages):
+        out[k] = _utility(w, 2.0) + 0.9 * (0.8 * values[k] + 0.2 * u)
+    return _utility(c, 2.0) + 0.5 * u + 0.4 * np.sum(np.maximum(u, values)) / len(wages)
+
+
+def test_a_loop_that_calls_a_function_of_plain_numbers_is_one():
+    """The Python of that is part of the other function's: it isn't asked in each round."""
+    wages = np.linspace(1.0, 2.0, 30)
+
+    def f(c):
+        u, values, out = 1.0, np.ones(30), np.empty(30)
+        for _ in range(20):
+            u = _updated(u, c, wages, values, out)
+            values[:] = out
+        return u + np.sum(values)
+
+    f(1.5)  # numba compiles
+    g = value_and_grad(f)
+    for c in (1.5, 1.2, 1.5, 1.4):
+        value, slope = g(c)
+        np.testing.assert_allclose(value, f(c))
+        np.testing.assert_allclose(slope, (f(c + 1e-6) - f(c - 1e-6)) / 2e-6, rtol=1e-6)
+    assert g.cache_info().traces == 1
+    assert len(str(g.tapes[0]).splitlines()) < 200

@@ -9,6 +9,7 @@ computes something else, and the call is refused.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,22 +27,47 @@ from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
 
 
+class _Following(threading.local):
+    now = False  # whether the Python of such a function runs
+
+
+_following = _Following()
+
+
 def _any_traced(args: Sequence[Any]) -> bool:
     return any(map(has_traced, args))
+
+
+def _is_followed(args: Sequence[Any]) -> bool:
+    """Whether the Python of a function is called: of plain numbers where that is part of another
+    one's, so that a loop which calls it is one."""
+    return _any_traced(args) or (_following.now and all(isinstance(x, _NUMBERS) for x in args))
+
+
+_NUMBERS = (int, float, complex, np.number, np.bool_)
+
+
+def _python(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the Python of a function comes to."""
+    before, _following.now = _following.now, True
+    try:
+        return followed(f, *args, **kwargs)
+    finally:
+        _following.now = before
 
 
 @unobserved
 def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
     """A function of numba.njit."""
-    if not _any_traced((*args, *kwargs.values())):
+    if not _is_followed((*args, *kwargs.values())):
         with observed():
             return f(*args, **kwargs)
     if f._can_compile:
-        return followed(called_with(f, args, kwargs), *args, **kwargs)
+        return _python(called_with(f, args, kwargs), *args, **kwargs)
     for signature in f.nopython_signatures:
         given = _all_as(signature.args, args)
         if not kwargs and given is not _OTHER:
-            found = _as(signature.return_type, followed(frozen(f, signature.args), *given))
+            found = _as(signature.return_type, _python(frozen(f, signature.args), *given))
             if found is not _OTHER:
                 return found
     kinds = ["(" + ", ".join(map(str, x.args)) + ")" for x in f.nopython_signatures]
@@ -133,7 +159,7 @@ def _declare() -> None:
     _mean_the_originals()
     dispatchers = importlib.import_module("numba.core.registry")
     ufuncs = importlib.import_module("numba.np.ufunc.dufunc")
-    declare_calls(dispatchers.CPUDispatcher, _function, when=_any_traced)
+    declare_calls(dispatchers.CPUDispatcher, _function, when=_is_followed)
     declare_calls(ufuncs.DUFunc, _elementwise, when=_any_traced)
 
 
