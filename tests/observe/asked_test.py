@@ -312,3 +312,13 @@ def test_who_calls_has_advice_of_its_own():
     with pytest.warns(RuntimeWarning, match=r"'inspect.stack' \(asked_test.py:\d+: .*outside"):
         for k in (1.0, 2.0, 3.0, 4.0):
             np.testing.assert_array_equal(g(X * k), 2 * k * X)
+
+
+def test_a_copy_of_a_dtype():
+    def f(x):
+        return np.sum(x**2) * copy.deepcopy(np.dtype("f4")).itemsize
+
+    g = grad(f, compile="never")
+    for k in (1.0, 2.0, 3.0):
+        np.testing.assert_array_equal(g(X * k), 8 * k * X)
+    assert g.cache_info().traces == 1

@@ -372,12 +372,13 @@ READERS = frozenset(map(id, (getattr, hasattr, setattr, delattr, vars, dir, next
 
 def _is_harmless_method(f: Any) -> bool:
     name = f.__name__
-    if name in _NOT_METHODS:
-        return False
     held = getattr(f, "__self__", None)
     kind = getattr(f, "__objclass__", None)
     if kind is None:
         kind = held if isinstance(held, type) else type(held)
+    copies = name == "__setstate__" and issubclass(kind, np.dtype)  # as `deepcopy` of an array
+    if name in _NOT_METHODS and not copies:
+        return False
     if name == "__init_subclass__":
         return True  # which is object's
     if name in ("__new__", "__class_getitem__") and isinstance(held, type):
