@@ -37,7 +37,7 @@ from tapegrad.tracing.mixed import (
     sources_of,
     value_of,
 )
-from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.tracing.subclassed import check_stays
@@ -68,6 +68,8 @@ def call(operation: Operation, args: Any, kwargs: Any) -> Any:
     named = iter(names)
     names = chosen([next(named) if is_traced(x) else "" for x in leaves], on_tape)
     call = CustomCall(operation, arguments, chosen(words, on_tape), user_source())
+    here = following.observer
+    before = None if here is None else here.reads.losing
     try:
         body = call.trace(operands, names)
     except FINAL:
@@ -76,7 +78,11 @@ def call(operation: Operation, args: Any, kwargs: Any) -> Any:
         let_through(error)
         # Whatever kept the body from being traced: where it is the user's own mistake, the body
         # makes it again on plain arrays, in NumPy's words.
-        return call.record_opaque(operands, error)
+        draws = 0 if here is None else len(here.states)
+        result = call.record_opaque(operands, error)
+        if here is not None and len(here.states) == draws:
+            here.reads.losing = before  # each call runs the body anew
+        return result
     return call.record(operands, body)
 
 

@@ -37,6 +37,15 @@ class Facts:
             self.never, self.advice = word or "something", advice
             self._at_line(self.never)
 
+    @property
+    def losing(self) -> Any:
+        """What makes the tape one that no later call can use; set to what it was before, that."""
+        return self.never, self.advice
+
+    @losing.setter
+    def losing(self, before: Any) -> None:
+        self.never, self.advice = before
+
     def _at_line(self, word: str) -> None:
         """Note where the user's program comes to what this word stands for."""
         if word and word not in self.where:
