@@ -36,15 +36,6 @@ def pytest_collection():
         gc.set_threshold(10_000)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def looked_through():
-    """What a module's tests have left, in caches, stays: the collector looks at it once. It would
-    do so again and again in later tests, and in each that calls it."""
-    yield
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def no_relatives():
     """What other tests' functions of the same code have left is gone: each traces its own."""
