@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 import warnings
 import weakref
@@ -409,3 +410,15 @@ def test_what_no_operator_says_is_called():
     before = g.front.fast_hits
     np.testing.assert_allclose(g(x)[1], 1 / np.cosh(x) ** 2)
     assert g.front.fast_hits == before + 1
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.inf, math.nan])
+def test_results_may_be_constants_that_are_not_finite(value):
+    def f(x):
+        return x**2 if x > 0 else value, [value]
+
+    df = tg.value_and_grad(f, has_aux=True, compile="never")
+    for k in range(90):  # so often that entries answer
+        (found, (aux,)), _ = df((-1.0) ** k)
+        assert found == (value if k % 2 else 1.0) or np.isnan([found, value]).all()
+        assert aux == value or np.isnan([aux, value]).all()

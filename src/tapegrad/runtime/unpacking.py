@@ -5,6 +5,7 @@ Each says what the arguments of this variant are: their containers, types, dtype
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,7 +126,9 @@ def said_of(text: Any, x: Any) -> str | None:
         return x.text
     if isinstance(x, Holding):
         return f"{text.named('holding', x.holding)}([{', '.join(r.text for r in x.residuals)}])"
-    if x is None or type(x) in (bool, str, int, float):  # the driver knows nan and inf
+    if type(x) is float and not math.isfinite(x):
+        return str(text.named("constant", x))
+    if x is None or type(x) in (bool, str, int, float):
         return repr(x)
     if not is_plain_tree(x):
         raise NotSimple
