@@ -23,10 +23,10 @@ import numpy as np
 from tapegrad.core.listing import instructions_of
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe import frames, tables
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import CHANGING
-from tapegrad.tracing.observe.harmless import DISPATCHER
+from tapegrad.tracing.observe.harmless import CALM, DISPATCHER
 from tapegrad.tracing.observe.holders import Family, Search, counted
 from tapegrad.tracing.observe.places import owner_of, written
 from tapegrad.tracing.source import at_source, source_of
@@ -41,6 +41,8 @@ def fill(a: Activation, target: int, *values: int) -> None:
         traced = any(dispatch.has_traced(a.top(k)) for k in values)
         if traced or _is_outside(a, a.top(target)):
             _fill(a, [id(a.top(target))], traced)
+    elif not CALM[kind]:
+        tables.guard_write(a, target, [a.top(k) for k in values])
 
 
 def fill_called(

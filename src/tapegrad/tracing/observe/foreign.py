@@ -86,7 +86,8 @@ class Answer:
     def __init__(self, f: Any, before: Any) -> None:
         self.f, self.before = f, before
         self.result: Any = None
-        self.raw: Any = None  # the very objects, till the program has them
+        self.raw: Any = None  # the very objects, till the program has them: then a copy will do
+        self.handed = False  # whether a trace has them
         self.objects: list[Any] = []  # that are new in the result
         self.olds: list[Any] = []  # that are there, and were returned before
         self.arrays: list[np.ndarray] = []  # that are in it
@@ -120,6 +121,10 @@ class Answer:
     def is_of(self, f: Any, before: Any) -> bool:
         """Whether this is what the same call has returned."""
         return _is_same_function(self.f, f) and same(self.before, before)
+
+    def is_spent(self) -> bool:
+        """Whether the result can be had once, as a generator, and a trace has gone through it."""
+        return self.handed and self.result is _OTHER and not self.once and is_source(self.raw)
 
     def is_like(self, other: Answer, varies: bool = False) -> bool:
         """Whether both calls gave the same, or what differs in numbers where that `varies`."""
@@ -269,16 +274,19 @@ class Questions:
             return f(*args, **kwargs)
         k, self.count = self.count, self.count + 1
         answer = _given(k, f, before)
-        if answer is None:
+        if answer is None or answer.is_spent():
             answer = Answer(f, before)
             answer.once = any(map(is_source, (getattr(f, "__self__", None), *args)))
             found = answer.ask(args, kwargs)
             _give(k, answer)
         else:
-            found, answer.raw = answer.raw, None
-            found = filled(answer.result) if found is None else found
+            found = answer.raw
+            if answer.result is not _OTHER:
+                answer.raw = None
+                found = filled(answer.result) if found is None else found
             if answer.error is None:
                 write_back(answer.after, (args, kwargs))
+        answer.handed = True
         self.takes += answer.once
         self.last = Question(k, answer)
         if answer.error is not None:

@@ -30,7 +30,7 @@ from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
 from tapegrad.tracing.clocks import is_clock
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe import frames, tables
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.generators import generator_drawn_from, generator_of
@@ -73,6 +73,9 @@ def put(
             return f
     if f is len and len(args) == 1 and hasattr(type(args[0]), "_length"):
         frames.replace(operand_at(a.stack, at), type(args[0])._length)
+        return f
+    if tables.is_refused(a, f, args):
+        frames.replace(operand_at(a.stack, at), tables.refused_write)
         return f
     exhausted = dispatch.exhausted(a.frame, f, args)
     if exhausted is not None:
