@@ -166,7 +166,7 @@ def choose(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _is_plain(x: Any, value: float) -> bool:
-    return not isinstance(x, Tracer) and bool(x == value)
+    return not isinstance(x, Tracer) and bool(np.all(x == value))
 
 
 class Located:
