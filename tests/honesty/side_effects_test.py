@@ -198,6 +198,99 @@ def test_numbers_that_are_made_of_texts(made):
         assert df(x, 2.0) == f(x, 1.0)
 
 
+COMPUTED_TEXTS = {
+    "code": lambda x: eval(f"{x * x}+1"),
+    "code that is run": lambda x: (exec(f"a = {x * x}", d := {}), d["a"])[1],
+    "code that is compiled": lambda x: eval(compile(f"{x * x} + 1", "a text", "eval")),
+    "code in an expression": lambda x: x * float(eval(f"{np.exp(x)}")),
+    "a table": lambda x: float(next(csv.reader([f"{x * x},1"]))[0]),
+}
+
+
+@pytest.mark.parametrize("made", COMPUTED_TEXTS.values(), ids=list(COMPUTED_TEXTS))
+def test_code_that_is_made_of_what_is_computed(made):
+    """a text of what is computed goes to `eval`, `exec`, `compile` or `next(csv.reader(...))` ->
+    refused"""
+    with refused(ConversionError, "a text is made of a traced value"):
+        grad(made)(0.7)
+
+
+class Diverged(Exception):
+    pass
+
+
+def caught(x, kind, spec, read):
+    try:
+        raise kind(f"{np.sum(x**2):{spec}} is too big")
+    except kind as e:
+        return read(e)
+
+
+def percent(x):
+    try:
+        raise Diverged("%.3f" % np.exp(x))  # noqa: UP031
+    except Diverged as e:
+        return float(e.args[0])
+
+
+def argument(x):
+    try:
+        raise ValueError(f"{x}")
+    except ValueError as e:
+        return float(str(e))
+
+
+def captured(x):
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        print(x * x)
+    return float(shown.getvalue())
+
+
+SHOWN_NUMBERS = {
+    "arguments": lambda x: caught(x, Diverged, ".6f", lambda e: float(e.args[0].split()[0])),
+    "an error's text": lambda x: caught(x, ValueError, ".1e", lambda e: float(str(e)[:7])),
+    "code": lambda x: caught(x, Diverged, "", lambda e: eval(str(e).split()[0])),
+    "by a percent sign": percent,
+    "an argument": argument,
+    "found": lambda x: float(re.findall(r"[-\d.e]+", f"y={x * x}")[0]),
+    "split": lambda x: float(re.split("=", f"y={x * x}")[1]),
+    "mapped": lambda x: sum(map(float, f"{x * x} {x}".split())),
+    "captured": captured,
+}
+
+
+@pytest.mark.parametrize("made", SHOWN_NUMBERS.values(), ids=list(SHOWN_NUMBERS))
+def test_numbers_that_are_made_of_what_is_shown(made):
+    """a number is read out of the text of an error that is caught again, of what `print` has
+    written to a stream in memory, or of the parts of a text -> its derivative that way is refused,
+    and its value is new at each call"""
+    with refused(ConversionError, "text of a traced value", "a number again", "stop_gradient"):
+        grad(made)(0.7)
+    df = grad(lambda x, y: y * made(x), argnums=1)
+    for x in (0.7, 1.3):
+        assert df(x, 2.0) == made(x)
+
+
+def test_shown_beside_other_texts(capsys):
+    """the text of an error that is caught again, or the parts of a text, are only shown -> shown,
+    with a derivative"""
+
+    def f(x):
+        y = np.exp(x)
+        print(f"{y:.3f}".split("."))
+        try:
+            raise Diverged(f"{y:.5f}")
+        except Diverged as e:
+            text = str(e)
+            print(text, len(text))
+        return y * float("2.5") * json.loads("[0.5]")[0] * eval("lambda a: 2 * a")(1.0)
+
+    df = grad(f)
+    for x in (0.7, 1.3):
+        assert df(x) == 2.5 * np.exp(x)
+    assert f"{np.exp(0.7):.5f} 7" in capsys.readouterr().out
+
+
 @functools.lru_cache
 def letters(text):
     return len(text)

@@ -191,6 +191,7 @@ class Conversions:
     def _text(self: Any, made: Callable[..., str], *spec: str) -> str:
         """The text that plain Python makes of the value. One that isn't there yet, or that is left
         over from a trace, is said to be what it is."""
+        known = len(self._trace.shown)
         tell(self)
         value = self._value if may_decide(self._trace, self._read()[0]) else None
         if value is None or (made is repr and not self._trace.alive):
@@ -201,7 +202,10 @@ class Conversions:
             if self._trace.mixed:  # what comes of numbers that may be NumPy's may be NumPy's
                 self._trace.reconsidered = True
             value = np.asarray(value).item()
-        return made(value, *spec)
+        text = made(value, *spec)
+        for shown in self._trace.shown[known:]:
+            shown.text = text
+        return text
 
     def __reduce__(self) -> Any:
         raise ConversionError(f"a traced array can't be pickled{at_line()}")

@@ -16,8 +16,9 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import FrameType
 from typing import Any
 
@@ -28,7 +29,7 @@ from tapegrad.errors import ConversionError
 from tapegrad.tracing.bars import is_bar, is_bars
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_exact
-from tapegrad.tracing.source import at_line, user_frames
+from tapegrad.tracing.source import at_line, user_frames, user_source
 
 _LOGGING = ("log", "debug", "info", "warning", "warn", "error", "critical", "exception", "fail")
 SHOWING = frozenset(["print", "write", "display", *_LOGGING])
@@ -45,9 +46,54 @@ def formats_text() -> bool:
     return code[at] == dis.opmap["BINARY_OP"] and code[at + 1] in _REMAINDER
 
 
+@dataclass(eq=False)
+class Shown:
+    """A traced value that is shown, which isn't guarded: its operand, what it is, its text where
+    that is known, and the line."""
+
+    operand: Any
+    value: Any
+    text: str | None
+    src: Any
+
+    @cached_property
+    def _numbers(self) -> set[str]:
+        return numbers_in(self.text or "")
+
+    def may_be_among(self, found: set[str]) -> bool:
+        """Whether one of these numbers, out of a text, is one of its own as it was shown."""
+        if self.text is not None:
+            text = self.text
+            return any(x in self._numbers or (_is_long(x) and x in text) for x in found)
+        values = np.abs(np.ravel(self.value)[:MOST])
+        values = values if values.dtype.kind != "c" else np.abs([values.real, values.imag]).ravel()
+        return any(
+            _is_long(x) and np.any(np.abs(values - number) <= unit)
+            for x in found
+            for number, unit in _read_in(x)
+        )
+
+
+MOST = 10_000  # numbers of an array, and texts that are shown
+
+
+def numbers_in(text: str) -> set[str]:
+    """The numbers that are written in a text, without signs."""
+    return set(_NUMBER.findall(text))
+
+
+def _is_long(number: str) -> bool:
+    return sum(map(str.isdigit, number)) > 2
+
+
 def tell(x: Any) -> None:
     """Guard the value of a tracer that a text is made of, unless the text is only shown."""
-    if not x._trace.alive or _is_shown():
+    if not x._trace.alive:
+        return
+    if _is_shown():
+        operand, value = x._read()
+        if value is not None and x.dtype.kind in "iufc" and len(x._trace.shown) < MOST:
+            x._trace.shown.append(Shown(operand, value, None, user_source()))
         return
     if not is_certain(x):
         raise x._trace.refused(refusal(str(x._aval)))
@@ -65,6 +111,11 @@ _IN_TEXT = "a number in a text"
 def of_texts() -> list[tuple[Any, Any]]:
     """The guards of real numbers that texts were made of, in the traces that run."""
     return [(trace, guard) for trace in dispatch.running() for guard in trace.texts]
+
+
+def that_are_shown() -> list[tuple[Any, Shown]]:
+    """The values whose texts are only shown, in the traces that run."""
+    return [(trace, shown) for trace in dispatch.running() for shown in trace.shown]
 
 
 def may_hold(text: str, number: Any) -> bool:
@@ -100,6 +151,7 @@ def _read_in(text: str) -> Iterator[tuple[float, float]]:
 
 _HEXADECIMAL = re.compile(r"0x[\da-f.]+p[+-]?\d+", re.I)
 _DECIMAL = re.compile(r"(?<![\w.])(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.I)
+_NUMBER = re.compile(r"\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf|nan", re.I)
 _DIGITS = re.compile(r"\d{3,}")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[.,_ ](?=\d)")
 

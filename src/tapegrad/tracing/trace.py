@@ -205,6 +205,7 @@ class Trace:
         self._guarded: set[tuple[Guard, str]] = set()
         self._granted = Counter[Operand]()  # how many guards hold it
         self.texts: list[Guard] = []  # the guards of real numbers that texts were made of
+        self.shown: list[Any] = []  # what texts were made of that are only shown: see `texts.Shown`
         self.fixed: set[Operand] | None = None  # of a frame's round: what is the same in all
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go

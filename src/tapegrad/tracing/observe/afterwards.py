@@ -61,6 +61,7 @@ from tapegrad.tracing.observe.later import (
     parts_of,
     pass_texts,
     read_back,
+    text_in_list,
 )
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
@@ -402,7 +403,10 @@ def _keep_part(a: Activation, later: Later, k: int, x: Any) -> bool:
     a.o.laters += 1
     part = Later(a.o.laters, operator.getitem, [later, k], {})
     part.has_effect, part.draws = later.has_effect, later.draws
-    return type(x) is not str and _keep(a, part, x, unused=False)
+    if type(x) is str:
+        text_in_list(a.o, later, x)
+        return False
+    return _keep(a, part, x, unused=False)
 
 
 def _advice(later: Later) -> str:

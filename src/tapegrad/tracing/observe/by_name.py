@@ -125,6 +125,7 @@ def _id(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _next(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+    o.kind(args[0])
     place = o.reads.place(args[0])
     if place is not None and not is_pythons_class(type(args[0])):
         o.reads.lost(place.word)
@@ -144,6 +145,7 @@ def _length(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _exec(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+    o.kind(args[0])
     for x in args[1:]:
         if isinstance(x, dict) and o.reads.place(x) is None:
             o.made_globals.append(x)
@@ -189,6 +191,12 @@ def _class_made(o: Notes, args: Sequence[Any], kwargs: Any) -> Then:
     return o.lookups.made_class
 
 
+def _compile(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+    for x in (*args[:1], kwargs.get("source")):
+        o.kind(x)
+    return None
+
+
 def _nothing(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     """What it leads to is followed."""
     return None
@@ -230,7 +238,7 @@ SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
         (callable, _isinstance),
         (type, _type),
         (builtins.__build_class__, _class_made),
-        (compile, _nothing),
+        (compile, _compile),
         (__import__, _import),
     ]
 }

@@ -33,7 +33,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.source import at_line, at_source, is_users_path, user_source
-from tapegrad.tracing.texts import may_hold, of_texts
+from tapegrad.tracing.texts import Shown, may_hold, numbers_in, of_texts, that_are_shown
 
 
 class Text(str):
@@ -106,11 +106,18 @@ def read_back(o: Notes) -> None:
         _end(o, trace, guard.operand, f"{_A_TEXT}{at_source(guard.src)} may be read again")
 
 
+def text_in_list(o: Notes, later: Later, text: str) -> None:
+    """A text is one of a list that such a call gives. Nobody guards it, as one that is shown."""
+    for x in held_in([later]):
+        if isinstance(x, AtTheTime):
+            o.trace.shown.append(Shown(x.operand, x.value, text, later.src))
+
+
 def pass_texts(o: Notes, f: Any, values: Sequence[Any], as_one: bool = False) -> None:
     """Texts are passed to what may make numbers of them (`float`, `eval`, `np.array`, another
     process; a package's function that is `as_one`). No derivative goes through these."""
-    known = of_texts()
-    if not known or (_keep_texts(f, values) and not as_one):
+    known, shown = of_texts(), that_are_shown()
+    if not (known or shown) or (_keep_texts(f, values) and not as_one):
         return
     found = [*_texts_in(values)]
     unseen = any(isinstance(x, Iterator) and not is_file(type(x)) for x in values)
@@ -119,6 +126,12 @@ def pass_texts(o: Notes, f: Any, values: Sequence[Any], as_one: bool = False) ->
             of = f"{_A_TEXT}{at_source(guard.src)}"
             fact = f"{name_of(f)} may make {of} a number again"
             _end(o, trace, guard.operand, fact)
+    numbers = set().union(*map(numbers_in, found)) if shown else set()
+    for trace, told in shown if numbers else ():
+        if told.may_be_among(numbers):
+            o.reads.lost(_A_TEXT)  # it has no guard
+            fact = f"{name_of(f)} may make {_A_TEXT}{at_source(told.src)} a number again"
+            _end(o, trace, told.operand, fact)
 
 
 def _texts_in(values: Sequence[Any]) -> Iterator[str]:
