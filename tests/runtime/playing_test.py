@@ -18,6 +18,7 @@ from tapegrad.backends.numpy.lives import summed_places
 from tapegrad.backends.numpy.play import run
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Builder
+from tapegrad.primitives.base import Slice
 from tapegrad.primitives.elementwise import add
 from tapegrad.primitives.views import Place
 from tapegrad.runtime import playing, variant
@@ -401,6 +402,18 @@ def test_a_part_that_is_read_elsewhere_stays_by_itself():
         np.testing.assert_array_equal(s, [1.0, 2.0, 3.0, 0.0])
         np.testing.assert_array_equal(f, [1.0, 2.0, 0.0, 0.0])
         np.testing.assert_array_equal(t, [1.0, 4.0, 3.0, 0.0])
+
+
+def test_a_part_that_is_repeated_stays_by_itself():
+    """one element of a row, in all rows, beside a part of all rows"""
+    builder = Builder("repeated")
+    x, y = builder.input(Aval((), np.dtype(float))), builder.input(Aval((2,), np.dtype(float)))
+    (row,) = builder.call(Place((2,), (1,)), [x])
+    (rows,) = builder.call(Place((2, 2), (Slice(0, 2), 0)), [y])
+    tape = builder.finish(builder.call(add, [row, rows]))
+    assert summed_places(tape) == {}
+    (found,), _ = run(tape, [np.float64(1), np.array([5.0, 6.0])])
+    np.testing.assert_array_equal(found, [[5.0, 1.0], [6.0, 1.0]])
 
 
 def test_what_no_operator_says_is_called():

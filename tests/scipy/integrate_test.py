@@ -724,3 +724,29 @@ def test_a_kink_beside_a_place_on_the_way_to_infinity():
         3.0 + 1e-4,
     ):  # where intervals of 1 / (1 + t) meet
         assert abs(df(c) - np.exp(-c)) < 1e-6
+
+
+INTEGRALS = {
+    "sum": lambda x: integrate.quad(lambda t: t * x[0] + x[1], 0, 1)[0],
+    "exp": lambda x: integrate.quad(lambda t: np.exp(t * x[0]) + x[1], 0, 1)[0],
+    "kink": lambda x: integrate.quad(lambda t: abs(t - 0.3) * x[0] + x[1], 0, 1, points=[0.3])[0],
+    "vector": lambda x: integrate.quad_vec(lambda t: t * x[0] + x[1], 0, 1)[0],
+    "limit": lambda x: integrate.quad(lambda t: t * x[0] + x[1], 0, x[0])[0],
+    "infinite": lambda x: integrate.quad(lambda t: np.exp(-t) * x[1], x[0], np.inf)[0],
+    "limits": lambda x: integrate.quad_vec(lambda t: np.exp(-t) * x[1], x[0], x[1])[0],
+    "two": lambda x: integrate.dblquad(lambda b, a: a * b * x[0] + x[1], 0, x[1], 0, x[0])[0],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, float) for name in INTEGRALS]  # SciPy warns of an inner integral in single precision
+    + [(name, np.float32) for name in INTEGRALS if name != "two"],
+)
+def test_integrands_of_elements_of_an_array(name, dtype):
+    """of which one stands beside what the node is multiplied with; limits that are single"""
+    f, x = INTEGRALS[name], np.array([1.0, 2.0])
+    right = [slope(f, x, along) for along in np.eye(2)]
+    value, found = value_and_grad(f)(x.astype(dtype))
+    np.testing.assert_allclose(value, f(x), rtol=1e-6)
+    np.testing.assert_allclose(found, right, rtol=1e-6)

@@ -396,3 +396,21 @@ def test_a_power_is_complex_where_eigenvalues_are() -> None:
         power = lambda a: linalg.fractional_matrix_power(a, 0.3)  # noqa: E731
         assert jit(power, compile="never")(a).dtype == power(a).dtype
         check_gradient(lambda a, power=power: np.sum(power(a).real * (1 + a)), a)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("call", [jit, value_and_grad])
+def test_functions_that_look_for_what_isnt_finite_do_at_later_calls(call, bad) -> None:
+    spoilt = A.copy()
+    spoilt[0, 1] = bad
+    functions = (linalg.logm, lambda a: linalg.fractional_matrix_power(a, 0.5))
+    for f in functions:
+        made = call(lambda a, f=f: np.sum(f(a).real))
+        right = made(A)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="must not contain infs or NaNs"):
+                made(spoilt)
+        again = made(A)
+        pairs = zip(again, right, strict=True) if isinstance(right, tuple) else [(again, right)]
+        for x, y in pairs:
+            np.testing.assert_array_equal(x, y)

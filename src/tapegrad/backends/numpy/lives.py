@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Call, Tape, Var
+from tapegrad.ir.tape import Call, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive
 from tapegrad.primitives.kinds import Scatter, StaticIndex
 
@@ -60,7 +60,7 @@ def summed_places(tape: Tape) -> dict[int, int]:
         if box_of(call) is not None:
             if out.dtype.kind in "fc" and not _is_large(out):  # whose memory others may take
                 parts[out] = [position], []
-        elif _is_sum(call) and all(x in parts and uses[x] == 1 for x in xs):
+        elif _is_sum(call) and all(_is_part(x, out) and x in parts and uses[x] == 1 for x in xs):
             (before, sums), (after, others) = sorted(parts[x] for x in xs)
             if len(after) == 1 and before[-1] < after[0]:
                 del parts[xs[0]], parts[xs[1]]
@@ -79,6 +79,11 @@ def box_of(call: Call) -> StaticIndex | None:
 
 def _is_sum(call: Call) -> bool:
     return isinstance(call.primitive, Elementwise) and call.primitive.ufunc is np.add
+
+
+def _is_part(x: Operand, total: Var) -> bool:
+    """Whether a box in the one is such a box in the other: one that is repeated isn't."""
+    return x.aval.shape == total.aval.shape and x.aval.dtype == total.aval.dtype
 
 
 def _is_large(x: Var) -> bool:

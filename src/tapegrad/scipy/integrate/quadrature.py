@@ -19,7 +19,7 @@ import numpy as np
 import scipy.integrate as theirs
 from scipy import LowLevelCallable
 
-from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.callbacks import Callback, as_floats
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.integrals import Found, Integral, Range, shaped
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
@@ -203,6 +203,7 @@ def _that_count(nodes: Any, weights: Any, f: Any, name: str, size: int) -> tuple
 def _result(solver: Any, callback: Callback, a: Any, b: Any) -> list[Any]:
     """The integral, and what its error is taken for, which is a constant. `solver(f, a, b)` returns
     them, a mesh, and how it has ended."""
+    a, b = [as_floats(x) if is_traced(x) else x for x in (a, b)]  # as the integrand takes them
     moving = [is_traced(x) and bool(np.isfinite(example(x))) for x in (a, b)]
 
     def solved(fs: Sequence[Callable[..., Any]], values: Any) -> Any:

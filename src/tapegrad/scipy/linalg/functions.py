@@ -75,6 +75,11 @@ def _rooted(primitive: Any, a: Any, back: Any) -> Any:
 def logm(A: Any) -> Any:
     """The principal logarithm of a matrix."""
     A = _square(A)
+    checked(True, A)
+    return _logm(A)
+
+
+def _logm(A: Any) -> Any:
     eye = np.eye(A.shape[-1], dtype=A.dtype)
     return _rooted(Logm(), A, lambda found, turn: found + turn * eye)
 
@@ -91,8 +96,10 @@ def fractional_matrix_power(A: Any, t: Any) -> Any:
     A = _square(A)
     if not isinstance(t, Tracer) and float(t) == int(t):
         return np.linalg.matrix_power(A, int(t))
+    outside = ~np.all(np.isfinite(A)) & (np.floor(t) != t)
+    raise_if(outside, "array must not contain infs or NaNs", ValueError)
     raise_if(is_singular(factored(A)[1]), "a singular matrix to a power that isn't whole")
-    found = Expm()(t * logm(A))
+    found = Expm()(t * _logm(A))
     if found.dtype.kind == "c" or not np.any(ComplexEig()(stop_gradient(A))[0].imag):
         return found
     return found.astype(complex)  # SciPy's is, where eigenvalues are
