@@ -74,6 +74,11 @@ class OpenTrace(Trace):
 
     def _end(self) -> None: ...
 
+    def close(self) -> None:
+        """No function is run any more that might reach its values without being passed them."""
+        running.pop(self.level, None)
+        _open.discard(self)
+
     def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
         """Places that were taken before stay where they are. An error, if another array is written
         to by it: the one that a box was made of, or one of a walk, whose steps are gone back."""

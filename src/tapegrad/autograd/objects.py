@@ -260,6 +260,7 @@ def _walked(
         value = f(*passed, **kwargs)
     finally:
         _depth.reset(before)
+        walk.trace.close()
     return walk, [passed[k] for k in numbers], value
 
 
