@@ -35,7 +35,14 @@ import numpy as np
 
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.tape import METHODS, Aval, Builder, Call, Operand, Tape, aval_of
-from tapegrad.primitives.base import Parametric, Slice, Writer
+from tapegrad.primitives.base import (
+    Parametric,
+    Slice,
+    Writer,
+    broadcast_shapes,
+    parametric,
+    total,
+)
 from tapegrad.primitives.texts import axes_text, dtype_text
 
 At = Sequence[Any]
@@ -385,3 +392,23 @@ class Repeated(Control):
     def given(self, operands: Sequence[Any]) -> Sequence[Any]:
         """The operands for which the body has inputs, after the step."""
         return operands[1 + self.until + self.later :]
+
+
+@parametric
+class ByPartials(Library):
+    """A function of numbers, element by element, that says its partial derivatives."""
+
+    cores = 0
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
+
+    def partials(self, out: Any, *xs: Any) -> Sequence[Any]:
+        raise NotImplementedError
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [ct * partial for partial in self.partials(out, *xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        pairs = zip(ts, self.partials(out, *xs), strict=True)
+        return total(None if t is None else t * partial for t, partial in pairs)

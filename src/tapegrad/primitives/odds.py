@@ -21,11 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
 from tapegrad.primitives import incomplete
-from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.primitives.base import parametric
 from tapegrad.primitives.incomplete import weights_of
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.rises import rest, rest_rise
 
 Orders = tuple[int, int, int]
@@ -142,28 +141,13 @@ def _slope(i: int, j: int, a: Any, b: Any, d: Any) -> Any:
 
 
 @parametric
-class _Odds(Library):
+class _Odds(ByPartials):
     """A function of a, b and d."""
 
     orders: tuple[int, ...]
 
-    cores = 0
-
-    def aval(self, *xs: Aval) -> Aval:
-        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
-
     def _next(self, k: int) -> tuple[int, ...]:
         return tuple(n + (m == k) for m, n in enumerate(self.orders))
-
-    def partials(self, out: Any, *xs: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [ct * partial for partial in self.partials(out, *xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        pairs = zip(ts, self.partials(out, *xs), strict=True)
-        return total(None if t is None else t * partial for t, partial in pairs)
 
 
 @parametric

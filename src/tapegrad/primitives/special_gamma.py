@@ -21,7 +21,7 @@ from tapegrad.primitives.elementwise import (
     sin,
     where,
 )
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import ByPartials, Library
 from tapegrad.primitives.kinked import absolute
 from tapegrad.primitives.rises import digamma_rise
 from tapegrad.primitives.scipys import SciPys
@@ -231,24 +231,9 @@ def _bell(first: Any, others: Any, order: int) -> Any:
 
 
 @parametric
-class _Density(Library):
+class _Density(ByPartials):
     """A density at the last operand, of which powers are taken away: its slopes along that operand
     are numbers, where the product with 1 / x is 0 times infinity."""
-
-    cores = 0
-
-    def aval(self, *xs: Aval) -> Aval:
-        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
-
-    def partials(self, out: Any, *xs: Any) -> tuple[Any, ...]:
-        raise NotImplementedError
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [ct * partial for partial in self.partials(out, *xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        pairs = zip(ts, self.partials(out, *xs), strict=True)
-        return total(None if t is None else t * partial for t, partial in pairs)
 
 
 def _term(count: Any, density: Any) -> Any:
