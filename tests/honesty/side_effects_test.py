@@ -340,6 +340,65 @@ class OutOfRange(Exception):
         super().__init__(f"{x} is out of range")
 
 
+@dataclasses.dataclass
+class Held:
+    first: object
+    second: object
+
+
+class Rated:
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __repr__(self):
+        return f"Rated({self.rate:.2f})"
+
+    def __str__(self):
+        lines = ["model"]
+        lines.append(f"{self.rate:.3f}")
+        return ", ".join(lines)
+
+
+def summary(x):
+    text = "values"
+    for v in x:
+        text += f" {2 * v:.2f}"
+    return text
+
+
+def objects_shown(x):
+    pair, model = Held(2 * x[0], x**2), Rated(x[0] * x[1])
+    print(pair, model, [pair, model])
+    print(f"{pair} {model!r}", str(model), summary(x))
+    print(json.dumps({"a": float(x[0] * 2), "b": (x * 3).tolist()}))
+    text = json.dumps({"a": float(x[0] * 2)})
+    print(text, np.format_float_positional(x[0] * 2), np.format_float_scientific(x[1]))
+    print(json.dumps({"a": float(x[0])}))
+    return pair.first * model.rate
+
+
+def test_texts_of_objects(capsys):
+    """a text of an object that holds traced values (a dataclass, `__repr__`), of `json.dumps` or
+    of a function that returns it, is printed -> shown; if it is also used otherwise -> refused"""
+    x = np.array([1.5, 0.3])
+    objects_shown(x)
+    expected = capsys.readouterr().out
+    g = grad(objects_shown)
+    found = g(x)
+    assert capsys.readouterr().out == expected
+    np.testing.assert_allclose(found, [4 * x[0] * x[1], 2 * x[0] ** 2])
+    np.testing.assert_allclose(g(2 * x), 4 * found)
+    assert g.cache_info().traces == 1
+    for used in (
+        lambda x: x[0] * len(str(Rated(x[0] * x[1]))),
+        lambda x: x[0] * len(summary(x)),
+        lambda x: x[0] * len(json.dumps([float(x[0] * 2)])),
+        lambda x: min([2 * x[0], 3 * x[1]], key=lambda v: f"{v}"),
+    ):
+        with refused(ConversionError, "a text is made of a traced value"):
+            grad(used)(x)
+
+
 def test_texts_of_the_users_errors(caplog):
     """a text in an error class of the user's, or logged by `verbose and log.info(...)` -> shown"""
     log, verbose = logging.getLogger("model"), True

@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import pickle
+import pprint
 import shutil
 import tempfile
 from typing import Any
@@ -27,6 +28,16 @@ from tapegrad.errors import ConversionError
 POINTS = [*np.random.default_rng(1).normal(size=(5, 3))]
 
 
+class Logger:
+    """A class of the user's, which keeps what it is told."""
+
+    def __init__(self, names):
+        self.names = names
+
+    def info(self, text):
+        self.names.append(text)
+
+
 class Program:
     """What a program has at hand: a folder, an open file, a number and lists."""
 
@@ -37,6 +48,7 @@ class Program:
         self.rate = 2.0
         self.names: list[Any] = []
         self.note = ""
+        self.log = Logger(self.names)
 
     def path(self, *names: str) -> str:
         return os.path.join(self.folder, *names)
@@ -193,6 +205,43 @@ def texts_that_are_kept(p, x):
     return np.sum(x**2)
 
 
+def texts_that_are_printed(p, x):
+    with open(p.path("log"), "a") as file:
+        print(f"loss {np.sum(x):.3f}", format(x[0], "g"), file=file)
+        pprint.pprint({"max": float(np.max(x))}, stream=file)
+        file.write(pprint.pformat([float(np.max(x))]))
+    return np.sum(x**2)
+
+
+def texts_of_plain_numbers(p, x):
+    text = json.dumps({"loss": float(np.sum(x)), "x": (2 * x).tolist()}, indent=1)
+    with open(p.path("log"), "a") as file:
+        file.write(text + "\n")
+        file.write(np.format_float_positional(np.sum(x), precision=3))
+        file.write(np.format_float_scientific(np.sum(x)))
+        file.write(np.array2string(2 * x, precision=2))
+        file.write(np.array_str(2 * x) + np.array_repr(2 * x))
+    return np.sum(x**2)
+
+
+def table(x):
+    text = "values\n"
+    for v in x:
+        text += f"{2 * v:8.3f} |"
+    return text
+
+
+def texts_in_place(p, x):
+    with open(p.path("log"), "a") as file:
+        print(table(x), file=file)
+    return np.sum(x**2)
+
+
+def by_a_logger_of_its_own(p, x):
+    p.log.info(f"loss {np.sum(x):.3f}")
+    return np.sum(x**2)
+
+
 def lengths(p, x):
     with open(p.path("log"), "a") as file:
         print(len(p.names), file=file)
@@ -203,6 +252,7 @@ def lengths(p, x):
 
 ONCE = [appended, rows, as_json, arrays, as_they_were, in_a_function, of_the_outside]
 ONCE += [closed_at_last, by_paths, environment, texts_that_are_kept, lengths]
+ONCE += [texts_that_are_printed, texts_of_plain_numbers, texts_in_place, by_a_logger_of_its_own]
 ONCE += [in_rounds, opened_in_rounds, before_a_loop_of_unknown_length]
 
 

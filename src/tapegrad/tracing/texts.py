@@ -9,30 +9,32 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import inspect
 import io
 import linecache
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
 from tapegrad.errors import ConversionError
-from tapegrad.tracing.bars import is_bar, is_bars
+from tapegrad.tracing.bars import is_bar, is_bars, is_screen
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_exact
-from tapegrad.tracing.source import at_line, user_frames, user_source
+from tapegrad.tracing.source import at_line, is_users, user_frames, user_source
 
 _LOGGING = ("log", "debug", "info", "warning", "warn", "error", "critical", "exception", "fail")
-SHOWING = frozenset(["print", "write", "display", *_LOGGING])
+WRITING = frozenset(["write"])
+SHOWING = frozenset(["print", "pprint", "pp", "display", *_LOGGING]) | WRITING
 _REMAINDER = [k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign in ("%", "%=")]
 
 
@@ -167,9 +169,9 @@ def is_certain(x: Any) -> bool:
 def refusal(kind: str) -> ConversionError:
     """Why no text is made of such a value."""
     return ConversionError(
-        f"a text is made of a traced value ({kind}){at_line()}, and neither shown nor written to a "
-        "file. It would be the same at each later call. Make it outside of the function, of what "
-        "it returns"
+        f"a text is made of a traced value ({kind}){at_line()}, and isn't known to be only shown, "
+        "or written to a file where it is made. It would be the same at each later call. Print or "
+        "write the value itself, or make the text outside of the function, of what it returns"
     )
 
 
@@ -181,19 +183,26 @@ def _is_shown() -> bool:
         if any(isinstance(node, ast.Raise) for node in enclosing(frame)):
             return True
         frame = frame.f_back
-    for frame in user_frames():
+    return users is None or is_to_show(users, SHOWING)  # nobody's program
+
+
+def is_to_show(frame: FrameType | None, known: frozenset[str]) -> bool:
+    """Whether a text that a frame of the program's makes now is printed, logged or raised, by calls
+    of these names; or handed on to its caller, where that is so."""
+    while frame is not None and frame.f_code.co_name != "trace_function":
         file = frame.f_code.co_filename
         if is_pythons(file):
             folder, name = os.path.split(file)
             if os.path.basename(folder) == "logging" or name == "bdb.py":  # a debugger shows it
                 return True
-            continue  # of Python's own library: look who called it
-        if is_bars(file):
-            return True
-        if is_shown_by(frame):
-            return True
-        return is_installed(file) and _is_for_assert(frame)
-    return True  # nobody's program
+        elif is_users(frame.f_code):  # Python's own library is asked by its caller
+            if is_bars(file) or is_shown_by(frame, known):
+                return True
+            if not _is_handed_on(frame):
+                return is_installed(file) and _is_for_assert(frame)
+            known = known - WRITING  # it would be the same in all files
+        frame = frame.f_back
+    return False
 
 
 def _is_for_assert(frame: FrameType | None) -> bool:
@@ -215,7 +224,7 @@ def _is_in_error(frame: FrameType) -> bool:
     return isinstance(self, BaseException)
 
 
-def _shows(nodes: list[ast.AST], frame: FrameType, names: frozenset[str]) -> bool:
+def _shows(nodes: Sequence[ast.AST], frame: FrameType, names: frozenset[str]) -> bool:
     """Whether this is an error that is raised, `print`, or a call like it whose result nobody uses:
     a statement, perhaps behind `verbose and`, or the body of a lambda."""
     if nodes and isinstance(nodes[-1], ast.Assert):
@@ -230,9 +239,13 @@ def _shows(nodes: list[ast.AST], frame: FrameType, names: frozenset[str]) -> boo
             known = _found(named.value, frame) if isinstance(named, ast.Attribute) else None
             if unused and is_bar(type(known)):
                 return True
-            files = [k.value for k in node.keywords if k.arg == "file"]
+            files = [k.value for k in node.keywords if k.arg in ("file", "stream")]
+            if name in _TO_FILES and not all(_is_screen(x, frame) for x in files):
+                name, unused = "write", True
             files += [named.value] if isinstance(named, ast.Attribute) else []
             shows = name in names and (unused or name == "print")
+            if WRITING.isdisjoint(names) and _is_programs(named, frame):
+                shows = False  # it may keep the text
             if shows and not any(_is_text(x, frame) for x in files):
                 return True
         unused = isinstance(node, (ast.Expr, ast.Lambda)) or (
@@ -244,24 +257,74 @@ def _shows(nodes: list[ast.AST], frame: FrameType, names: frozenset[str]) -> boo
 def is_shown_by(frame: FrameType, known: frozenset[str] = SHOWING) -> bool:
     """Whether a text that a frame makes now is printed, logged or raised there; by calls of these
     names."""
-    nodes = list(enclosing(frame))
-    if _is_in_error(frame) or _shows(nodes, frame, known):
+    return _is_in_error(frame) or _leads_out([*enclosing(frame)], frame, known, returned=False)
+
+
+def _is_handed_on(frame: FrameType) -> bool:
+    """Whether a text that a frame makes now is what it returns, or shown: who called it decides.
+    A method of a class that was generated has no source, and does nothing else."""
+    nodes = [*enclosing(frame)]
+    if not nodes:
+        return frame.f_code.co_name in ("__repr__", "__str__")
+    return _leads_out(nodes, frame, SHOWING - WRITING, returned=True)
+
+
+def _leads_out(
+    nodes: Sequence[ast.AST],
+    frame: FrameType,
+    known: frozenset[str],
+    returned: bool,
+    seen: tuple[str, ...] = (),
+) -> bool:
+    """Whether the text that the last of these nodes makes is only shown, or `returned`: at once, or
+    by variables of the function's own that hold it, or a list of such texts."""
+    if _shows(nodes, frame, known):
         return True
-    return _is_kept_to_show(nodes, frame, known)
-
-
-def _is_kept_to_show(nodes: list[ast.AST], frame: FrameType, known: frozenset[str]) -> bool:
-    """Whether the text gets a name of the function's own, under which it is only shown."""
-    homes = [n for n in nodes if isinstance(n, ast.FunctionDef)]
-    kept = [n.targets for n in nodes if isinstance(n, ast.Assign)]
-    if not homes or not kept or len(kept[-1]) != 1 or not isinstance(kept[-1][0], ast.Name):
+    k = len(nodes) - 1
+    while k > 0 and _makes_text_of(nodes[k - 1], nodes[k], frame):
+        k -= 1
+    around = nodes[k - 1] if k > 0 else None
+    if isinstance(around, (ast.Return, ast.Lambda)):
+        return returned
+    home = next((n for n in reversed(nodes[:k]) if isinstance(n, ast.FunctionDef)), None)
+    name = _holder(nodes, k)
+    if home is None or name not in frame.f_code.co_varnames:
         return False
-    name, home = kept[-1][0].id, homes[-1]
-    if name not in frame.f_code.co_varnames:
-        return False
+    if name in seen:
+        return True
     uses = [n for n in ast.walk(home) if isinstance(n, ast.Name) and n.id == name]
-    read = [n for n in uses if isinstance(n.ctx, ast.Load)]
-    return all(_shows(list(_down(home, *_span(n))), frame, known) for n in read)
+    read = [[*_down(home, *_span(n))] for n in uses if isinstance(n.ctx, ast.Load)]
+    return all(_leads_out(x, frame, known, returned, (*seen, name)) for x in read)
+
+
+def _makes_text_of(around: ast.AST, inner: ast.AST, frame: FrameType) -> bool:
+    """Whether an expression is a text, or a list of texts, that consists of an inner one."""
+    if isinstance(around, ast.IfExp):
+        return inner is not around.test
+    if isinstance(around, (ast.ListComp, ast.GeneratorExp)):
+        return inner is around.elt
+    if isinstance(around, ast.Attribute):
+        return around.attr in _OF_TEXTS
+    if isinstance(around, ast.Call):
+        f = around.func
+        own = isinstance(f, ast.Name) and f.id in _MAKING_TEXTS and _is_builtin(f.id, frame)
+        return own or (isinstance(f, ast.Attribute) and f.attr in _OF_TEXTS)
+    return isinstance(around, (ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.List))
+
+
+def _holder(nodes: Sequence[ast.AST], k: int) -> str | None:
+    """The variable that holds the expression number `k`: `s = ...`, `s += ...`, `s.append(...)`;
+    or which is appended to there."""
+    around = nodes[k - 1] if k > 0 else None
+    if isinstance(around, ast.Assign) and len(around.targets) == 1:
+        return getattr(around.targets[0], "id", None)
+    if isinstance(around, ast.AugAssign):
+        return getattr(around.target, "id", None)
+    f = around if isinstance(around, ast.Attribute) else getattr(around, "func", None)
+    if isinstance(f, ast.Attribute) and f.attr == "append":
+        unused = any(isinstance(n, ast.Expr) for n in nodes[max(0, k - 3) : k])
+        return getattr(f.value, "id", None) if unused else None
+    return None
 
 
 def is_only_shown(frame: FrameType) -> bool:
@@ -297,11 +360,16 @@ def _makes(f: ast.expr, frame: FrameType) -> bool:
 
 
 def _found(node: ast.expr, frame: FrameType) -> Any:
-    """What a name stands for in a frame; None of other expressions."""
+    """What a name, or an attribute of one, stands for in a frame; None of other expressions."""
+    if isinstance(node, ast.Attribute):
+        return inspect.getattr_static(_found(node.value, frame), node.attr, None)
     name = str(getattr(node, "id", ""))
     return frame.f_locals.get(name, frame.f_globals.get(name))
 
 
+_TO_FILES = ("print", "pprint", "pp")
+_MAKING_TEXTS = ("str", "repr", "format")
+_OF_TEXTS = ("join", "format", "ljust", "rjust", "center", "strip", "lstrip", "rstrip", "replace")
 _MAKING = ("str", "repr", "format", "round", "int", "float", "abs")
 _COMPUTING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.JoinedStr, ast.FormattedValue, ast.Tuple)
 
@@ -341,6 +409,20 @@ def _is_named_to_be_told(nodes: list[ast.AST], frame: FrameType) -> bool:
     return all(x and x[-1] is n and _is_told(x, frame) for x, n in zip(around, read, strict=True))
 
 
+def _is_programs(node: ast.expr, frame: FrameType) -> bool:
+    """Whether what is called is a function or a method of the program's own."""
+    found = _found(node, frame)
+    code = getattr(getattr(found, "__func__", found), "__code__", None)
+    return isinstance(code, CodeType) and not _is_of_library(code.co_filename)
+
+
+def _is_screen(node: ast.expr, frame: FrameType) -> bool:
+    """Whether an argument `file=` is where a program shows texts, as none is."""
+    if isinstance(node, ast.Constant):
+        return node.value is None
+    return is_screen(_found(node, frame))
+
+
 def _is_text(node: ast.expr, frame: FrameType) -> bool:
     """Whether a name stands for what collects a text, to be read later."""
     return isinstance(_found(node, frame), io.StringIO)
@@ -353,9 +435,8 @@ def enclosing(frame: FrameType) -> Iterator[ast.AST]:
     if position is None or None in position:
         return
     line, end, column, end_column = position
-    syntax = _syntax(
-        "".join(linecache.getlines(code.co_filename))
-    )  # once for all of a file's codes
+    text = "".join(linecache.getlines(code.co_filename))
+    syntax = _syntax(text) if text else None  # once for all of a file's codes
     yield from _down(syntax, line, column, end, end_column)
 
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 import functools
 import gc
 import io
+import json
 import operator
+import pprint
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -33,7 +35,7 @@ from tapegrad.tracing.bars import is_screen, is_unused, plots
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, libraries, threads
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_TIME, is_date
+from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
 from tapegrad.tracing.observe.catching import is_caught
 from tapegrad.tracing.observe.changed import Holding
 from tapegrad.tracing.observe.files import is_path, may_write, writes
@@ -50,12 +52,14 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.later import (
     AtTheTime,
     Attribute,
+    Formatting,
     Later,
     Method,
     Text,
     calls_in,
     held_in,
     is_later,
+    joining,
     left_by,
     now_of,
     parts_of,
@@ -71,7 +75,7 @@ from tapegrad.tracing.observe.replacing import put, tells
 from tapegrad.tracing.observe.told import is_source, stays
 from tapegrad.tracing.observe.uses import Then
 from tapegrad.tracing.source import TAPEGRAD, at_line, user_source
-from tapegrad.tracing.texts import SHOWING, is_certain, is_shown_by, refusal
+from tapegrad.tracing.texts import SHOWING, WRITING, is_certain, is_shown_by, is_to_show, refusal
 
 # ---- instructions
 
@@ -162,7 +166,7 @@ def operation(a: Activation, x: Any, y: Any) -> Any:
     makes_text = type(x) is str and any(_is_number_to_write(a, v) for v in parts_of([y]))
     if not (makes_text or is_later(a.o, x) or is_later(a.o, y)):
         return FOLLOWED
-    f = frames.operator_of(a.frame)
+    f = frames.operator_of(a.frame, x)
     return FOLLOWED if f is None else instruction(a, f, [x, y], makes_text)
 
 
@@ -215,32 +219,26 @@ def formatted(a: Activation, depth: int, conversion: int) -> Any:
     x = a.top(depth)
     spec = a.top()
     begins = _is_number_to_write(a, x)
-    return instruction(a, functools.partial(_formatted, conversion), [x, spec][: 1 + depth], begins)
-
-
-def _formatted(conversion: int, x: Any, spec: str = "") -> str:
-    return format((lambda x: x, str, repr, ascii)[conversion](x), spec)
+    return instruction(a, Formatting(conversion), [x, spec][: 1 + depth], begins)
 
 
 def joined(a: Activation, count: int) -> Any:
     """A text is put together of so many."""
-    found = instruction(a, _joined, [a.top(count - 1 - k) for k in range(count)])
+    found = instruction(a, joining, [a.top(count - 1 - k) for k in range(count)])
     return None if found is FOLLOWED else found
-
-
-def _joined(*texts: str) -> str:
-    return "".join(texts)
 
 
 def _is_number_to_write(a: Activation, x: Any) -> bool:
     """Whether a text of this is made for a file, say, and not to be shown. What may be guarded is,
     if the text isn't for a file."""
-    if not isinstance(x, Value) or not _may(a) or is_shown_by(a.frame, SHOWING - _WRITING):
+    if not isinstance(x, Value) or not _may(a) or is_to_show(a.frame, SHOWING - WRITING):
         return False
-    return not is_certain(x) or is_shown_by(a.frame, _WRITING)
+    return not is_certain(x) or is_shown_by(a.frame, WRITING)
 
 
-_WRITING = frozenset(["write"])
+def _is_number_in_text(a: Activation, x: Any) -> bool:
+    """Whether a text of this is made, shown or not, that isn't guarded."""
+    return isinstance(x, Value) and _may(a) and (not is_certain(x) or is_to_show(a.frame, SHOWING))
 
 
 # ---- which calls
@@ -248,15 +246,21 @@ _WRITING = frozenset(["write"])
 
 def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a call of plain arguments is one of those that each call makes anew."""
-    if _is_in(f, _TEXTS):
-        return any(_is_number_to_write(a, x) for x in parts_of([*args, *kwargs.values()]))
+    if _is_in(f, (*_TEXTS, *_TEXTS_OF_PLAIN)):
+        begins = _is_number_to_write if _is_in(f, _TEXTS) else _is_number_in_text
+        return any(begins(a, x) for x in parts_of([*args, *kwargs.values()]))
     if is_date(f):
         of = args[0] if args else getattr(f, "__self__", None)
         return isinstance(of, type) or isinstance(getattr(f, "__self__", None), type)
     return writes(f, args, kwargs, a.frame)
 
 
-_TEXTS = (str, repr, format, str.format, str.join)
+_TEXTS = (
+    *(str, repr, format, str.format, str.join, pprint.pformat),
+    *(np.array2string, np.array_repr, np.array_str),
+)
+# They take plain numbers alone, also where the text is only shown.
+_TEXTS_OF_PLAIN = (json.dumps, np.format_float_positional, np.format_float_scientific)
 
 
 def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
@@ -266,12 +270,9 @@ def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
     if module == "matplotlib.pyplot" and not name.startswith("get_"):
         return True
     objects = any(plots(type(x)) for x in values)
-    drawn = objects and any(call.draws for call in a.o.reads.effects)
-    return (
-        drawn
-        or is_unused(a.frame)
-        or any(isinstance(x, Value) and not dispatch.is_made(x) for x in parts_of(values))
-    )
+    if (objects and any(call.draws for call in a.o.reads.effects)) or is_unused(a.frame):
+        return True
+    return any(isinstance(x, Value) and not dispatch.is_made(x) for x in parts_of(values))
 
 
 _BOUND = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
@@ -285,7 +286,10 @@ _NAMED = (
 @lru_cache(maxsize=8192)
 def may_begin(name: str) -> bool:
     """Whether a function of this name may be one of those that each call makes anew."""
-    return name in ("str", "repr", "format", "join", "now", "today", "utcnow") or may_write(name)
+    return name in _BEGINNING or may_write(name)
+
+
+_BEGINNING = {"now", "today", "utcnow"} | {f.__name__ for f in (*_TEXTS, *_TEXTS_OF_PLAIN)}
 
 
 def _is_in(f: Any, known: Sequence[Any]) -> bool:
@@ -295,7 +299,7 @@ def _is_in(f: Any, known: Sequence[Any]) -> bool:
 def _is_librarys(o: Notes, f: Any) -> bool:
     """Whether what is called is a library's, and does more with its arguments than to look at them
     or to hold them."""
-    if _is_in(f, _TEXTS) or f is print:
+    if _is_in(f, (*_TEXTS, *_TEXTS_OF_PLAIN)) or f is print:
         return True
     if is_harmless(f) or getattr(f, "__module__", None) == "builtins":  # `eval`, say
         return False
@@ -412,7 +416,9 @@ def _keep_part(a: Activation, later: Later, k: int, x: Any) -> bool:
 def _advice(later: Later) -> str:
     if later.draws:
         return OF_PLOTS
-    return OF_FILES if later.has_effect else OF_TIME
+    if later.has_effect:
+        return OF_FILES
+    return OF_TIME if any(is_date(call.f) for call in calls_in([later])) else OF_STREAMS
 
 
 def _refusal_of(later: Later) -> ConversionError | None:
@@ -454,7 +460,7 @@ def _made(
         {name: then for name, (then, _) in named.items()},  # type: ignore[misc]
     )
     before = calls_in([*later.args, *later.kwargs.values()])
-    later.has_effect = any(call.has_effect for call in before) or (writes(f, args, kwargs, a.frame))
+    later.has_effect = any(x.has_effect for x in before) or writes(f, args, kwargs, a.frame)
     return later, given, words
 
 

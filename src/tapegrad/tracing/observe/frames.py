@@ -218,12 +218,14 @@ def holds(frame: FrameType, height: int, function: Any, first: Any, second: Any,
     )
 
 
-def operator_of(frame: FrameType) -> Any:
-    """The operator that a frame is about to apply; None of one that works in place or compares."""
+def operator_of(frame: FrameType, x: Any = None) -> Any:
+    """The operator that a frame is about to apply, to `x` first; None of one that compares, or
+    works in place. Texts are immutable, so there `s += t` is `s = s + t`."""
     code, at = frame.f_code.co_code, frame.f_lasti
     if opcode.opname[code[at]] != "BINARY_OP":
         return None
-    return _OPERATORS.get(opcode._nb_ops[code[at + 1]][1])  # type: ignore[attr-defined]
+    sign = opcode._nb_ops[code[at + 1]][1]  # type: ignore[attr-defined]
+    return _OPERATORS.get(sign.rstrip("=") if isinstance(x, str) else sign)
 
 
 _OPERATORS = {

@@ -288,3 +288,21 @@ class Method:
 
     def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(x, self.__name__)(*args, **kwargs)
+
+
+class Formatting:
+    """What an f-string makes of a value: `{x!r:spec}` where the conversion is `repr`."""
+
+    __name__ = __qualname__ = "an f-string"
+    __module__ = ""
+
+    def __init__(self, conversion: int) -> None:
+        self.convert = (lambda x: x, str, repr, ascii)[conversion]
+
+    def __call__(self, x: Any, spec: str = "") -> str:
+        return format(self.convert(x), spec)
+
+
+def joining(*texts: str) -> str:
+    """An f-string of these parts."""
+    return "".join(texts)
