@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tests.frontend.check import builtin_kind, check, normal, source_line
 
-from tapegrad import grad, trace
+from tapegrad import grad, trace, value_and_grad
+from tapegrad.errors import UnsupportedError
 
 X = normal(4, 5)
 Y = normal(4, 5, seed=1)
@@ -378,3 +379,73 @@ def test_results_alias_neither_arguments_nor_each_other() -> None:
     assert not np.shares_memory(a, b)
     a[...] = 9
     np.testing.assert_array_equal(g(X, Y)[1], np.ones((4, 5)))
+
+
+W = np.arange(6.0).reshape(2, 3)
+
+
+def filled_before_and_after(x):
+    y = np.zeros(6)
+    y[:2] = x
+    y.shape = (2, 3)
+    y[1, 1] = x[0] ** 2
+    return np.sum(y * W)
+
+
+def with_views(x):
+    y = np.zeros(6)
+    v = y[1:4]
+    y.shape = (2, 3)
+    v[:] = x[0]
+    y[0, 0] = x[1]
+    return np.sum(y**2 * W) + np.sum(v**3)
+
+
+def a_view_of_another(x):
+    y = np.concatenate([x, x * 2, x**2])
+    v = y[:4]
+    v.shape = (2, 2)
+    v[0] *= 3
+    return np.sum(y * W.ravel()) + v[1, 1]
+
+
+def again_and_again(x):
+    y = np.concatenate([x, x * 2, x**2])
+    for i in range(6):
+        y.shape = (2, 3) if i % 2 else (3, -1)
+        y[0, 0] += x[0]
+    z = y.T
+    z[0] = x[0]
+    y.shape = 6
+    return np.sum(y * W.ravel()) + np.sum(z[1])
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize(
+    "f", [filled_before_and_after, with_views, a_view_of_another, again_and_again]
+)
+def test_a_shape_that_is_set(f, compile):
+    """in place, of arrays that the function has made"""
+    g = value_and_grad(f, compile=compile)
+    for x in (np.array([1.3, 0.7]), np.array([-0.4, 2.1])):
+        value, found = g(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-13)
+        moved = [(f(x + e) - f(x - e)) / 2e-6 for e in 1e-6 * np.eye(2)]
+        np.testing.assert_allclose(found, moved, rtol=1e-6)
+    assert g.cache_info().traces == 1
+
+
+def test_shapes_that_are_not_set():
+    def of_an_argument(x):
+        x.shape = (2, 1)
+        return np.sum(x)
+
+    def with_a_copy(x):
+        y = np.outer(x, x).T
+        y.shape = 4
+        return np.sum(y)
+
+    with pytest.raises(UnsupportedError, match=r"set in place .*arrays alone that the function"):
+        grad(of_an_argument)(np.ones(2))
+    with pytest.raises(AttributeError, match="Incompatible shape for in-place modification"):
+        grad(with_a_copy)(np.ones(2))

@@ -23,6 +23,7 @@ class Dispatch:
     number: Handler  # an array of one element as one of Python's
     getitem: Handler
     setitem: Handler
+    set_shape: Handler  # `x.shape = shape`
     put: Handler
     flat: Handler  # what `x.flat` is
     # of what has pandas' labels: see `frontend.labelled`

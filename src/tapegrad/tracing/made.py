@@ -201,7 +201,8 @@ class MadeTracer(ArrayTracer):
     def _reshaped(self, shape: Any) -> None:
         """`x.shape = ...`, of an array that no other shows a part of."""
         if not self._is_plain() or self._root is not None or views_of(self):
-            self._in_place(shape)
+            dispatch.set_shape(self, shape)
+            return
         self._check_rounds()
         self._value.shape = shape
         self._aval = one_type(Aval(self._value.shape, self._value.dtype))

@@ -214,6 +214,7 @@ class Run:
             tracer = stand_in(self.trace, var, plain_value(leaf), aval.weak)
             if self.trace.stands is not None and not is_given(leaf):
                 self.trace.stands.add(var)
+            self.trace.arguments.add(id(tracer))
             tracer._ordered = leaf._owner._ordered if isinstance(leaf, Tracer) else True
             self._tracers.append(tracer)
             if self.observer is not None:

@@ -233,6 +233,7 @@ class Trace:
         self.stands: set[Var] | None = None
         self.certain: set[Var] = set()  # what is known to depend on none of them
         self.once = False  # whether it repeats nothing, although what it records is a loop's round
+        self.arguments: set[int] = set()  # the tracers that its function is passed, by id
         self.holds_draws = False  # whether what is drawn in it are inputs of its own: see `draws`
         self.repeats: bool = repeats or (around is not None and around.repeats)
         # Whether a frame of the user's makes the rounds, which each are made if they do more

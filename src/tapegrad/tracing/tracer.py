@@ -248,14 +248,14 @@ class ArrayTracer(ArrayOperators, AsReal, AsIndex, Complexes, NumpyAttributes, T
     __class__ = property(lambda self: np.ndarray)
     __hash__ = None  # type: ignore[assignment]
 
-    def _in_place(self, value: Any) -> None:
+    def _set_dtype(self, dtype: Any) -> None:
         raise UnsupportedError(
-            f"the shape or dtype of a traced array is set in place{at_line()}, which a trace "
-            "doesn't follow. Make another array: y = x.reshape(...) or y = x.astype(...)"
+            f"the dtype of a traced array is set in place{at_line()}, which isn't followed. Make "
+            "another array: y = x.astype(...)"
         )
 
-    shape = property(new_shape, _in_place)
-    dtype = property(lambda self: self._aval.dtype, _in_place)
+    shape = property(new_shape, lambda self, shape: dispatch.set_shape(self, shape))
+    dtype = property(lambda self: self._aval.dtype, _set_dtype)
     mT = property(lambda self: np.swapaxes(self, -1, -2))
 
     def __copy__(self, memo: Any = None) -> Any:

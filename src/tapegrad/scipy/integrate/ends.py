@@ -144,7 +144,7 @@ class Along(Answering):
 
     ndim = property(lambda self: self._ndim)
     shape = property(
-        lambda self: self._made().shape if asks_itself() else self._shape(), Deferred._in_place
+        lambda self: self._made().shape if asks_itself() else self._shape(), Deferred.shape.fset
     )
     size = property(lambda self: self._made().size if asks_itself() else self._size())
 

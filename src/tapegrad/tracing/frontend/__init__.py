@@ -194,6 +194,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 dispatch.namespace = namespace
+dispatch.set_shape = shaping.set_shape
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.table_method, dispatch.table_item = windows.method_of, windows.chosen
 dispatch.draw, dispatch.seed = draws.draw, draws.seed

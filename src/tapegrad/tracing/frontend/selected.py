@@ -161,7 +161,7 @@ class Selected(Answering):
     dtype = property(lambda self: self._whole.dtype)
     ndim = property(lambda self: 1 + self._inner)
     shape = property(
-        lambda self: self._made().shape if asks_itself() else self._shape(), Answering._in_place
+        lambda self: self._made().shape if asks_itself() else self._shape(), Answering.shape.fset
     )
     size = property(lambda self: self._made().size if asks_itself() else _size(self))
 

@@ -23,10 +23,14 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.chains import show, views_of
 from tapegrad.tracing.frontend.memory import copy_of, of_array, unlinked
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.layout import laid_out_like, lay_out
+from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.tracer import ArrayTracer, stand_in
 
 
 def ints(x: Any, like: Any) -> tuple[int, ...]:
@@ -74,6 +78,34 @@ def _check_view(x: Any, dims: list[int], order: Any) -> None:
             f"followed here{at_line()}. Leave out copy=False"
         )
     np.reshape(value, dims, order, copy=False)
+
+
+def set_shape(x: Any, shape: Any) -> None:
+    """`x.shape = shape` of an array that the function has made: from now on `x` is a view, of what
+    owns its memory, or of a new tracer of that if it was `x` itself."""
+    if getattr(x, "_become_traced", None) is not None:
+        x._become_traced()
+    trace, root, here = x._trace, x._root, current_trace()
+    given = root is None and id(x) in trace.arguments
+    if given or type(x) is not ArrayTracer or here is None or here is not trace:
+        raise UnsupportedError(
+            f"the shape of a traced array is set in place{at_line()}, which a trace follows of "
+            "arrays alone that the function has made. Make another array: y = x.reshape(...)"
+        )
+    if trace.writable is not None and not trace.writable(x._owner):
+        raise Stopped
+    trace.spoil()
+    if isinstance(value := x._read()[1], np.ndarray):
+        value.view().shape = shape  # NumPy's own error
+    view = reshape(x, shape, copy=False)
+    if root is None:
+        root = stand_in(trace, *x._read())
+        root._version, root._ordered = x._version, x._ordered
+        root._may_alias, root._doubt = x._may_alias, x._doubt
+        for other in views_of(x):
+            show(other, root, other._chain)
+    x._aval, x._operand, x._value = view._aval, view._operand, view._value
+    show(x, root, view._chain)
 
 
 def ravel(x: Any, order: str = "C") -> Any:
