@@ -312,6 +312,35 @@ def test_an_array_that_is_shuffled():
         held_against_numpy(f, rng)
 
 
+def permuted_in_place(r, y):
+    r.permuted(y, axis=1, out=y)
+    return y
+
+
+PERMUTED = {
+    "all": lambda r, y: r.permuted(y),
+    "as they lie in memory": lambda r, y: r.permuted(y.T).T,
+    "of a part": lambda r, y: r.permuted(y[::2]),
+    "of a row": lambda r, y: r.permuted(y[1]),
+    "of a list": lambda r, y: r.permuted([y[0, 0], y[1, 1], 2.0]),
+    "columns": lambda r, y: r.permuted(y, axis=0),
+    "rows": lambda r, y: r.permuted(y, axis=-1),
+    "in place": permuted_in_place,
+}
+
+
+@pytest.mark.parametrize("name", PERMUTED)
+def test_elements_that_are_permuted(name):
+    """the elements of a traced array are permuted -> followed"""
+    rng = np.random.default_rng(0)
+
+    def f(x):
+        y = PERMUTED[name](rng, np.outer(np.arange(1.0, 6.0), x))
+        return np.sum(np.sin(y) * np.arange(1.0, y.size + 1).reshape(y.shape))
+
+    held_against_numpy(f, rng)
+
+
 SHUFFLED = {
     "shuffle": lambda r, x: r.shuffle(x),
     "shuffle along an axis": lambda r, x: r.shuffle(x, axis=1),

@@ -161,6 +161,8 @@ class Calls:
             return self._shuffled(*args, **kwargs)
         if name in ("permutation", "choice") and args and _is_traced(args[0]):
             return self._picked(name, dispatch.as_operand(args[0]), *args[1:], **kwargs)
+        if name == "permuted" and args and _is_traced(args[0]):
+            return self._permuted(dispatch.as_operand(args[0]), *args[1:], **kwargs)
         order = () if python else WITH_OUT.get(name, ())
         if len(args) == len(order):  # the last of them is `out`
             args, kwargs = (), dict(zip(order, args, strict=True)) | kwargs
@@ -314,6 +316,29 @@ class Calls:
         size = x.shape[axis]
         given = args if name == "choice" else ()
         return np.take(x, self.number(name, size, *given, **kwargs), axis=axis)
+
+    def _permuted(self, x: Any, axis: Any = None, out: Any = None) -> Any:
+        """The same of the places of the elements, which NumPy goes through as they lie in memory:
+        of all of them, or of those of each line along an axis."""
+        value = x._read()[1]
+        known = isinstance(value, np.ndarray) and x._owner._ordered
+        if not known or not (out is None or isinstance(out, Tracer)):
+            raise self.trace.refused(randomness.no_derivative(self.trace.label, "permuted"))
+        self._check("permuted", x, (), {"axis": axis})
+        if axis is None:
+            order = sorted(range(x.ndim), key=lambda k: -abs(value.strides[k]))
+            inner = np.transpose(x, order)
+            places = np.arange(x.size).reshape(inner.shape)
+            found = np.ravel(inner)[self.number("permuted", places)]
+            found = np.transpose(found, np.argsort(order))
+        else:
+            places = np.empty(x.shape, np.int64)
+            np.moveaxis(places, axis, -1)[...] = np.arange(x.shape[axis])
+            found = np.take_along_axis(x, self.number("permuted", places, axis=axis), axis)
+        if out is None:
+            return found
+        out[...] = found
+        return out
 
     def _shuffled(self, x: Any, axis: int = 0) -> None:
         if not isinstance(x, Tracer) or is_made(x):
