@@ -110,27 +110,76 @@ class Constraints:
         rest = iter(fs)
         return [part.passed(*[next(rest) for _ in part.functions]) for part in self.parts]
 
-    def holding(self, f: Callback, fs: Sequence[Any], x: Any, side: Any) -> tuple[np.ndarray, bool]:
-        """Which rows hold a minimum, and whether that is certain; `fs` are what stands for `f` and
-        for the callbacks now, and `side` tells at which bounds x is."""
+    def holding(
+        self, f: Callback, fs: Sequence[Any], x: Any, side: Any
+    ) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Which bounds and rows hold a minimum, and whether that is certain; `fs` are what stands
+        for `f` and for the callbacks now, and `side` tells at which bounds x is."""
         if not self.parts:
-            return np.zeros(0, np.int64), True
-        slope = _slopes(f, fs[0], x)[0] * (side == 0)
+            return side, np.zeros(0, np.int64), True
+        free = side == 0
+        slope = slopes_of(f, fs[0], x)[0]
         own = [g for c, g in zip(self.callbacks, fs[1:], strict=True) if c in self.values]
         value = self.sign * (np.concatenate([g(x) for g in own])[self.index] - self.offset)
-        pairs = zip(self.values, own, strict=True)
-        matrix = np.concatenate([_slopes(c, g, x) for c, g in pairs])[self.index]
-        matrix = self.sign[:, None] * matrix * (side == 0)
+
+        def slopes(x: Any) -> np.ndarray:
+            pairs = zip(self.values, own, strict=True)
+            rows = np.concatenate([slopes_of(c, g, x) for c, g in pairs])[self.index]
+            return self.sign[:, None] * rows
+
+        matrix = slopes(x)
         at = np.flatnonzero(self.equal | (np.abs(value) < NEAR))
         found = np.zeros(len(value), np.int64)
         if not at.size:
-            return found, True
-        multipliers, _, rank, _ = np.linalg.lstsq(matrix[at].T, slope)
+            return side, found, True
+        multipliers, _, rank, _ = np.linalg.lstsq((matrix[at] * free).T, slope * free)
+        if rank < len(at):
+            held = self._spanning(slope, slopes, x, side, at)
+            found[at] = held[len(x) :] if held is not None else self.equal[at]
+            return (side if held is None else side * held[: len(x)]), found, held is not None
         slight = np.abs(multipliers) <= SLIGHT * (1 + np.max(np.abs(slope)))
         holds = self.equal[at] | ((multipliers > 0) & ~slight)
         found[at] = holds
         unclear = ~holds & ((np.abs(value[at]) < SLIGHT) | ~slight)
-        return found, rank == len(at) and not np.any(unclear)
+        return side, found, not np.any(unclear)
+
+    def _spanning(
+        self, slope: np.ndarray, slopes: Callable[[Any], np.ndarray], x: Any, side: Any, at: Any
+    ) -> np.ndarray | None:
+        """Bounds and rows `at` which x is that are enough to hold it there, of more than that; None
+        where none are for sure. With their slopes a_k, and those of the others,
+
+            slope = sum of m_k a_k,  m_k > 0,    a_j = sum of c_jk a_k
+
+        also near x along the others' surface: these hold where those do. What moves by itself, as a
+        constraint with traced values, may leave them."""
+        if any(c.is_traced for c in self.callbacks):
+            return None
+        count, fixed = len(x), np.flatnonzero(side)
+        equal = np.concatenate([np.zeros(len(fixed), bool), self.equal[at]])
+
+        def normals(x: Any) -> np.ndarray:
+            return np.concatenate([-side[fixed, None] * np.eye(count)[fixed], slopes(x)[at]])
+
+        a, size = normals(x), 1 + np.max(np.abs(slope))
+        m, rest = theirs.nnls(np.concatenate([a, -a[equal]]).T, slope)
+        pushes = m[: len(a)] > SLIGHT * size
+        pushes[equal] = True
+        chosen: list[int] = []
+        for k in [*np.flatnonzero(equal), *np.flatnonzero(pushes & ~equal)]:
+            if np.linalg.matrix_rank(a[[*chosen, k]], 1e-9) > len(chosen):
+                chosen.append(k)
+        weights = np.linalg.lstsq(a[chosen].T, a.T)[0]
+        along = np.linalg.svd(a[chosen])[2][len(chosen) :]
+        for moved in (x, *(x + 1e-4 * (1 + np.max(np.abs(x))) * t for t in along)):
+            here = normals(moved)
+            if np.max(np.abs(here - weights.T @ here[chosen])) > 1e-7 * (1 + np.max(np.abs(a))):
+                return None
+        if rest > 1e-4 * size:
+            return None
+        held = np.zeros(count + len(at), np.int64)
+        held[np.concatenate([fixed, count + np.arange(len(at))])[chosen]] = 1
+        return held
 
     def equations(self, outside: Outside, bounded: bool) -> Callable[..., Any]:
         """What writes F for `Outside.rule`."""
@@ -185,7 +234,7 @@ def _bare(tape: Tape) -> Tape:
     return replace(tape, outputs=tape.outputs[:1], output_names=(), guards=())
 
 
-def _slopes(callback: Callback, f: Any, x: Any) -> np.ndarray:
+def slopes_of(callback: Callback, f: Any, x: Any) -> np.ndarray:
     """The derivatives by x of what a callback returns first, a row for each, where `f` stands for
     it."""
     tape = _bare(callback.tape)

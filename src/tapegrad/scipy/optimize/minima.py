@@ -15,7 +15,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, stands_for
-from tapegrad.scipy.optimize.constraints import Constraints
+from tapegrad.scipy.optimize.constraints import Constraints, slopes_of
 from tapegrad.scipy.optimize.roots import (
     WHY,
     Result,
@@ -34,9 +34,11 @@ from tapegrad.tracing.frontend.operands import as_operand
 
 HOME = "scipy.optimize"
 NEAR = 1e-5  # what is that near to a bound, and not on it, may be meant to be there
+ROUNDED = 1e-12  # and what is that near is on it
 BESIDE = (
-    "its result is next to a bound or a constraint, and whether that holds it isn't known. A "
-    "method that ends on bounds, such as L-BFGS-B or SLSQP, tells"
+    "its result is next to a bound or a constraint, and whether that holds it isn't known: it may "
+    "be where the derivative jumps. Methods of minimize that end on bounds, such as L-BFGS-B, tell "
+    "of bounds; of constraints, leave out those that follow from others"
 )
 LOSS = 2  # the status of a method that can't come nearer to a minimum for rounding
 
@@ -78,10 +80,11 @@ def side_of(x: Any, bounds: Any) -> tuple[Any, bool]:
     if not bounds:
         return np.zeros(np.shape(x), np.int64), True
     lower, upper = bounds
-    side = np.where(x == upper, 1, np.where(x == lower, -1, 0))
-    scale = NEAR * (1 + np.abs(x))
+    size = 1 + np.abs(x)
     with np.errstate(invalid="ignore"):
-        near = (np.abs(x - lower) < scale) | (np.abs(x - upper) < scale)
+        below, above = np.abs(x - lower), np.abs(x - upper)
+        side = np.where(above < ROUNDED * size, 1, np.where(below < ROUNDED * size, -1, 0))
+        near = np.minimum(below, above) < NEAR * size
     return side.astype(np.int64), not np.any(near & (side == 0))
 
 
@@ -140,7 +143,7 @@ def minimize(
         r = theirs.minimize(fs[0], x0, bounds=at, hessp=hessians, **slopes, **how)
         x = np.asarray(r.x, float)
         side, certain = side_of(x, ends)
-        active, is_known = held.holding(callbacks[0], [fs[0], *fs[own:]], x, side)
+        side, active, is_known = held.holding(callbacks[0], [fs[0], *fs[own:]], x, side)
         certain = certain and is_known
         facts["told"] = {k: r[k] for k in ("success", "status", "message") if k in r}
         facts["certain"] = certain
@@ -179,6 +182,18 @@ def _recorded(
     return x, rest
 
 
+def _pushed(callback: Callback, f: Any, x: float, ends: Any) -> tuple[int, bool]:
+    """At which of its bounds a number is that is found beside them, and whether that is certain.
+    One in between has its slope's zero so near that the slope is as small as that says."""
+    lower, upper = ends
+    side = 1 if abs(x - upper) < abs(x - lower) else -1
+    step = 1e-4 * (1 + abs(x))
+    inside = x - side * min(step, (upper - lower) / 2)
+    slope, further = (float(slopes_of(callback, f, y).ravel()[0]) for y in (x, inside))
+    bend = (slope - further) / (x - inside)
+    return side, side * slope < -100 * NEAR * (1 + abs(x)) * abs(bend)
+
+
 @stands_for(HOME, callbacks=True, lists="args bounds bracket options")
 def minimize_scalar(
     fun: Any,
@@ -202,17 +217,19 @@ def minimize_scalar(
         values = [float(x) for x in values]
         ends = {} if not values else {"bracket" if bounds is None else "bounds": values}
         r = theirs.minimize_scalar(fs[0], **ends, **how)
-        certain = bounds is None or side_of(r.x, values)[1]
+        side, certain = side_of(r.x, values if bounds is not None else ())
+        if not certain:
+            side, certain = _pushed(callback, fs[0], float(r.x), values)
         facts["certain"] = certain
         facts["told"] = {k: r[k] for k in ("success", "status", "message") if k in r}
         counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev")]
         ended = ending(r.success and certain, certain)
         value, told = np.float64(np.reshape(r.fun, ())), number_of(facts["told"])
-        free = np.int64(0)
-        return np.float64(r.x), free, free, value, *counts, told, ended
+        return np.float64(r.x), np.int64(side), np.int64(0), value, *counts, told, ended
 
-    outside = Outside("minimize_scalar", solver, [callback], lead, at=(0,))
-    x, counts = _recorded(outside, False, facts["certain"], Constraints((), np.zeros(1)))
+    lead, ends = (lead, []) if bounds is None else ([], [bounds_of(x, ()) for x in lead])
+    outside = Outside("minimize_scalar", solver, [callback], lead, ends, at=(0,))
+    x, counts = _recorded(outside, bool(ends), facts["certain"], Constraints((), np.zeros(1)))
     value = outside.value(0, x, np.reshape(outside.values[3], callback.shape))
     _, nit, nfev, number = counts
     told = facts["told"]
