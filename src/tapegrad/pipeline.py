@@ -79,6 +79,10 @@ ORDER: tuple[Pass, ...] = (expand_ordered, reorder)
 # Of what is compiled: nobody differentiates it.
 LAST: tuple[Pass, ...] = (hoist,)  # loops that may make no rounds give away what isn't theirs
 
+LARGE = 1 << 20  # bytes of results: the memory that smaller ones need doesn't count
+MORE = 1.1  # of a matrix: what else its computation may need, and what chunks sum up
+SCARCE = (10.0, 1e4)  # times the price of memory where there is little, and hardly any
+
 DEBUG = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
 
@@ -306,8 +310,9 @@ def lowered(tape: Tape) -> Plan:
     return plan
 
 
-def looped(tape: Tape) -> Looped:
-    """The plan of an optimised tape: its loops, fused.
+def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
+    """The plan of an optimised tape: its loops, fused. Where it needs more memory than its results,
+    and these are large, memory has these prices, one after the other.
 
     What does it is imported here: a process whose code is on disk needs none of it.
     """
@@ -332,9 +337,9 @@ def looped(tape: Tape) -> Looped:
         return tile(plan, open_)
 
     def recomputed(plan: Plan) -> Plan:
-        return recompute(plan, large)
+        return recompute(plan, large, price)
 
-    large = math.inf
+    large, price = math.inf, 1.0
     passes = (
         fuse,  # nests over the same range become one
         store_shared,  # what crosses a call of NumPy is in memory
@@ -353,20 +358,20 @@ def looped(tape: Tape) -> Looped:
     first = lowered(tape)
     plan = run_passes(first, passes)
     most = _matrix_bytes(tape)
-    if scratch_of(plan) > MORE * most:
-        large = most / 16
-        plan = run_passes(first, passes)
+    for dearer in prices:
+        if (scratch := scratch_of(plan)) <= MORE * most:
+            break
+        large, price = most / 16, dearer
+        other = run_passes(first, passes)
+        plan = other if scratch_of(other) < scratch else plan
     return Looped(tape, first, passes, plan)
-
-
-MORE = 1.25  # of a matrix: what else its computation may need, and what chunks sum up
 
 
 def _matrix_bytes(tape: Tape) -> float:
     """What the results take where they outgrow the arguments, as matrices of derivatives do, and
     kernels of points; else that is no measure."""
     results, free = (sum(x.aval.nbytes for x in xs) for xs in (tape.outputs, tape.free_inputs))
-    return results if results > max(16 * free, 1 << 20) else math.inf
+    return results if results > max(16 * free, LARGE) else math.inf
 
 
 def scratch_of(plan: Plan) -> int:
@@ -403,9 +408,9 @@ def source_of(tape: Tape) -> str:
     return _text(tape).source
 
 
-def scratch_bytes_of(tape: Tape) -> int:
+def scratch_bytes_of(tape: Tape, prices: Sequence[float] = SCARCE) -> int:
     """The scratch memory that the compiled code of a tape needs."""
-    return scratch_of(looped(optimized(tape)).plan)
+    return scratch_of(looped(optimized(tape), prices).plan)
 
 
 def numpy_source_of(tape: Tape) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +25,11 @@ from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.differentiate.seeds import Make, blocks, full, seeded
 from tapegrad.errors import GradientError
-from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape
+from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape
 from tapegrad.primitives.base import Slice, Writer
 from tapegrad.primitives.batches import row_numbers
 from tapegrad.primitives.elementwise import AsType, equal
+from tapegrad.primitives.kinds import Contraction
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import GetItem, Reshape
 
@@ -75,16 +76,35 @@ def dense(
 
 
 def _elements(tape: Tape) -> float:
-    """How many elements are looked at to find the structure: in loops those of all rounds."""
+    """How many elements are looked at to find the structure."""
+    return _counted(tape, lambda call: sum(x.aval.size for x in call.outs))
+
+
+def work_of(tape: Tape) -> float:
+    """About how many operations a tape takes: one an element, and those of products."""
+    return _counted(tape, _work_of_call)
+
+
+def _work_of_call(call: Call) -> float:
+    p: Any = call.primitive
+    if not isinstance(p, Contraction):
+        return sum(x.aval.size for x in call.outs)
+    letters = zip((p.terms.x, p.terms.y), call.operands, strict=True)
+    extents = {k: n for term, x in letters for k, n in zip(term, x.shape, strict=True)}
+    return math.prod(extents.values())
+
+
+def _counted(tape: Tape, of: Callable[[Call], float]) -> float:
+    """The sum over all calls, of loops that of all rounds."""
     total = 0.0
     for call in tape.calls:
-        total += sum(x.aval.size for x in call.outs)
+        total += of(call)
         times: float = 1
         if call.primitive.repeats:
             steps = call.operands[0]
             whole = isinstance(steps, Literal) and steps.dtype.kind in "iu"
             times = int(steps.value) if whole else math.inf  # type: ignore[union-attr]
-        total += times * sum(map(_elements, call.primitive.tapes))
+        total += sum(times * _counted(inner, of) for inner in call.primitive.tapes)
     return total
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ import numpy as np
 from tapegrad.core.trees import unflatten
 from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.directions import in_all_directions
+from tapegrad.differentiate.panels import in_panels
 from tapegrad.differentiate.seeds import blocks, each, full, seeded
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Builder, Operand, Tape
@@ -26,7 +27,7 @@ from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.views import GetItem, Reshape
 from tapegrad.runtime.checks import check_real_results, check_scalar_result
-from tapegrad.runtime.coloured import dense, without_unread
+from tapegrad.runtime.coloured import dense, without_unread, work_of
 from tapegrad.runtime.transformations import (
     Derivation,
     Gradient,
@@ -386,8 +387,35 @@ def _in_all_directions(
             return [Reshape((*x.shape, 1) if last else (1, *x.shape))(x).operand for x in nodes]
 
         return _ending(once, kept, parts)
-    starts = [start for start, _ in blocks(shapes)]
-    return in_all_directions(tape, dict(zip(seeds, starts, strict=True)), size, kept, last)
+    firsts = dict(zip(seeds, [start for start, _ in blocks(shapes)], strict=True))
+    found = in_all_directions(tape, firsts, size, kept, last)
+    return _narrow(found, lambda count: in_panels(tape, firsts, size, kept, last, count), size)
+
+
+PANELS = 10  # so many, or more where a direction takes much memory
+DEARER = 4  # times as much work as without panels is too much
+
+
+def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
+    """The tape of all directions; or that of a few at a time, where it needs more memory beside its
+    results than these take."""
+    from tapegrad.pipeline import LARGE, MORE, inlined, scratch_bytes_of
+
+    results = sum(x.aval.nbytes for x in whole.outputs)
+    if results <= LARGE:
+        return whole
+    count = -(-size // PANELS)
+    panels = inlined(in_panels(count))
+    if work_of(panels) > DEARER * work_of(whole):
+        return whole
+    scratch = scratch_bytes_of(whole, ())
+    if scratch <= MORE * results:
+        return whole
+    less = scratch_bytes_of(panels, ())
+    if less > MORE * results:
+        panels = inlined(in_panels(max(1, int(count * results / (2 * less)))))
+        less = scratch_bytes_of(panels, ())
+    return panels if less < scratch else whole
 
 
 def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:

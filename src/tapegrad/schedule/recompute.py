@@ -38,16 +38,13 @@ from tapegrad.schedule.shrink import in_common, with_loops
 Path = tuple[Index, ...]  # the loops around a step, from the outside in
 
 
-SCARCE = 10  # times the price of memory where there is little
-
-
-def recompute(plan: Plan, large: float = math.inf) -> Plan:
-    """Compute stored temporaries again where they are read, where that is cheaper. Memory is
-    scarce for what takes as many bytes as is `large`.
+def recompute(plan: Plan, large: float = math.inf, price: float = 1.0) -> Plan:
+    """Compute stored temporaries again where they are read, where that is cheaper. Memory has so
+    many times its usual `price` for what takes as many bytes as is `large`.
 
     Needs `shrink` before, which tells what would be stored, and again after.
     """
-    values = _Values(plan, large)
+    values = _Values(plan, large, price)
     again = _chosen(values)
     if again:
         steps = _Rewrite(values, again).rewritten(plan.steps, ())
@@ -138,9 +135,9 @@ class _Value:
 class _Values(dict[Cell, _Value]):
     """What a plan computes."""
 
-    def __init__(self, plan: Plan, large: float) -> None:
+    def __init__(self, plan: Plan, large: float, price: float) -> None:
         super().__init__()
-        self.large = large
+        self.large, self.price = large, price
         for nest, top in enumerate(plan.steps):
             for path, step in with_loops([top], ()):
                 for cell, at, writes in step.accesses():
@@ -271,7 +268,7 @@ class _Network:
             return math.inf  # something else stands there later
         footprint = self._footprint(cell)
         width = traffic(cell.dtype.itemsize, footprint)
-        width *= SCARCE if footprint >= self.values.large else 1
+        width *= self.values.price if footprint >= self.values.large else 1
         own = {site.nest for site in value.reads}
         if not cell.in_register and cell not in self.crossing:  # in memory anyhow
             late = max((site.nest for site in sites), default=0)
