@@ -358,7 +358,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     first = lowered(tape)
     plan = run_passes(first, passes)
     most = _matrix_bytes(tape)
-    for dearer in prices:
+    for dearer in prices if most < math.inf else ():
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
         large, price = most / 16, dearer

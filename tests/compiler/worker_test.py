@@ -219,6 +219,7 @@ computed_again = recompute._Network.computed_again
 recompute._Network.computed_again = lambda network: cuts.append(1) or computed_again(network)
 compile(parse('''{tape}'''))
 assert cuts
+assert "numba.np.arraymath" not in sys.modules and "scipy.linalg" not in sys.modules
 print(*sorted(set(sys.modules) - before))
 """
 

@@ -87,7 +87,7 @@ def test_llvms_linker_gives_the_same(monkeypatch):
 def test_routines_are_found_in_scipys_modules_too(monkeypatch):
     """As where SciPy isn't linked as in its own wheels."""
     expected = gradients()
-    monkeypatch.setattr(linking, "_fortran", lambda library: None)
+    monkeypatch.setattr(linking, "fortran", lambda library: None)
     linking._routine.cache_clear()
     for found, wanted in zip(gradients(), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from llvmlite import ir
 from numba.core.typing.templates import signature
-from numba.extending import intrinsic
 
 from tapegrad.backends.cpu import support
 from tapegrad.backends.cpu.linking import FORTRAN
 from tapegrad.backends.cpu.support import blocks, packed
-from tapegrad.backends.cpu.support.arrays import WORD, FixedArray
+from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, Intrinsic
 
 PROCESSORS = [(64, 32), (32, 16), (16, 32)]  # bytes of a vector, and how many there are
 # Whole blocks and parts of them in each direction, the depth of a panel and more, nothing at all,
@@ -70,7 +69,7 @@ def matrix(value: np.ndarray, layout: str) -> Matrix:
 def part(of: Matrix) -> Any:
     """What takes this part of memory, while code is written."""
 
-    @intrinsic
+    @Intrinsic
     def taken(typingctx: Any, memory: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
             return builder.gep(args[0], [WORD(of.start)], inbounds=True)

@@ -11,6 +11,7 @@ from numba.core import compiler, typed_passes, untyped_passes
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
+from tests.emit.numba_front_end import declared
 from tests.primitives.samples import all_samples
 
 from tapegrad.backends.cpu import support
@@ -78,8 +79,9 @@ def both(text, parameters, constants=None):
     """A kernel, compiled in both ways."""
     names = {**support.namespace(), "nan": np.nan, "inf": np.inf, **(constants or {})}
     names["__name__"] = "tapegrad.generated.both"
-    function = kernel_function(text, text.split("(", 1)[0].removeprefix("def "), names)
-    return [way(function, parameters) for way in (support.compiled, by_numba)]
+    name = text.split("(", 1)[0].removeprefix("def ")
+    ways = {support.compiled: names, by_numba: declared(names)}
+    return [way(kernel_function(text, name, known), parameters) for way, known in ways.items()]
 
 
 def assert_alike(kernels, parameters, seed=0):

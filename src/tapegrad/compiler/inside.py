@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tapegrad.backends.cpu.kernel_cache import kernels
+from tapegrad.backends.cpu.linking import fortran
 from tapegrad.backends.cpu.machine_code import one_by_one
 from tapegrad.compiler import kept
 from tapegrad.compiler.alike import Kind
@@ -103,8 +104,8 @@ class Inside:
 def _prepare(threads: bool) -> None:
     """Load what compiling takes, half a second long. Forks wait for that.
 
-    SciPy's BLAS, which is loaded with it, starts its threads at once. Where there are none to be
-    had it would interrupt the process, as Ctrl-C does.
+    SciPy's BLAS, which machine code may call, starts its threads at once. Where there are none to
+    be had it would interrupt the process, as Ctrl-C does; so it is loaded here, for one thread.
     """
     global _ready
     with no_forks():
@@ -115,6 +116,8 @@ def _prepare(threads: bool) -> None:
             os.environ[_BLAS_THREADS] = "1"
         try:
             compile_first()
+            if alone:
+                fortran("blas")
         except Exception as error:  # which the first program will meet too
             let_through(error)
         finally:

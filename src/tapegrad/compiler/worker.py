@@ -257,9 +257,6 @@ def _job(content: bytes) -> tuple[bytes, dict[Any, bytes]]:
         return pickle.dumps(Answer(error=traceback.format_exc(), foreign=True)), {}
     _adopt(request.settings)
     found = answer(request, side_by_side)
-    if found.error and registries.few:
-        registries.load_all()
-        found = answer(request, side_by_side)
     found.times["all"] = time.perf_counter() - start
     return pickle.dumps(found, pickle.HIGHEST_PROTOCOL), kernel_cache.kernels.added
 
@@ -280,51 +277,10 @@ def _adopt(wanted: dict[str, str]) -> None:
 
 def prepare() -> None:
     """Load what compiling takes, so that no fork has to."""
-    registries.load_few()
     compile_first()
     kernel_cache.kernels.added.clear()
     gc.collect()
     gc.freeze()  # a fork that collected all of this would copy it, and take 70 ms
-
-
-class Registries:
-    """What of numba is loaded: numbers and their functions are all that most kernels have, and
-    arrays, lists, dicts and texts take as long to load as everything else together."""
-
-    def __init__(self) -> None:
-        self.few = False
-
-    def load_few(self) -> None:
-        """Load as little as that from now on."""
-        from numba.core import cpu
-
-        context: Any = cpu.CPUContext
-        self.loading, self.compiling = context.load_additional_registries, context.compile_internal
-
-        def load(context: Any) -> None:
-            from numba.cpython import builtins, mathimpl, numbers, rangeobj  # noqa: F401
-
-            context.install_registry(mathimpl.registry)
-
-        def compile_(context: Any, *args: Any, **kwargs: Any) -> Any:
-            from numba.core.runtime import rtsys  # type: ignore[attr-defined]
-
-            rtsys.initialize(context)  # functions that numba compiles itself are linked with it
-            return self.compiling(context, *args, **kwargs)
-
-        context.load_additional_registries, context.compile_internal = load, compile_
-        self.few = True
-
-    def load_all(self) -> None:
-        """Load the rest, which some kernel seems to need."""
-        from numba.core import cpu
-
-        context: Any = cpu.CPUContext
-        context.load_additional_registries, context.compile_internal = self.loading, self.compiling
-        self.few = False
-
-
-registries = Registries()
 
 
 def _close_all() -> None:

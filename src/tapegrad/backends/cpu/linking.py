@@ -74,7 +74,7 @@ def _address_in(library: ctypes.CDLL | None, symbol: str) -> int:
 
 
 @functools.cache
-def _fortran(library: str) -> ctypes.CDLL | None:
+def fortran(library: str) -> ctypes.CDLL | None:
     """The file of SciPy's module, and with it the BLAS and LAPACK that it is linked with: what is
     loaded so runs nothing of SciPy's. None if that can't be done."""
     try:
@@ -98,7 +98,7 @@ def _routine(name: str) -> int:
     for library in ("blas", "lapack"):
         for symbol in (f"scipy_{name}_", f"{name}_"):
             with contextlib.suppress(AttributeError):
-                return _address_in(_fortran(library), symbol)
+                return _address_in(fortran(library), symbol)
     known: dict[str, Any] = {}
     for library in ("blas", "lapack"):
         known |= importlib.import_module(_cython_module(library)).__pyx_capi__

@@ -25,6 +25,7 @@ from tapegrad.backends.cpu.support import (
     gammas,
     integrals,
     lapack,
+    operators,
     outline,
     packed,
     regions,
@@ -46,7 +47,7 @@ from tapegrad.backends.cpu.support.compiling import (
 MODULES = (
     *(layout, loading, threads, linking, shared, arrays, regions, scalars, unrolled),
     *(blocks, packed, correlation, searching),
-    *(blas, lapack, outline, syntax, translation, composed, gammas, integrals, bessels),
+    *(blas, lapack, operators, outline, syntax, translation, composed, gammas, integrals, bessels),
     *(complexes, entry, compiling),
 )
 

@@ -7,8 +7,8 @@ called.
 
 from __future__ import annotations
 
+import functools
 import math
-import operator
 import sys
 from hashlib import blake2b
 from typing import Any
@@ -16,21 +16,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.typing.templates import (
-    AbstractTemplate,
-    AttributeTemplate,
-    infer_getattr,
-    infer_global,
-    signature,
-)
-from numba.extending import (
-    intrinsic,
-    lower_builtin,
-    lower_getattr_generic,
-    models,
-    register_model,
-)
+from numba.core.typing.templates import signature
+from numba.extending import models, register_model
 
 WORD, INT, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 
@@ -53,131 +40,42 @@ class FixedArrayModel(models.PrimitiveModel):
         super().__init__(manager, kind, element.as_pointer())
 
 
-def _entries(index: Any) -> list[Any]:
-    """The types of an index's entries: numbers, and slices, each of which is all of an axis."""
-    entries: Any = index if isinstance(index, types.BaseTuple) else [index]
-    return [*entries]
+class Intrinsic:
+    """A function that kernels call: `emit`, for operands of certain types, gives a signature and
+    what writes the instructions.
+
+    numba's own intrinsics would be the same; but to look for one it loads all that it has.
+    """
+
+    def __init__(self, emit: Any) -> None:
+        functools.update_wrapper(self, emit)
+        self.emit = emit
+
+    def __call__(self, *args: Any) -> Any:
+        raise TypeError(f"{self.__name__} is for kernels")  # type: ignore[attr-defined]
 
 
-@infer_global(operator.getitem)
-class FixedArrayGetItem(AbstractTemplate):
-    def generic(self, args: Any, kws: Any) -> Any:
-        array, index = args
-        known = (types.Integer, types.SliceType)
-        if not isinstance(array, FixedArray):
-            return None
-        entries = _entries(index)
-        if not all(isinstance(e, known) for e in entries):
-            return None
-        axes = [a for a, e in enumerate(entries) if isinstance(e, types.SliceType)]
-        axes += range(len(entries), len(array.shape))
-        if not axes:
-            return signature(array.dtype, array, index)
-        shape, strides = (tuple([x[a] for a in axes]) for x in (array.shape, array.strides))
-        return signature(FixedArray(array.dtype, shape, strides), array, index)
+def reshaped(array: Any, shape: Any) -> Any:
+    """The start of a row-major array under another shape. Of this and the next two the translator
+    makes addresses."""
 
 
-@infer_global(operator.setitem)
-class FixedArraySetItem(AbstractTemplate):
-    def generic(self, args: Any, kws: Any) -> Any:
-        array, index, _ = args
-        if isinstance(array, FixedArray) and len(_entries(index)) == len(array.shape):
-            return signature(types.none, array, index, array.dtype)
-        return None
-
-
-def _address(context: Any, builder: Any, kinds: Any, array: Any, index: Any) -> Any:
-    kind, index_kind = kinds[0], kinds[1]
-    if isinstance(index_kind, types.BaseTuple):
-        kinds_of: Any = index_kind
-        parts = cgutils.unpack_tuple(builder, index, len(kinds_of))
-        entries = list(zip(parts, kinds_of, strict=True))
-    else:
-        entries = [(index, index_kind)]
-    offset = None
-    for (entry, entry_kind), stride in zip(entries, kind.strides, strict=False):
-        if isinstance(entry_kind, types.SliceType):
-            continue
-        entry = context.cast(builder, entry, entry_kind, types.int64)
-        term = entry if stride == 1 else builder.mul(entry, word(builder, stride), flags=("nsw",))
-        offset = term if offset is None else builder.add(offset, term, flags=("nsw",))
-    return array if offset is None else builder.gep(array, [offset], inbounds=True)
-
-
-@lower_builtin(operator.getitem, FixedArray, types.Any)
-def _lower_getitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    place = _address(context, builder, sig.args, *args)
-    if isinstance(sig.return_type, FixedArray):
-        return place
-    return context.unpack_value(builder, sig.args[0].dtype, place)
-
-
-@lower_builtin(operator.setitem, FixedArray, types.Any, types.Any)
-def _lower_setitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    array, index, value = args
-    place = _address(context, builder, sig.args, array, index)
-    context.pack_value(builder, sig.args[0].dtype, value, place)
-    return context.get_dummy_value()
-
-
-@infer_getattr
-class FixedArrayAttributes(AttributeTemplate):
-    key = FixedArray
-
-    def resolve_T(self, array: FixedArray) -> FixedArray:
-        return FixedArray(array.dtype, array.shape[::-1], array.strides[::-1])
-
-
-@lower_getattr_generic(FixedArray)
-def _lower_attribute(context: Any, builder: Any, kind: Any, value: Any, name: str) -> Any:
-    return value  # a transpose is the same pointer under another type
-
-
-@intrinsic(prefer_literal=True)
-def reshaped(typingctx: Any, array: Any, shape: Any) -> Any:
-    """The start of a row-major array under another shape."""
-    dims = tuple(e.literal_value for e in shape)
-    kind = FixedArray(array.dtype, dims)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return args[0]
-
-    return signature(kind, array, shape), codegen
-
-
-@intrinsic(prefer_literal=True)
-def part(typingctx: Any, array: Any, start: Any, shape: Any) -> Any:
+def part(array: Any, start: Any, shape: Any) -> Any:
     """The elements of a row-major array from `start` on, as an array of this shape."""
-    dims = tuple(e.literal_value for e in shape)
-    kind = FixedArray(array.dtype, dims)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.gep(args[0], [WORD(start.literal_value)], inbounds=True)
-
-    return signature(kind, array, start, shape), codegen
 
 
-@intrinsic(prefer_literal=True)
-def panel(typingctx: Any, array: Any, start: Any, along: Any, shape: Any) -> Any:
+def panel(array: Any, start: Any, along: Any, shape: Any) -> Any:
     """The matrix from an index of an array on, with rows and columns along these two axes: of so
     many elements, each as far from the next as those of the axis are."""
-    axes = [e.literal_value for e in along]
-    dims = tuple(e.literal_value for e in shape)
-    kind = FixedArray(array.dtype, dims, tuple(array.strides[a] for a in axes))
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _address(context, builder, sig.args, *args[:2])
-
-    return signature(kind, array, start, along, shape), codegen
 
 
-@intrinsic(prefer_literal=True)
+@Intrinsic
 def row_part(typingctx: Any, matrix: Any, start: Any, count: Any) -> Any:
     """So many rows of a matrix, from `start` on."""
     return _part_of_axis(matrix, start, count, 0)
 
 
-@intrinsic(prefer_literal=True)
+@Intrinsic
 def column_part(typingctx: Any, matrix: Any, start: Any, count: Any) -> Any:
     """So many columns of a matrix, from `start` on."""
     return _part_of_axis(matrix, start, count, 1)

@@ -8,10 +8,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import signature
-from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.linking import FORTRAN
-from tapegrad.backends.cpu.support.arrays import BYTE, INT, is_open, word
+from tapegrad.backends.cpu.support.arrays import BYTE, INT, Intrinsic, is_open, word
 from tapegrad.backends.cpu.support.packed import packed_product
 from tapegrad.backends.cpu.support.unrolled import (
     SMALL_DEPTH,
@@ -69,19 +68,19 @@ class Fortran:
         return self.builder.load(info)
 
 
-@intrinsic
+@Intrinsic
 def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
     """out = x @ y for matrices."""
     return _product(x, y, out)
 
 
-@intrinsic
+@Intrinsic
 def add_matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
     """out += x @ y for matrices."""
     return _product(x, y, out, adds=True)
 
 
-@intrinsic
+@Intrinsic
 def front_matmul(
     typingctx: Any, x: Any, y: Any, out: Any, rows: Any, columns: Any, depth: Any
 ) -> Any:
@@ -89,7 +88,7 @@ def front_matmul(
     return _product(x, y, out, sized=True)
 
 
-@intrinsic
+@Intrinsic
 def add_front_matmul(
     typingctx: Any, x: Any, y: Any, out: Any, rows: Any, columns: Any, depth: Any
 ) -> Any:

@@ -22,9 +22,10 @@ from tapegrad.backends.cpu.support.arrays import (
     placeholder,
 )
 from tapegrad.backends.cpu.support.entry import add_entry, expected_words
+from tapegrad.backends.cpu.support.operators import TARGET
 from tapegrad.backends.cpu.support.shared import define_shared
 from tapegrad.backends.cpu.support.syntax import tree_of
-from tapegrad.backends.cpu.support.translation import TARGET, TYPING, Translator
+from tapegrad.backends.cpu.support.translation import Translator
 
 
 class CodeLibrary(CPUCodeLibrary):
@@ -59,7 +60,7 @@ def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
 
 @functools.cache
 def _load_functions() -> None:
-    """numba's functions. It looks again, by itself, for one that it doesn't find."""
+    """numba's operators on numbers."""
     TARGET.refresh()
 
 
@@ -73,7 +74,6 @@ def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
     """
     kinds = tuple(kernel_type(*p) for p in parameters)
     target = TARGET
-    TYPING.refresh()
     _load_functions()
     library = CodeLibrary(target.codegen(), function.__name__)
     described = funcdesc.ExternalFunctionDescriptor(function.__name__, types.int64, kinds)

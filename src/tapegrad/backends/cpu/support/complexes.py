@@ -15,8 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import signature
-from numba.extending import intrinsic
 
+from tapegrad.backends.cpu.support.arrays import Intrinsic
+from tapegrad.backends.cpu.support.operators import OF_COMPLEX, TARGET, implementation
 from tapegrad.backends.cpu.support.scalars import (
     acos,
     acosh,
@@ -47,7 +48,7 @@ from tapegrad.backends.cpu.support.scalars import (
     where,
 )
 from tapegrad.backends.cpu.support.syntax import tree_of
-from tapegrad.backends.cpu.support.translation import OF_COMPLEX, TARGET, Translator
+from tapegrad.backends.cpu.support.translation import Translator
 
 WIDE = types.complex128
 LN2, LOG2E, LOG10E = 0.6931471805599453, 1.4426950408889634, 0.4342944819032518
@@ -72,7 +73,7 @@ def _complex_type(*kinds: Any) -> Any:
 # ---- parts
 
 
-@intrinsic
+@Intrinsic
 def real(typingctx: Any, z: Any) -> Any:
     """The real part."""
 
@@ -82,7 +83,7 @@ def real(typingctx: Any, z: Any) -> Any:
     return signature(z.underlying_float, z), codegen
 
 
-@intrinsic
+@Intrinsic
 def imag(typingctx: Any, z: Any) -> Any:
     """The imaginary part."""
 
@@ -92,7 +93,7 @@ def imag(typingctx: Any, z: Any) -> Any:
     return signature(z.underlying_float, z), codegen
 
 
-@intrinsic
+@Intrinsic
 def conj(typingctx: Any, z: Any) -> Any:
     """The conjugate."""
 
@@ -103,7 +104,7 @@ def conj(typingctx: Any, z: Any) -> Any:
     return signature(z, z), codegen
 
 
-@intrinsic
+@Intrinsic
 def cartesian(typingctx: Any, x: Any, y: Any) -> Any:
     """x + iy."""
     part = types.float32 if x == y == types.float32 else types.float64
@@ -142,7 +143,7 @@ def _of_library(name: str) -> Any:
         return signature(kind, kind), codegen
 
     emit.__name__ = name
-    return intrinsic(emit)
+    return Intrinsic(emit)
 
 
 _OF_LIBRARY = (
@@ -179,7 +180,7 @@ def pairwise(function: Any) -> Any:
 
     made: Any = emit_one if arity == 1 else emit_two
     made.__name__ = function.__name__
-    return intrinsic(made)
+    return Intrinsic(made)
 
 
 def _translated_pair(module: Any, function: Any, part: Any) -> Any:
@@ -288,15 +289,13 @@ def _scaled(name: str, function: Any, before: float, after: float) -> Any:
                 )
 
             value = times(context.cast(builder, args[0], kind, WIDE), before)
-            known = context.typing_context.resolve_value_type(wide)
-            found = context.typing_context.resolve_function_type(known, (WIDE,), {})
-            value = context.get_function(known, found)(builder, [value])
+            value = implementation(wide, (WIDE,))[0](builder, [value])
             return context.cast(builder, times(value, after), WIDE, kind)
 
         return signature(kind, kind), codegen
 
     emit.__name__ = name
-    return intrinsic(emit)
+    return Intrinsic(emit)
 
 
 def _tested(test: Any, joined: str) -> Any:
@@ -304,17 +303,14 @@ def _tested(test: Any, joined: str) -> Any:
 
     def emit(typingctx: Any, z: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            part = z.underlying_float
-            known = context.typing_context.resolve_value_type(test)
-            found = context.typing_context.resolve_function_type(known, (part,), {})
-            run = context.get_function(known, found)
+            run, _ = implementation(test, (z.underlying_float,))
             flags = [run(builder, [x]) for x in _parts_of(builder, args[0])]
             return getattr(builder, joined)(*flags)
 
         return signature(types.boolean, z), codegen
 
     emit.__name__ = f"complex_{test.__name__}"
-    return intrinsic(emit)
+    return Intrinsic(emit)
 
 
 OF_COMPLEX.update(

@@ -13,9 +13,10 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
+from tapegrad.backends.cpu.support.operators import TARGET
 from tapegrad.backends.cpu.support.scalars import _common, _intrinsic, exp
 from tapegrad.backends.cpu.support.syntax import tree_of
-from tapegrad.backends.cpu.support.translation import TARGET, Translator
+from tapegrad.backends.cpu.support.translation import Translator
 
 INFINITY = float("inf")
 

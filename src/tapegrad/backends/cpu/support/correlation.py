@@ -20,16 +20,15 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import signature
-from numba.extending import intrinsic
 
-from tapegrad.backends.cpu.support.arrays import INT, WORD, is_open, word
+from tapegrad.backends.cpu.support.arrays import INT, WORD, Intrinsic, is_open, word
 from tapegrad.backends.cpu.support.blocks import Registers, registers
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
 STRETCH = 1024  # elements of a long vector that are gone through at once
 
 
-@intrinsic
+@Intrinsic
 def correlate(typingctx: Any, out: Any, x: Any, v: Any, before: Any) -> Any:
     """out[k] = sum of v[j] * x[k + j - before], of the terms for which x has an element."""
 

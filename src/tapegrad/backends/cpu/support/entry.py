@@ -26,9 +26,9 @@ from numba.core import cgutils
 from tapegrad.backends.cpu.layout import ALIGNED, ARRAY_FIELDS, DTYPE_FIELDS, SWAPPED
 from tapegrad.backends.cpu.linking import ENTRY, OBJECTS
 from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD, FixedArray, placeholder
+from tapegrad.backends.cpu.support.operators import TARGET
 from tapegrad.backends.cpu.support.regions import BODY, FAILED, run_region
 from tapegrad.backends.cpu.support.shared import shared_function
-from tapegrad.backends.cpu.support.translation import TARGET
 
 _ANY = -1  # stands for a stride that does not matter: those that do are positive
 _POINTER, _REAL = BYTE.as_pointer(), ir.DoubleType()

@@ -13,13 +13,13 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import signature
-from numba.extending import intrinsic
 
-from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
+from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray, Intrinsic
 from tapegrad.backends.cpu.support.blas import Fortran
+from tapegrad.backends.cpu.support.operators import TARGET
 from tapegrad.backends.cpu.support.outline import procedure
 from tapegrad.backends.cpu.support.syntax import tree_of
-from tapegrad.backends.cpu.support.translation import TARGET, Translator
+from tapegrad.backends.cpu.support.translation import Translator
 from tapegrad.backends.cpu.support.unrolled import (
     SMALL_MATRIX,
     small_cholesky,
@@ -55,7 +55,7 @@ def _clear_above(builder: Any, kind: FixedArray, array: Any) -> None:
 # ---- Cholesky's factor
 
 
-@intrinsic
+@Intrinsic
 def cholesky(typingctx: Any, x: Any) -> Any:
     """Put the factor of the lower triangle of x in place of x; NaN, if it fails."""
 
@@ -92,7 +92,7 @@ def _pull_back_block(factor: Any, ct: Any, n: int) -> None:
                 ct[i, k] -= c * factor[j, k]
 
 
-@intrinsic
+@Intrinsic
 def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
     """Put the cotangent of A in place of that of its factor, by blocks (arXiv:1602.07527, 4.2).
 
@@ -146,7 +146,7 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
 
 
 def _triangular(lower: bool, unit: bool) -> Any:
-    @intrinsic
+    @Intrinsic
     def solve(typingctx: Any, x: Any, t: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             (n, columns), (down, along) = x.shape, t.strides
@@ -179,7 +179,7 @@ solve_unit_lower, solve_unit_upper = _triangular(True, True), _triangular(False,
 # ---- LU factors
 
 
-@intrinsic
+@Intrinsic
 def lu(typingctx: Any, x: Any, pivots: Any) -> Any:
     """Put the factors of x.T in place of x, transposed."""
 
@@ -195,7 +195,7 @@ def lu(typingctx: Any, x: Any, pivots: Any) -> Any:
 
 
 def _lu_solve(flag: str) -> Any:
-    @intrinsic
+    @Intrinsic
     def solve(typingctx: Any, x: Any, factors: Any, pivots: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, n = x.shape
@@ -218,7 +218,7 @@ def _lu_solve(flag: str) -> Any:
 lu_solve, lu_solve_transposed = _lu_solve("N"), _lu_solve("T")
 
 
-@intrinsic
+@Intrinsic
 def inverse_t(typingctx: Any, x: Any, work: Any, pivots: Any) -> Any:
     """Put the transposed inverse in place of the factors x; NaN, of a singular matrix."""
 
@@ -236,7 +236,7 @@ def inverse_t(typingctx: Any, x: Any, work: Any, pivots: Any) -> Any:
     return signature(types.none, x, work, pivots), codegen
 
 
-@intrinsic
+@Intrinsic
 def slogdet(typingctx: Any, factors: Any, pivots: Any) -> Any:
     """The sign and the logarithm of a determinant, of the factors of its matrix."""
 
@@ -276,7 +276,7 @@ def _diagonals(builder: Any, x: FixedArray, lower: Any) -> list[Any]:
     return [cgutils.alloca_once_value(builder, value) for value in (below, above)]
 
 
-@intrinsic
+@Intrinsic
 def banded_lu(typingctx: Any, x: Any, pivots: Any, lower: Any) -> Any:
     """Put the factors of a banded matrix in its place."""
 
@@ -292,7 +292,7 @@ def banded_lu(typingctx: Any, x: Any, pivots: Any, lower: Any) -> Any:
 
 
 def _banded_solve(flag: str) -> Any:
-    @intrinsic
+    @Intrinsic
     def solve(typingctx: Any, x: Any, factors: Any, pivots: Any, lower: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             (rows, n), width = x.shape, factors.shape[1]

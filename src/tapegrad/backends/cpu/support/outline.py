@@ -32,14 +32,14 @@ class Outline:
 
     def __init__(
         self,
-        loop: ast.For,
+        nodes: Sequence[ast.AST],
         arrays: dict[str, tuple[Any, int, Any]],
         variables: dict[str, Any],
         total: Counter[str],
     ) -> None:
-        """The outline of a loop among arrays, which are each an array that overlaps no other, where
-        it starts in that, and its type; among variables, by their types; in a kernel that has each
-        name so often."""
+        """The outline of a loop, which is the first of these nodes, among arrays, which are each an
+        array that overlaps no other, where it starts in that, and its type; among variables, by
+        their types; in a kernel that has each name so often."""
         self.arrays: list[tuple[Any, int]] = []
         self.views: dict[str, tuple[int, int]] = {}
         self.read: list[str] = []
@@ -48,13 +48,12 @@ class Outline:
         self._tokens: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self._distances: list[tuple[int, int, int]] = []  # the token's place, the array, how far
-        nodes = list(ast.walk(loop))
         indices = {node.target.id for node in nodes if isinstance(node, ast.For)}  # type: ignore[attr-defined]
         names = [node for node in nodes if isinstance(node, ast.Name)]
         here = Counter(node.id for node in names)
         self._assigned = {node.id for node in names if isinstance(node.ctx, ast.Store)}
         self._outlive = {name for name in self._assigned - indices if here[name] < total[name]}
-        self._node(loop)
+        self._node(nodes[0])
         self._relate()
         self.key = tuple(self._tokens)
 

@@ -14,10 +14,9 @@ from numba import types
 from numba.core import cgutils, config
 from numba.core.codegen import get_host_cpu_features
 from numba.core.typing.templates import signature
-from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.linking import vector_library
-from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD
+from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD, Intrinsic
 
 # What a processor needs for variants, and their lanes for numbers of a width.
 _VARIANTS = {"d": ("+avx2", {64: 4, 32: 8}), "e": ("+avx512f", {64: 8, 32: 16})}
@@ -90,7 +89,7 @@ def _keep(module: Any, function: Any) -> None:
 
 
 def _intrinsic(emit: Any, name: str, arity: int) -> Any:
-    """An intrinsic of one or two operands; numba counts the parameters of the function itself."""
+    """An intrinsic of one or two operands, each a parameter of its function."""
 
     def one(typingctx: Any, x: Any) -> Any:
         return emit(typingctx, x)
@@ -100,7 +99,7 @@ def _intrinsic(emit: Any, name: str, arity: int) -> Any:
 
     function: Any = one if arity == 1 else two
     function.__name__ = name
-    return intrinsic(function)
+    return Intrinsic(function)
 
 
 def _libm(name: str, arity: int = 1, vectorised: bool = True) -> Any:
@@ -162,7 +161,7 @@ sqrt, floor, ceil, trunc, rint = map(_llvm, ("sqrt", "floor", "ceil", "trunc", "
 copysign = _llvm("copysign", 2)
 
 
-@intrinsic
+@Intrinsic
 def plus(typingctx: Any, x: Any, y: Any) -> Any:
     """x + y for sums whose order is free: LLVM may keep many partial sums.
 
@@ -177,7 +176,7 @@ def plus(typingctx: Any, x: Any, y: Any) -> Any:
     return signature(x, x, x), codegen
 
 
-@intrinsic
+@Intrinsic
 def where(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
     """x if the condition holds, else y: both are computed, none decides a branch."""
     kind = x if x == y else typingctx.unify_types(x, y)
@@ -214,7 +213,7 @@ def _extremum(name: str, order: str, function: str = "") -> Any:
         return signature(kind, kind, kind), codegen
 
     emit.__name__ = name
-    return intrinsic(emit)
+    return Intrinsic(emit)
 
 
 maximum = _extremum("maximum", ">")
@@ -238,7 +237,7 @@ def _test(name: str, make: Any) -> Any:
         return signature(types.boolean, x), codegen
 
     emit.__name__ = name
-    return intrinsic(emit)
+    return Intrinsic(emit)
 
 
 isnan = _test("isnan", lambda b, size, inf: b.fcmp_unordered("uno", size, size))
@@ -246,7 +245,7 @@ isinf = _test("isinf", lambda b, size, inf: b.fcmp_ordered("==", size, inf))
 isfinite = _test("isfinite", lambda b, size, inf: b.fcmp_ordered("<", size, inf))
 
 
-@intrinsic
+@Intrinsic
 def sign(typingctx: Any, x: Any) -> Any:
     """-1, 0 or 1; NaN for NaN."""
     x = types.unliteral(x)
@@ -283,7 +282,7 @@ def _division(name: str, of_floats: Any, of_integers: Any) -> Any:
         return signature(kind, kind, kind), codegen
 
     emit.__name__ = name
-    return intrinsic(emit)
+    return Intrinsic(emit)
 
 
 def _fmod_of_floats(b: Any, kind: Any, lltype: Any, x: Any, y: Any) -> Any:
@@ -356,7 +355,7 @@ def _shift(name: str, make: Any) -> Any:
         return signature(kind, kind, kind), codegen
 
     emit.__name__ = name
-    return intrinsic(emit)
+    return Intrinsic(emit)
 
 
 def _shifted_left(b: Any, kind: Any, lltype: Any, fits: Any, x: Any, y: Any) -> Any:
@@ -402,7 +401,7 @@ def _cast(name: str, kind: Any) -> Any:
         return signature(kind, types.unliteral(x)), codegen
 
     emit.__name__ = name
-    return intrinsic(emit)
+    return Intrinsic(emit)
 
 
 as_f4, as_f8, as_b1 = (
@@ -417,7 +416,7 @@ as_u1, as_u2 = _cast("as_u1", types.uint8), _cast("as_u2", types.uint16)
 as_u4, as_u8 = _cast("as_u4", types.uint32), _cast("as_u8", types.uint64)
 
 
-@intrinsic
+@Intrinsic
 def rolled(typingctx: Any, extent: Any) -> Any:
     """The extent of a short inner loop, hidden from LLVM: knowing it, LLVM unrolls the loop whole
     and then gathers elements across rows, ten times slower than vectorising along the row."""
@@ -428,7 +427,7 @@ def rolled(typingctx: Any, extent: Any) -> Any:
     return signature(types.int64, types.int64), codegen
 
 
-@intrinsic
+@Intrinsic
 def wrapped(typingctx: Any, k: Any, extent: Any) -> Any:
     """An index that may count from the end, as one that counts from the start. One out of range
     is 0: the kernel reports it in the end, and touches nobody's memory until then."""

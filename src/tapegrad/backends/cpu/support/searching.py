@@ -19,22 +19,21 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import signature
-from numba.extending import intrinsic
 
-from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
+from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray, Intrinsic
 from tapegrad.backends.cpu.support.blocks import Registers
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
 TOGETHER = 4  # vectors
 
 
-@intrinsic
+@Intrinsic
 def search_left(typingctx: Any, out: Any, a: Any, v: Any) -> Any:
     """out = how many elements of a come before each of v."""
     return _searched(out, a, v, False)
 
 
-@intrinsic
+@Intrinsic
 def search_right(typingctx: Any, out: Any, a: Any, v: Any) -> Any:
     """out = how many elements of a come before each of v, or are equal to it."""
     return _searched(out, a, v, True)

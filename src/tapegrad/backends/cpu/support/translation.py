@@ -12,15 +12,12 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-import operator
 from collections import Counter
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.callconv import create_error_model
-from numba.core.registry import cpu_target
 
 from tapegrad.backends.cpu.support.arrays import (
     BYTE,
@@ -33,6 +30,7 @@ from tapegrad.backends.cpu.support.arrays import (
     row_part,
     word,
 )
+from tapegrad.backends.cpu.support.operators import TARGET, TYPING, WRAPPING, implementation
 from tapegrad.backends.cpu.support.outline import (
     SMALL,
     Outline,
@@ -41,36 +39,7 @@ from tapegrad.backends.cpu.support.outline import (
     rounds,
     taken_apart,
 )
-from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop
-
-TYPING = cpu_target.typing_context
-TARGET = cpu_target.target_context.subtarget(
-    error_model=create_error_model("numpy", cpu_target.target_context)  # 1 / 0 is inf
-)
-
-
-@functools.lru_cache(maxsize=8192)
-def _implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
-    """What numba emits for a call with operands of these types, and its signature."""
-    if any(isinstance(kind, types.Complex) for kind in kinds):
-        function = OF_COMPLEX.get(function, function)
-    known = TYPING.resolve_value_type(function)
-    found = TYPING.resolve_function_type(known, kinds, {})
-    if found is None:
-        raise TypeError(f"{function} doesn't take {kinds}")
-    if function in _WRAPPING and isinstance(found.return_type, types.Integer):
-        return _WRAPPING[function], found
-    return TARGET.get_function(known, found), found
-
-
-OF_COMPLEX: dict[Any, Any] = {}  # other functions and operators for them, put in by `complexes`
-# Integers wrap around, as NumPy's do. numba's promise to LLVM that they don't.
-_WRAPPING: dict[Any, Any] = {
-    operator.add: lambda builder, args: builder.add(*args),
-    operator.sub: lambda builder, args: builder.sub(*args),
-    operator.mul: lambda builder, args: builder.mul(*args),
-    operator.neg: lambda builder, args: builder.neg(*args),
-}
+from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, nodes_of
 
 
 class Translator:
@@ -430,8 +399,8 @@ class Translator:
 
     def call(self, function: Any, operands: list[tuple[Any, Any]]) -> tuple[Any, Any]:
         """What a function or an operator gives for these operands."""
-        emit, signature = _implementation(function, tuple(kind for _, kind in operands))
-        wraps = isinstance(signature.return_type, types.Integer) and function in _WRAPPING
+        emit, signature = implementation(function, tuple(kind for _, kind in operands))
+        wraps = isinstance(signature.return_type, types.Integer) and function in WRAPPING
         args = [
             TARGET.cast(self.builder, value, kind, signature.return_type if wraps else wanted)
             for (value, kind), wanted in zip(operands, signature.args, strict=True)
@@ -443,16 +412,19 @@ class Loops:
     """The large loops of a kernel, which are functions that it calls."""
 
     def __init__(self, tree: ast.FunctionDef, apart: list[Any]) -> None:
-        self.total = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+        self.total = Counter(node.id for node in nodes_of(tree) if isinstance(node, ast.Name))
         self.apart = {*apart}  # arrays that don't overlap
         self.known: dict[Any, tuple[ir.Function, list[Any]]] = {}
 
     def outline(self, loop: ast.For, where: Translator) -> Outline | None:
         """What the loop is as a function. None if it stays where it is."""
-        if rounds(loop) <= SMALL or any(map(leaves_its_loop, ast.walk(loop))):
+        if rounds(loop) <= SMALL:
+            return None
+        nodes = nodes_of(loop)
+        if any(map(leaves_its_loop, nodes)):
             return None
         variables = {name: kind for name, (_, kind) in (where.values | where.places).items()}
-        outline = Outline(loop, where.arrays, variables, self.total)
+        outline = Outline(nodes, where.arrays, variables, self.total)
         return outline if all(array in self.apart for array, _ in outline.arrays) else None
 
     def function(

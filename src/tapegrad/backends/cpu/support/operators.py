@@ -1,0 +1,76 @@
+"""Operators and functions of numbers: which types they take is numba's business, and so is what is
+written for a call."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+from numba import types
+from numba.core.callconv import create_error_model
+from numba.core.registry import cpu_target
+from numba.core.typing.context import BaseContext
+from numba.core.typing.templates import Registry, builtin_registry
+
+from tapegrad.backends.cpu.support.arrays import Intrinsic
+
+
+class Typing(BaseContext):
+    """Which types operators and functions of numbers take. numba's own table has methods of all
+    its types, too, for which it loads all its implementations, and with them scipy.linalg."""
+
+    def init(self) -> None:
+        self.table = Registry()
+        self.table.functions = builtin_registry.functions
+        self.table.globals = builtin_registry.globals
+
+    def refresh(self) -> None:
+        self.install_registry(self.table)
+
+
+def _load_numbers() -> None:
+    """What numba does with numbers: modules that put it in its tables."""
+    import numba.core.typing.builtins
+    import numba.cpython.numbers  # noqa: F401
+    from numba.cpython import mathimpl  # which absolute values and powers call
+
+    TARGET.install_registry(mathimpl.registry)
+
+
+TYPING = Typing()
+_WHOLE = cpu_target.target_context.subtarget(
+    error_model=create_error_model("numpy", cpu_target.target_context)  # 1 / 0 is inf
+)
+TARGET = _WHOLE.subtarget(
+    typing_context=TYPING,
+    load_additional_registries=_load_numbers,
+    compile_internal=_WHOLE.compile_internal,  # powers of integers, which are numba's Python
+)
+
+
+@functools.lru_cache(maxsize=8192)
+def implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
+    """What writes a call with operands of these types, and its signature."""
+    if any(isinstance(kind, types.Complex) for kind in kinds):
+        function = OF_COMPLEX.get(function, function)
+    if isinstance(function, Intrinsic):
+        found, write = function.emit(TYPING, *kinds)
+        return lambda builder, args: write(TARGET, builder, found, args), found
+    known = TYPING.resolve_value_type(function)
+    found = TYPING.resolve_function_type(known, kinds, {})
+    if found is None:
+        raise TypeError(f"{function} doesn't take {kinds}")
+    if function in WRAPPING and isinstance(found.return_type, types.Integer):
+        return WRAPPING[function], found
+    return TARGET.get_function(known, found), found
+
+
+OF_COMPLEX: dict[Any, Any] = {}  # other functions and operators for them, put in by `complexes`
+# Integers wrap around, as NumPy's do. numba's promise to LLVM that they don't.
+WRAPPING: dict[Any, Any] = {
+    operator.add: lambda builder, args: builder.add(*args),
+    operator.sub: lambda builder, args: builder.sub(*args),
+    operator.mul: lambda builder, args: builder.mul(*args),
+    operator.neg: lambda builder, args: builder.neg(*args),
+}
