@@ -420,10 +420,24 @@ def again_and_again(x):
     return np.sum(y * W.ravel()) + np.sum(z[1])
 
 
+def resized(x):
+    y = np.zeros(0)
+    z = np.zeros(1, complex)
+    for k in range(4):
+        y.resize(y.size + 1, refcheck=False)
+        y[k] = x[0] * k
+        z.resize(z.size + 1, refcheck=False)
+        z[k + 1] = z[k] + 1j * x[1] ** k
+    w = np.outer(x, x)
+    w.resize(3)
+    return np.sum(y**2) + np.sum(np.abs(z) ** 2) + w[2]
+
+
+SHAPED = [filled_before_and_after, with_views, a_view_of_another, again_and_again, resized]
+
+
 @pytest.mark.parametrize("compile", ["never", "always"])
-@pytest.mark.parametrize(
-    "f", [filled_before_and_after, with_views, a_view_of_another, again_and_again]
-)
+@pytest.mark.parametrize("f", SHAPED)
 def test_a_shape_that_is_set(f, compile):
     """in place, of arrays that the function has made"""
     g = value_and_grad(f, compile=compile)
@@ -447,5 +461,14 @@ def test_shapes_that_are_not_set():
 
     with pytest.raises(UnsupportedError, match=r"set in place .*arrays alone that the function"):
         grad(of_an_argument)(np.ones(2))
+
+    def resized_with_views(x):
+        y = 2 * x
+        view = y[:1]
+        y.resize(3)
+        return np.sum(y) + view
+
+    with pytest.raises(ValueError, match="does not own its data"):
+        grad(resized_with_views)(np.ones(2))
     with pytest.raises(AttributeError, match="Incompatible shape for in-place modification"):
         grad(with_a_copy)(np.ones(2))

@@ -137,7 +137,7 @@ def test_sorting_in_place(derivative):
 
 
 def test_what_changes_an_array_as_a_whole():
-    """`x.resize`, `x.shape =`, `x.dtype =` -> error with the line and another way"""
+    """`x.resize`, `x.shape =`, `x.dtype =` of an argument -> error with the line and another way"""
 
     def resized(x):
         x.resize(2)

@@ -44,7 +44,6 @@ REFUSED: dict[str, dict[str, str]] = {
     "np.ndarray": {
         "byteswap ctypes data getfield setfield tobytes tofile": _BITS,
         "dump dumps": _OUTSIDE,
-        "resize": "y = np.resize(x, shape)",
         "setflags": "np.copy(x) for an array that isn't written to",
     },
     "np.generic": {

@@ -34,7 +34,7 @@ _FUNCTIONS = """
 _METHODS = """
     all any cumprod cumsum mean prod std sum var astype copy diagonal flatten ravel repeat squeeze
     swapaxes trace view choose nonzero take dot fill put compress conj conjugate reshape transpose
-    sort
+    sort resize
 """
 FUNCTIONS, METHODS = frozenset(_FUNCTIONS.split()), frozenset(_METHODS.split())
 

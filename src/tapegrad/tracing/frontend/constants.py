@@ -51,7 +51,7 @@ from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 _WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
 _TEXTS = (np.array2string, np.array_repr, np.array_str)
 _CHANGING = frozenset(
-    ["fill", "put", "sort", "partition", "itemset", "resize", "byteswap", "setfield", "setflags"]
+    ["fill", "put", "sort", "partition", "itemset", "byteswap", "setfield", "setflags"]
 )
 
 
@@ -384,7 +384,7 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 @unobserved
 def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
     (_, *args), kwargs = _with_named_out(METHODS.get(name), (x, *args), kwargs)
-    if is_made(x):
+    if is_made(x) and name != "resize":  # it would be of another type
         written = [kwargs.get("out"), x if name in _CHANGING else None]
         try:
             found = _plainly(getattr(np.ndarray, name), (x, *args), kwargs, written)
@@ -398,7 +398,7 @@ def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
         if found is not _NOT:
             return found
     named = {key: y if key == "out" else _shown(y) for key, y in kwargs.items()}
-    target = x if name in _CHANGING else _shown(x)
+    target = x if name in _CHANGING or name == "resize" else _shown(x)
     return _leaving(_own(name, target, [_shown(y) for y in args], named))
 
 

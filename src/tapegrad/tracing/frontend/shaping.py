@@ -29,7 +29,7 @@ from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, rec
 from tapegrad.tracing.layout import laid_out_like, lay_out
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, stand_in
 
 
@@ -83,10 +83,50 @@ def _check_view(x: Any, dims: list[int], order: Any) -> None:
 def set_shape(x: Any, shape: Any) -> None:
     """`x.shape = shape` of an array that the function has made: from now on `x` is a view, of what
     owns its memory, or of a new tracer of that if it was `x` itself."""
+    trace = _let_be_shaped(x)
+    if isinstance(value := x._read()[1], np.ndarray):
+        value.view().shape = shape  # NumPy's own error
+    view, root = reshape(x, shape, copy=False), x._root
+    if root is None:
+        root = stand_in(trace, *x._read())
+        root._version, root._ordered = x._version, x._ordered
+        root._may_alias, root._doubt = x._may_alias, x._doubt
+        for other in views_of(x):
+            show(other, root, other._chain)
+    _become(x, view)
+    show(x, root, view._chain)
+
+
+def resize_in_place(x: Any, *new_shape: Any, refcheck: bool = True) -> None:
+    """ndarray.resize: the memory of an array that the function has made grows by zeros, or
+    shrinks."""
+    trace = _let_be_shaped(x)
+    np.zeros(x.shape).resize(*new_shape, refcheck=False)  # NumPy's own errors
+    shape = new_shape[0] if len(new_shape) == 1 else new_shape
+    if x._root is not None or (refcheck and views_of(x)):
+        np.empty(2)[:1].resize(3)
+    value = x._read()[1]
+    if value is None or not value.flags.c_contiguous or views_of(x):
+        raise UnsupportedError(
+            f"ndarray.resize of an array with views, or not in row-major order{at_line()}, isn't "
+            "followed. Make another array: np.concatenate([x, np.zeros(n)])"
+        )
+    dims = x.shape if shape is None or shape == () else ints(shape, x)
+    size = math.prod(dims)
+    flat = ravel(x)[:size]
+    if size > x.size:
+        flat = np.concatenate([flat, np.zeros(size - x.size, x.dtype)])
+    _become(x, reshape(copy_of(flat), dims))
+    x._version += 1
+    trace.note_write(x)
+
+
+def _let_be_shaped(x: Any) -> Trace:
+    """The trace of an array whose shape is about to be another, which the function has made."""
     if getattr(x, "_become_traced", None) is not None:
         x._become_traced()
-    trace, root, here = x._trace, x._root, current_trace()
-    given = root is None and id(x) in trace.arguments
+    trace, here = x._trace, current_trace()
+    given = x._root is None and id(x) in trace.arguments
     if given or type(x) is not ArrayTracer or here is None or here is not trace:
         raise UnsupportedError(
             f"the shape of a traced array is set in place{at_line()}, which a trace follows of "
@@ -95,17 +135,12 @@ def set_shape(x: Any, shape: Any) -> None:
     if trace.writable is not None and not trace.writable(x._owner):
         raise Stopped
     trace.spoil()
-    if isinstance(value := x._read()[1], np.ndarray):
-        value.view().shape = shape  # NumPy's own error
-    view = reshape(x, shape, copy=False)
-    if root is None:
-        root = stand_in(trace, *x._read())
-        root._version, root._ordered = x._version, x._ordered
-        root._may_alias, root._doubt = x._may_alias, x._doubt
-        for other in views_of(x):
-            show(other, root, other._chain)
-    x._aval, x._operand, x._value = view._aval, view._operand, view._value
-    show(x, root, view._chain)
+    return here
+
+
+def _become(x: Any, other: Any) -> None:
+    """What a tracer stands for is what another one does."""
+    x._aval, (x._operand, x._value) = other._aval, other._read()
 
 
 def ravel(x: Any, order: str = "C") -> Any:
