@@ -117,6 +117,7 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> str:
         _, guard = run(last.tape, [*map(plain_value, leaves), *last.traced.captured])
     except IndexError:
         return "What keeps failing is an index of the last tape, which is outside of its array"
+    guard = guard or last.broken  # by a number that the call has found, or drawn
     if guard is None:
         return "The last one was left by another thread"
     fix = (

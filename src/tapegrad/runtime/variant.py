@@ -18,7 +18,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, is_loading
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
-from tapegrad.ir.tape import Tape
+from tapegrad.ir.tape import Guard, Tape
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.entry import Entry, Miss, OutOfRange, compiled_text
 from tapegrad.runtime.playing import Playing, can_be_played
@@ -66,6 +66,7 @@ class Variant:
         self.optimised = False  # whether what is played is the tape as it would be compiled
         self.runs = 0  # in which it was played
         self.out_of_range = 0
+        self.broken: Guard | None = None  # the last one that didn't hold when it was played
 
     @property
     def finished(self) -> Tape:
@@ -147,6 +148,7 @@ class Variant:
                 raise
             return None  # a new trace tells the user where, or takes the path without it
         if broken is not None:
+            self.broken = broken
             return None
         values = own(values, inputs)
         if self.derivation.left:

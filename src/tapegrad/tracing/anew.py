@@ -292,7 +292,7 @@ class Described:
             fixed = isinstance(factory, type) and not factory.__flags__ & HEAP_TYPE
             made.made_by = Plain(factory) if fixed else self.part(factory)
         for key, value in x.items():
-            if not _is_key(key):
+            if not self.reads.is_key(key):
                 raise Unknown
             made.parts[key] = self.part(value)
         return made
@@ -312,10 +312,6 @@ class Described:
         for slot, value in slots_of(x):
             made.slots.append((slot, self.part(value)))
         return made
-
-
-def _is_key(x: Any) -> bool:
-    return type(x) in PLAIN_TYPES or (type(x) is tuple and all(map(_is_key, x)))
 
 
 def _is_tuple(kind: Any) -> bool:

@@ -6,10 +6,9 @@ what is there becomes an input of the tape, which each call reads before it begi
 
 from __future__ import annotations
 
-import collections
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -22,13 +21,24 @@ from tapegrad.ir.tape import Aval
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.drawn import Found
 from tapegrad.tracing.lending import is_lent
-from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.containers import KEYED, NUMBERED
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.learned import CHANGING, FIXED, places
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.places import ADDS, END, ENDS, START, WHOLE, Location, value_at
+from tapegrad.tracing.observe.places import (
+    ABSENT,
+    ADDS,
+    END,
+    ENDS,
+    START,
+    WHOLE,
+    Location,
+    Write,
+    value_at,
+)
 from tapegrad.tracing.observe.told import varies
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.tracer import stand_in
@@ -176,9 +186,16 @@ def input_of(
             return None
         value = value_at(holder.x, at) if known is None else known
         fix = functools.partial(_fix, o, key)
-        if not _is_input(value) or is_lent(o, value) or not o.reads.takes(holder, at, value, fix):
+        if isinstance(value, tuple):
+            if not _made_row(o, holder, at, name, value):
+                return None
+        elif not _is_input(value):
+            o.reads.others.add(key)
             return None
-        _made_input(o, holder, at, value)
+        elif is_lent(o, value) or not o.reads.takes(holder, at, value, fix):
+            return None
+        else:
+            _made_input(o, holder, at, value)
     value, tracer, uses = o.found[key]
     uses.append((fixed, place))
 
@@ -197,56 +214,83 @@ def _fix(o: Any, key: Any) -> None:
         sites.add(place)
 
 
-MOST = 100  # items of a list that are inputs
+OPENED = (*NUMBERED, *KEYED)
+MOST = 100  # items of a container that are inputs
 _closed: set[tuple[str, str]] = set()  # lists that C code needs plain: by function, and by word
 
 
 def open_list(o: Any, x: Any) -> None:
-    """A list or deque of the outside is about to change in other ways than by what is added to it.
-    Its items, which each call leaves others of, become inputs, and a later call leaves all anew."""
-    place, trace = o.reads.place(x), o.trace
-    if type(x) not in (list, collections.deque) or place is None or _is_noted(o, x):
+    """A list, deque or dict of the outside is about to change in other ways than by what is added
+    to it, or by one item. Its items, which each call leaves others of, become inputs, and a later
+    call leaves all anew."""
+    place, trace, reads = o.reads.place(x), o.trace, o.reads
+    if type(x) not in OPENED or place is None or _is_noted(o, x) or id(x) in reads._whole:
         return
     if not o.again or trace is None or not trace.is_innermost or trace.inside is not None:
         return
     key = o.label, place.word
-    ends = [w for w in o.reads.written.values() if w.x is x]
-    if key in _closed or len(ends) > 1 or any(w.at not in ENDS for w in ends) or len(x) > MOST:
+    writes = [w for w in reads.written.values() if w.x is x]
+    if key in _closed or len(x) > MOST or (held := _held_before(reads, x, writes)) is None:
         return
-    before = ends[0].before if ends else list(x)
-    first = len(before) + ends[0].added - len(x) if ends and ends[0].at is END else 0
-    shown = ends[0].added if ends and ends[0].at is START else 0
-    kept = len(x) - (ends[0].added if ends else 0)  # of those that were there before
-    for k in range(shown, shown + max(kept, 0)):
-        j = k - shown + first
+    before, pairs = held
+    for k, j in pairs:
         at, value = ("item", Key(j)), x[k]
         if value is not before[j]:
             return
         fix = functools.partial(_fix, o, (id(x), at))
-        if not _is_input(value) or not o.reads.takes(place, at, value, fix):
-            o.reads.read(place, at, f"{{}}[{j}]", value, place.word)
+        if not _is_input(value) or not reads.takes(place, at, value, fix):
+            reads.read(place, at, f"{{}}[{reads.key(j)}]", value, place.word)
             continue
-        x[k] = _made_input(o, place, at, value)
+        made = o.found[id(x), at][1] if (id(x), at) in o.found else _made_input(o, place, at, value)
+        plainly.base_of(type(x)).__setitem__(x, k, made)
         o.found[id(x), at][2].append((_closed, key))
-    for write in ends:
-        del o.reads.written[id(x), write.at]
-    name = o.reads.named(place)
-    o.reads._fact(f"len({name}) == {len(before)}", place.word)
-    if type(x) is collections.deque:
-        o.reads._fact(f"{name}.maxlen == {x.maxlen}", place.word)
-    o.reads.write(place, WHOLE, "", place.word)
-    write = o.reads.written[id(x), WHOLE]
-    write.before, write.open = before, True
-    o.reads.open.add(id(x))
+    for write in writes:
+        del reads.written[id(x), write.at]
+    reads.shape_of(place, before)
+    reads.write(place, WHOLE, "", place.word)
+    write = reads.written[id(x), WHOLE]
+    write.before, write.opened = before, [ABSENT] if writes else write.held()
+    reads.open.add(id(x))
+
+
+def _held_before(reads: Any, x: Any, writes: Sequence[Write]) -> tuple[Any, Any] | None:
+    """What a container held before a run has written to it, and where of that is there still: the
+    keys of now and then. None where that isn't known."""
+    if isinstance(x, dict):
+        changed = {w.at[1].key: w for w in writes if w.at[0] == "item" and not w.deletes}
+        if len(changed) < len(writes) or not all(map(reads.is_key, x)):
+            return None
+        before = {k: changed[k].before if k in changed else value for k, value in x.items()}
+        before = {k: value for k, value in before.items() if value is not ABSENT}
+        return before, [(k, k) for k in before if k not in changed]
+    if len(writes) > 1 or any(w.at not in ENDS for w in writes):
+        return None
+    at, added = (writes[0].at, writes[0].added) if writes else (END, 0)
+    held = writes[0].before if writes else list(x)
+    first = len(held) + added - len(x) if writes and at is END else 0
+    shown = added if at is START else 0
+    return held, [(k, k - shown + first) for k in range(shown, shown + max(len(x) - added, 0))]
 
 
 def open_if_bounded(o: Any, x: Any) -> None:
-    """All of a list or deque is about to be read: the same, if the run has added to it, or may, and
-    it never gets longer for that."""
-    if getattr(x, "maxlen", None) is None:
+    """All of a container is about to be read: the same, if the run has set items of a dict, or what
+    was read so was another one at a later call; and where it has added to a deque, or may, that
+    never gets longer for that."""
+    place, kind = o.reads.place(x), type(x)
+    if kind not in OPENED or place is None:
         return
     frame = None if o.running is None else o.running.frame
-    if any(w.x is x for w in o.reads.written.values()) or (frame and _adds(frame.f_code)):
+    writes = any(w.x is x for w in o.reads.written.values())
+    adds = frame is not None and _adds(frame.f_code)
+    reader = o.reads.reader
+    others = reader is not None and reader[1] in reader[0]
+    if getattr(x, "maxlen", None) is not None:
+        opens = writes or adds
+    elif isinstance(x, dict):
+        opens = writes or others
+    else:
+        opens = others and not (writes or adds)
+    if opens:
         open_list(o, x)
 
 
@@ -259,10 +303,60 @@ def _made_input(o: Any, holder: Location, at: Any, value: Any) -> Any:
     kept, weak = np.array(value, order="C"), type(value) in (int, float)
     var = o.trace.builder.fresh(Aval(kept.shape, kept.dtype, weak=weak))
     o.trace.captured[id(kept)] = var, kept
+    if kept.dtype.kind == "i":
+        o.trace.counters.add(var)
     tracer = stand_in(o.trace, var, kept if kept.shape else kept[()], weak)
     o.drawn.append(Found(holder.x, at, leaf_key(value), kept))
     o.found[id(holder.x), at] = value, tracer, []
     return tracer
+
+
+def _made_row(o: Any, holder: Location, at: Any, name: Any, value: Any) -> bool:
+    """A tuple that is another one at each call: its numbers become inputs, and one of these stands
+    for it. Whether it has any."""
+    reads, key = o.reads, (id(holder.x), at)
+    if not _has_numbers(value) or reads.place(value) is not None:
+        return False
+    reads.others.add(key)
+    found = f"{reads._value(value_at)}({{}}, {reads._value(at)})"
+    reads.read(holder, at, found, value, name if isinstance(name, str) else "")
+    place = reads.place(value)
+    if place is None:  # it was written to, or read before
+        return False
+    o.found[key] = value, _row_in(o, place, key), []
+    return True
+
+
+def _row_in(o: Any, place: Location, key: Any) -> Any:
+    """What stands for the tuple in a place; `key` says where the outermost one was found."""
+    reads, parts = o.reads, []
+    reads.shape_of(place, place.x)
+    for k, x in enumerate(tuple.__iter__(place.x)):
+        at, fix = ("item", Key(k)), functools.partial(_fix, o, key)
+        if _is_input(x) and reads.takes(place, at, x, fix):
+            parts.append(_made_input(o, place, at, x))
+            continue
+        reads.others.add((id(place.x), at))
+        reads.read(place, at, reads.item_of(place, k), x, place.word)
+        inner = reads.place(x) if _has_numbers(x) else None
+        parts.append(x if inner is None else _row_in(o, inner, key))
+    made = tuple.__new__(type(place.x), parts)
+    reads.rows[id(made)] = functools.partial(_looked_at, o, key)
+    return made
+
+
+def _has_numbers(x: Any) -> bool:
+    """Whether this is a tuple of numbers, among others, and nothing beside."""
+    return (
+        isinstance(x, tuple)
+        and any(_is_input(y) or _has_numbers(y) for y in tuple.__iter__(x))
+        and not plainly.own_names(x)
+    )
+
+
+def _looked_at(o: Any, key: Any) -> None:
+    """Which object a tuple is was asked, and another one stands for it: the trace is made again."""
+    o.asked_rows.append(key)
 
 
 def varied(a: Activation, question: Any, result: Any, site: tuple[set[int], int]) -> None:
@@ -301,8 +395,15 @@ def _is_input(x: Any) -> bool:
 
 
 def check_found(o: Notes) -> None:
-    """An array that became an input was written to in place: then it stays what it is."""
-    notes = [x for _, tracer, uses in o.found.values() if tracer._owner._version for x in uses]
+    """An array that became an input was written to in place, or the program has asked which object
+    a tuple of inputs is: then it stays what it is."""
+    notes = [
+        x
+        for _, found, uses in o.found.values()
+        if not isinstance(found, tuple) and found._owner._version
+        for x in uses
+    ]
+    notes += [x for key in o.asked_rows for x in o.found[key][2]]
     if notes:
         raise Reconsidered(notes, None)
 

@@ -104,8 +104,9 @@ class Keeping:
             self._replace(self._noted)
             return
         for key, write in [*reads.written.items()]:
-            if not write.has_many and is_equal_object(write.before, write.now()):
-                write.undo()  # a package's object, that a call may find as it was
+            same = not write.has_many and is_equal_object(write.before, write.now())
+            if same or write.is_untouched():  # a package's object, that a call may find as it was
+                write.undo()
                 del reads.written[key]
         described = Described(reads, self._output)
         self.outside = described.objects
@@ -161,7 +162,7 @@ class Keeping:
     def _keeps(self, write: Write, described: Described) -> bool:
         """Whether a later call can do what was done here."""
         value = write.now()
-        if (write.at is WHOLE and not write.open) or value is ABSENT:
+        if (write.at is WHOLE and write.opened is None) or value is ABSENT:
             return False
         if write.at in ENDS and (id(write.x), WHOLE) in self.reads.written:
             return False

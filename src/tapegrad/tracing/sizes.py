@@ -3,11 +3,11 @@ guarded, or it is an error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapegrad.errors import ConversionError
-from tapegrad.ir.tape import Var
+from tapegrad.ir.tape import Operand, Var
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import at_line
 
@@ -72,6 +72,27 @@ def may_vary(x: Any) -> bool:
     """Whether a traced integer is one of a loop's round, and may be another one in the next."""
     operand, fixed = x._read()[0], x._trace.fixed
     return fixed is not None and isinstance(operand, Var) and operand not in fixed
+
+
+def differs(x: Any) -> bool:
+    """Whether a traced integer may be another one in the next round of a loop, or at the next call,
+    as one is that comes of a counter: a guard of its value would hold once."""
+    return may_vary(x) or any(map(x._trace.counters.__contains__, _made_of(x)))
+
+
+def _made_of(x: Any) -> Iterator[Operand]:
+    """The integers that one comes of, as far as these are soon found."""
+    waiting = [x._read()[0]]
+    for _ in range(_SOON):
+        if not waiting:
+            return
+        operand = waiting.pop()
+        yield operand
+        call = x._trace.made_by(operand) if isinstance(operand, Var) else None
+        waiting += [y for y in (call.operands if call else ()) if y.dtype.kind == "i"]
+
+
+_SOON = 50
 
 
 def is_wide(x: Any) -> bool:

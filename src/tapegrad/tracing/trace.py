@@ -207,6 +207,7 @@ class Trace:
         self.texts: list[Guard] = []  # the guards of real numbers that texts were made of
         self.shown: list[Any] = []  # what texts were made of that are only shown: see `texts.Shown`
         self.fixed: set[Operand] | None = None  # of a frame's round: what is the same in all
+        self.counters: set[Operand] = set()  # integers that each call finds, and leaves others of
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
         self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers

@@ -28,7 +28,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import complexes
 from tapegrad.tracing.again import made, seen
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.sizes import EXACT, GROWTH, bound, is_wide, may_vary, size, value
+from tapegrad.tracing.sizes import EXACT, GROWTH, bound, differs, is_wide, size, value
 from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import innermost
 
@@ -226,12 +226,13 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         return _by_value(name, x, y)
     most = None
     if name == "pow" and known and kinds[1] == "i":
-        if type(y) is not int and not (isinstance(y, Value) and may_vary(y)):
+        if type(y) is not int and not (isinstance(y, Value) and differs(y)):
             y = int(y)  # guarded: an integer decides which code is best
         if not isinstance(x, Value) and not isinstance(y, Value):
             return x**y
         if kinds[0] == "i" and y < 0:
-            x, kinds, whole = _computed("mul", x, 1.0), "fi", False  # Python's result is a float
+            x = _computed("mul", x, 1.0) if isinstance(x, Value) else float(x)
+            kinds, whole = "fi", False  # Python's result is a float
     if whole and name in GROWTH:
         most = size(name, x, y)
     result = _recorded(getattr(NDArrayOperatorsMixin, f"__{name}__"), x, y)

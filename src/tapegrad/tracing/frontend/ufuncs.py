@@ -59,7 +59,7 @@ from tapegrad.tracing.frontend.operands import (
 from tapegrad.tracing.frontend.parameters import letter, running
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import lay_out
-from tapegrad.tracing.sizes import may_vary
+from tapegrad.tracing.sizes import differs
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
@@ -89,7 +89,7 @@ def _power(x: Any, y: Any) -> Tracer:
     """Powers with constant exponents take NumPy's short cuts: x**2 is x*x, x**0.5 is sqrt(x)."""
     exponent: float | None = None
     if isinstance(y, Tracer):
-        if y._weak and y.dtype.kind == "i" and isinstance(x, Tracer) and not may_vary(y):
+        if y._weak and y.dtype.kind == "i" and isinstance(x, Tracer) and not differs(y):
             y = exponent = int(y)  # guarded: an integer exponent decides which code is best
     elif isinstance(y, (int, float, np.generic)) and not isinstance(y, (bool, np.complexfloating)):
         exponent = float(y)

@@ -117,8 +117,6 @@ def _dir(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _id(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if any(isinstance(x, Value) or o.reads.place(x) is None for x in args):
-        return None  # of what the run itself has made
     for x in args:
         o.reads.pin(x)
     return None
@@ -128,8 +126,14 @@ def _next(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     o.kind(args[0])
     place = o.reads.place(args[0])
     if place is not None and not is_pythons_class(type(args[0])):
-        o.reads.lost(place.word)
+        o.reads.lost(place.word, _TAKES_FIRST)
     return None
+
+
+_TAKES_FIRST = (
+    "Take its next value before anything else in the function: then each call takes its own. Or "
+    "take it outside, and pass it as an argument"
+)
 
 
 def _length(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:

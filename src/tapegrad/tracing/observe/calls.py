@@ -37,6 +37,7 @@ from tapegrad.tracing.observe.asked import (
     sets_options,
 )
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
+from tapegrad.tracing.observe.containers import CHANGING
 from tapegrad.tracing.observe.files import may_tell
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
 from tapegrad.tracing.observe.harmless import (
@@ -60,6 +61,7 @@ from tapegrad.tracing.observe.naming import Key, attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT, put_by, written
+from tapegrad.tracing.observe.plainly import found_in_class, kind_of_items
 from tapegrad.tracing.observe.plainness import BOUND, check_range, whole_key
 from tapegrad.tracing.observe.settings import note_cache, note_warning
 from tapegrad.tracing.observe.uses import Then, both
@@ -333,6 +335,9 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
             elif o.lookups.is_users_class(kind):
                 o.lookups.in_class(kind, name, inspect.getattr_static(kind, name, ABSENT))
         # What isn't followed are the classes written in C that it derives from.
+        plain = type(kind) is type and found_in_class(kind, "__new__") is object.__new__
+        if plain and type(found_in_class(kind, "__init__")) is types.FunctionType:
+            return None
         note = o.taken([*args, *kwargs.values()])
         return both(note, o.lookups.made_class) if issubclass(kind, type) else note
     dates = issubclass(kind, np.timedelta64)
@@ -374,19 +379,8 @@ def _remembered(o: Notes, f: Any, x: Any) -> None:
 # ---- methods
 
 
-CHANGING = {
-    *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "add"),
-    *("discard", "popitem", "setdefault", "appendleft", "popleft", "extendleft", "rotate"),
-    *("__setitem__", "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__"),
-    *("__imul__", "fill", "put", "partition", "resize", "setfield", "setflags", "itemset"),
-    *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
-    *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
-    *("__imatmul__", "heappush", "heappop", "heapify", "heappushpop", "heapreplace"),
-    *("_heapify_max", "_heappop_max", "_heapreplace_max", "heappush_max", "heappop_max"),
-    *("heapify_max", "heappushpop_max", "heapreplace_max", "insort_left", "insort_right"),
-    *("_count_elements", "setitem", "delitem", "pack_into"),
-}
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_OF_ONE = ("get", "__getitem__", "__contains__")
 _TEXTS = {
     *("str", "repr", "ascii", "format", "format_map", "__str__", "__repr__", "__format__"),
     *("array2string", "array_repr", "array_str"),
@@ -417,10 +411,14 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         for x in o.lookups.whole_object(args[0]):
             o.read_all(x)
     # A look-up of one item reads that one.
-    if args and type(args[0]) in MAPPINGS and name in ("get", "__getitem__", "__contains__"):
+    if (
+        args
+        and kind_of_items(args[0]) in MAPPINGS
+        and name in ("get", "__getitem__", "__contains__")
+    ):
         if len(args) < 2:
             return None
-        if name == "get" and isinstance(args[0], dict) and type(args[1]) in PLAIN_TYPES:
+        if name == "get" and isinstance(args[0], dict) and o.reads.is_key(args[1]):
             place, at = functools.partial(o.reads.place, args[0]), ("item", Key(args[1]))
             found: Then | None = dispatch.found(o.running, "STORE_SUBSCR", args[1], place, at)
             if found is not None:
@@ -435,7 +433,7 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     if texts and not all(CALM[type(x)] for x in (*args[1:], *kwargs.values())):
         o.reads.lost("str.format")  # which may read attributes
     # What puts more values at an end doesn't look at those that are there.
-    kind: Any = type(args[0]) if args else None
+    kind: Any = kind_of_items(args[0]) if args else None
     puts = put_by(name, args)
     sets = _set_by(o, name, args, kwargs) if kind in MAPPINGS else None
     if name in CHANGING and sets is None and puts is None:
@@ -470,7 +468,7 @@ def _set_by(o: Notes, name: str, args: Sequence[Any], kwargs: dict[str, Any]) ->
     elif name in ("setdefault", "__setitem__") and len(args) in (2, 3) and not kwargs:
         plain = whole_key(args[1])  # which has taken its place in the call
         args = args if plain is None else [args[0], plain, *args[2:]]
-        if name == "setdefault" and type(args[1]) in PLAIN_TYPES:
+        if name == "setdefault" and o.reads.is_key(args[1]):
             o.item(args[0], args[1], makes=False)
         return [args[1]] if name == "__setitem__" or args[1] not in args[0] else []
     return None

@@ -145,6 +145,8 @@ def is_decimal(kind: type) -> bool:
     return kind is getattr(sys.modules.get("decimal"), "Decimal", None)
 
 
+ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
+BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 _LARGE = 1 << 16  # bytes
 
 HELPERS = {

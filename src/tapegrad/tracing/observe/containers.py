@@ -24,6 +24,21 @@ from tapegrad.tracing.observe.harmless import (
 NUMBERED = (list, collections.deque)
 KEYED = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
+# Methods, and functions of a container, that change it; and such that only look into it
+CHANGING = {
+    *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "add"),
+    *("discard", "popitem", "setdefault", "appendleft", "popleft", "extendleft", "rotate"),
+    *("__setitem__", "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__"),
+    *("__imul__", "fill", "put", "partition", "resize", "setfield", "setflags", "itemset"),
+    *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
+    *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
+    *("__imatmul__", "heappush", "heappop", "heapify", "heappushpop", "heapreplace"),
+    *("_heapify_max", "_heappop_max", "_heapreplace_max", "heappush_max", "heappop_max"),
+    *("heapify_max", "heappushpop_max", "heapreplace_max", "insort_left", "insort_right"),
+    *("_count_elements", "setitem", "delitem", "pack_into"),
+}
+LOOKING = ("get", "keys", "values", "items", "index", "count", "copy", "__contains__", "__len__")
+
 
 class Parts(NamedTuple):
     """What a container is like but for what it holds; and of each part its name, its key and what

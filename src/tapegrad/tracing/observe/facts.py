@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.tape import Source
+from tapegrad.tracing.observe.comparing import lasts
 from tapegrad.tracing.observe.naming import Key, is_name
 from tapegrad.tracing.source import is_in_package, line_in_trace
 
@@ -27,7 +31,7 @@ class Facts:
         self.sites: dict[tuple[int, Hashable], tuple[set[int], int]] = {}
         # What cached properties have kept in this run, by object or dict
         self.remembered: dict[tuple[int, Hashable], Any] = {}
-        self.lines: dict[str, tuple[set[int], int]] = {}
+        self.lines: dict[str, tuple[set[Any], Any]] = {}
 
     def lost(self, word: str, advice: str = "") -> None:
         """Something took part whose state can't be seen: no later call can use the tape. `advice`
@@ -96,3 +100,20 @@ class Facts:
         elif isinstance(x, complex):
             same += f" and repr({name}) == repr({value})"
         self._fact(f"{same})", word)
+
+    def _identical(self, name: str, x: Any, word: str) -> None:
+        try:
+            same = self._value(x) if lasts(x) else f"{self._value(weakref.ref(x))}()"
+        except TypeError:
+            same = self._value(x)
+        self._fact(f"{name} is {same}", word)
+
+    def differ(self, first: str, second: str) -> None:
+        """Two expressions gave different objects."""
+        self._fact(f"{first} is not {second}", "which objects are passed")
+
+    def same_numbers(self, text: str, x: np.ndarray, word: str) -> None:
+        """An expression gave this array, which is another one each time."""
+        name, found = self._assigned(text), self._value((x.shape, x.dtype, x.strides))
+        self._fact(f"({name}.shape, {name}.dtype, {name}.strides) == {found}", word)
+        self._fact(f"same_bytes({name}, {self._value(x.tobytes())})", word)

@@ -25,7 +25,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, tables
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import CHANGING
+from tapegrad.tracing.observe.containers import CHANGING
 from tapegrad.tracing.observe.harmless import CALM, DISPATCHER
 from tapegrad.tracing.observe.holders import Family, Search, counted
 from tapegrad.tracing.observe.places import owner_of, written

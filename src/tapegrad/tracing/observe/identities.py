@@ -103,8 +103,13 @@ class Identities:
                 self.refuse(_carried(self.label))
             return bool(known)
         x, y = self._around(x), self._around(y)
-        for value in (x, y):
-            self.reads.pin(value)
+        one, other = self.reads.place(x), self.reads.place(y)
+        if one is not None and other is not None:  # each place is told apart from others
+            if x is not y and (one.like or other.like):
+                self.reads.differ(self.reads.named(one), self.reads.named(other))
+        elif type(x) is type(y):  # which is known of each
+            self.reads.pin(x)
+            self.reads.pin(y)
         known = same_single(x, y)
         if known is not None:
             return known
@@ -173,6 +178,7 @@ class Identities:
 
     def number_of(self, x: Any) -> int:
         """`id(x)`, as plain Python has it."""
+        self.reads.pin(x)
         single = single_of(x)
         found = self.original(x) if single is None else single
         if found is not x and single is None:

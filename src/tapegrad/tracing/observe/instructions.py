@@ -37,14 +37,13 @@ from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
     MAPPINGS,
-    PLAIN_TYPES,
     SEQUENCES,
     is_pythons_class,
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED, remembers
-from tapegrad.tracing.observe.plainly import found_in_class
+from tapegrad.tracing.observe.plainly import found_in_class, kind_of_items
 from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.postponed import postpone_item
 from tapegrad.tracing.observe.replacing import (
@@ -142,10 +141,13 @@ def subscript_slice(a: Activation, _: Any) -> Then | None:
 
 
 def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
-    kind = type(x)
+    kind = kind_of_items(x)
+    if kind is not type(x):
+        a.o.kind(x)
     if CALM[kind]:
         return None if CALM[type(key)] else a.o.taken([x, key])
-    if kind in MAPPINGS and type(key) in PLAIN_TYPES and isinstance(x, dict):
+    numbered = kind in (list, tuple) and type(key) is int and 0 <= key < len(x)
+    if numbered or (kind in MAPPINGS and a.o.reads.is_key(key) and isinstance(x, dict)):
         place, at = functools.partial(a.o.reads.place, x), ("item", Key(key))
         found: Then | None = dispatch.found(a, "STORE_SUBSCR", key, place, at)
         if found is not None:
@@ -158,11 +160,6 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
             return found
     if kind is list and type(key) is slice:
         found = dispatch.tail(a, x, key)
-        if found is not None:
-            return found
-    if kind in (list, tuple) and type(key) is int and 0 <= key < len(x):
-        place, at = functools.partial(a.o.reads.place, x), ("item", Key(key))
-        found = dispatch.found(a, "STORE_SUBSCR", key, place, at)
         if found is not None:
             return found
     if kind in CONTAINERS:
@@ -211,7 +208,7 @@ def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
         return None
     note = change_item(a, x, key)
     # What the value holds is kept, and not the value itself: but by a container's item.
-    held = type(key) is slice if type(x) in CONTAINERS else not CALM[type(value)]
+    held = type(key) is slice if kind_of_items(x) in CONTAINERS else not CALM[type(value)]
     return both(note, a.o.taken([value]) if held else None)
 
 
@@ -226,7 +223,7 @@ def change_item(a: Activation, x: Any, key: Any, deletes: bool = False) -> Then 
     """An item of `x` is about to be set or deleted, which fails if it isn't there."""
     a.o.kind(x)
     note = None if CALM[type(key)] else a.o.taken([key])
-    if deletes and type(x) in MAPPINGS and type(key) in PLAIN_TYPES:
+    if deletes and kind_of_items(x) in MAPPINGS and a.o.reads.is_key(key):
         a.o.item(x, key, makes=False)
     a.o.sets_item(x, key, deletes)
     return note
@@ -332,6 +329,7 @@ def iterate(a: Activation, _: Any) -> Then | None:
     if CALM[type(x)] or type(x) is ARRAYS_ITERATOR or rows:
         return None
     if type(x) in CONTAINERS:
+        a.o.running = a
         a.o.shallow(x)
         return None
     a.o.kind(x)

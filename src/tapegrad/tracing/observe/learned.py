@@ -13,6 +13,7 @@ STEADY = "of these, the program needs plain numbers"
 CHANGING = "a number is looked up that was another one at a later call"
 FIXED = "what is looked up stays what it is, since a trace that took it for an input has failed"
 UNEVEN = "a mask selects now so many elements, now others"
+GONE_THROUGH = "a container is read as a whole that held something else at a later call"
 THREADS = "threads of the function wait for each other"
 AT_ONCE = "a change is made where it stands, since the program looks at what it changes"
 

@@ -6,6 +6,7 @@ one that follows frames.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections
 import os
@@ -25,8 +26,9 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.asked import OF_STREAMS, OF_TIME, advice_about_draw
 from tapegrad.tracing.observe.foreign import Questions
-from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
+from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
+from tapegrad.tracing.observe.learned import GONE_THROUGH, places
 from tapegrad.tracing.observe.naming import Key, name_of
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.undoing import Undoing
@@ -118,6 +120,7 @@ class Notes(Uses):
         self.screens = sys.stdout, sys.stderr
         self.streams: dict[int, Any] = {}  # others, to which what is shown has gone
         self.managed: set[tuple[int, int]] = set()  # `with` statements of such
+        self.asked_rows: list[Any] = []  # tuples that stand for others, and were compared: where
         self.laters = 0  # how many calls there were that each call makes anew
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 
@@ -146,8 +149,8 @@ class Notes(Uses):
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
         given = list(values)
         for x in given:
-            if type(x) is collections.deque:
-                dispatch.open_if_bounded(self, x)
+            if type(x) in CONTAINERS:
+                self._gone_through(x)
         return super().taken(given, whole)
 
     def kind(self, x: Any) -> None:
@@ -178,8 +181,15 @@ class Notes(Uses):
         return [v for v in super()._all_of(x) if not self.dates or id(v) not in self.dates]
 
     def shallow(self, x: Any) -> None:
-        dispatch.open_if_bounded(self, x)
+        self._gone_through(x)
         super().shallow(x)
+
+    def _gone_through(self, x: Any) -> None:
+        """All of a container is about to be read."""
+        frame = None if self.running is None else self.running.frame
+        if frame is not None:
+            self.reads.reader = places(frame.f_code, GONE_THROUGH), frame.f_lasti
+        dispatch.open_if_bounded(self, x)
 
     def gone_through(self, given: Iterable[Any]) -> list[Any]:
         """The arguments of a function but for containers: it looks at their items, and not at what
@@ -222,6 +232,22 @@ class Notes(Uses):
             if self.reads.place(stream) is not None or id(stream) in self.reads.anew:
                 self.reads.lost(name_of(type(stream)), OF_STREAMS)
             self.streams[id(stream)] = stream
+
+    def classes(self, kind: type) -> None:
+        """What a class is, or has, was asked."""
+        if CALM[kind]:
+            return
+        self.kind(kind)
+        if type(kind) is abc.ABCMeta:  # somebody may register with it
+            self.reads.found("cache_token()", abc.get_cache_token(), kind.__name__)
+
+    def loaded(self, name: str, module: Any) -> None:
+        """A module was imported; `name` is what `sys.modules` has it under."""
+        if not name:
+            self.reads.lost(f"import {module.__name__}")
+            return
+        place = self.reads.constant(sys.modules, "sys.modules")
+        self.reads.read(place, ("item", Key(name)), f"{{}}[{self.reads.key(name)}]", module, name)
 
     # ---- names
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import inspect
+import operator
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.ir.tape import Source
 from tapegrad.tracing.observe.harmless import MAPPINGS, PLAIN_TYPES
@@ -75,7 +77,9 @@ class Write:
     before: Any
     src: Source | None
     added: int = 0
-    open: bool = False  # all items are inputs of the tape, and are left anew: see `tracing.found`
+    deletes: bool = False  # an item has been deleted
+    # What it held when all items became inputs, which are left anew: see `tracing.found`
+    opened: list[Any] | None = None
 
     @property
     def x(self) -> Any:
@@ -92,8 +96,8 @@ class Write:
             return list(self.x)[max(0, len(self.x) - self.added) :]
         if self.at is START:
             return list(self.x)[: self.added]
-        if self.open:
-            return list(self.x)
+        if self.opened is not None:
+            return [*self.x.items()] if isinstance(self.x, dict) else list(self.x)
         if self.at is WHOLE:
             known = set(map(id, values(self.before)))
             return [x for x in values(self.x) if id(x) not in known]
@@ -104,7 +108,7 @@ class Write:
         if not self.has_many:
             put_at(self.x, self.at, value)
             return
-        if self.open:
+        if self.opened is not None:
             _fill(self.x, value)
             return
         others = {id(x): y for x, y in zip(self.now(), value, strict=True)}
@@ -112,6 +116,17 @@ class Write:
         for key, x in held.items() if isinstance(held, dict) else enumerate(held):
             if others.get(id(x), x) is not x:
                 base.__setitem__(self.x, key, others[id(x)])
+
+    def held(self) -> list[Any]:
+        """The items of a container, with their keys."""
+        return [*self.x, *self.x.values()] if isinstance(self.x, dict) else list(self.x)
+
+    def is_untouched(self) -> bool:
+        """Whether all items became inputs, and nobody has put others there."""
+        if self.opened is None:
+            return False
+        now = self.held()
+        return len(now) == len(self.opened) and all(map(operator.is_, now, self.opened))
 
     def is_as_before(self) -> bool:
         """Whether the whole of a container holds what it did before."""
@@ -193,6 +208,10 @@ def _fill(x: Any, held: Any) -> None:
     elif base is collections.deque:
         base.clear(x)
         base.extend(x, held)
+    elif base in MAPPINGS:
+        base.clear(x)
+        for key, value in held.items() if isinstance(held, dict) else held:
+            base.__setitem__(x, key, value)
     else:
         base.clear(x)
         base.update(x, held)
@@ -279,6 +298,12 @@ def owner_of(x: np.ndarray) -> Any:
     while isinstance(x, np.ndarray) and x.base is not None:
         x = x.base
     return x
+
+
+def lies_in(x: np.ndarray, whole: np.ndarray) -> bool:
+    """Whether an array lies within the memory of another one."""
+    (low, high), (start, end) = byte_bounds(x), byte_bounds(whole)
+    return start <= low and high <= end
 
 
 # ---- arrays that functions write to

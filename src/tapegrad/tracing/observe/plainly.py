@@ -8,6 +8,7 @@ from, and classes as `type` does it.
 from __future__ import annotations
 
 import contextlib
+import enum
 import types
 import zlib
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS
+from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
 
 _mro = vars(type)["__mro__"].__get__
 _names = vars(type)["__dict__"].__get__
@@ -24,6 +25,22 @@ _names = vars(type)["__dict__"].__get__
 def base_of(kind: type) -> Any:
     """The built-in class of containers that a class derives from, if it does."""
     return next((cls for cls in _mro(kind) if cls in CONTAINERS), None)
+
+
+_OF_ITEMS = (
+    *("__getitem__", "__setitem__", "__delitem__", "__contains__", "__missing__", "__iter__"),
+    "__len__",
+)
+
+
+def kind_of_items(x: Any) -> Any:
+    """The built-in class of containers by whose methods an object's items are looked up and set;
+    the object's own class if that has others, or isn't one of these."""
+    kind = type(x)
+    if kind in CONTAINERS or (base := base_of(kind)) is None:
+        return kind
+    same = all(found_in_class(kind, name) is found_in_class(base, name) for name in _OF_ITEMS)
+    return base if same else kind
 
 
 def length(x: Any) -> int:
@@ -65,6 +82,34 @@ def is_plain(x: Any) -> bool:
         or (type(v) is tuple and is_plain(v))
         for v in held
     )
+
+
+def is_value(x: Any) -> bool:
+    """Whether an object is a number, a text, a member of an enumeration, or what consists of these
+    and never changes: a tuple, a frozen dataclass whose methods are generated."""
+    kind: Any = type(x)
+    if kind in PLAIN_TYPES:
+        return True
+    if isinstance(x, enum.Enum):
+        return found_in_class(kind, "__hash__") in (enum.Enum.__hash__, int.__hash__, str.__hash__)
+    ways = [found_in_class(kind, name) for name in ("__hash__", "__eq__")]
+    if ways == [tuple.__hash__, tuple.__eq__]:
+        return not own_names(x) and all(map(is_value, tuple.__iter__(x)))
+    generated = [*ways, found_in_class(kind, "__setattr__")]  # the last one since it is frozen
+    return all(type(f) is types.FunctionType and _is_generated(f) for f in generated) and all(
+        map(is_value, [*(own_names(x) or {}).values(), *in_slots(x)])
+    )
+
+
+def is_one(x: Any) -> bool:
+    """Whether an object equals itself alone."""
+    ways = [found_in_class(type(x), name) for name in ("__hash__", "__eq__")]
+    return ways == [object.__hash__, object.__eq__]
+
+
+def _is_generated(f: types.FunctionType) -> bool:
+    """Whether no file has the text of a function."""
+    return f.__code__.co_filename.startswith("<")
 
 
 def found_in_class(kind: type, name: str, default: Any = None) -> Any:

@@ -27,7 +27,13 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
-from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_pythons_class, module_of
+from tapegrad.tracing.observe.harmless import (
+    DISPATCHER,
+    PLAIN_TYPES,
+    SEQUENCES,
+    is_pythons_class,
+    module_of,
+)
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.source import at_line
@@ -207,7 +213,11 @@ def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
     """Put a plain key in the place of the operand number `k`, where the class of `held` looks it up
     in C by this method."""
     x = a.top(k)
-    if type(x) in PLAIN_TYPES or not (isinstance(x, (Value, tuple))):
+    if type(x) in PLAIN_TYPES:
+        return
+    if isinstance(x, int) and isinstance(held, SEQUENCES):  # a member of an enumeration
+        frames.replace(operand_at(a.stack, k), int.__index__(x))
+    if not isinstance(x, (Value, tuple)):
         return
     if held is not None:
         looks_up = getattr(type(held), method, None)

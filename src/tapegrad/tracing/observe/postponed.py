@@ -25,7 +25,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.catching import is_caught
 from tapegrad.tracing.observe.frames import MISSING, operand_at
-from tapegrad.tracing.observe.harmless import CONTAINERS, PLAIN_TYPES
+from tapegrad.tracing.observe.harmless import CONTAINERS
 from tapegrad.tracing.observe.learned import AT_ONCE, places
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED
@@ -138,7 +138,7 @@ def postpone_item(a: Activation, value: Sequence[Any]) -> bool:
     """An item of what is below the topmost operand, its key, is about to be set to this value, or
     deleted. Whether that waits, since other changes do."""
     x, key = a.top(1), a.top(0)
-    if id(x) not in a.o.reads.waiting or type(x) not in CONTAINERS or type(key) not in PLAIN_TYPES:
+    if id(x) not in a.o.reads.waiting or type(x) not in CONTAINERS or not a.o.reads.is_key(key):
         return False
     name = "__setitem__" if value else "__delitem__"
     if not _waits(a, x, getattr(type(x), name), [key, *value], {}):
@@ -150,9 +150,7 @@ def postpone_item(a: Activation, value: Sequence[Any]) -> bool:
 def _popped(a: Activation, x: Any, args: Sequence[Any], at: int) -> Any:
     """`x.pop(key, default)`, of a dict: what is there is read, and goes at the end."""
     key = args[0] if args else None
-    given = (
-        x.get(key, args[1] if len(args) > 1 else MISSING) if type(key) in PLAIN_TYPES else MISSING
-    )
+    given = x.get(key, args[1] if len(args) > 1 else MISSING) if a.o.reads.is_key(key) else MISSING
     if (
         given is MISSING
         or id(x) in a.o.reads.waiting
@@ -237,7 +235,7 @@ def _given(a: Activation, name: str, args: Sequence[Any]) -> list[Any] | None:
     """The arguments, as they are when the call would be made; None if it doesn't wait."""
     if name in _GIVING and not is_unused(a.frame):
         return None
-    if name in _BY_KEY and not (args and all(type(k) in PLAIN_TYPES for k in args[:1])):
+    if name in _BY_KEY and not (args and all(map(a.o.reads.is_key, args[:1]))):
         return None
     if name == "pop" and len(args) < 2:
         return None  # which raises

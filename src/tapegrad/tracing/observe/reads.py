@@ -23,22 +23,22 @@ import itertools
 import marshal
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import answered_by, row_of, stand_in
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import (
+    ALWAYS_SAME,
+    BOUND,
     ClassRecord,
     is_equal,
     is_made_anew,
     is_same,
-    lasts,
     may_be_another,
 )
 from tapegrad.tracing.observe.facts import Facts
@@ -51,6 +51,7 @@ from tapegrad.tracing.observe.places import (
     Location,
     Write,
     begun,
+    lies_in,
     owner_of,
     value_at,
 )
@@ -80,6 +81,10 @@ class Reads(Facts):
         self._first: dict[tuple[int, Hashable], Any] = {}
         self._absent: dict[tuple[int, str], tuple[Location, dict[str, None]]] = {}
         self.taken: dict[tuple[int, Hashable], Callable[[], None]] = {}  # what calls look up
+        self.others: set[tuple[int, Hashable]] = set()  # places of another object at each call
+        self.rows: dict[int, Callable[[], None]] = {}  # tuples that stand for what is there
+        # Where in the program a container is read as a whole
+        self.reader: tuple[set[int], int] | None = None
         self.given: Any = None  # of these the one that the instruction at hand looks up
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
@@ -135,15 +140,18 @@ class Reads(Facts):
         if (own := self.places.get(id(x))) is not None:
             return [own]
         found = self._owners.get(id(owner_of(x)), [])
-        if found and x.size:
-            low, high = byte_bounds(x)
-            bounds = [byte_bounds(place.x) for place in found]
-            if not any(start <= low and high <= end for start, end in bounds):
-                self.lost(found[0].word)  # memory beyond the array that was read
+        if found and x.size and not any(lies_in(x, place.x) for place in found):
+            self.lost(found[0].word)  # memory beyond the array that was read
         return found
+
+    def is_key(self, x: Any) -> bool:
+        """Whether an object stands for the same item of a dict at each call, if it is pinned."""
+        return plainly.is_value(x) or (self.place(x) is not None and plainly.is_one(x))
 
     def pin(self, x: Any) -> None:
         """The run has looked at which object this is."""
+        if id(x) in self.rows:
+            self.rows[id(x)]()
         place = self.places.get(id(x))
         if place is not None and place.like:
             place.like = False
@@ -169,10 +177,11 @@ class Reads(Facts):
         if len(self.guards) > MOST:
             self.lost(f"one of more than {MOST} things that it reads")
             return
-        like = holder.like and type(holder.x) is not types.FunctionType
+        like = (holder.like and type(holder.x) is not types.FunctionType) or key in self.others
+        first = len(self.guards)
         self.found(text.replace("{}", self.named(holder)), value, word or holder.word, like)
         if key in self.sites:
-            self.lines[self.guards[-1][0]] = self.sites[key]
+            self.lines.update((line, self.sites[key]) for line, _ in self.guards[first:])
 
     def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
         """The guard that an expression gives this value, and its place if it is an object."""
@@ -194,7 +203,7 @@ class Reads(Facts):
         elif isinstance(x, np.generic):
             same = f"type({{0}}) is type({{1}}) and {{0}}.tobytes() == {self._value(x.tobytes())}"
             self._fact(same.format(self._assigned(text), self._value(x)), word)
-        elif kind in _ALWAYS_SAME or (kind is tuple and word and text.endswith("__mro__")):
+        elif kind in ALWAYS_SAME or (kind is tuple and word and text.endswith("__mro__")):
             same = "{0} is {1} or {0} == {1}" if kind is types.CodeType else "{0} is {1}"
             self._fact(same.format(text, self._value(x)), word)  # a text of code may be run again
             self._place(x, self._value(x), word)
@@ -204,7 +213,7 @@ class Reads(Facts):
             self._place(x, name, word)
             self.found(f"{name}.__func__", x.__func__, word, like)
             self.found(f"{name}.__self__", x.__self__, word, like)
-        elif kind in _BOUND and plainly.is_bound(x) and id(x) not in self.places:
+        elif kind in BOUND and plainly.is_bound(x) and id(x) not in self.places:
             name = self._assigned(text)
             self._same_type(name, x, word)
             self._fact(f"{name}.__name__ == {x.__name__!r}", word)
@@ -244,7 +253,8 @@ class Reads(Facts):
 
     def absent(self, holder: Location, name: str, held: str = "vars({})") -> None:
         """An object had no attribute of this name of its own; or a dict, `held`, no such key."""
-        if (id(holder.x), ("absent", name)) not in self.written:
+        opened = held == "{}" and self._is_open(holder)  # which makes changes that wait for it
+        if not opened and (id(holder.x), ("absent", name)) not in self.written:
             self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = None
 
     def _same_type(self, name: str, x: Any, word: str) -> None:
@@ -266,13 +276,6 @@ class Reads(Facts):
             same = f"{self._value(version)}.value == {version.value} or {same}"
         self._fact(same, place.word)
 
-    def _identical(self, name: str, x: Any, word: str) -> None:
-        try:
-            same = self._value(x) if lasts(x) else f"{self._value(weakref.ref(x))}()"
-        except TypeError:
-            same = self._value(x)
-        self._fact(f"{name} is {same}", word)
-
     def follow(self, objects: Sequence[Any], word: str) -> None:
         """Later calls ask for what is in the places of these objects, which differ, and which no
         other place holds too."""
@@ -285,16 +288,6 @@ class Reads(Facts):
                     self.differ(name, self.named(other))
         for first, second in itertools.combinations(self.followed, 2):
             self.differ(first, second)
-
-    def differ(self, first: str, second: str) -> None:
-        """Two expressions gave different objects."""
-        self._fact(f"{first} is not {second}", "which objects are passed")
-
-    def same_numbers(self, text: str, x: np.ndarray, word: str) -> None:
-        """An expression gave this array, which is another one each time."""
-        name, found = self._assigned(text), self._value((x.shape, x.dtype, x.strides))
-        self._fact(f"({name}.shape, {name}.dtype, {name}.strides) == {found}", word)
-        self._fact(f"same_bytes({name}, {self._value(x.tobytes())})", word)
 
     # ---- reading everything
 
@@ -341,14 +334,15 @@ class Reads(Facts):
             if any(number == id(x) and at != WHOLE for number, at in self.written):
                 self.lost(place.word, place.grows)
             self._whole.add(id(x))
+            first = len(self.guards)
             self._note_items(place)
+            if self.reader is not None:
+                self.lines.update((line, self.reader) for line, _ in self.guards[first:])
         if id(x) not in self._plain_content:
             yield from [v for v in plainly.values(x) if type(v) not in PLAIN_TYPES]
 
     def _note_items(self, place: Location) -> None:
         x, name = place.x, self.named(place)
-        if isinstance(x, collections.deque):
-            self._fact(f"{name}.maxlen == {x.maxlen}", place.word)
         if plainly.is_plain(x):
             content = marshal.dumps(x, 2)
             self._plain_content.add(id(x))
@@ -362,24 +356,30 @@ class Reads(Facts):
                 if type(element) not in PLAIN_TYPES:
                     self.constant(element, place.word)
             return
-        if base in MAPPINGS:
-            keys = list(plainly.elements(x))
-            same = f"same_elements({self.all_of(place)}, {self._value(keys)})"
-            if all(type(key) is str for key in keys):
-                same = f"[*{self.all_of(place)}] == {self._value(keys)}"
-            self._fact(same, place.word)
-            if base is collections.defaultdict:
-                made_by = "{}.default_factory"
-                self.read(place, "default_factory", made_by, x.default_factory, place.word)
-        else:
-            keys = list(range(plainly.length(x)))
-            own = name if base is type(x) else f"[*{self.all_of(place)}]"
-            self._fact(f"len({own}) == {len(keys)}", place.word)
+        keys = list(plainly.elements(x) if base in MAPPINGS else range(plainly.length(x)))
+        self.shape_of(place, keys)
         for key in keys:
             if type(key) not in PLAIN_TYPES:
                 self.constant(key, place.word)
             at = ("item", Key(key))
             self.read(place, at, self.item_of(place, key), plainly.item(x, key), place.word)
+
+    def shape_of(self, place: Location, keys: Collection[Any]) -> None:
+        """Which keys a mapping has, or how many items another container has."""
+        x, name, base = place.x, self.named(place), plainly.base_of(type(place.x))
+        if isinstance(x, collections.deque):
+            self._fact(f"{name}.maxlen == {x.maxlen}", place.word)
+        if base in MAPPINGS:
+            same = f"same_elements({self.all_of(place)}, {self._value([*keys])})"
+            if all(type(key) is str for key in keys):
+                same = f"[*{self.all_of(place)}] == {self._value([*keys])}"
+            self._fact(same, place.word)
+            if base is collections.defaultdict:
+                made_by = "{}.default_factory"
+                self.read(place, "default_factory", made_by, x.default_factory, place.word)
+        else:
+            own = name if base is type(x) else f"[*{self.all_of(place)}]"
+            self._fact(f"len({own}) == {len(keys)}", place.word)
 
     def all_of(self, place: Location) -> str:
         """The elements of a container, in the guards, as its built-in class has them."""
@@ -460,6 +460,9 @@ class Reads(Facts):
         else:
             list(self.items(place))
             self.write(place, WHOLE, "", place.word)
+            for end in ENDS:  # it was longer by what was added before
+                if (write := self.written.get((id(place.x), end))) is not None:
+                    self.written[id(place.x), WHOLE].before = write.before
 
     def finish(self) -> None:
         """Guards on what is absent, and on what the run itself has written: a later call
@@ -475,7 +478,7 @@ class Reads(Facts):
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
         held = (self.places, self.written, self.mutated, self._owners, self._first, self._absent)
-        held = (*held, self.taken, self.sites, self.remembered)  # type: ignore[assignment]
+        held = (*held, self.taken, self.sites, self.others, self.rows, self.remembered)  # type: ignore[assignment]
         waits = (self.postponed, self.waiting, self.anew, self.effects)
         for noted in (*held, *waits, self.made_here, self.open, self.joined, self._held):
             noted.clear()
@@ -494,7 +497,3 @@ class Reads(Facts):
         if now is ABSENT or type(now) not in PLAIN_TYPES:
             return self.lost(word)
         self._plain(self._assigned(write.text.replace("{}", self.named(holder))), now, word)
-
-
-_ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
-_BOUND = (types.BuiltinMethodType, types.MethodWrapperType)

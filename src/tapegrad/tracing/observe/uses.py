@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import abc
 import collections
 import functools
 import inspect
-import sys
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -22,6 +20,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.bars import is_bar, is_screen
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import has_attributes, is_decimal, is_equal
+from tapegrad.tracing.observe.containers import LOOKING
 from tapegrad.tracing.observe.files import is_read
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -267,7 +266,8 @@ class Uses:
             if isinstance(held, np.ndarray):
                 for place in self.reads.arrays_of(held):
                     self.reads.before_change(place)
-            self.changes(held)
+            if type(held) not in CONTAINERS or f.__name__ not in LOOKING:
+                self.changes(held)
             return [held]
         return []
 
@@ -293,8 +293,8 @@ class Uses:
 
     def operands(self, values: Iterable[Any]) -> Then | None:
         """An operator of Python works on these values."""
-        special = []
-        for x in values:
+        special, given = [], [*values]
+        for x in given:
             kind: Any = type(x)
             if CALM[kind] or x is frames.MISSING:
                 continue
@@ -303,6 +303,9 @@ class Uses:
                 self.reads.lost(place.word if place is not None else f"a {kind.__name__}")
             special.append(x)
             self.kind(x)
+        if all(type(x) in PLAIN_TYPES or _has_own_operators(x) for x in given):
+            self.enters = True  # these are followed
+            return None
         return self.taken(special) if special else None
 
     def printed(self, values: Iterable[Any]) -> None:
@@ -331,15 +334,15 @@ class Uses:
         """One item of a container is looked up; a defaultdict `makes` one that isn't there."""
         if not CALM[type(key)]:
             self.kind(key)  # which may be hashed
-        place = self.reads.place(x)
+        place, kind = self.reads.place(x), plainly.kind_of_items(x)
         key = plain_key(key)
         if place is None or self._was_added(x, key):
             return None
-        if isinstance(key, slice) or type(x) not in CONTAINERS:
+        if isinstance(key, slice) or kind not in CONTAINERS:
             return self.taken([x])
         self.reads.pin(key)
         at, text = ("item", Key(key)), self.reads.key(key)
-        if type(x) in MAPPINGS:
+        if kind in MAPPINGS:
             try:
                 found = key in x
             except TypeError:
@@ -349,7 +352,7 @@ class Uses:
                     self.reads.absent(place, key, "{}")
                 else:
                     self.reads.read(place, ("absent", Key(key)), f"{text} not in {{}}", True, "")
-                if makes and type(x) is collections.defaultdict:
+                if makes and kind is collections.defaultdict:
                     made_by = "{}.default_factory"
                     self.reads.read(place, "made_by", made_by, x.default_factory, place.word)
                     if x.default_factory is not None:
@@ -392,22 +395,6 @@ class Uses:
 
         return then
 
-    def classes(self, kind: type) -> None:
-        """What a class is, or has, was asked."""
-        if CALM[kind]:
-            return
-        self.kind(kind)
-        if type(kind) is abc.ABCMeta:  # somebody may register with it
-            self.reads.found("cache_token()", abc.get_cache_token(), kind.__name__)
-
-    def loaded(self, name: str, module: Any) -> None:
-        """A module was imported; `name` is what `sys.modules` has it under."""
-        if not name:
-            self.reads.lost(f"import {module.__name__}")
-            return
-        place = self.reads.constant(sys.modules, "sys.modules")
-        self.reads.read(place, ("item", Key(name)), f"{{}}[{self.reads.key(name)}]", module, name)
-
     def changes(self, x: Any) -> None:
         """A container or array is about to change."""
         if isinstance(x, Value):
@@ -427,8 +414,8 @@ class Uses:
 
     def sets_item(self, x: Any, key: Any, deletes: bool = False) -> None:
         """An item of a container is about to be set or deleted."""
-        place, kind = self.reads.place(x), type(x)
-        is_item = isinstance(x, dict) and kind in MAPPINGS and type(key) in PLAIN_TYPES
+        place, kind = self.reads.place(x), plainly.kind_of_items(x)
+        is_item = isinstance(x, dict) and kind in MAPPINGS and self.reads.is_key(key)
         if place is not None and kind is list and type(key) is int and not deletes:
             added = any((id(x), end) in self.reads.written for end in (END, WHOLE))
             if -len(x) <= key < len(x) and not added:
@@ -439,8 +426,11 @@ class Uses:
             self.changes(x)
             return
         self.identities.changes(x)
+        self.reads.pin(key)
         text = f"{{}}[{self.reads.key(key)}]"
         self.reads.write(place, ("item", Key(key)), text, place.word)
+        if deletes and (write := self.reads.written.get((id(x), ("item", Key(key))))):
+            write.deletes = True
 
     def adds(self, x: Any, count: int, at: Any = END) -> None:
         """So many values are about to be put at an end of a list or deque."""
@@ -478,6 +468,13 @@ class Uses:
                 return
             place = self.reads.constant(x, name)
         self.reads.write(place, ("attr", name), attribute(name, x), name)
+
+
+def _has_own_operators(x: Any) -> bool:
+    """Whether all that an operator does with an object stands in classes that are followed."""
+    kind = type(x)
+    is_followed = is_pythons_class(kind) and plainly.base_of(kind) is None
+    return is_followed and not isinstance(x, (np.ndarray, Value))
 
 
 _METHODS = (MethodType, type(len))
