@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tapegrad import grad, value_and_grad
+from tapegrad import grad, hessian, value_and_grad
 
 
 class Side(enum.Enum):
@@ -64,6 +64,26 @@ class Own(dict):
 
 class Items(list):
     pass
+
+
+class Rounds:
+    """goes on where it has stopped"""
+
+    def __init__(self, count: Any, most: int) -> None:
+        self.count, self.most = count, most
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        if self.count % self.most == self.most - 1:
+            self.count += 1
+            raise StopIteration
+        self.count += 1
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"Rounds({self.count!r})"
 
 
 class Holder:
@@ -182,6 +202,35 @@ def one_of_own(h, x):
     return x * h.state["a"] + h.state["b"]
 
 
+def gone_round(h, x):
+    total = 0.0
+    for k in h.state:
+        total = total + k * x
+    return total
+
+
+def from_a_deque(h, x):
+    h.state.append(h.state[-1] * 0.9 + h.state[0])
+    return x * sum(h.state)
+
+
+def in_a_derivative(h, x):
+    def inner(y):
+        h.state[0] += 1
+        h.state[1] = h.state[1] * 0.9
+        return y**3 * h.state[0]
+
+    return grad(inner)(x) * h.state[1] + h.state[0]
+
+
+def in_second_derivatives(h, x):
+    def inner(y):
+        h.state[0] += 1
+        return np.sum(y**3) * h.state[0]
+
+    return np.sum(hessian(inner)(np.array([x, 1.0])))
+
+
 # What makes the state, the function, and how often it is traced at most
 MOVING: dict[str, tuple[Any, Any, int]] = {
     "a member of an enumeration": (lambda: {Side.LEFT: 0}, by_key(Side.LEFT), 2),
@@ -206,6 +255,10 @@ MOVING: dict[str, tuple[Any, Any, int]] = {
     "an exponent": (lambda: 0, exponent, 2),
     "an item of a list": (lambda: [0, 0], one_item, 2),
     "a dict of a class of its own": (lambda: Own(a=1.0, b=2.0), one_of_own, 2),
+    "an iterator of a class of its own": (lambda: Rounds(0, 4), gone_round, 2),
+    "a deque that is full": (lambda: collections.deque([1.0, 2.0], maxlen=2), from_a_deque, 2),
+    "a derivative's function": (lambda: [0, 1.0], in_a_derivative, 2),
+    "a second derivative's function": (lambda: [0], in_second_derivatives, 2),
     "a list of a class of its own": (lambda: Items([0, 0]), one_item, 2),
 }
 

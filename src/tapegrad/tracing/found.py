@@ -170,8 +170,8 @@ def input_of(
         return None
     code, place = a.frame.f_code, a.frame.f_lasti
     names, fixed = _set_by(code), places(code, FIXED)
-    trace, holder = o.trace, holder_of()
-    if holder is None or trace is None or not trace.is_innermost or trace.inside is not None:
+    holder = holder_of()
+    if holder is None or not _may_take_inputs(o):
         return None
     key, written = (id(holder.x), at), o.reads.written
     if key in written or _is_noted(o, holder.x):
@@ -208,6 +208,16 @@ def input_of(
     return then
 
 
+def _may_take_inputs(o: Any) -> bool:
+    """Whether what is found now is found once a call: not in a round of a loop that stands for all.
+    An inner derivative's function, which is traced by itself, finds it once."""
+    trace = o.trace
+    if not o.again or trace is None or trace.inside is not None:
+        return False
+    inner = dispatch.running()
+    return trace in inner and not any(t.repeats for t in inner[inner.index(trace) :])
+
+
 def _fix(o: Any, key: Any) -> None:
     """What became an input is read in another way, too: it stays what it is from now on."""
     for sites, place in o.found[key][2]:
@@ -223,10 +233,10 @@ def open_list(o: Any, x: Any) -> None:
     """A list, deque or dict of the outside is about to change in other ways than by what is added
     to it, or by one item. Its items, which each call leaves others of, become inputs, and a later
     call leaves all anew."""
-    place, trace, reads = o.reads.place(x), o.trace, o.reads
+    place, reads = o.reads.place(x), o.reads
     if type(x) not in OPENED or place is None or _is_noted(o, x) or id(x) in reads._whole:
         return
-    if not o.again or trace is None or not trace.is_innermost or trace.inside is not None:
+    if not _may_take_inputs(o):
         return
     key = o.label, place.word
     writes = [w for w in reads.written.values() if w.x is x]
@@ -362,8 +372,8 @@ def _looked_at(o: Any, key: Any) -> None:
 def varied(a: Activation, question: Any, result: Any, site: tuple[set[int], int]) -> None:
     """A function that each call calls anew has returned this, and something else before: numbers
     in it are inputs, looked up in what the call has returned. `site` is noted where that fails."""
-    o, trace = a.o, a.o.trace
-    if not o.again or trace is None or not trace.is_innermost or trace.inside is not None:
+    o = a.o
+    if not _may_take_inputs(o):
         return
     holder = o.reads.constant(question, "what a function returns")
 

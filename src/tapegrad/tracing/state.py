@@ -119,7 +119,10 @@ class State:
         return next((word for _, word in self._failing(f, args, kwargs)), "")
 
     def _failing(self, f: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
-        """The guards that don't hold, up to one that can't be asked, and the user's words."""
+        """The guards that don't hold, up to one that can't be asked, and the user's words. All at
+        once are asked first: it is the path that changes mostly, and not what is read."""
+        if not (self.never or self.asks) and self.holds(f, args, kwargs):
+            return
         names = {**self._values, "f": f, "args": args, "kwargs": kwargs}
         last = "something"
         for line, word in self._read:

@@ -141,8 +141,7 @@ def subscript_slice(a: Activation, _: Any) -> Then | None:
 
 
 def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
-    kind = kind_of_items(x)
-    if kind is not type(x):
+    if (kind := kind_of_items(x)) is not type(x):
         a.o.kind(x)
     if CALM[kind]:
         return None if CALM[type(key)] else a.o.taken([x, key])
@@ -153,6 +152,7 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
         if found is not None:
             return found
     if kind is deque:
+        a.o.running = a
         dispatch.open_if_bounded(a.o, x)
     if kind is list and type(key) is int and -len(x) <= key < 0:
         found = dispatch.last(a, x, key)
@@ -348,7 +348,9 @@ def begin_loop(a: Activation, _: Any) -> Then | None:
 
 def step_iterator(a: Activation, depth: int) -> None:
     place = a.o.reads.places.get(id(x := operand(a.stack, depth)))
-    if place is not None:
+    if place is not None and is_pythons_class(type(x)):  # its `__next__` is followed
+        a.o.kind(x)
+    elif place is not None:
         a.o.undoing.goes_on(a.o.reads, x)
         a.o.reads.lost(place.word)
     elif a.loops:
