@@ -28,6 +28,7 @@ from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
+from tapegrad.tracing.observe.appends import ABSENT
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.reconsidered import Reconsidered
@@ -177,6 +178,10 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
         if x is others[k] or _is_alike(x, others[k]):
             continue
         mine, its = _leaf(trace, x), _leaf(trace, others[k])
+        if x is ABSENT:
+            mine = _like(its)
+        if others[k] is ABSENT:
+            its = _like(mine)
         if mine is None or its is None:
             return None
         mine, its = _as_integers(mine, its)
@@ -338,6 +343,14 @@ def _leaf(trace: Any, x: Any) -> Leaf | None:
         aval = Aval((), x.dtype)
         return Leaf(kind_of(x, aval), aval, Literal(x), x)
     return None
+
+
+def _like(leaf: Leaf | None) -> Leaf | None:
+    """What stands for a number of this type that a side doesn't make."""
+    if leaf is None or leaf.aval.shape:
+        return None
+    zero = leaf.aval.dtype.type(0)
+    return Leaf(leaf.kind, leaf.aval, Literal(zero), zero)
 
 
 def _as_integers(one: Leaf, other: Leaf) -> tuple[Leaf, Leaf]:

@@ -49,6 +49,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
     subclasses,
+    varying,
     vectorizing,
     windowing,
     windows,
@@ -212,6 +213,7 @@ dispatch.element, dispatch.number, dispatch.flat = (
 dispatch.whole, dispatch.plain_number = parameters.whole, parameters.plain_number
 dispatch.put = scattering.put
 dispatch.exhausted = exhausting.answer
+dispatch.varying, dispatch.look = varying.made, varying.look
 dispatch.has_traced = answering.has_traced
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
 lists.declare_all(FUNCTIONS)

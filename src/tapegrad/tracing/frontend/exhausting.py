@@ -22,13 +22,15 @@ import numpy as np
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.varying import listed
 from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.loops.statements import turned
+from tapegrad.tracing.loops.varying import VaryingList
 from tapegrad.tracing.observe.effects import is_waiting
 from tapegrad.tracing.observe.joins import sides_of
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.sizes import may_vary
+from tapegrad.tracing.sizes import EXACT, may_vary
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
 
 _BOUNDED = "fb"  # kinds of numbers that stay what they are, however many are added up
@@ -38,6 +40,9 @@ Fold = Callable[[Any, Any], Any]
 def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     """What is called in the place of a function that a frame passes these; None if that is
     itself."""
+    if args and type(args[0]) is VaryingList:
+        of_varying = _OF_VARYING.get(id(f))
+        return None if of_varying is None else functools.partial(of_varying, f)
     known = _ANSWERS.get(id(f))
     if known is None or dispatch.trace() is None or not args:
         return None
@@ -48,8 +53,8 @@ def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] 
         return functools.partial(_of_entries, by, f)
     if by is _tested and not sides_of(frame.f_code).flow.is_called_on_expression(frame.f_lasti):
         return None  # what is left of it somebody else may ask for
-    found = turned(args[0])
-    return None if found is None else functools.partial(_collected, by, f, found)
+    make = turned(args[0], short=by is _tested)
+    return None if make is None else functools.partial(_collected, by, f, make)
 
 
 # ---- what is passed
@@ -128,12 +133,12 @@ def _add(total: Any, entry: Any) -> Any:
 
 
 def _chosen(is_larger: bool) -> Fold:
-    def chosen(best: Any, entry: Any) -> Any:
+    def choose(best: Any, entry: Any) -> Any:
         beyond = entry > best if is_larger else entry < best
         found = record(entry._trace, ew.where, [beyond, entry, best])
         return _as_pythons(found) if entry._weak else found
 
-    return chosen
+    return choose
 
 
 # ---- answers
@@ -150,11 +155,14 @@ def _of_entries(by: Any, original: Any, entries: Any, /, *args: Any, **kwargs: A
 
 
 @unobserved
-def _collected(by: Any, f: Any, found: list[Any], given: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _collected(by: Any, f: Any, make: Any, given: Any, /, *args: Any, **kwargs: Any) -> Any:
     """The same of a generator expression, whose entries are asked for."""
-    with observed():
-        for entry in given:
-            found.append(entry)
+    found = listed(make)
+    if type(found) is VaryingList:
+        of_varying = _OF_VARYING.get(id(f), VaryingList.give_up)
+        return of_varying(f, found, *args, **kwargs)
+    if by is _tested and as_rows(found) is not None:
+        return _as_pythons(_TESTING[f](dispatch.as_operand(found)))
     return _of_entries(by, f, found, *args, **kwargs)
 
 
@@ -184,9 +192,47 @@ def _tested(original: Any, entries: Any) -> Any:
     decides. Their rounds have changed nothing."""
     if not _are_numbers(entries):
         return None
-    found: Any = (np.any if original is builtins.any else np.all)(dispatch.as_operand(entries))
-    return _as_pythons(found)
+    return _as_pythons(_TESTING[original](dispatch.as_operand(entries)))
 
+
+_TESTING: dict[Any, Any] = {builtins.any: np.any, builtins.all: np.all}
+
+
+# ---- of lists of which a call says how long they are
+
+
+def _varying_sum(f: Any, x: VaryingList, start: Any = 0) -> Any:
+    if x.kind == "f":
+        return _along(_add, start, x.rows(-0.0), x.weak)  # v + -0.0 is v
+    total: Any = np.sum(x.rows(x.entries.dtype.type(0)))
+    if x.weak:
+        total = _as_pythons(total)
+    if x.kind == "i":
+        most = x.bound * len(x.whole)
+        if not x.weak or most > EXACT:
+            x.give_up()
+        total._trace.bounds[total._operand] = most
+    return total + start
+
+
+def _varying_extreme(f: Any, x: VaryingList) -> Any:
+    is_max = f is builtins.max
+    if x.kind == "f":
+        return _along(_chosen(is_max), x[0], x.whole, x.weak)
+    return x.entry((np.max if is_max else np.min)(x.whole))
+
+
+def _varying_tested(f: Any, x: VaryingList) -> Any:
+    return _as_pythons(_TESTING[f](x.whole))
+
+
+_OF_VARYING: dict[int, Callable[..., Any]] = {
+    id(sum): unobserved(_varying_sum),
+    id(list): lambda f, x: x,
+    **{id(f): unobserved(_varying_extreme) for f in (max, min)},
+    **{id(f): unobserved(_varying_tested) for f in (any, all)},
+    **{id(f): unobserved(lambda f, x: x.array) for f in (np.array, np.asarray, np.asanyarray)},
+}
 
 _ANSWERS: dict[int, tuple[Callable[..., bool], Callable[..., Any]]] = {
     **{id(f): (_is_one, _listed) for f in (list, tuple)},

@@ -86,7 +86,10 @@ LATEST = 64  # calls among which that is looked for which has made a mask
 
 def select(x: Any, index: Any, taken: Callable[[Any, Any], Any]) -> Any:
     """`x[index]`, which is `taken(x, index)`, if that is elements of a mask by which the line at
-    work has selected other numbers of them before; else None."""
+    work has selected other numbers of them before; else None. Where the index is some of such
+    elements, places along the first axis, those there."""
+    if _is_selected(index) and index.dtype.kind == "i" and not index._inner and x.ndim:
+        return index._with(taken(x, index._whole))
     mask = _mask_of(index)
     if mask is None or not mask.size or x.shape[: mask.ndim] != mask.shape:
         return None
@@ -95,12 +98,13 @@ def select(x: Any, index: Any, taken: Callable[[Any, Any], Any]) -> Any:
         return None
     if current_trace() is not trace or watched(trace) or not selects(mask):
         return None
-    return _selected(trace, x[(*[slice(None)] * mask.ndim, *others)] if others else x, mask, taken)
+    return selected(x[(*[slice(None)] * mask.ndim, *others)] if others else x, mask, taken)
 
 
 @unobserved
-def _selected(trace: Trace, x: Any, mask: Any, taken: Callable[[Any, Any], Any]) -> Any:
-    count = np.sum(mask)
+def selected(x: Any, mask: Any, taken: Callable[[Any, Any], Any]) -> Any:
+    """The elements of `x` that a mask selects, whatever their number; None where there are none."""
+    trace, count = innermost([x, mask]), np.sum(mask)
     if not bool(count > 0):
         return None
     mask = mask._detached()  # it may be written to

@@ -26,6 +26,7 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
+from tapegrad.primitives.loops import ROUNDS
 from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.framed import Count, InFrame, again_with, each_round, is_long, renounce
 from tapegrad.tracing.loops.growing import Growing
@@ -73,8 +74,8 @@ class Counted(Sequence[Any]):
 class _Numbers:
     """What a `for` statement asks for its entries."""
 
-    def __init__(self, items: Items, count: Any, fills: list[Any] | None, short: bool) -> None:
-        self._items, self._count, self._fills, self._short = items, count, fills, short
+    def __init__(self, items: Items, count: Any, short: bool) -> None:
+        self._items, self._count, self._short = items, count, short
         self._rounds: Iterator[Any] | None = None
         self.is_shared = False  # whether anybody but a statement may have it
 
@@ -91,7 +92,7 @@ class _Numbers:
             trace, place = current_trace(), place_of(frame, self)
             if trace is None or place is None:
                 raise InternalError("a loop's entries were asked for by something else")
-            growing = Growing(frame, place, self._fills)
+            growing = Growing(frame, place)
             self._rounds = _loop(growing, self._items, trace, self._count, self._short)
         return next(self._rounds)
 
@@ -105,8 +106,6 @@ def _loop(
     lent, sides = Lent(frame, place, trace), sides_of(frame.f_code)
     handled = _note_handler(frame, place, sides)
     try:
-        if count is not None and growing.lists:  # they would have as many entries
-            raise again_with(each_round(sides, place))
         trace_stored(frame, place, trace)
         for done in range(len(items)):
             drawing = Drawing(len(items) - done) if count is None else None
@@ -123,7 +122,9 @@ def _loop(
             before = rounds.found[0]
             round_ = yield from rounds.made(rounds.round(leaves, done))
             raised, loop = trace.raised, None
-            long = short or count is not None or is_long(round_.tape, len(items) - done)
+            left = len(items) - done
+            long = short or count is not None or is_long(round_.tape, left)
+            long = long or (left >= ROUNDS and sides.flow.chooses(place))
             certain = (done < FIRST or before.fills) and rounds.changes_nothing()
             if not (certain and long and rounds.is_meant(round_)):
                 raise again_with(each_round(sides, place))
@@ -141,6 +142,8 @@ def _loop(
                 if not rounds.changes_nothing():
                     raise again_with(each_round(sides, place))
             if loop is not None:
+                if count is not None and not rounds.grown[-1].may_vary:
+                    raise again_with(each_round(sides, place))
                 rounds.leave(loop, trace)
                 lent.give_back()
                 return
@@ -175,17 +178,10 @@ def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
 
 class Plain:
     """What stands for the entries of a loop whose rounds may be traced once, however `short` it is
-    or only if it is long. What a generator expression yields in a round its caller puts into the
-    list that this `fills`."""
+    or only if it is long."""
 
-    def __init__(
-        self,
-        items: Items,
-        count: Count | None = None,
-        fills: list[Any] | None = None,
-        short: bool = False,
-    ) -> None:
-        self._given = items, count, fills, short
+    def __init__(self, items: Items, count: Count | None = None, short: bool = False) -> None:
+        self._given = items, count, short
 
     def __iter__(self) -> Iterator[Any]:
         return _Numbers(*self._given)

@@ -191,8 +191,9 @@ class InFrame(Rounds):
             if isinstance(leaf._read()[0], Literal)
         ]
         known = known_from(round_.tape, [step, *numbers])
+        decides = [*[y.operand for y in round_.ys], *[g.operand for g in round_.tape.guards]]
         return not self.growing.fills or any(
-            y.operand not in known and not isinstance(y.operand, Literal) for y in round_.ys
+            x not in known and not isinstance(x, Literal) for x in decides
         )
 
     def made(self, steps: Steps[T]) -> Generator[Any, None, T]:
@@ -407,4 +408,5 @@ class InFrame(Rounds):
             self.drawing.ends(loop.rounds)
         start, end = self.found[0], self.found[-1]
         end.leave(loop.ends, trace)
-        self.growing.fill(self.lengths, self.grown[-1], loop.rounds, loop.stacks, start, end)
+        made = None if self.inner is None else np.arange(loop.rounds) < self.inner.rounds
+        self.growing.fill(self.lengths, self.grown[-1], loop, made, start, end)

@@ -18,16 +18,19 @@ round is made.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.ir.tape import Literal
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import check_elements
-from tapegrad.tracing.loops.rounds import Leaf
-from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of
+from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of, strong
 from tapegrad.tracing.loops.variables import (
     Lent,
     Variables,
@@ -36,15 +39,19 @@ from tapegrad.tracing.loops.variables import (
     is_apart,
     is_private,
     own,
+    put_in,
+    putting,
     revive,
 )
 from tapegrad.tracing.made import is_made
+from tapegrad.tracing.observe.appends import Perhaps
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
+from tapegrad.tracing.observe.joins import sides_of
 from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.seen import effects_in
 from tapegrad.tracing.trace import Trace
-from tapegrad.tracing.tracer import ArrayTracer, Tracer
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, record
 
 _DEEP = 6
 
@@ -94,6 +101,12 @@ class Grown:
     fits: bool = True  # whether all rounds may be like this one: no array is in two places then
 
     @property
+    def may_vary(self) -> bool:
+        """Whether each call may say how many rounds append this: one number a list."""
+        fits = all(len(entries) < 2 for entries in self.entries)
+        return fits and not any(isinstance(x, ArrayTracer) for x in self.rows)
+
+    @property
     def shape(self) -> Any:
         """What another round that does the same has, too."""
         told = [[_told(x) for x in entries] for entries in self.entries]
@@ -103,25 +116,31 @@ class Grown:
 def _told(x: Any) -> Any:
     if isinstance(x, Put):
         return x.kind, tuple(map(_told, x.parts))
+    if isinstance(x, Perhaps):
+        return Perhaps, tuple(map(_told, x))
     return (x.path, x.text) if isinstance(x, Same) else x
 
 
 class Growing:
     """The lists that grow in rounds of a frame's loop, and that nothing else holds."""
 
-    def __init__(self, frame: FrameType, place: int, fills: list[Any] | None = None) -> None:
+    def __init__(self, frame: FrameType, place: int) -> None:
         effects = effects_in(frame)
         self.frame, self.place = frame, place
         wanted = () if effects is None else flow_of(frame.f_code).appended(place)
         self.lists: list[list[Any]] = []
+        # What lets others stand in the place of lists, for those where nobody else holds them
+        self._put: list[Callable[[Any], None]] = []
         self.refused = False  # whether a round has appended what can't be a row
         for variable in list(own(frame, place)) if wanted else ():
             is_list = variable.number in wanted and type(variable.value) is list
             if is_list and is_private(frame, variable):
                 self.lists.append(variable.value)
+                self._put.append(partial(put_in, frame, variable))
         count = len(self.lists)
         if effects is not None:
-            self.lists += filled(frame, place) if fills is None else [fills]
+            self.lists += filled(frame, place)
+            self._put += putting(frame, place)
         self.fills = len(self.lists) > count  # a comprehension does
         # With those of the loops around, which aren't read here either
         self.all: list[Any] = [] if effects is None else effects.growing
@@ -151,7 +170,10 @@ class Growing:
         seen = _Seen(trace, before, after, lent, self.frame)
         try:
             for x, length in zip(self.lists, lengths, strict=True):
-                seen.found.entries.append([seen.entry(x, k) for k in range(length, len(x))])
+                entries = [seen.entry(x, k) for k in range(length, len(x))]
+                if len(entries) > 1 and not seen.are_alike(entries):
+                    raise Refused
+                seen.found.entries.append(entries)
             seen.check()
         except Refused:
             self.refused = True
@@ -173,16 +195,17 @@ class Growing:
         self,
         lengths: Sequence[int],
         found: Grown,
-        rounds: int,
-        stacks: Sequence[tuple[Leaf, Any]],
+        loop: Any,
+        made: Any,
         start: Variables,
         end: Variables,
     ) -> None:
-        """Behind these lengths the lists hold what so many rounds have appended, whose results were
-        stacked. At the `start` and at the `end` the variables have held these."""
+        """Behind these lengths the lists hold what the rounds of a loop have appended, whose
+        results were stacked: those that were `made`, if a call says how many there are. At the
+        `start` and at the `end` the variables have held these."""
         first, last = _by_path(start), _by_path(end)
-        rows = []
-        for k, (y, stack) in enumerate(stacks):
+        rounds, rows = loop.rounds, []
+        for k, (y, stack) in enumerate(loop.stacks):
             row = rows_of(stack, y.aval.weak, isinstance(found.rows[k], ArrayTracer))
             if found.before[k]:
                 row[0] = first[found.before[k]]
@@ -191,8 +214,12 @@ class Growing:
                 row[-1] = last[found.after[k]]
                 known_as_row(row[-1], stack, rounds - 1)
             rows.append(row)
-        for x, length, entries in zip(self.lists, lengths, found.entries, strict=True):
+        for k, length in enumerate(lengths):
+            x, entries = self.lists[k], found.entries[k]
             del x[length:]
+            if entries and (made is not None or _may_be_missing(entries)):
+                self._select(k, _Choice.of(entries, found, loop, made), last)
+                continue
             if following.observer is not None and entries:
                 following.observer.adds(x, rounds * len(entries))
             if len(entries) == 1 and isinstance(entries[0], Row):
@@ -200,6 +227,116 @@ class Growing:
                 continue
             for k in range(rounds):
                 x += [_made(entry, rows, k, last) for entry in entries]
+
+    def _select(self, at: int, choice: _Choice, last: dict[str, Tracer]) -> None:
+        """The list number `at` has what is there of the entries of all rounds: as many as are
+        guarded, or as a call says."""
+        x, note = self.lists[at], (sides_of(self.frame.f_code).counted, self.place)
+        effects = effects_in(self.frame)
+        series = choice.series_behind(x) if effects and self.place not in note[0] else None
+        stands = None
+        if series is not None:
+            stands = dispatch.varying(*series, note)
+        if effects is not None and stands is not None:
+            effects.varying = True
+            self._put[at](stands)
+            return
+        rows: Any = {k: rows_of(s[choice.mask], *kind) for k, (s, *kind) in choice.columns.items()}
+        count = int(np.sum(choice.mask))
+        if following.observer is not None:
+            following.observer.adds(x, count)
+        x += [_made(choice.entry, rows, k, last) for k in range(count)]
+
+
+class _Series(NamedTuple):
+    """Numbers in a list, Python's if they are weak, and which of them are there."""
+
+    column: Any
+    mask: Any
+    weak: bool
+
+
+class _Choice(NamedTuple):
+    """Of what entries are made that are there in some rounds only; the arrays in which those of all
+    rounds are stacked, whether they are Python's numbers, and arrays; and which are there."""
+
+    entry: Any
+    columns: dict[int, tuple[Any, bool, bool]]
+    mask: Any
+
+    def series_behind(self, first: Sequence[Any]) -> _Series | None:
+        """These entries behind the first ones of a list, if all are numbers of one type."""
+        value, mask = getattr(self.entry, "value", None), self.mask
+        if isinstance(self.entry, Row):
+            column, weak, are_arrays = self.columns[self.entry.number]
+        elif type(value) in (float, int, bool) and isinstance(mask, Tracer):
+            number = Literal(np.asarray(value).dtype.type(value))
+            column = record(mask._trace, BroadcastTo(mask.shape), [number])
+            weak, are_arrays = True, False
+        else:
+            return None
+        if are_arrays or not all(_is_one_of(x, column.dtype, weak) for x in first):
+            return None
+        if first:
+            column = np.concatenate([dispatch.stack(list(map(strong, first))), column])
+            mask = np.concatenate([np.ones(len(first), bool), mask])
+        return _Series(column, mask, weak)
+
+    @classmethod
+    def of(cls, entries: Sequence[Any], found: Grown, loop: Any, made: Any) -> _Choice:
+        """In which each round appends these, if it is `made`."""
+        stacks = [stack for _, stack in loop.stacks]
+        kinds = [
+            (y.aval.weak, isinstance(x, ArrayTracer))
+            for (y, _), x in zip(loop.stacks, found.rows, strict=True)
+        ]
+        masks = [_both(stacks[x.there.number], made) if _is_perhaps(x) else made for x in entries]
+        every = np.ones(loop.rounds, bool)
+        masks = [every if mask is None else mask for mask in masks]
+        values = [x.value if _is_perhaps(x) else x for x in entries]
+        if len(entries) == 1:
+            columns = {k: (stacks[k], *kinds[k]) for k in _rows_in(values[0])}
+            return cls(values[0], columns, masks[0])
+        k = values[0].number
+        column = _in_turn([stacks[value.number] for value in values])
+        return cls(values[0], {k: (column, *kinds[k])}, _in_turn(masks))
+
+
+def _both(mask: Any, other: Any) -> Any:
+    return mask if other is None else mask & other
+
+
+def _in_turn(columns: Sequence[Any]) -> Any:
+    """The entries that rounds append, of which several are stacked, one after the other."""
+    found = np.stack(columns, axis=1)
+    return found.reshape(-1, *found.shape[2:])
+
+
+def _is_one_of(x: Any, dtype: Any, weak: bool) -> bool:
+    """Whether this is a number of a type, Python's or NumPy's."""
+    if isinstance(x, Tracer):
+        return not isinstance(x, ArrayTracer) and (x.dtype, x._weak) == (dtype, weak)
+    return type(x) is _PYTHONS.get(dtype) if weak else type(x) is dtype.type
+
+
+_PYTHONS = {np.dtype(np.float64): float, np.dtype(np.int64): int, np.dtype(np.bool_): bool}
+
+
+def _is_perhaps(entry: Any) -> bool:
+    return type(entry) is Perhaps
+
+
+def _may_be_missing(entries: Sequence[Any]) -> bool:
+    return any(map(_is_perhaps, entries))
+
+
+def _rows_in(entry: Any) -> list[int]:
+    """Which results an entry is made of, in order."""
+    if isinstance(entry, Row):
+        return [entry.number]
+    if isinstance(entry, Listed):
+        return _rows_in(entry.row)
+    return [k for part in getattr(entry, "parts", ()) for k in _rows_in(part)]
 
 
 def _made(entry: Any, rows: Sequence[Sequence[Any]], k: int, last: dict[str, Tracer]) -> Any:
@@ -230,6 +367,8 @@ class _Seen:
         kind: Any = type(x)
         if isinstance(x, Tracer):
             return self._traced(x)
+        if kind is Perhaps:
+            return Perhaps(self._traced(x.there), self.entry(x, 1, depth + 1))
         if kind in (list, tuple) and depth < _DEEP:
             is_new = may_be_new and self._is_new(held, k)
             if is_new or kind is tuple:
@@ -240,6 +379,13 @@ class _Seen:
         if kind in PLAIN_TYPES or (isinstance(x, np.generic) and not isinstance(x, np.void)):
             return Same("", x, f"{kind.__name__} {x!r}")
         raise Refused
+
+    def are_alike(self, entries: Sequence[Any]) -> bool:
+        """Whether what a round appends is numbers of one type, if they may be missing."""
+        values = [x.value if _is_perhaps(x) else x for x in entries]
+        rows = [self.found.rows[x.number] for x in values if isinstance(x, Row)]
+        kinds = {(type(x), x.dtype, x.shape) for x in rows}
+        return not _may_be_missing(entries) or (len(rows) == len(values) and len(kinds) == 1)
 
     def _is_new(self, held: Any, k: int) -> bool:
         """Whether an entry is the round's own: nothing else has it but variables that aren't read

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
-from types import CellType, FunctionType, GeneratorType, ModuleType
+from collections.abc import Callable, Sequence
+from types import CellType, CodeType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,11 @@ from tapegrad.tracing.loops.counted import Counted, Driven, Plain
 from tapegrad.tracing.loops.framed import Count
 from tapegrad.tracing.loops.items import Items, Numbers, items_of
 from tapegrad.tracing.loops.leaving import Leaving
+from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.comparing import is_empty
+from tapegrad.tracing.observe.expressions import as_list
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.joins import Sides, sides_of
@@ -34,7 +36,6 @@ from tapegrad.tracing.trace import current_trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer
 
 _DEEP = 4
-MOST = 100_000  # rounds of an inner loop whose number is traced
 
 
 def _plain(a: Activation) -> Plain | Leaving | None:
@@ -54,46 +55,69 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     holders = frames.references(operand_at(a.stack, 0))
     x = a.top()
     short = type(x) is Counted
-    items = items_of(x.numbers if short else x, holders)
+    items, count = _entries_of(x.numbers if short else x, holders)
+    short = short or count is not None
     if items is None or (len(items) < ROUNDS and not short):
         return None
     if leaves:
         items.settle()
-        return Leaving(items, sides, place)
-    return _once(sides, place, items, short=short)
+        return None if count is not None else Leaving(items, sides, place)
+    return _once(sides, place, items, count, short)
+
+
+def _entries_of(x: Any, holders: int) -> tuple[Items | None, Count | None]:
+    """What a loop goes through, and how many rounds it makes if each call says that."""
+    kind: Any = type(x)
+    if kind in (VaryingList, VaryingIterator):
+        return (x if kind is VaryingList else x.given).items() or (None, None)
+    return items_of(x, holders), None
 
 
 def _once(
-    sides: Sides, place: int, items: Items, fills: list[Any] | None = None, short: bool = False
+    sides: Sides, place: int, items: Items, count: Count | None, short: bool = False
 ) -> Plain | None:
     """What stands for these entries, if there are enough of them."""
-    few = len(items) < ROUNDS or len(items) * sides.flow.weight(place) < CALLS
+    is_short = len(items) * sides.flow.weight(place) < CALLS
+    few = len(items) < ROUNDS or (is_short and not sides.flow.chooses(place))
     if few and not short:
         return None
     items.settle()
     for each in traces_under_way():
         each.counted.append((sides, place))
-    return Plain(items, fills=fills, short=short)
+    return Plain(items, count, short)
 
 
-def turned(x: GeneratorType[Any, Any, Any]) -> list[Any] | None:
+def turned(x: GeneratorType[Any, Any, Any], short: bool) -> Callable[[], Any] | None:
     """Have a generator expression that nobody has asked for an entry make one round for all, where
-    that may be. Returns the list into which who asks for its entries is to put them."""
+    that may be, and however `short` it is. Returns what makes the list of its entries."""
     frame: Any = x.gi_frame
-    entries, found = frame.f_locals[".0"], list[Any]()
-    sides, address = sides_of(x.gi_code), frames.address_of(frame)
-    place, given = sides.flow.comprehension, None
-    if place is not None and place not in sides.unrolled:
+    entries, address = frame.f_locals[".0"], frames.address_of(frame)
+    code = as_list(x.gi_code)
+    if code is not None:
+        sides = sides_of(code)
+        place = sides.flow.comprehension
         traced = any(map(reaches_traced, (entries, *frame.f_locals.values())))
-        items = items_of(entries, 1) if traced else None
-        given = None if items is None else _once(sides, place, items, found)
-    if given is not None:
-        frames.set_local(address, 0, iter(given))
-        return found
+        may_be = place is not None and place not in sides.unrolled and traced
+        items, count = _entries_of(entries, 1) if may_be else (None, None)
+        given = None
+        if place is not None and items is not None:
+            given = _once(sides, place, items, count, short or count is not None)
+        if given is not None:
+            return functools.partial(_function_of(code, frame), iter(given))
     watched = following.observer is not None and following.observer.effects is not None
     if watched and type(entries) in ITERATORS and is_private(entries):
         frames.set_local(address, 0, Driven(entries))
     return None
+
+
+def _function_of(code: CodeType, frame: Any) -> FunctionType:
+    """A function of this code, which is that of the frame but for what it does with entries."""
+    address, first = frames.address_of(frame), len(code.co_varnames) + len(code.co_cellvars)
+    cells = [frames.local(address, first + k) for k in range(len(code.co_freevars))]
+    function = FunctionType(code, frame.f_globals, code.co_name, None, tuple(cells))
+    if following.observer is not None:
+        following.observer.made.add(code)
+    return function
 
 
 def _statement(a: Activation) -> tuple[Sides, int | None, FunctionType | None]:

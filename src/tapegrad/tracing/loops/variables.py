@@ -12,8 +12,9 @@ import dis
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import CellType, FrameType
 from typing import Any, NamedTuple
 
@@ -186,7 +187,14 @@ def filled(frame: FrameType, place: int) -> list[list[Any]]:
     return [frames.operand(address + frames.top_of(k + 1), 0) for k in found]
 
 
-def _set(frame: FrameType, variable: _Variable, x: Any) -> None:
+def putting(frame: FrameType, place: int) -> list[Callable[[Any], None]]:
+    """What puts others in the places of these lists."""
+    address = frames.address_of(frame)
+    found = sorted(flow_of(frame.f_code).filled(place)) if frames.is_described() else []
+    return [partial(frames.replace, address + frames.top_of(k + 1)) for k in found]
+
+
+def put_in(frame: FrameType, variable: _Variable, x: Any) -> None:
     if variable.cell is not None:
         variable.cell.cell_contents = x
     else:
@@ -224,7 +232,7 @@ def trace_stored(frame: FrameType, place: int, trace: Trace) -> None:
 def _trace_number(frame: FrameType, variable: _Variable, trace: Trace) -> None:
     found = _traced(variable.value, trace)
     if found is not variable.value:
-        _set(frame, variable, found)
+        put_in(frame, variable, found)
 
 
 def _traced(x: Any, trace: Trace) -> Any:
@@ -257,7 +265,7 @@ class Lent:
             tracer = stand_in(trace, operand, value)
             tracer._ordered = x.flags.c_contiguous
             self._lent[id(tracer)] = tracer, x, operand, alone
-            _set(frame, variable, tracer)
+            put_in(frame, variable, tracer)
 
     def tracer_of(self, x: np.ndarray) -> Tracer | None:
         """What stands for an array, if it is one of these."""
@@ -274,7 +282,7 @@ class Lent:
             if tracer is None:
                 continue
             if tracer._operand is operand:
-                _set(self._frame, variable, x)
+                put_in(self._frame, variable, x)
             elif not alone:
                 raise UnsupportedError(
                     f"{variable.name} is written to in a loop{at_line()}, and it is an array that "
@@ -295,7 +303,7 @@ def renew(frame: FrameType, place: int, start: Variables, end: Variables) -> boo
             return False
         end.tracers[k] = new.setdefault(id(x), state_of(x))
         if path in known:
-            _set(frame, known[path], end.tracers[k])
+            put_in(frame, known[path], end.tracers[k])
         else:
             put(*end.places[path], end.tracers[k])
     return True

@@ -24,6 +24,7 @@ from typing import Any
 from tapegrad.ir.tape import Guard, Var
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.appends import Lengths, Merging, known
 from tapegrad.tracing.observe.containers import part, put
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.frames import (
@@ -47,7 +48,7 @@ DEEPEST = 5  # conditionals in each other: each takes twice as long to different
 # By the numbers of variables and of entries of the stack; what a function returns has one, too.
 Values = dict[int, Any]
 RESULT = -1
-PLACES = -2  # and places of containers have those below
+PLACES = -2  # and places of containers have those below, with what is appended to lists
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Left:
     written: dict[int, Any] = field(default_factory=dict)  # what arrays hold then, by their ids
     # What stood in places of containers then that it has put something else in
     replaced: dict[tuple[int, Any], Replaced] = field(default_factory=dict)
+    appended: list[list[Any]] = field(default_factory=list)  # to each of the lists that grow
 
 
 class _Side:
@@ -93,6 +95,7 @@ class Apart(_Side):
     join: Join
     code: CodeType
     sides: Sides
+    lists: dict[int, list[Any]]  # to which it appends what it drops there: see `Join.fills`
     values: Values | None = None
     is_endless: bool = False  # on these values, as it seems
 
@@ -123,6 +126,7 @@ class Branch(_Side):
     written: int
     bounds: dict[Any, int]  # of integers
     arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
+    lengths: Lengths  # of the lists that grow
     # How often variables that nobody reads any more hold a value, by id
     unread: collections.Counter[int] = field(default_factory=collections.Counter)
     replaced: int = 0  # how much was before it: see `owned.py`
@@ -143,6 +147,10 @@ class Branch(_Side):
         places = self._places(effects)
         values |= {k: each.value for k, (each, _) in places.items()}
         self.other.values |= {k: other for k, (_, other) in places.items()}
+        appended = Merging.of(self.lengths.appended(), self.other.appended)
+        first = PLACES - len(places)
+        for k, pair in enumerate(appended.pairs):
+            values[first - k], self.other.values[first - k] = pair
         written = effects.written[self.written :]
         ours = all(number >= self.first or at in self.arrays for at, number in written)
         found: Values | None = None
@@ -158,6 +166,8 @@ class Branch(_Side):
             effects.owned.replaces(a.o, holder, key)
             effects.lasting += not effects.owned.is_carried(a.o, holder)
             put(holder, key, found.pop(k))
+        merged = [found.pop(first - k, known(*pair)) for k, pair in enumerate(appended.pairs)]
+        self.lengths.put(appended.entries(merged))
         return found
 
     def _places(self, effects: Effects) -> dict[int, tuple[Replaced, Any]]:
@@ -334,15 +344,22 @@ def begin(
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
     bounds = dict(trace.bounds)
     count, written, lasting = effects.count, len(effects.written), effects.lasting
-    other = _apart(a, sides, join, not truth, trace, given, arrays)
+    lengths, lists = Lengths(effects.growing), _lists(a, join)
+    if not all(any(x is grown for grown in effects.growing) for x in lists.values()):
+        return False
+    other = _apart(a, sides, join, not truth, trace, given, arrays, lists)
     del given
     effects.count, effects.lasting = count, lasting
     del effects.written[written:]
+    appended = lengths.take_back()
     if other is None:
         _note_failure(trace, sides, jump)
         return False
+    other.appended = appended
     marks, since = (calls, guards, first), (count, written)
-    branch = Branch(join, sides, trace, guard, truth, *marks, other, *since, bounds, arrays)
+    branch = Branch(
+        join, sides, trace, guard, truth, *marks, other, *since, bounds, arrays, lengths
+    )
     branch.replaced = effects.owned.begins(branch)
     a.branches.append(branch)
     return True
@@ -368,6 +385,7 @@ def _apart(
     trace: Any,
     given: list[Any],
     arrays: dict[int, Any],
+    lists: dict[int, list[Any]],
 ) -> Left | None:
     """What a side does that isn't taken, on these variables; None if it can't be told."""
     flow = sides.flow
@@ -384,7 +402,7 @@ def _apart(
     code = join.codes[truth]
     function = FunctionType(code, a.frame.f_globals, code.co_name, None, cells)
     o = a.o
-    apart = Apart(join, code, sides)
+    apart = Apart(join, code, sides, lists)
     o.made.add(code)
     around, o.apart = o.apart, apart
     stopping, o.effects.most = o.effects.most, o.effects.steps + LONGEST
@@ -402,6 +420,13 @@ def _apart(
     left = found.real({place: each.value for place, each in replaced.items()})
     replaced = {place: each._replace(value=left[place]) for place, each in replaced.items()}
     return Left(found.side, found.real(apart.values), found.written, replaced)
+
+
+def _lists(a: Activation, join: Join) -> dict[int, list[Any]]:
+    """The lists of comprehensions that sides append to, by where they do."""
+    if a.sides is not None:
+        return {at: a.o.apart.lists[at] for at in join.fills}
+    return {at: operand(a.address + top_of(k + 1), 0) for at, k in join.fills.items()}
 
 
 def _note_failure(trace: Any, sides: Sides, jump: int) -> None:

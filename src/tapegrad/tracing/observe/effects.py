@@ -23,6 +23,7 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.containers import KEYED, NUMBERED, is_open
@@ -88,6 +89,7 @@ class Effects:
         self.growing: list[Any] = []
         self.rounds: list[tuple[Any, int]] = []
         self.to_own = False
+        self.varying = False  # whether there are lists of which each call says how long they are
         self.owned = Owned()
         # Loops that may make no round, the arrays that are one then, and how many writes there were
         self.loose: list[tuple[Any, list[Any], int]] = []
@@ -121,6 +123,10 @@ class Effects:
         if a.o.apart is not None and self.steps > self.most:
             a.o.apart.is_endless = True
             raise Stopped
+        if self.varying:
+            dispatch.look(a, at)
+        if a.sides is not None and (filled := a.o.apart.lists.get(2 * at)) is not None:
+            filled.append(a.top())
         entry = a.checks[at]
         if entry is None:
             return
@@ -399,10 +405,9 @@ EXHAUSTING = (list, tuple, sum, max, min)
 
 
 def _grows(a: Activation, x: Any) -> bool:
-    """Whether this list grows with the rounds that are being made, in each alike: in the sides of a
-    branch it wouldn't."""
-    alike = a.o.apart is None and not a.branches
-    return alike and any(x is grown for grown in a.o.effects.growing)
+    """Whether this list grows with the rounds that are being made. What sides of a branch append
+    is made one where they meet."""
+    return any(x is grown for grown in a.o.effects.growing)
 
 
 def _called_with(a: Activation, flags: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from types import CodeType
 from typing import NamedTuple
@@ -76,13 +77,17 @@ class Loops(Control):
     def filled(self, place: int) -> frozenset[int]:
         """The entries of the stack, counted from the bottom of it, that are lists which a round of
         a `for` statement appends to: comprehensions."""
-        height = self.height(place)
+        return frozenset(self.fills(self.body(place), self.height(place) - 1).values())
+
+    def fills(self, offsets: Iterable[int], height: int) -> dict[int, int]:
+        """Which of these instructions append to lists that are as low on the stack, and to which
+        entries of it, counted from the bottom."""
         found = {
-            self.height(o) - 1 - (self.at[o].arg or 0)
-            for o in self.body(place)
+            o: self.height(o) - 1 - (self.at[o].arg or 0)
+            for o in offsets
             if self.at[o].opname == "LIST_APPEND"
         }
-        return frozenset(k for k in found if k < height - 1)
+        return {o: k for o, k in found.items() if k < height}
 
     @cached_property
     def exits(self) -> dict[int, Exit]:

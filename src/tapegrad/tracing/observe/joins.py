@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dis
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -47,6 +48,9 @@ class Join:
     top: int  # how many there are at the join
     region: frozenset[int]  # the instructions of both sides
     codes: dict[bool, CodeType]  # what runs a side by itself, by the outcome that leads to it
+    # Where it appends to the list of a comprehension, and to which entry of the stack: that isn't
+    # there where the side runs by itself, so the value is just dropped
+    fills: dict[int, int]
 
 
 class Exits:
@@ -91,6 +95,9 @@ class Sides:
     apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
     unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
     unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are each made
+    counted: set[int] = field(
+        default_factory=set
+    )  # and those whose lists are as long as a guard says
     turning: set[int] = field(default_factory=set)  # plain tests by which long loops are left
     exits: Exits = field(init=False)
     # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
@@ -138,12 +145,13 @@ def _join_of(flow: Flow, jump: int, meetings: _Meetings) -> Join | None:
         region, top = _reached(flow, starts, offset), flow.height(offset)
     if offset in flow.at and flow.at[offset].opname == "EXTENDED_ARG" and not PREFIX_TOLD:
         return None
-    if jump in region or top < base or not _stands_apart(flow, jump, region, base):
+    fills = flow.fills(region, base)
+    if jump in region or top < base or not _stands_apart(flow, jump, region - fills.keys(), base):
         return None
-    codes = {truth: _code_of_side(flow, targets[truth], offset, region) for truth in targets}
+    codes = {t: _code_of_side(flow, targets[t], offset, region, fills) for t in targets}
     if None in codes.values():
         return None
-    return Join(jump, offset, base, top, region, codes)  # type: ignore[arg-type]
+    return Join(jump, offset, base, top, region, codes, fills)  # type: ignore[arg-type]
 
 
 class _Meetings:
@@ -224,7 +232,7 @@ def _stands_apart(flow: Flow, jump: int, region: frozenset[int], base: int) -> b
         if i.opname.endswith(("_DEREF", "_CLOSURE")) and (i.arg or 0) < len(own):
             return False
         reads, writes = reads_and_writes(i)
-        if not cells.isdisjoint(reads | writes) or flow.height(offset) - _taken(i) < base:
+        if not cells.isdisjoint(reads | writes) or flow.height(offset) - operands_of(i) < base:
             return False
     return True
 
@@ -235,7 +243,7 @@ _TAKES |= dict.fromkeys(["UNPACK_SEQUENCE", "UNPACK_EX", "STORE_FAST_LOAD_FAST"]
 _PASSING = ("PRECALL", "EXTENDED_ARG", "CACHE", "NOP", "RESUME", "KW_NAMES")
 
 
-def _taken(i: dis.Instruction) -> int:
+def operands_of(i: dis.Instruction) -> int:
     """How many entries of the stack an instruction looks at, at the most."""
     name, arg = i.opname, i.arg or 0
     if name in _PASSING:
@@ -254,7 +262,9 @@ def _taken(i: dis.Instruction) -> int:
 # ---- codes
 
 
-def _code_of_side(flow: Flow, target: int, join: int, region: frozenset[int]) -> CodeType | None:
+def _code_of_side(
+    flow: Flow, target: int, join: int, region: frozenset[int], fills: Iterable[int]
+) -> CodeType | None:
     """A code that runs from one place to another; None where there is no room for the jumps."""
     code = flow.code
     end = len(code.co_code)
@@ -277,6 +287,9 @@ def _code_of_side(flow: Flow, target: int, join: int, region: frozenset[int]) ->
         used.update(range(at, after, 2))
         if after in region or flow.at[at].opname != "EXTENDED_ARG":
             text[at:after] = code.co_code[at:after]
+
+    for at in fills:
+        text[at : at + 2] = _op("POP_TOP", 0)
     for at, to in jumps.items():
         put = _jump(at, to)
         if put is None or not used.isdisjoint(range(at, at + len(put), 2)):

@@ -89,6 +89,12 @@ class Flow(Loops):
         in_one = sys.version_info >= (3, 12) and i.opname == "LOAD_ATTR" and (i.arg or 0) & 1
         return bool(i.opname == "LOAD_METHOD" or in_one) and i.argval == "append"
 
+    def chooses(self, place: int) -> bool:
+        """Whether a round of a `for` statement makes tests, and appends to lists: each way that all
+        rounds go together would be another trace."""
+        appends = self.filled(place) or self.appended(place)
+        return bool(appends) and any(self.test_at(o) == o for o in self.body(place))
+
     def weight(self, place: int) -> int:
         """About how many operations a round of a `for` statement makes, by its text."""
         body = self.body(place)

@@ -1,0 +1,113 @@
+"""Lists of which each call says how long they are: those that a branch has appended to.
+
+    for v in x:                        loop(n, %there, %ys, %x, body)
+        if v > 0:                      selected = ys[there]
+            out.append(f(v))    -->
+    np.mean(out), len(out)             np.mean(selected), len(selected)
+
+Such a list has the elements of an array that a mask selects (`selected.py`). One variable holds it,
+or who asks for it. So in the place of the list that holds an object which is none: before each
+instruction it is looked whether that is among the operands. What is listed here, which goes on it
+or asks for what a mask's elements answer, is done. Before anything else the trace is made again,
+with a list of as many entries as there are, which are guarded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.selected import FUNCTIONS, Selected, selected
+from tapegrad.tracing.loops.varying import Note, VaryingList
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.frames import MISSING, operand_at
+from tapegrad.tracing.observe.harmless import is_users_file
+from tapegrad.tracing.observe.joins import operands_of
+from tapegrad.tracing.observe.liveness import flow_of
+from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.tracer import ArrayTracer, Tracer
+
+
+def made(column: Any, mask: Any, weak: bool, note: Note) -> VaryingList | None:
+    """What stands for a list of the elements that a mask selects; None where it must be a list."""
+    entries = selected(column, mask, dispatch.getitem) if isinstance(mask, Tracer) else None
+    known = type(entries) is Selected and entries._serves and entries.dtype.kind in "fib"
+    return VaryingList(entries, weak, note) if known else None
+
+
+def listed(make: Callable[[], Any]) -> Any:
+    """The list of the entries of a generator expression, which may be such a one."""
+    with observed():
+        try:
+            return make()
+        except StopIteration as error:
+            raise RuntimeError("generator raised StopIteration") from error
+
+
+# ---- before an instruction
+
+
+def look(a: Activation, at: int) -> None:
+    """The instruction at this place is about to run."""
+    flow = flow_of(a.frame.f_code)
+    i = flow.at.get(2 * at)
+    if i is None or i.opname in _MOVING:
+        return
+    for k in range(operands_of(i)):
+        x: Any = a.top(k)
+        if type(x) is VaryingList and not _is_known(a, i.opname, i.arg or 0, k, x):
+            x.give_up()
+
+
+_MOVING = frozenset(["STORE_FAST", "POP_TOP", "SWAP", "COPY", "PRECALL", "CACHE", "KW_NAMES"])
+_TRUTH = ("POP_JUMP", "JUMP_IF", "TO_BOOL", "UNARY_NOT")
+
+
+def _is_known(a: Activation, name: str, arg: int, k: int, x: VaryingList) -> bool:
+    """Whether an instruction does with its operand number k what is known here."""
+    if name == "GET_ITER" or (name.startswith(_TRUTH) and "NONE" not in name):
+        return True
+    if name == "BINARY_SUBSCR" and k == 0 and type(a.top(1)) is ArrayTracer:
+        frames.replace(operand_at(a.stack, 0), x.array)
+        return True
+    if name == "BINARY_SUBSCR":
+        return k == 1 and type(a.top()) is int and a.top() in (0, -1)
+    if name == "RETURN_VALUE":
+        caller = getattr(a.frame.f_back, "f_trace", None)
+        caller = getattr(caller, "__self__", None)
+        is_called = isinstance(caller, Activation) and caller.direct is a.frame.f_code
+        return is_called or a.frame.f_back.f_code is listed.__code__
+    return name == "CALL" and a.checks is not None and _is_passed(a, arg, k, x)
+
+
+def _is_passed(a: Activation, count: int, k: int, x: VaryingList) -> bool:
+    """Whether a call of so many arguments takes such a list among them. Where NumPy makes an array
+    of it, that takes its place."""
+    upper, lower = a.top(count + 1), a.top(count)
+    if upper is not MISSING and lower is not MISSING:
+        return False  # a method
+    f = lower if upper is MISSING else upper
+    if type(f) is FunctionType:
+        code = f.__code__
+        packs = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        apart = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE) or code.co_cellvars
+        return (
+            is_users_file(code.co_filename)
+            and not packs
+            and not apart
+            and not flow_of(code).sees_all
+        )
+    if k != count - 1 or any(type(a.top(j)) is VaryingList for j in range(k)):
+        return False
+    if f is len or dispatch.exhausted(a.frame, f, [x]) is not None:
+        return count == 1 or f is sum
+    if type(f) is np.ufunc or any(f is one for one in FUNCTIONS):
+        frames.replace(operand_at(a.stack, k), x.array)
+        return True
+    return False
