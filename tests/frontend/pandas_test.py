@@ -521,3 +521,27 @@ def test_masks_are_guarded() -> None:
     for numbers in ([1.0, 2.0, 3.0], [3.0, 1.0, 4.0], [5.0, 5.0, 5.0], [0.0, 0.0, 0.0]):
         x = np.array(numbers)
         np.testing.assert_array_equal(g(pd.Series(x)), np.where(x > 2, 2 * x, 0.0))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda s: np.clip(s, 1.5, 2.6),
+        lambda s: np.clip(s, 1.5, None),
+        lambda s: np.cumsum(s) ** 2,
+        lambda s: np.cumprod(s),
+        lambda s: np.round(s, 1) * s,
+    ],
+)
+def test_functions_of_numpys_that_are_methods(f):
+    """of pandas' objects: NumPy asks for theirs"""
+    given = pd.Series([1.0, 2.0, 3.0], index=list("abc"))
+    for table in (given, pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})):
+
+        def total(x, table=table):
+            return np.sum(f(table * x).to_numpy() * 1.5)
+
+        for x in (1.12, 0.71):
+            value, found = tg.value_and_grad(total, compile="never")(x)
+            np.testing.assert_allclose(value, total(x))
+            np.testing.assert_allclose(found, (total(x + 1e-6) - total(x - 1e-6)) / 2e-6, rtol=1e-6)

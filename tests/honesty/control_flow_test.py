@@ -503,8 +503,41 @@ def test_callbacks_for_errors():
         df(np.array([1.0, 0.0]))
 
 
+def test_modes_that_are_set_for_a_while():
+    """`np.seterr` in the function -> nothing is traced anew while the caller's modes are the same,
+    where the function sets these back"""
+
+    def f(x):
+        before = np.seterr(invalid="ignore", divide="raise")
+        try:
+            return np.sum(np.log(x - 1))
+        except FloatingPointError:
+            return np.sum(x**2)
+        finally:
+            np.seterr(**before)
+
+    def for_good(x):
+        np.seterr(under="raise")
+        return np.sum(x**2)
+
+    left, f_, g_ = np.geterr(), jit(f, compile="never"), jit(for_good, compile="never")
+    try:
+        for x in ([2.0, 3.0], [4.0, 3.0], [1.0, 2.0], [3.0, 5.0], [1.0, 4.0]):
+            np.testing.assert_equal(f_(np.array(x)), f(np.array(x)))
+            assert np.geterr() == left
+        assert f_.cache_info().traces == 2
+        for under in ("warn", "ignore", "warn"):
+            np.seterr(under=under)
+            assert g_(np.array(x)) == 17.0
+            assert np.geterr()["under"] == "raise"
+        np.seterr(**left)
+        assert f_(np.array(x)) == 17.0
+    finally:
+        np.seterr(**left)
+
+
 def test_the_modes_are_read():
-    """`np.seterr` and `np.geterr` in the function -> traced at each call"""
+    """`np.geterr` in the function, or `np.seterr` without setting back -> traced at each call"""
 
     def f(x):
         return np.sum(x**2) if np.geterr()["under"] == "ignore" else np.sum(x**3)

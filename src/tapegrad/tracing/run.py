@@ -37,6 +37,7 @@ from tapegrad.tracing.observe.observer import (
     unobserved,
 )
 from tapegrad.tracing.observe.seen import rebound
+from tapegrad.tracing.observe.settings import check_settings
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import check_stays
@@ -260,6 +261,7 @@ class Run:
             if observer.lent is not None:
                 observer.lent.finish()
             check_found(observer)
+            check_settings(observer.reads)
             reads, found = observer.reads, arrays_found(observer)
             self._keeping = Keeping(self.trace, reads, observer.again, found=found)
             observer.waiting = self._keeping.waiting

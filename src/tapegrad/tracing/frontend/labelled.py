@@ -148,6 +148,8 @@ class Labelled:
         reduced = _REDUCTIONS.get(func)
         if reduced is not None and args and args[0] is self:
             return self._numpys(reduced, args[1:], kwargs)
+        if func in _BY_METHODS and args and args[0] is self and not kwargs:
+            return getattr(self, func.__name__)(*args[1:])
         if func not in _OF_ARRAYS:
             raise refused(f"np.{func.__name__} of a {self._kind}")
         return func(*map(_as_array, args), **{k: _as_array(v) for k, v in kwargs.items()})
@@ -256,6 +258,7 @@ _REDUCTIONS = {
     np.var: "var",
 }
 # Functions that make arrays of what they are given, and return arrays
+_BY_METHODS = frozenset([np.clip, np.cumprod, np.cumsum, np.round])  # NumPy asks for pandas' own
 _OF_ARRAYS = {
     *(np.where, np.dot, np.vdot, np.inner, np.outer, np.tensordot, np.einsum),
     *(np.concatenate, np.stack, np.vstack, np.hstack, np.column_stack),

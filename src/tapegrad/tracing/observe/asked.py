@@ -174,11 +174,14 @@ def reads_own(o: Uses, f: Any, args: Sequence[Any]) -> bool:
 
 
 def sets_options(o: Uses, f: Any) -> bool:
-    """Whether this sets how arrays are printed, for good or for a while: that has to be as it was
-    before, which the run leaves so or doesn't."""
-    if f is not np.set_printoptions and f is not inspect.unwrap(np.printoptions):
+    """Whether this sets how arrays are printed, for good or for a while, or which errors of
+    floating point are raised: that has to be as it was before."""
+    if f is np.seterr:
+        note_settings(o.reads, "errors")
+    elif f is np.set_printoptions or f is inspect.unwrap(np.printoptions):
+        note_settings(o.reads, "numpy")
+    else:
         return False
-    note_settings(o.reads, "numpy")
     return True
 
 

@@ -50,8 +50,16 @@ def keeps(f: Any, hits: int, misses: int) -> bool:
 
 def _note(reads: Any, key: Any, text: str, found: Any, word: str) -> None:
     if key not in reads._first:
-        reads._first[key] = None
+        reads._first[key] = found
         reads.found(f"{text} == {reads._value(found)}", True, word)
+
+
+def check_settings(reads: Any) -> None:
+    """At the end of a run: a setting of NumPy's that it leaves changed later calls wouldn't."""
+    for library in ("numpy", "errors"):
+        word, told = _TOLD[library]
+        if reads._first.get((word, library), told()) != told():
+            reads.lost(word)
 
 
 def settings(library: str) -> Any:
@@ -100,6 +108,7 @@ def decimal_context() -> Any:
 
 
 _TOLD: dict[str, tuple[str, Callable[[], Any]]] = {
+    "errors": ("np.seterr", np.geterr),
     "numpy": ("np.set_printoptions", np.get_printoptions),
     "pandas": ("an option of pandas", _pandas),
     "scipy": ("a setting of SciPy", _scipy),
