@@ -209,13 +209,16 @@ def input_of(
 
 
 def _may_take_inputs(o: Any) -> bool:
-    """Whether what is found now is found once a call: not in a round of a loop that stands for all.
-    An inner derivative's function, which is traced by itself, finds it once."""
+    """Whether what is found now is found once a call: not in a round of a loop that stands for all,
+    or a row. An inner derivative's function, which is traced by itself, finds it once."""
     trace = o.trace
     if not o.again or trace is None or trace.inside is not None:
         return False
-    inner = dispatch.running()
-    return trace in inner and not any(t.repeats for t in inner[inner.index(trace) :])
+    running = dispatch.running()
+    if trace not in running:
+        return False
+    inner = running[running.index(trace) + 1 :]
+    return not any(t.repeats or t.holds_draws for t in inner)
 
 
 def _fix(o: Any, key: Any) -> None:
