@@ -215,11 +215,30 @@ def test_iterating_a_traced_array(derivative):
 
 
 def test_comprehension_filters(derivative):
-    """filters in comprehensions and generators, `break` and `continue` -> each choice is guarded"""
+    """filters in comprehensions and generators, lists that branches append to -> for numbers any
+    choice is one trace while the list is summed, counted, gone through, or made an array; after
+    other uses, and of tuples, each number of entries has a trace; of arrays each choice"""
 
     def f(x):
         total = sum(v**2 for v in x if v > 0)
         total = total + sum([v**3 for v in x if not v > 0])
+        kept = []
+        for v in x:
+            if v > -1:
+                kept.append(v**4)
+        return total + np.sum(kept)
+
+    df = derivative(f)
+    df.at(X)
+    df.at(Y)
+    df.at(X)
+
+
+def test_breaks(derivative):
+    """`break` and `continue` -> each choice is guarded"""
+
+    def f(x):
+        total = 0.0 * x[0]
         for v in x:
             if v < -1:
                 continue
