@@ -545,3 +545,18 @@ def test_functions_of_numpys_that_are_methods(f):
             value, found = tg.value_and_grad(total, compile="never")(x)
             np.testing.assert_allclose(value, total(x))
             np.testing.assert_allclose(found, (total(x + 1e-6) - total(x - 1e-6)) / 2e-6, rtol=1e-6)
+
+
+def test_single_entries():
+    """by `at` and `iat`"""
+    given = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}, index=["u", "v"])
+
+    def f(x):
+        table = given * x
+        return table.at["v", "a"] * table.iat[0, 1] + table["b"].at["u"] * table["a"].iat[-1] ** 2
+
+    value, found = tg.value_and_grad(f, compile="never")(1.5)
+    np.testing.assert_allclose((value, found), (f(1.5), 6 * 2 * 1.5 + 12 * 3 * 1.5**2))
+    for wrong in (lambda x: (given * x).iat[5, 0], lambda x: (given * x).at["w", "a"]):
+        with pytest.raises((IndexError, KeyError)):
+            tg.grad(wrong)(1.5)

@@ -154,6 +154,14 @@ class Labelled:
             raise refused(f"np.{func.__name__} of a {self._kind}")
         return func(*map(_as_array, args), **{k: _as_array(v) for k, v in kwargs.items()})
 
+    @property
+    def at(self) -> At:
+        return At(lambda key: dispatch.table_item(self, "at", key))
+
+    @property
+    def iat(self) -> At:
+        return At(lambda key: dispatch.table_item(self, "iat", key))
+
     def _numpys(self, name: str, args: Any, kwargs: Any) -> Any:
         """A sum or the like, as NumPy asks an object's own method for it."""
         raise NotImplementedError
@@ -420,7 +428,7 @@ TracedSeries.__name__ = "Series"  # for messages
 
 
 class At:
-    """`x.iloc` and `x.loc`: entries by their places or labels."""
+    """`x.iloc`, `x.loc`, `x.iat` and `x.at`: entries by their places or labels."""
 
     def __init__(self, chosen: Callable[[Any], Any]) -> None:
         self._chosen = chosen
