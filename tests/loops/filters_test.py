@@ -168,6 +168,38 @@ def of_pairs(x: Any, c: Any) -> Any:
 
 
 @numbered
+def arrays(x: Any, c: Any) -> Any:
+    kept = []
+    for v in x:
+        if v > c:
+            kept.append(v * np.array([1.0, c]))
+    kept[0][0] = c
+    return np.sum(np.array(kept) ** 2)
+
+
+@once
+def arrays_of_both_sides(x: Any, c: Any) -> Any:
+    out = []
+    for v in x:
+        if v > c:
+            out.append(v * np.array([1.0, c]))
+        else:
+            out.append(np.sin(v) + np.zeros(2))
+    return np.sum(np.array(out)[1:] ** 2)
+
+
+@any_number
+def one_array_at_two_places(x: Any, c: Any) -> Any:
+    out, w = [], np.zeros(2)
+    for v in x:
+        if v > c:
+            w = v * np.array([1.0, c])
+            out.append(w)
+    w[0] = 2.0 * c
+    return c + sum(np.sum(each) for each in out)
+
+
+@numbered
 def held_by_an_object(x: Any, c: Any) -> Any:
     class Kept:
         def __init__(self, values: Any) -> None:
@@ -306,7 +338,7 @@ def test_a_trace_serves_each_choice_of_so_many_entries(f):
     assert traces_of(f, range(20, 60)) <= len(numbers) < 20
 
 
-@by_program(filtered, parted, of_both_sides, of_a_filtered_list, places)
+@by_program(filtered, parted, of_both_sides, arrays, of_a_filtered_list, places)
 def test_compiled(f):
     derivative = value_and_grad(f, (0, 1), compile="always")
     for k in range(4):

@@ -23,6 +23,7 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.statics import exact_key
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.chains import show
 from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.dispatch import dispatch
@@ -179,9 +180,9 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
             continue
         mine, its = _leaf(trace, x), _leaf(trace, others[k])
         if x is ABSENT:
-            mine = _like(its)
+            mine = _like(trace, its)
         if others[k] is ABSENT:
-            its = _like(mine)
+            its = _like(trace, mine)
         if mine is None or its is None:
             return None
         mine, its = _as_integers(mine, its)
@@ -190,8 +191,8 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
             held = _HELD + branch.is_local(k)
             free = (
                 not branch.is_place(k)
-                and _is_free(x, branch, held)
-                and _is_free(others[k], branch, _LEFT)
+                and (x is ABSENT or _is_free(x, branch, held))
+                and (others[k] is ABSENT or _is_free(others[k], branch, _LEFT))
             )
             kind = ArrayTracer if free else None
         if kind is None:
@@ -345,12 +346,15 @@ def _leaf(trace: Any, x: Any) -> Leaf | None:
     return None
 
 
-def _like(leaf: Leaf | None) -> Leaf | None:
-    """What stands for a number of this type that a side doesn't make."""
-    if leaf is None or leaf.aval.shape:
+def _like(trace: Any, leaf: Leaf | None) -> Leaf | None:
+    """What stands for a number or array of this type that a side doesn't make."""
+    if leaf is None:
         return None
-    zero = leaf.aval.dtype.type(0)
-    return Leaf(leaf.kind, leaf.aval, Literal(zero), zero)
+    shape, zero = leaf.aval.shape, leaf.aval.dtype.type(0)
+    if leaf.kind is not ArrayTracer:
+        return Leaf(leaf.kind, leaf.aval, Literal(zero), zero)
+    (out,) = trace.builder.call(BroadcastTo(shape), [Literal(zero)], None, trace.reason)
+    return Leaf(leaf.kind, leaf.aval, out, np.zeros(shape, leaf.aval.dtype))
 
 
 def _as_integers(one: Leaf, other: Leaf) -> tuple[Leaf, Leaf]:

@@ -130,6 +130,7 @@ class Branch(_Side):
     # How often variables that nobody reads any more hold a value, by id
     unread: collections.Counter[int] = field(default_factory=collections.Counter)
     replaced: int = 0  # how much was before it: see `owned.py`
+    entries: int = PLACES  # what is appended is numbered from here on
 
     def joined(self, a: Activation) -> None:
         """The program has come to where the sides meet."""
@@ -148,7 +149,7 @@ class Branch(_Side):
         values |= {k: each.value for k, (each, _) in places.items()}
         self.other.values |= {k: other for k, (_, other) in places.items()}
         appended = Merging.of(self.lengths.appended(), self.other.appended)
-        first = PLACES - len(places)
+        self.entries = first = PLACES - len(places)
         for k, pair in enumerate(appended.pairs):
             values[first - k], self.other.values[first - k] = pair
         written = effects.written[self.written :]
@@ -182,8 +183,8 @@ class Branch(_Side):
         return found
 
     def is_place(self, k: int) -> bool:
-        """Whether this is a place of a container."""
-        return k <= PLACES
+        """Whether this is a place of a container, and not what is appended to a list."""
+        return self.entries < k <= PLACES
 
     def is_local(self, k: int) -> bool:
         """Whether this is a variable, and no entry of the stack."""
