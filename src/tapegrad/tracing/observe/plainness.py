@@ -215,7 +215,8 @@ def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
     x = a.top(k)
     if type(x) in PLAIN_TYPES:
         return
-    if isinstance(x, int) and isinstance(held, SEQUENCES):  # a member of an enumeration
+    is_plain = isinstance(x, int) and not isinstance(x, Value)
+    if is_plain and isinstance(held, SEQUENCES):  # a member of an enumeration
         frames.replace(operand_at(a.stack, k), int.__index__(x))
     if not isinstance(x, (Value, tuple)):
         return
