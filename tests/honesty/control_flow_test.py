@@ -217,7 +217,8 @@ def test_iterating_a_traced_array(derivative):
 def test_comprehension_filters(derivative):
     """filters in comprehensions and generators, lists that branches append to -> for numbers any
     choice is one trace while the list is summed, counted, gone through, or made an array; after
-    other uses, and of tuples, each number of entries has a trace; of arrays each choice"""
+    other uses, of tuples and of arrays, each number of entries has a trace; of parts of arrays
+    each choice"""
 
     def f(x):
         total = sum(v**2 for v in x if v > 0)
