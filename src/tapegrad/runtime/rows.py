@@ -32,8 +32,8 @@ from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing import randomness
 from tapegrad.tracing.decisions import without_values
-from tapegrad.tracing.drawn import Drawn
-from tapegrad.tracing.draws import Calls, as_input, holder_of_draws
+from tapegrad.tracing.drawn import Drawn, as_input
+from tapegrad.tracing.draws import Calls, holder_of_draws
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.observe.observer import code_of, following, note_root, observed
 from tapegrad.tracing.observe.outside import Done

@@ -15,12 +15,15 @@ import numpy as np
 
 from tapegrad.core.request import leaf_key
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Call, Tape, Var
+from tapegrad.ir.tape import Aval, Call, Tape, Var
 from tapegrad.primitives.scatter import Stack
-from tapegrad.tracing import randomness
+from tapegrad.tracing import randomness, words
 from tapegrad.tracing.anew import Making
 from tapegrad.tracing.distributions import ONE_BY_ONE
+from tapegrad.tracing.made import is_traceable
 from tapegrad.tracing.observe.places import ELEMENTS, value_at
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import Tracer, stand_in
 
 
 @dataclass(eq=False)
@@ -72,10 +75,58 @@ class Drawn:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """Numbers that a generator draws ahead: what a call gives at each of so many places of its
+    stream, and the places behind it, which is the other `part`. Places are calls, of which all
+    are alike, or words of its bits."""
+
+    generator: Any
+    room: int
+    by_words: bool
+    call: Any = None
+    value: np.ndarray | None = None
+    part: int = 0
+    at: Any = None
+
+    def numbers(self, generator: Any, call: Drawn) -> Sequence[np.ndarray] | None:
+        """The parts; None where there are no such places. The generator moves on."""
+        if self.by_words:
+            return words.table(generator, call, self.room)
+        many = call.many(generator, (self.room,))
+        if many is not None:
+            return (many,)
+        return (np.stack([call.again(generator) for _ in range(self.room)]),)
+
+    def advance(self, generator: Any, count: int) -> None:
+        """Go on by so many places."""
+        if self.by_words:
+            words.advance(generator, count)
+        elif self.call.many(generator, (count,)) is None:
+            for _ in range(count):
+                self.call.again(generator)
+
+
 def _are_same(xs: Any, ys: Any) -> bool:
     return len(xs) == len(ys) and all(
         type(x) is type(y) and np.array_equal(x, y) for x, y in zip(xs, ys, strict=True)
     )
+
+
+def as_input(trace: Trace, value: np.ndarray, weak: bool = False, is_array: bool = True) -> Tracer:
+    """What stands for a value that was drawn, as an input of a trace."""
+    var = trace.builder.fresh(Aval(value.shape, value.dtype, weak=weak))
+    trace.captured[id(value)] = var, value
+    return stand_in(trace, var, value if is_array else value[()], weak)
+
+
+def valued_as(found: Any) -> tuple[np.ndarray | None, bool]:
+    """What was drawn as an array, if it is such, and whether it is a number of Python's."""
+    if type(found) in (int, float):
+        return np.asarray(found), True
+    if isinstance(found, (np.ndarray, np.generic)) and is_traceable(found.dtype):
+        return np.array(found, order="C"), False
+    return None, False
 
 
 # Draws by their numbers, in order; those of the rounds of a loop together
@@ -200,7 +251,7 @@ def _input(x: Any) -> Any:
 
 
 def joined(
-    tape: Tape, captured: Sequence[Any], drawn: Sequence[Drawn | Found]
+    tape: Tape, captured: Sequence[Any], drawn: Sequence[Drawn | Found | Ahead]
 ) -> tuple[Tape, tuple[Any, ...], Mapping[int, tuple[int, int | None]]]:
     """The tape with one input for draws that a loop reads in turn, and the values of its last
     inputs. For draws, by the ids of what they gave: the number of the captured input that holds it,
@@ -245,7 +296,7 @@ class Draws:
 
     def __init__(
         self,
-        drawn: Sequence[Drawn | Found],
+        drawn: Sequence[Drawn | Found | Ahead],
         captured: Sequence[Any],
         where: Mapping[int, tuple[int, int | None]],
         objects: Sequence[Any],
@@ -263,7 +314,7 @@ class Draws:
         self.whole = {k: (captured[k].shape, captured[k].dtype) for k in several}
         order = {id(x): k for k, x in enumerate(objects)}
         self.sources = [order[id(d.generator)] for d in drawn]
-        self.random = {order[id(d.generator)] for d in drawn if isinstance(d, Drawn)}
+        self.random = {order[id(d.generator)] for d in drawn if not isinstance(d, Found)}
         self._calls = {k: d for k, d in enumerate(self.drawn) if isinstance(d, Drawn)}
         self._steps = in_turns([*self._calls.items()])
 
@@ -304,7 +355,28 @@ class Draws:
             if isinstance(x, Found):
                 put(k, (), held[k])
         Drawer(self._calls, dict(enumerate(sources)), put).draw(self._steps)
+        if not self._draw_ahead(sources, held, put):
+            for generator, state in states:
+                randomness.put_back(generator, state)
+            raise Changed
         return Taken(states, found, self.kept, generators, held)
+
+    def _draw_ahead(self, sources: Sequence[Any], held: list[Any], put: Put) -> bool:
+        """Draw what comes behind all else of a generator, whose state then is found. Whether that
+        could be done."""
+        made: dict[int, Any] = {}
+        for k, (x, source) in enumerate(zip(self.drawn, sources, strict=True)):
+            if not isinstance(x, Ahead):
+                continue
+            if id(x.call) not in made:
+                state = randomness.state_of(source)
+                made[id(x.call)] = state, x.numbers(source, x.call)
+                randomness.put_back(source, state)
+            held[k], parts = made[id(x.call)]
+            if parts is None:
+                return False
+            put(k, (), parts[x.part])
+        return True
 
     def _check_apart(self, held: Sequence[Any]) -> None:
         """What was found lies in no array that is lent: the trace took these for others."""

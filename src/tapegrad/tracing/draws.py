@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.ir.tape import Aval
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.distributions import (
@@ -39,13 +38,14 @@ from tapegrad.tracing.distributions import (
     followed,
     real,
 )
-from tapegrad.tracing.drawn import Drawn
+from tapegrad.tracing.drawn import Drawn, as_input, valued_as
 from tapegrad.tracing.explaining import explain_call
-from tapegrad.tracing.made import is_made, is_traceable
+from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.harmless import is_numpys_module
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.streams import Stream, stream_of
 from tapegrad.tracing.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -73,7 +73,7 @@ def draw(
     def plainly() -> Any:
         if observer.effects is not None:
             observer.effects.changed()
-        if outside:
+        if outside or observer.stream_of(generator) is not None:
             observer.before_draw(generator)
             observer.reads.lost(type(generator).__name__)
         return method(*args, **kwargs)
@@ -83,16 +83,20 @@ def draw(
     refused = [t for t in traces if t.repeats and not (t.in_frame or t.once)]
     if refused:
         raise traces[0].refused(randomness.drawn_once(refused[0].label, generator))
-    if observer.apart is not None:
-        raise Stopped
-    if observer.effects is not None:
-        observer.effects.count += 1  # sides of a branch don't draw alike; rounds may
     calls = (Calls if outside else _Own)(observer, holder_of_draws(traces), generator)
     if traces[-1] is not calls.trace and all(t.drawing is not None for t in traces[1:]):
         calls.rounds = traces[-1].drawing if calls.trace is traces[0] else None
+    calls.stream = stream_of(observer, calls.trace, generator, traces, calls.rounds)
+    if calls.stream is None or calls.rounds is None:  # sides of a branch don't draw alike
+        if observer.apart is not None:
+            raise Stopped
+        if observer.effects is not None:
+            observer.effects.count += 1
     try:
         return calls.made(name, given, kwargs)
     except _Plain:
+        if calls.stream is not None:
+            calls.stream.close()
         return plainly()
 
 
@@ -139,19 +143,13 @@ def _integer(x: Any) -> Any:
     return bool(x) if x._weak and x.dtype.kind == "b" else _plain(x)
 
 
-def as_input(trace: Trace, value: np.ndarray, weak: bool = False, is_array: bool = True) -> Tracer:
-    """What stands for a value that was drawn, as an input of a trace."""
-    var = trace.builder.fresh(Aval(value.shape, value.dtype, weak=weak))
-    trace.captured[id(value)] = var, value
-    return stand_in(trace, var, value if is_array else value[()], weak)
-
-
 class Calls:
     """Calls of one generator's methods in a trace."""
 
     def __init__(self, observer: Notes, trace: Trace, generator: Any) -> None:
         self.observer, self.trace, self.generator = observer, trace, generator
         self.rounds: Any = None  # what the rounds of the loop draw in which the call is made
+        self.stream: Stream | None = None  # what is drawn ahead
 
     def made(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         python = not is_numpys_module(type(self.generator).__module__)
@@ -201,6 +199,10 @@ class Calls:
 
     def called(self, name: str, given: Any, named: dict[str, Any]) -> Any:
         """What stands for what a draw of plain parameters gives."""
+        if self.stream is not None:
+            if name in STATES:
+                self.stream.give_up()
+            return self.stream.draw(Drawn(self.generator, name, given, named, None))
         rounds = self.rounds if name not in STATES else None
         if rounds is not None and rounds.is_again:
             known = rounds.again(Drawn(self.generator, name, given, named, None))
@@ -209,7 +211,7 @@ class Calls:
             rounds = None
         self.observer.before_draw(self.generator)
         found = getattr(self.generator, name)(*given, **named)
-        value, weak = _valued_as(found)
+        value, weak = valued_as(found)
         if rounds is not None and value is not None:
             call = Drawn(self.generator, name, given, named, value)
             return rounds.first(call, weak, isinstance(found, np.ndarray), self)
@@ -222,7 +224,7 @@ class Calls:
         if name in STATES:
             self.note(Drawn(self.generator, name, given, named, None))
             return found
-        value, weak = _valued_as(found)
+        value, weak = valued_as(found)
         if value is None:
             self.observer.reads.lost(type(self.generator).__name__)
             return found
@@ -363,15 +365,6 @@ class _Own(Calls):
 
     def drawn(self, name: str, given: Any, named: dict[str, Any], found: Any) -> Any:
         return found
-
-
-def _valued_as(found: Any) -> tuple[np.ndarray | None, bool]:
-    """What was drawn as an array, if it is such, and whether it is a number of Python's."""
-    if type(found) in (int, float):
-        return np.asarray(found), True
-    if isinstance(found, (np.ndarray, np.generic)) and is_traceable(found.dtype):
-        return np.array(found, order="C"), False
-    return None, False
 
 
 def _like(generator: Any) -> Any:

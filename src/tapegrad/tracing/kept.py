@@ -41,6 +41,7 @@ from tapegrad.tracing.observe.changed import Holding, is_equal_object
 from tapegrad.tracing.observe.later import AtTheTime
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.randomness import put_back
 from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
@@ -71,6 +72,23 @@ class Done:
         self.part.make(call)
 
 
+@dataclass(frozen=True, eq=False)
+class Advanced:
+    """How far each call draws from a generator, whose state it has found by that number: `ahead`,
+    which tells how. In a trace `source` is the generator."""
+
+    source: Any
+    ahead: Any
+    number: int
+    used: Part
+
+    def put(self, call: Making) -> None:
+        """Leave it there."""
+        generator = call.objects[self.source]
+        put_back(generator, call.held[self.number])
+        self.ahead.advance(generator, int(self.used.make(call)))
+
+
 class Keeping:
     """What a run has left outside: `kept` in `objects`, and the operands that it is made of. Later
     calls leave theirs if they do it `again`. What a run that is `inside` of another one has left is
@@ -86,11 +104,12 @@ class Keeping:
         lent: Sequence[tuple[Any, Any]] = (),
         f: Any = None,
         found: Mapping[int, tuple[Any, int]] | None = None,
+        streams: Sequence[Any] = (),
     ) -> None:
         self.trace, self.reads, self.again, self.inside = trace, reads, again, inside
         self.f = f
         self.lines: list[tuple[str, Source | None]] = []
-        self.kept: list[Kept | Done] = []
+        self.kept: list[Kept | Done | Advanced] = []
         self.outside: list[Outside] = []
         self.operands: list[Operand] = []
         self.values: list[Any] = []  # of these
@@ -121,6 +140,9 @@ class Keeping:
                 reads.where.setdefault(call.word, call.src)
                 reads.lost(call.word, OF_FILES)
             self._does(functools.partial(described.part, call), call.word, call.src)
+        for stream in streams:
+            where = stream.ahead, stream.number, self._noted_part(stream.at)
+            self.kept.append(Advanced(stream.generator, *where))
         replacing = Replacing(reads, lambda x: self._plain(x, replacing.at))
         replacing.everywhere()
         self.waiting = made_plain(reads, lambda x: self._as_found(x))
@@ -129,15 +151,15 @@ class Keeping:
     @property
     def objects(self) -> list[Any]:
         """Those that a call asks for."""
-        own = [kept.source for kept in self.kept if isinstance(kept, Kept)]
+        own = [kept.source for kept in self.kept if not isinstance(kept, Done)]
         return [*own, *[x.source for x in self.outside]]
 
-    def numbered(self, order: dict[int, int]) -> list[Kept | Done]:
+    def numbered(self, order: dict[int, int]) -> list[Kept | Done | Advanced]:
         """What is kept, with the numbers of objects."""
         for x in self.outside:
             x.source = order[id(x.source)]
         return [
-            replace(k, source=order[id(k.source)]) if isinstance(k, Kept) else k for k in self.kept
+            k if isinstance(k, Done) else replace(k, source=order[id(k.source)]) for k in self.kept
         ]
 
     def pass_on(self, values: Sequence[Any]) -> None:

@@ -87,6 +87,12 @@ def python_random() -> Any:
     return getattr(sys.modules.get("random"), "Random", sys)
 
 
+def bits_of(g: Any) -> Any:
+    """What a generator takes its random bits from: itself, if that is nothing else."""
+    bits = getattr(g, "_bit_generator", g)
+    return getattr(bits, "bit_generator", bits)
+
+
 def state_of(g: Any) -> Any:
     """The state of a generator; a clock has none."""
     if isinstance(g, ModuleType):
@@ -95,8 +101,7 @@ def state_of(g: Any) -> Any:
         return g.getstate()
     if hasattr(g, "get_state"):  # with the second number of a pair, which it keeps for later
         return g.get_state(legacy=False)
-    bits = getattr(g, "_bit_generator", g)
-    return getattr(bits, "bit_generator", bits).state
+    return bits_of(g).state
 
 
 def put_back(g: Any, state: Any) -> None:
@@ -108,8 +113,7 @@ def put_back(g: Any, state: Any) -> None:
     elif hasattr(g, "set_state"):
         g.set_state(state)
     else:
-        bits = getattr(g, "_bit_generator", g)
-        getattr(bits, "bit_generator", bits).state = state
+        bits_of(g).state = state
 
 
 def same(a: Any, b: Any) -> bool:

@@ -263,7 +263,8 @@ class Run:
             check_found(observer)
             check_settings(observer.reads)
             reads, found = observer.reads, arrays_found(observer)
-            self._keeping = Keeping(self.trace, reads, observer.again, found=found)
+            streams = [stream for stream in observer.ahead.values() if stream.end()]
+            self._keeping = Keeping(self.trace, reads, observer.again, found=found, streams=streams)
             observer.waiting = self._keeping.waiting
         elif following.observer is not None:
             lent, passes_on = inner(following.observer, self.trace), self.request.passes_on

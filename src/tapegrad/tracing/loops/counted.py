@@ -108,7 +108,7 @@ def _loop(
     try:
         trace_stored(frame, place, trace)
         for done in range(len(items)):
-            drawing = Drawing(len(items) - done) if count is None else None
+            left = len(items) - done if count is None else None
             leaves, rounds = InFrame.begun(
                 f"a loop of {name}",
                 src,
@@ -117,7 +117,7 @@ def _loop(
                 done,
                 items=items,
                 inner=count,
-                drawing=drawing,
+                drawing=Drawing(left, sides, place),
             )
             before = rounds.found[0]
             round_ = yield from rounds.made(rounds.round(leaves, done))

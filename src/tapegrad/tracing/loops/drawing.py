@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.tracing import randomness
-from tapegrad.tracing.drawn import Drawer, Drawn, Turns, in_turns
-from tapegrad.tracing.draws import as_input
+from tapegrad.tracing.drawn import Drawer, Drawn, Turns, as_input, in_turns
 from tapegrad.tracing.loops.items import Entries
+from tapegrad.tracing.observe.joins import Sides
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer, stand_in
 
@@ -35,19 +35,53 @@ class _Place(NamedTuple):
     is_array: bool
 
 
-class Drawing:
-    """What the rounds of a loop draw, which are `count`."""
+class Notes(NamedTuple):
+    """What is known of how a loop of so many rounds, if that is known, draws: by streams, `never`
+    by them, by words, and how often it ran out of numbers."""
 
-    def __init__(self, count: int) -> None:
+    held: set[Any]
+    place: int
+    rounds: int | None
+
+    def has(self, word: str) -> bool:
+        return (self.place, word) in self.held
+
+    def so(self, word: str) -> list[tuple[Any, Any]]:
+        """That it is so."""
+        return [(self.held, (self.place, word))]
+
+    @property
+    def attempts(self) -> int:
+        return sum(x[:2] == (self.place, self.rounds) for x in self.held)
+
+    def more(self) -> list[tuple[Any, Any]]:
+        """That it ran out of numbers once more."""
+        return [(self.held, (self.place, self.rounds, self.attempts))]
+
+
+class Drawing:
+    """What the rounds of a loop draw, which are `count`, if that is known."""
+
+    def __init__(self, count: int | None, sides: Sides, place: int) -> None:
         trace = current_trace()
         self._around: Drawing | None = None if trace is None else trace.drawing
-        self._count, self._turns = count, Turns(count)
+        self.notes = Notes(sides.streams, place, count)
+        self._counted, self._turns = count is not None, Turns(count or 0)
         self._places: list[_Place] = []
         self._calls: list[Drawn] = []  # of the first round, in order: those of loops in it, too
         self._was_made = self._around is not None and self._around.is_again
         self._rounds, self._at = 0, 0
         self._step: Any = None
         self._states: list[tuple[Any, Any]] = []
+
+    @property
+    def outermost(self) -> Drawing:
+        return self if self._around is None else self._around.outermost
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is known how many rounds there are, of all loops."""
+        return self._counted and (self._around is None or self._around.is_counted)
 
     @property
     def all_turns(self) -> tuple[Turns, ...]:

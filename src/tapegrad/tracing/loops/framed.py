@@ -40,7 +40,7 @@ from tapegrad.tracing.loops.variables import (
 )
 from tapegrad.tracing.observe.joins import Sides
 from tapegrad.tracing.observe.liveness import flow_of
-from tapegrad.tracing.observe.seen import changes, effects_in
+from tapegrad.tracing.observe.seen import changes, effects_in, streams
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.sizes import may_vary
 from tapegrad.tracing.trace import (
@@ -98,6 +98,13 @@ def named(name: str) -> Callable[..., Any]:
     return round_of
 
 
+def settle(trace: Trace) -> None:
+    """What is drawn ahead in a trace is known where no round is under way in it."""
+    for stream in streams():
+        if stream.trace is trace:
+            stream.settle()
+
+
 class Count(NamedTuple):
     """A traced number of rounds, and the most that there may be."""
 
@@ -129,11 +136,11 @@ class InFrame(Rounds):
     seen: Any
     found: list[Variables]
     lengths: list[int]
+    drawing: Drawing
     items: Items = field(default_factory=lambda: Numbers(range(0)))
     inner: Count | None = None
     tests: dict[Any, tuple[Source | None, bool]] = field(default_factory=dict)
     grown: list[Grown] = field(default_factory=list)
-    drawing: Drawing | None = None
 
     @classmethod
     def begun(
@@ -178,8 +185,7 @@ class InFrame(Rounds):
     def changes_nothing(self) -> bool:
         """Whether rounds have changed nothing but the frame's variables, and traced arrays."""
         known = self.seen is not None and not self.growing.refused
-        known = known and (self.drawing is None or self.drawing.is_whole)
-        return known and changes(self.frame) == self.seen
+        return known and self.drawing.is_whole and changes(self.frame) == self.seen
 
     def is_meant(self, round_: Round) -> bool:
         """Whether these are rounds for a tape: a comprehension of numbers that follow from the
@@ -209,8 +215,7 @@ class InFrame(Rounds):
                     trace = given.step._trace
                     trace.holding = before.take_the_place_of(given.leaves, self.found)
                     trace.fixed, trace.drawing = self.fixed(given.leaves, kept), self.drawing
-                    if self.drawing is not None:
-                        self.drawing.begins(given.step)
+                    self.drawing.begins(given.step)
                     carried[self] = set(before.containers)
                     try:
                         answer = yield self._entry(given)
@@ -295,11 +300,11 @@ class InFrame(Rounds):
     def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> list[Any]:
         """The round stands by itself, and what was traced in it stands for what it gives, which is
         returned but for what it leaves in variables."""
-        if self.drawing is not None:
-            self.drawing.ends(1)
+        self.drawing.ends(1)
         ends, others = self.in_front(leaves, round_, self.done)
         before, after = self.found[-2:]
         after.leave(ends, trace)
+        settle(trace)
         rows = others[len(others) - len(self.grown[-1].rows) :]
         self.growing.leave(self.lengths, self.grown[-1], rows, [*before.tracers, *after.tracers])
         return others
@@ -328,8 +333,7 @@ class InFrame(Rounds):
             raise TraceError("variables trade places")
         if settled is None:
             return None
-        if self.drawing is not None:
-            self.drawing.go_on()
+        self.drawing.go_on()
         return self.looped(*settled)
 
     def _renew(self) -> bool:
@@ -404,9 +408,9 @@ class InFrame(Rounds):
 
     def leave(self, loop: Looped, trace: Trace) -> None:
         """What the frame has stands for what the loop gives."""
-        if self.drawing is not None:
-            self.drawing.ends(loop.rounds)
+        self.drawing.ends(loop.rounds)
         start, end = self.found[0], self.found[-1]
         end.leave(loop.ends, trace)
+        settle(trace)
         made = None if self.inner is None else np.arange(loop.rounds) < self.inner.rounds
         self.growing.fill(self.lengths, self.grown[-1], loop, made, start, end)

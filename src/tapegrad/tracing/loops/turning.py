@@ -27,11 +27,12 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, TraceError
-from tapegrad.ir.inputs import known_from
-from tapegrad.ir.tape import Literal, Operand, Tape
+from tapegrad.ir.inputs import known_from, renumbered
+from tapegrad.ir.tape import Builder, Literal, Operand, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.ending import UNBOUNDED, recorded_until, room_of, rounds_until
 from tapegrad.tracing.loops.failing import evaluated
 from tapegrad.tracing.loops.framed import InFrame, Looped, again_with, each_round, is_long
@@ -51,7 +52,7 @@ from tapegrad.tracing.observe.frames import operand, operand_at, top_of
 from tapegrad.tracing.observe.frames import replace as replace_at
 from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.liveness import Flow, flow_of
-from tapegrad.tracing.observe.seen import changes, effects_in
+from tapegrad.tracing.observe.seen import changes, effects_in, streams
 from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in, to_operand
@@ -248,7 +249,14 @@ class Turning:
             trace_stored(frame, place, trace)
             for done in range(FIRST + 1):
                 leaves, rounds = Turned.begun(
-                    f"a loop of {name}", src, lent, growing, done, going=going, entries=self.entries
+                    f"a loop of {name}",
+                    src,
+                    lent,
+                    growing,
+                    done,
+                    drawing=Drawing(None, self.sides, place),
+                    going=going,
+                    entries=self.entries,
                 )
                 before = rounds.found[0]
                 round_, whole = yield from rounds.first(rounds.round(leaves, done))
@@ -348,6 +356,7 @@ class Turned(InFrame):
         start = [to_operand(trace, x)[0] for x in given[: len(changed)]]
         most = None if self.entries is None else self.left
         if not _is_known(until, start):
+            until = self._while_drawing(until, changed)
             if any(self.grown[-1].entries):
                 return self._growing(leaves, round_, given, most, trace)
             room = room_of(until, trace.in_frame)
@@ -373,6 +382,7 @@ class Turned(InFrame):
         going, *ys = [typed(y) for y in round_.ys]
         body, changed, _ = self.body(round_)
         until = replace(body, outputs=(*body.outputs, going.operand))
+        until = self._while_drawing(until, changed)
         count, _ = rounds_until(trace, until, [self.going, *given], most)
         until = with_stacks(until, len(changed), ys, count, self.src)
         carried, stacks = until.outputs[: len(changed)], until.outputs[len(changed) + 1 :]
@@ -383,6 +393,18 @@ class Turned(InFrame):
             trace.guard(x, found, "how often a list grows", self.src)
         self._end(more, trace)
         return self.looped_as(round_, leaves, changed, outs, count)
+
+    def _while_drawing(self, until: Tape, changed: Sequence[int]) -> Tape:
+        """The same, where a loop that has used up what was drawn ahead ends."""
+        rooms = {id(stream.at): stream.ahead.room for stream in streams()}
+        builder, going = Builder.after(until, until.name), until.outputs[-1]
+        for k, out in zip(changed, until.outputs, strict=False):
+            room = rooms.get(id(self.found[-1].tracers[k]))
+            if room is not None:
+                (enough,) = builder.call(ew.less_equal, [out, Literal(np.int64(room))], self.src)
+                (going,) = builder.call(ew.logical_and, [going, enough], self.src)
+        calls, outputs = tuple(builder.calls), (*until.outputs[:-1], going)
+        return renumbered(replace(until, calls=calls, outputs=outputs))
 
     def _end(self, more: Tracer, trace: Trace) -> None:
         """The loop has come to its end: `more` says whether its test would go on."""

@@ -29,7 +29,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.containers import Parts, is_open, part, parts_of, put
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
 from tapegrad.tracing.observe.liveness import flow_of, reads_and_writes
-from tapegrad.tracing.observe.seen import is_made_here
+from tapegrad.tracing.observe.seen import is_made_here, streams
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace
@@ -350,6 +350,8 @@ def variables(
         if variable.cell is not None and variable.name in frame.f_code.co_cellvars:
             found.containers.add(id(variable.cell))
         _look(found, variable.name, variable.value, inner, 0)
+    for stream in streams():
+        _look(found, "draws", stream.cell, inner, 0)
     return found
 
 

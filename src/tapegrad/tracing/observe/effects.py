@@ -363,7 +363,7 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
     if any(f is x for x in _COMPARING):
         a.o.effects.compared = True
-    if a.o.apart is None and generator_drawn_from(a, f, values) is not None:
+    if generator_drawn_from(a, f, values) is not None:
         return True  # what stands in its place says whether that is a change
     if f is list.append and len(values) == 2 and _grows(a, values[0]):
         return True

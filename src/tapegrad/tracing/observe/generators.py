@@ -42,7 +42,8 @@ def generator_drawn_from(a: Activation, f: Any, args: Sequence[Any]) -> Any:
     # One that was made on the way, of a seed, draws the same numbers at each call
     trace, traced = dispatch.trace(), any(isinstance(x, (Value, list, tuple)) for x in args)
     in_rounds = trace is not None and trace.drawing is not None
-    return generator if traced or in_rounds or a.o.is_outside(generator) else None
+    known = in_rounds or a.o.is_outside(generator) or a.o.stream_of(generator) is not None
+    return generator if traced or known else None
 
 
 def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> None:

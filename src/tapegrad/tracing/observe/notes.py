@@ -371,7 +371,10 @@ class Notes(Uses):
 
     def draws(self, generator: Any) -> Then | None:
         """A method of a generator of random numbers is called, and what it gives isn't followed."""
-        if not self.is_outside(generator):
+        stream = self.stream_of(generator)
+        if stream is not None:  # it is where the program left it; what is drawn from it ends
+            stream.close()
+        elif not self.is_outside(generator):
             return None
         trace = dispatch.trace()
         if trace is not None and trace.repeats and not trace.in_frame:

@@ -35,6 +35,11 @@ def rebound() -> list[Any]:
     return [] if here is None or here.effects is None else here.effects.rebound()
 
 
+def streams() -> list[Any]:
+    """The random numbers that the run that is observed draws ahead."""
+    return [] if following.observer is None else [*following.observer.ahead.values()]
+
+
 def note_turn(x: Any, condition: Any, found: bool) -> bool | None:
     """The truth of a traced value is asked for, as for that of `condition`: what is answered, if
     that isn't guarded."""

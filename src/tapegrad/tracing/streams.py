@@ -1,0 +1,190 @@
+"""Numbers that are drawn ahead, where how many a program draws depends on values.
+
+    while abs(s) < b:                       d = [rng.normal() for _ in range(room)]
+        s = s + x * rng.normal()    -->     loop:  %z = window(%d, %at)
+                                                   %at = add(%at, 1)
+
+The place in the stream is a number that rounds carry, and that the sides of a branch may leave
+different, as if the program had it in a list. When a call is over, its generator gets the state
+back that it had, and draws what was used: so it is left where plain Python leaves it. A guard says
+that there were numbers enough; else the function is traced anew, with more. Where there are draws
+of several kinds, places are words of the generator's bits: see `tracing.words`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from tapegrad.ir.tape import Literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.windows import Window
+from tapegrad.tracing import randomness
+from tapegrad.tracing.drawn import Ahead, Drawn, as_input, valued_as
+from tapegrad.tracing.loops.drawing import Drawing, Notes
+from tapegrad.tracing.loops.framed import again_with
+from tapegrad.tracing.loops.stacking import entry_at
+from tapegrad.tracing.observe.effects import Stopped
+from tapegrad.tracing.trace import Trace, current_trace
+from tapegrad.tracing.tracer import Tracer, stand_in
+
+FEWEST, GROWTH = 256, 8  # numbers that are drawn ahead at the least, and how often as many then
+USED = 0.75  # of these at the most, in the call that is traced: so others have enough, too
+
+
+class _Kind(NamedTuple):
+    """What a call draws at each place, the places behind it where there are several kinds, and
+    whether a draw is one of Python's numbers, or an array."""
+
+    call: Drawn
+    rows: Tracer
+    ends: Tracer | None
+    is_weak: bool
+    is_array: bool
+
+
+class Stream:
+    """What a generator draws from now on in a trace. `notes` are those of the loop that begins
+    it."""
+
+    def __init__(self, observer: Any, trace: Trace, generator: Any, notes: Notes) -> None:
+        self._observer, self.trace, self.generator = observer, trace, generator
+        self._notes, self.is_own = notes, not observer.is_outside(generator)
+        self.cell: list[Any] = [stand_in(trace, Literal(np.int64(0)), np.int64(0))]
+        room = FEWEST * GROWTH**notes.attempts
+        self.ahead = Ahead(generator, room, notes.has("words"))
+        self._kinds: list[_Kind] = []
+        self._start = randomness.state_of(generator)
+        self.number = 0  # of its first entry among what was drawn
+        self._used = 0  # as of the state that the generator has
+        observer.before_draw(generator)
+        for known in observer.effects.owned.carried.values() if observer.effects else ():
+            known.add(id(self.cell))  # in the rounds under way it is new
+
+    @property
+    def at(self) -> Tracer:
+        """The place in it."""
+        found: Tracer = self.cell[0]
+        return found
+
+    def give_up(self) -> NoReturn:
+        """Make the trace again without it."""
+        raise again_with(self._notes.so("never"))
+
+    def draw(self, call: Drawn) -> Any:
+        """What stands for what a call draws."""
+        self._check(self.ahead.room)
+        kind = self._kind(call)
+        last = np.int64(self.ahead.room - 1)  # a loop that has none left ends: see `enough`
+        at: Any = np.minimum(self.at, last)
+        row: Any = Window(*entry_at(0, kind.rows.shape[1:]))(kind.rows, at)
+        if kind.ends is None:
+            self._goes_on(ew.add(self.at, np.int64(1)))
+        else:
+            self._goes_on(Window(*entry_at(0, ()))(kind.ends, at))
+        operand, value = row._read()
+        value = value if kind.is_array or value is None else np.asarray(value)[()]
+        if current_trace() is self.trace:
+            self.settle()
+        return stand_in(row._trace, operand, value, kind.is_weak)
+
+    def _kind(self, call: Drawn) -> _Kind:
+        for kind in self._kinds:
+            if kind.call.is_like(call):
+                return kind
+        if self._kinds and not self.ahead.by_words:
+            raise again_with(self._notes.so("words"))
+        now = randomness.state_of(self.generator)
+        randomness.put_back(self.generator, self._start)
+        found = call.again(self.generator)
+        value, weak = valued_as(found)
+        randomness.put_back(self.generator, self._start)
+        parts = None if value is None else self.ahead.numbers(self.generator, call)
+        randomness.put_back(self.generator, now)
+        if parts is None:
+            self.give_up()
+        tracers = [as_input(self.trace, part) for part in parts]
+        if not self._kinds:
+            self.number, self.ahead = len(self._observer.drawn), replace(self.ahead, call=call)
+        for k, part in enumerate(parts) if not self.is_own else ():
+            self._observer.drawn.append(replace(self.ahead, call=call, value=part, part=k))
+        rows, ends = (*tracers, None)[:2]
+        assert rows is not None
+        self._kinds.append(_Kind(call, rows, ends, weak, isinstance(found, np.ndarray)))
+        return self._kinds[-1]
+
+    def _goes_on(self, at: Any) -> None:
+        """The place is another one, which rounds carry and sides of branches leave."""
+        o, cell = self._observer, self.cell
+        if o.effects is not None:
+            o.effects.to_own = o.effects.owned.is_carried(o, cell)
+            if o.effects.owned.replaces(o, cell, 0):
+                o.effects.lasting += not o.effects.to_own
+                o.effects.to_own = False
+            elif o.apart is not None:
+                raise Stopped
+            else:
+                o.effects.changed()
+        cell[0] = at
+
+    def _check(self, most: float) -> None:
+        """There are to be more numbers where those that were used are more than so many."""
+        at = self.at._read()[1]
+        if at is not None and at > most:
+            raise again_with(self._notes.more())
+
+    def settle(self) -> None:
+        """No round is under way: the generator is where the program has left it."""
+        at = self.at._read()[1]
+        self._check(self.ahead.room)
+        if at is None or at == self._used:
+            return
+        if at < self._used:
+            randomness.put_back(self.generator, self._start)
+            self._used = 0
+        self.ahead.advance(self.generator, int(at) - self._used)
+        self._used = int(at)
+
+    def close(self) -> None:
+        """Something draws from the generator itself, which each call does anew, without a tape."""
+        if current_trace() is not self.trace or self._observer.apart is not None:
+            self.give_up()
+        self.settle()
+        self._observer.reads.lost(type(self.generator).__name__)
+        del self._observer.ahead[id(randomness.bits_of(self.generator))]
+
+    def end(self) -> bool:
+        """The run is over. Whether each call is to draw so."""
+        self.settle()
+        if self.at._trace is not self.trace:
+            self._observer.reads.lost(type(self.generator).__name__)
+        self._check(self.ahead.room * USED)
+        enough = ew.less_equal(self.at, np.int64(self.ahead.room))
+        self.trace.guard(enough, True, "whether there are random numbers enough", fixed=True)
+        return self.at._trace is self.trace and not self.is_own and bool(self._kinds)
+
+
+def stream_of(
+    observer: Any, trace: Trace, generator: Any, traces: Sequence[Trace], rounds: Drawing | None
+) -> Stream | None:
+    """The stream from which a draw comes, in a trace or in rounds of its loops; None where it is
+    an input by itself, or one with a row for each round."""
+    known: Stream | None = observer.ahead.get(id(randomness.bits_of(generator)))
+    if known is not None:
+        if known.generator is not generator or (rounds is None and traces[-1] is not trace):
+            known.give_up()
+        return known
+    if rounds is None or (notes := rounds.outermost.notes).has("never"):
+        return None
+    if not notes.has("streams"):
+        sides = observer.effects is not None and observer.effects.owned.sides
+        if observer.apart is None and not sides and rounds.is_counted:
+            return None
+        raise again_with(notes.so("streams"))
+    observer.ahead[id(randomness.bits_of(generator))] = found = Stream(
+        observer, trace, generator, notes
+    )
+    return found

@@ -1,0 +1,95 @@
+"""A generator's random bits, word by word: what each call draws that begins at a word, and where it
+ends.
+
+    rng.normal() takes the word w[k], or some more:     rows[k], ends[k] = 0.31, k + 1
+
+So a program that draws now this and now that moves along one stream, as NumPy does. NumPy itself
+draws, from a generator whose bits are those words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+SPARE = 64  # words behind those at which draws begin
+
+_WORD = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
+_HALF = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
+_REAL = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)
+
+
+class _Bits(ctypes.Structure):
+    """NumPy's `bitgen_t`, by which its generators ask for bits."""
+
+    _fields_ = (
+        ("state", ctypes.c_void_p),
+        ("next_uint64", _WORD),
+        ("next_uint32", _HALF),
+        ("next_double", _REAL),
+        ("next_raw", _WORD),
+    )
+
+
+_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule.restype = ctypes.py_object
+_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+
+class _Words:
+    """Bits that are read from a list of words, from the place `at` on. `are_whole`, until half of a
+    word is asked for, whose other half a generator keeps for later, or there are none left."""
+
+    def __init__(self, words: list[int]) -> None:
+        self.at, self.are_whole = 0, True
+
+        def word(state: Any = None) -> int:
+            at, self.at = self.at, self.at + 1
+            if at >= len(words):
+                self.are_whole = False
+            return words[at % len(words)]
+
+        def half(state: Any = None) -> int:
+            self.are_whole = False
+            return word() >> 32
+
+        def real(state: Any = None) -> float:
+            return (word() >> 11) * 2.0**-53
+
+        self._bits = _Bits(None, _WORD(word), _HALF(half), _REAL(real), _WORD(word))
+        self.capsule = _capsule(ctypes.addressof(self._bits), b"BitGenerator", None)
+        self.lock = threading.Lock()
+
+
+def has_words(generator: Any) -> bool:
+    """Whether a generator's bits are words of 64, all of which are still to come."""
+    bits: Any = getattr(generator, "bit_generator", None)
+    known = (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)
+    whole = type(generator) is np.random.Generator and type(bits) in known
+    return whole and not bits.state["has_uint32"]
+
+
+def table(generator: Any, call: Any, room: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """What the call draws from each of so many words on, and where it ends; None where that isn't
+    told by whole words. The generator moves on."""
+    if not has_words(generator):
+        return None
+    words = _Words(generator.bit_generator.random_raw(room + SPARE).tolist())
+    reader: Any = np.random.Generator(words)  # type: ignore[arg-type]
+    draw, args, kwargs = getattr(reader, call.method), call.args, call.kwargs
+    found, ends = [], np.empty(room, np.int64)
+    for k in range(room):
+        words.at = k
+        found.append(draw(*args, **kwargs))
+        ends[k] = words.at
+        if not words.are_whole:
+            return None
+    return np.stack(found), ends
+
+
+def advance(generator: Any, count: int) -> None:
+    """Go on by so many words."""
+    generator.bit_generator.random_raw(count, output=False)
