@@ -109,6 +109,7 @@ def _loop(
         trace_stored(frame, place, trace)
         for done in range(len(items)):
             left = len(items) - done if count is None else None
+            drawing = Drawing(left, sides, place)
             leaves, rounds = InFrame.begun(
                 f"a loop of {name}",
                 src,
@@ -117,7 +118,7 @@ def _loop(
                 done,
                 items=items,
                 inner=count,
-                drawing=Drawing(left, sides, place),
+                drawing=drawing,
             )
             before = rounds.found[0]
             round_ = yield from rounds.made(rounds.round(leaves, done))
@@ -138,6 +139,7 @@ def _loop(
                     trace.raised = raised
                     notes = rounds.branches(error, done)
                     if notes != []:
+                        notes = notes or drawing.others()
                         raise again_with(notes or each_round(sides, place)) from error
                 if not rounds.changes_nothing():
                     raise again_with(each_round(sides, place))

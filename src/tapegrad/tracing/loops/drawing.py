@@ -83,6 +83,11 @@ class Drawing:
         """Whether it is known how many rounds there are, of all loops."""
         return self._counted and (self._around is None or self._around.is_counted)
 
+    def others(self) -> list[tuple[Any, Any]]:
+        """How it may draw, if rounds don't draw alike; none if there is no other way."""
+        notes = self.outermost.notes
+        return [] if notes.has("streams") or not self._places else notes.so("streams")
+
     @property
     def all_turns(self) -> tuple[Turns, ...]:
         """Those of the loops around, and its own."""

@@ -75,10 +75,18 @@ class Entries:
             found = found_among(self.lent)
             return self.items.item(step._trace, step, self._first + self.done, found)
         if trace is None or self._first == FIRST or self.given is not None:  # no test was asked
-            raise again_with(each_round(self._sides, self._place))
+            raise again_with(self._traced_tests() or each_round(self._sides, self._place))
         step = stand_in(trace, Literal(np.int64(0)), np.int64(0))
         self._first += 1
         return self.items.item(trace, step, self._first - 1, found_among(self.lent))
+
+
+    def _traced_tests(self) -> list[tuple[Any, int]]:
+        """The tests that leave the loop, as those whose plain truth is to be traced, if they
+        weren't: it may be another one later."""
+        flow, noted = self._sides.flow, self._sides.turning
+        own = [o for o, e in flow.exits.items() if flow.iterator_of(e) == self._place]
+        return [] if noted.issuperset(own) else [(noted, o) for o in own]
 
 
 class _NoneLent:

@@ -356,7 +356,7 @@ class Turned(InFrame):
         start = [to_operand(trace, x)[0] for x in given[: len(changed)]]
         most = None if self.entries is None else self.left
         if not _is_known(until, start):
-            until = self._while_drawing(until, changed)
+            until = renumbered(self._while_drawing(until, changed))
             if any(self.grown[-1].entries):
                 return self._growing(leaves, round_, given, most, trace)
             room = room_of(until, trace.in_frame)
@@ -403,8 +403,7 @@ class Turned(InFrame):
             if room is not None:
                 (enough,) = builder.call(ew.less_equal, [out, Literal(np.int64(room))], self.src)
                 (going,) = builder.call(ew.logical_and, [going, enough], self.src)
-        calls, outputs = tuple(builder.calls), (*until.outputs[:-1], going)
-        return renumbered(replace(until, calls=calls, outputs=outputs))
+        return replace(until, calls=tuple(builder.calls), outputs=(*until.outputs[:-1], going))
 
     def _end(self, more: Tracer, trace: Trace) -> None:
         """The loop has come to its end: `more` says whether its test would go on."""
