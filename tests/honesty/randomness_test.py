@@ -217,7 +217,7 @@ def test_draws_that_decide():
 
 
 def test_draws_in_loops(mode):
-    """a plain loop draws in each round -> drawn at each call; traced once if rounds draw alike"""
+    """a plain loop draws in each round -> drawn at each call; a round is traced once"""
     rng = np.random.default_rng(0)
 
     def walk(x):
@@ -246,6 +246,32 @@ def test_draws_in_loops(mode):
         return s
 
     held_against_numpy(until, rng, calls=6, traces=None)
+
+
+def test_draws_whose_number_depends_on_values(mode):
+    """how often a loop draws depends on values -> the same; each round is traced where there are \
+several kinds of draws, unless they are of NumPy's `Generator` and no integers"""
+    rng = np.random.default_rng(0)
+
+    def until(x):
+        s = x[0]
+        while s < 4.0:
+            s = s + abs(x[1] * rng.normal())
+            if rng.random() < 0.3:
+                s = s - 0.1 * rng.exponential()
+        return s
+
+    held_against_numpy(until, rng, mode=mode, calls=6, traces=None)
+
+    legacy = np.random.RandomState(0)
+
+    def mixed(x):
+        s = x[0]
+        while s < 4.0:
+            s = s + x[1] * legacy.rand() + 0.1 * legacy.randint(3)
+        return s
+
+    held_against_numpy(mixed, legacy, calls=6, traces=None)
 
 
 def test_branches_that_go_both_ways_and_draw():

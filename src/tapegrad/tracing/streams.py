@@ -31,7 +31,11 @@ from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import Tracer, stand_in
 
-FEWEST, GROWTH = 256, 8  # numbers that are drawn ahead at the least, and how often as many then
+FEWEST = 256  # places that are drawn ahead at the least,
+GROWTH = (
+    8,
+    2,
+)  # how often as many if there aren't enough, also where they are words, which take long
 USED = 0.75  # of these at the most, in the call that is traced: so others have enough, too
 
 
@@ -54,8 +58,9 @@ class Stream:
         self._observer, self.trace, self.generator = observer, trace, generator
         self._notes, self.is_own = notes, not observer.is_outside(generator)
         self.cell: list[Any] = [stand_in(trace, Literal(np.int64(0)), np.int64(0))]
-        room = FEWEST * GROWTH**notes.attempts
-        self.ahead = Ahead(generator, room, notes.has("words"))
+        by_words = notes.has("words")
+        room = FEWEST * GROWTH[by_words] ** notes.attempts
+        self.ahead = Ahead(generator, room, by_words)
         self._kinds: list[_Kind] = []
         self._start = randomness.state_of(generator)
         self.number = 0  # of its first entry among what was drawn
@@ -172,7 +177,7 @@ def stream_of(
 ) -> Stream | None:
     """The stream from which a draw comes, in a trace or in rounds of its loops; None where it is
     an input by itself, or one with a row for each round."""
-    known: Stream | None = observer.ahead.get(id(randomness.bits_of(generator)))
+    known: Stream | None = observer.stream_of(generator)
     if known is not None:
         if known.generator is not generator or (rounds is None and traces[-1] is not trace):
             known.give_up()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 SPARE = 64  # words behind those at which draws begin
+BLOCK = 16  # draws at once, which mostly take one word each
 
 _WORD = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 _HALF = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
@@ -79,12 +80,18 @@ def table(generator: Any, call: Any, room: int) -> tuple[np.ndarray, np.ndarray]
         return None
     words = _Words(generator.bit_generator.random_raw(room + SPARE).tolist())
     reader: Any = np.random.Generator(words)  # type: ignore[arg-type]
-    draw, args, kwargs = getattr(reader, call.method), call.args, call.kwargs
-    found, ends = [], np.empty(room, np.int64)
-    for k in range(room):
-        words.at = k
-        found.append(draw(*args, **kwargs))
-        ends[k] = words.at
+    found: list[Any] = []
+    ends = np.arange(1, room + 1)
+    for first in range(0, room, BLOCK):
+        words.at, count = first, min(BLOCK, room - first)
+        several = call.many(reader, (count,))
+        if several is None or words.at > first + count:  # else each has taken one word
+            several = []
+            for k in range(first, first + count):
+                words.at = k
+                several.append(call.again(reader))
+                ends[k] = words.at
+        found += [*several]
         if not words.are_whole:
             return None
     return np.stack(found), ends

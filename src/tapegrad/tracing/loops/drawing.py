@@ -52,7 +52,7 @@ class Notes(NamedTuple):
 
     @property
     def attempts(self) -> int:
-        return sum(x[:2] == (self.place, self.rounds) for x in self.held)
+        return sum(x[:2] == (self.place, self.rounds) for x in self.held.copy())
 
     def more(self) -> list[tuple[Any, Any]]:
         """That it ran out of numbers once more."""

@@ -71,6 +71,9 @@ def _calls_of(body: Tape) -> int:
 def again_with(notes: Sequence[tuple[Any, int]]) -> Reconsidered:
     """Give the traces under way up: what is raised so that they are made again with these notes."""
     found = Reconsidered(notes, None)
+    known = next((x.renounced for x in traces_under_way() if x.renounced is not None), None)
+    if known is not None and not found.notes:  # a side of a branch has said so
+        found = known
     for trace in traces_under_way():
         trace.renounced = found
     return found

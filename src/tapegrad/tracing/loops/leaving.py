@@ -80,7 +80,6 @@ class Entries:
         self._first += 1
         return self.items.item(trace, step, self._first - 1, found_among(self.lent))
 
-
     def _traced_tests(self) -> list[tuple[Any, int]]:
         """The tests that leave the loop, as those whose plain truth is to be traced, if they
         weren't: it may be another one later."""

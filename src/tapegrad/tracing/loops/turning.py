@@ -87,11 +87,14 @@ def _begin(a: Activation, sides: Sides, jump: int, condition: Tracer, found: boo
     """A loop begins here, if its rounds may be traced once."""
     flow, trace, around = sides.flow, current_trace(), a.turning
     exit_ = flow.exit_of(jump)
-    if exit_ is None or trace is None or found is not exit_.stays:
+    if exit_ is None or trace is None:
+        return None
+    is_idle = found is not exit_.stays  # no round here, but in other rounds of the loop around
+    if is_idle and not (trace.in_frame and jump in sides.both and flow.leads_on(jump) is None):
         return None
     if not _may_begin(a, sides, exit_) or (around is not None and around.may_leave(jump)):
         return None
-    going, before = condition if found else ew.logical_not(condition), a.asked
+    going, before = condition if exit_.stays else ew.logical_not(condition), a.asked
     a.asked = None
     if flow.leads_on(jump) is not None:  # the test behind it is the one
         trace_stored(a.frame, jump, trace)
@@ -280,6 +283,8 @@ class Turning:
                     rounds.leave(loop, trace)
                     lent.give_back()
                     return
+                if not going._read()[1]:  # the round wasn't made after all
+                    break
                 trace.guard(going, True, "a condition")
                 going = rounds.alone(leaves, round_, trace)[0]
                 if not going._read()[1]:

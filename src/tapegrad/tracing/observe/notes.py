@@ -78,6 +78,7 @@ class Notes(Uses):
         # it has drawn that becomes inputs: see `tracing.draws`
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
+        self.ahead: dict[int, Any] = {}  # by the ids of generators' bits: see `tracing.streams`
         self.unseeded: dict[int, Any] = {}  # made without a seed, by id
         # What became inputs of what was found outside, by its place: see `tracing.found`
         self.in_context: collections.Counter[Any] = collections.Counter()  # variables that it set
@@ -368,6 +369,10 @@ class Notes(Uses):
         return then
 
     # ---- random numbers
+
+    def stream_of(self, generator: Any) -> Any:
+        """What is drawn ahead from a generator, if anything is."""
+        return self.ahead.get(id(randomness.bits_of(generator))) if self.ahead else None
 
     def draws(self, generator: Any) -> Then | None:
         """A method of a generator of random numbers is called, and what it gives isn't followed."""

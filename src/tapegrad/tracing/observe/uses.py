@@ -67,7 +67,6 @@ class Uses:
         self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape,
         self.owners: set[int] = set()  # and the ids of those that have their memory
         self.kinds: dict[type, None] = {}  # classes whose objects took part
-        self.ahead: dict[int, Any] = {}  # by the ids of generators' bits: see `tracing.streams`
         self.drawn_from: set[int] = set()  # generators, by id, of which a draw is noticed otherwise
 
     def refuse(self, error: TapegradError) -> None:
@@ -77,10 +76,6 @@ class Uses:
     def is_outside(self, generator: Any) -> bool:
         """Whether a generator of random numbers wasn't made on the way, of a seed."""
         return self.reads.place(generator) is not None or randomness.is_global(generator)
-
-    def stream_of(self, generator: Any) -> Any:
-        """What is drawn ahead of a generator, if that is so."""
-        return self.ahead.get(id(randomness.bits_of(generator))) if self.ahead else None
 
     def kind(self, x: Any) -> None:
         """Objects of this class took part, so Python may call methods of it by itself."""
