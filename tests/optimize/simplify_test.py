@@ -67,6 +67,18 @@ REWRITES = {
         "%2 = mul(2.0, 0.5) : f8[]\n%3 = mul(%1, %2) : f8[3]\nout %3",
         "out %1",
     ),
+    "sums of equal whole numbers": (
+        "f8[3]",
+        "%2 = broadcast_to(-0.0, shape=(2, 4)) : f8[2,4]\n"
+        "%3 = broadcast_to(3.0, shape=(2, 4)) : f8[2,4]\n"
+        "%4 = sum(%2, axes=(0,)) : f8[4]\n%5 = sum(%3, axes=(0, 1)) : f8[]\nout %4, %5",
+        "%2 = broadcast_to(0.0, shape=(4,)) : f8[4]\nout %2, 24.0",
+    ),
+    "sums of equal numbers are rounded": (
+        "f4[3]",
+        "%2 = broadcast_to(0.1, shape=(7,)) : f8[7]\n%3 = sum(%2, axes=(0,)) : f8[]\nout %3",
+        "%2 = broadcast_to(0.1, shape=(7,)) : f8[7]\n%3 = sum(%2, axes=(0,)) : f8[]\nout %3",
+    ),
     # ---- choices, casts and copies
     "x and False, x and True": (
         "b1[3]",

@@ -5,7 +5,10 @@ Names: `x` the operand, `y` what is written; `shape` the result's; `s` the simpl
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from tapegrad.ir.tape import Literal, Operand, literal
 from tapegrad.primitives import elementwise as ew
@@ -239,9 +242,24 @@ def _sum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     """sum(x) --> squeeze(x) + 0.0, over axes of one element each: a sum starts at 0.0, and so
     makes 0.0 of -0.0"""
     one = of_one(s, p, xs, shape)
-    if one is None or one.dtype.kind not in "fc":
+    if one is None:
+        return _sum_of_equal(s, p, xs[0], shape)
+    if one.dtype.kind not in "fc":
         return one
     return s.make(ew.add, one, Literal(one.dtype.type(0)))
+
+
+def _sum_of_equal(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
+    """sum(broadcast_to(c)) --> broadcast_to(n * c), for a whole number c: no sum is rounded"""
+    call = s.made_by(x, BroadcastTo)
+    c = call.operands[0] if call else None
+    if not isinstance(c, Literal) or x.dtype.kind != "f" or not float(c.value).is_integer():
+        return None
+    total = float(c.value) * math.prod([x.shape[a] for a in p.axes])
+    if abs(total) > 2 ** np.finfo(x.dtype).nmant or p.aval(x.aval).dtype != x.dtype:
+        return None
+    found = Literal(x.dtype.type(total + 0.0))  # 0.0 of -0.0, too
+    return s.make(BroadcastTo(shape), found) if shape else found
 
 
 REWRITES: dict[type, Any] = {
