@@ -26,7 +26,7 @@ from tapegrad.primitives.implicit import Implicit, called, real
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 from tapegrad.tracing.mixed import value_of
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.observer import aside, unobserved
 from tapegrad.tracing.run import input_aval, trace_function
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
@@ -67,7 +67,8 @@ class Outside:
             raise
 
     def _solved(self, fs: Sequence[Callable[..., Any]], values: Sequence[Any]) -> Sequence[Any]:
-        found = self.solver(fs, values)
+        with aside():  # of what the solver calls, callbacks are followed
+            found = self.solver(fs, values)
         for k in self.at:
             fs[k](*found[: len(self.callbacks[k].xs)])
         return found

@@ -36,45 +36,46 @@ BFGS: optimize.BFGS(init_scale=s)
 HessianUpdateStrategy: optimize.HessianUpdateStrategy()
 InverseJacobian: optimize.InverseJacobian(optimize.BroydenFirst())
 LbfgsInvHessProduct: optimize.LbfgsInvHessProduct(x, x)
-NonlinearConstraint: optimize.NonlinearConstraint(lambda v: v, s, 1.0)
+NonlinearConstraint: optimize.minimize(lambda v: np.sum((v - 1 - x[0] ** 2) ** 2), np.full(3, 0.1), jac=lambda v: 2 * (v - 1 - x[0] ** 2), method="SLSQP", constraints=[optimize.NonlinearConstraint(lambda v: np.sum(v**2), -np.inf, s**2, lambda v: 2 * v)], options={"ftol": 1e-13}).x
 OptimizeResult: optimize.OptimizeResult(x=x)
 RootResults: optimize.RootResults(s, 1, 1, 0, "brentq")
-anderson: optimize.anderson(lambda v: v - x[0], np.ones(3))
+anderson: optimize.anderson(lambda v: v - x[0], np.ones(3), f_tol=1e-13)
 approx_fprime: optimize.approx_fprime(np.ones(3), lambda v: np.sum(v * x[0]))
 basinhopping: optimize.basinhopping(lambda v: np.sum((v - x[0]) ** 2), np.ones(3), niter=1)
 bracket: optimize.bracket(lambda t: (t - s) ** 2)
-brent: optimize.brent(lambda t: (t - s) ** 2)
-broyden1: optimize.broyden1(lambda v: v - x[0], np.ones(3))
-broyden2: optimize.broyden2(lambda v: v - x[0], np.ones(3))
+brent: optimize.brent(lambda t: (t - s) ** 2, tol=1e-15)
+broyden1: optimize.broyden1(lambda v: v + 0.1 * v**3 - x[0], np.ones(3), f_tol=1e-13)
+broyden2: optimize.broyden2(lambda v: v + 0.1 * v**3 - x[0], np.ones(3), f_tol=1e-13)
 brute: optimize.brute(lambda v: (v - s) ** 2, [(0, 1)])
 check_grad: optimize.check_grad(lambda v: np.sum(v * x[0]), lambda v: x[0], np.ones(3))
-diagbroyden: optimize.diagbroyden(lambda v: v - x[0], np.ones(3))
+diagbroyden: optimize.diagbroyden(lambda v: v - x[0], np.ones(3), f_tol=1e-13)
 differential_evolution: optimize.differential_evolution(lambda v: np.sum((v - s) ** 2), [(0, 1)], rng=0, maxiter=2)
 direct: optimize.direct(lambda v: np.sum((v - s) ** 2), [(0, 1)], maxiter=2)
 dual_annealing: optimize.dual_annealing(lambda v: np.sum((v - s) ** 2), [(0, 1)], rng=0, maxiter=2)
-excitingmixing: optimize.excitingmixing(lambda v: v - x[0], np.ones(3), alpha=0.9, f_tol=1e3)
-fmin: optimize.fmin(lambda t: np.sum((t - s) ** 2), 0.1, disp=False)
-fmin_bfgs: optimize.fmin_bfgs(lambda t: np.sum((t - s) ** 2), 0.1, disp=False)
-fmin_cg: optimize.fmin_cg(lambda t: np.sum((t - s) ** 2), 0.1, disp=False)
+excitingmixing: optimize.excitingmixing(lambda v: x[0] - v, np.ones(3), alpha=0.9, f_tol=1e-13)
+fmin: optimize.fmin(lambda t: np.sum((t - s) ** 2), 0.1, xtol=1e-14, ftol=1e-14, disp=False)
+fmin_bfgs: optimize.fmin_bfgs(lambda t: np.sum(np.cosh(t - s)), 0.1, lambda t: np.sinh(t - s), gtol=1e-13, disp=False)
+fmin_cg: optimize.fmin_cg(lambda t: np.sum((t - s) ** 2), 0.1, lambda t: 2 * (t - s), disp=False, full_output=True)[0]
 fmin_cobyla: optimize.fmin_cobyla(lambda t: np.sum((t - s) ** 2), 0.1, [])
-fmin_l_bfgs_b: optimize.fmin_l_bfgs_b(lambda t: np.sum((t - s) ** 2), 0.1, approx_grad=True)[0]
-fmin_ncg: optimize.fmin_ncg(lambda t: np.sum((t - s) ** 2), 0.1, lambda t: 2 * (t - s), disp=False)
+fmin_l_bfgs_b: optimize.fmin_l_bfgs_b(lambda t: (np.sum(np.cosh(t - s)), np.sinh(t - s)), 0.1, factr=0.1, pgtol=1e-14)[0]
+fmin_ncg: optimize.fmin_ncg(lambda t: np.sum(np.cosh(t - s)), 0.1, lambda t: np.sinh(t - s), avextol=1e-14, disp=False)
 fmin_powell: optimize.fmin_powell(lambda t: np.sum((t - s) ** 2), 0.1, disp=False)
-fmin_slsqp: optimize.fmin_slsqp(lambda t: np.sum((t - s) ** 2), 0.1, disp=False)
-fmin_tnc: optimize.fmin_tnc(lambda t: np.sum((t - s) ** 2), [0.1], approx_grad=True, disp=False)[0]
+fmin_slsqp: optimize.fmin_slsqp(lambda t: np.sum((t - s) ** 2), 0.1, fprime=lambda t: 2 * (t - s), acc=1e-15, iprint=0)
+fmin_tnc: optimize.fmin_tnc(lambda t: (np.sum(np.cosh(t - s)), np.sinh(t - s)), [0.1], ftol=1e-15, xtol=1e-15, pgtol=1e-15, disp=False)[0]
 fminbound: optimize.fminbound(lambda t: (t - s) ** 2, 0, 1)
-golden: optimize.golden(lambda t: (t - s) ** 2)
+golden: optimize.golden(lambda t: (t - s) ** 2, tol=1e-15)
 isotonic_regression: optimize.isotonic_regression(x[0]).x
 leastsq: optimize.leastsq(lambda v: v - x[0], np.ones(3))[0]
 line_search: optimize.line_search(lambda v: np.sum((v - x[0]) ** 2), lambda v: 2 * (v - x[0]), np.zeros(3), np.ones(3))[0]
-linearmixing: optimize.linearmixing(lambda v: v - x[0], np.ones(3), alpha=-0.5)
-linprog: optimize.linprog(x[0]).x
+linearmixing: optimize.linearmixing(lambda v: v - x[0], np.ones(3), alpha=-0.5, f_tol=1e-13)
+linprog: optimize.linprog([-1.0, -2.0], A_ub=[[1.0, 1.0], [s, 3.0]], b_ub=[4.0, 3.0 + s]).x
 linprog_verbose_callback: optimize.linprog_verbose_callback(optimize.OptimizeResult(x=w[0], fun=1.0, phase=1, status=0, nit=0, message="", complete=False, slack=w[0], con=w[0]))
 lsq_linear: optimize.lsq_linear(x, w[0]).x
 milp: optimize.milp(x[0]).x
-newton_krylov: optimize.newton_krylov(lambda v: v - x[0], np.ones(3))
+newton_krylov: optimize.newton_krylov(lambda v: v + 0.1 * v**3 - x[0], np.ones(3), f_tol=1e-13)
 nnls: optimize.nnls(x, w[0])[0]
 quadratic_assignment: optimize.quadratic_assignment(x, x, options={"rng": 0}).col_ind
 shgo: optimize.shgo(lambda v: np.sum((v - s) ** 2), [(0, 1)]).x
 show_options: optimize.show_options(disp=False)
+LinearConstraint: optimize.minimize(lambda v: np.sum((v - x[0]) ** 2), np.zeros(3), jac=lambda v: 2 * (v - x[0]), method="SLSQP", constraints=optimize.LinearConstraint(x[:1] ** 2 + 1, s, s), options={"ftol": 1e-15}).x
 """

@@ -12,8 +12,9 @@ import scipy.integrate as theirs
 
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import refusal, stands_for
-from tapegrad.scipy.integrate.quadrature import Untold, inside, quad
+from tapegrad.scipy.integrate.quadrature import inside, quad
 from tapegrad.scipy.optimize.roots import as_tuple, example, needs, plainly
+from tapegrad.scipy.results import Untold
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line

@@ -25,6 +25,7 @@ from tapegrad.scipy.integrate.integrals import Found, Integral, Range, shaped
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Outside, stopped
+from tapegrad.scipy.results import Untold
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
@@ -272,31 +273,6 @@ def quad(
     solver.__name__ = "quad"
     found = tuple(_result(solver, callback, a, b))
     return (*found, Untold("scipy.integrate.quad")) if full_output else found
-
-
-class Untold:
-    """What a function tells of its work besides its result. It is of the call that was traced, so
-    looking into it is refused."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getitem__(self, *key: Any) -> Any:
-        raise refusal(f"what {self._name} tells of its work can't be traced{at_line()}")
-
-    def __getattr__(self, name: str) -> Any:
-        return self[name]
-
-    def __iter__(self) -> Any:
-        return self[0]
-
-    __len__ = __contains__ = __bool__ = __eq__ = __str__ = __format__ = __getitem__
-    __float__ = __array__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __getitem__
-    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __getitem__
-    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __getitem__
-    __array_ufunc__ = None  # NumPy leaves its operators to these
-    __repr__ = object.__repr__  # a debugger may show it
-    __hash__ = None  # type: ignore[assignment]
 
 
 def inside(a: float, b: float) -> float:

@@ -36,15 +36,19 @@ from tapegrad.scipy.integrate.solutions import (
 )
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.scipy.results import Untold
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.loops.while_loop import while_loop
+from tapegrad.tracing.observe.observer import aside
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes that what is kept of all steps may take,
 FEWEST, MOST = 1 << 11, 1 << 16  # where so many steps have room
+SUCCESS = "Integration successful."  # as odeint tells
+UNFINISHED = "it hasn't come to the last of the times"
 FINE = {"rtol": 1e-10, "atol": 1e-12}
 
 
@@ -113,26 +117,55 @@ def solve_ivp(
     return _others(callback, method, start, end, y0, times, options)
 
 
-def _settled(
+def _plain(
     callback: Callback,
     method: Any,
-    start: Any,
-    end: Any,
+    span: tuple[Any, Any],
     y0: Any,
     t_eval: Any,
     options: Any,
     events: Events | None = None,
 ) -> Any:
     """SciPy's own result for the values: now all ways through the functions are known."""
-    ends = float(example(start)), float(example(end))
+    ends = float(example(span[0])), float(example(span[1]))
     times = None if t_eval is None else example(t_eval)
     watched = None if events is None else [e.plain() for e in events.events]
-    found = theirs.solve_ivp(callback, ends, example(y0), method, times, events=watched, **options)
-    if not found.success:
-        raise refusal(
-            f"scipy.integrate.solve_ivp fails{at_line()}, and so has no derivative: {found.message}"
+    with aside():
+        return theirs.solve_ivp(
+            callback, ends, example(y0), method, times, events=watched, **options
         )
-    return found
+
+
+def _outside(
+    callback: Callback,
+    method: Any,
+    span: tuple[Any, Any],
+    y0: Any,
+    t_eval: Any,
+    options: Any,
+    room: int = 0,
+) -> Outside:
+    """SciPy's own call at each call: values, times, how many there are, and how often it has
+    called what. There may be room for more steps."""
+
+    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        lower, upper, y, *times = values
+        r = theirs.solve_ivp(fs[0], (float(lower), float(upper)), y, method, *times, **options)
+        counts = [np.int64(x) for x in (r.t.size, r.nfev, r.njev, r.nlu)]
+        found = _widened(np.reshape(r.y, (len(y), -1)), room), _widened(np.asarray(r.t), room)
+        return *found, *counts, ending(r.success, r.status, r.message)
+
+    times = [] if t_eval is None else [t_eval]
+    return Outside("solve_ivp", solver, [callback], [*span, y0, *times])
+
+
+def _unfinished(outside: Outside, plain: Any) -> Any:
+    """A result that hasn't come to its end: no value of it has a derivative."""
+    y, t, _, *counts = outside.record(why=UNFINISHED, visible=2)
+    told = dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
+    told |= {k: plain[k] for k in ("status", "message", "success")}
+    rest = Untold("scipy.integrate.solve_ivp")
+    return Trajectory(t=t, y=y, sol=rest, t_events=rest, y_events=rest, **told)
 
 
 def _explicit(
@@ -146,7 +179,9 @@ def _explicit(
     options: Any,
 ) -> Any:
     start, end = span
-    plain = _settled(callback, kind, start, end, y0, t_eval, options, events)
+    plain = _plain(callback, kind, span, y0, t_eval, options, events)
+    if not plain.success:
+        return _unfinished(_outside(callback, kind, span, y0, t_eval, options), plain)
     given = kind(callback, float(example(start)), example(y0), float(example(end)), **options)
     told = {k: plain[k] for k in ("status", "message", "success", "njev", "nlu")}
     told |= {"sol": None, "t_events": None, "y_events": None}
@@ -276,20 +311,12 @@ def _others(
     """SciPy's own values, with derivatives of a finer solution."""
     if callable(options.get("jac")):
         raise _refused("jac")
-    plain = _settled(callback, method, start, end, y0, t_eval, options)
-
+    span = start, end
+    plain = _plain(callback, method, span, y0, t_eval, options)
+    if not plain.success:
+        return _unfinished(_outside(callback, method, span, y0, t_eval, options), plain)
     room = 0 if t_eval is not None else 1 << (2 * plain.t.size).bit_length()
-
-    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
-        lower, upper, y, *times = values
-        span = float(lower), float(upper)
-        r = theirs.solve_ivp(fs[0], span, y, method, *times, **options)
-        counts = [np.int64(x) for x in (r.nfev, r.njev, r.nlu)]
-        found = _widened(r.y, room), _widened(r.t, room), np.int64(r.t.size)
-        return *found, *counts, ending(r.success, r.status, r.message)
-
-    times = [] if t_eval is None else [t_eval]
-    outside = Outside("solve_ivp", solver, [callback], [start, end, y0, *times])
+    outside = _outside(callback, method, span, y0, t_eval, options, room)
     y, t, count, *counts = outside.record(Constant(), visible=len(outside.values))
 
     def corrected(y: Any, times: Any) -> Any:
@@ -299,7 +326,7 @@ def _others(
     if t_eval is not None:
         t, y = t_eval, corrected(y, t_eval)
     else:
-        t, y = _of_room(callback, y, t, count, (start, end), y0, corrected)
+        t, y = _of_room(callback, y, t, count, span, y0, corrected)
     told = {k: plain[k] for k in ("status", "message", "success")}
     told |= dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
     events = {"sol": None, "t_events": None, "y_events": None}
@@ -364,7 +391,12 @@ def _of_room(
 def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any, number: Any = None) -> Any:
     """Values at these times, by DOP853 with small tolerances: the rows of an array. Of these the
     first `number` count, or all."""
-    plain = _settled(callback, theirs.DOP853, start, end, y0, None, FINE)
+    plain = _plain(callback, theirs.DOP853, (start, end), y0, None, FINE)
+    if not plain.success:
+        raise refusal(
+            f"scipy.integrate.solve_ivp fails{at_line()} with the tolerances that a derivative "
+            f"needs: {plain.message}"
+        )
     given = theirs.DOP853(callback, float(example(start)), example(y0), float(example(end)), **FINE)
     made = _method(callback, given, plain.nfev // given.n_stages, {})
     return _at_times(made, start, y0, end, times, number)[0]
@@ -384,6 +416,7 @@ def odeint(
     hmin: Any = 0.0,
     mxstep: Any = 0,
     tfirst: Any = False,
+    full_output: Any = False,
     **more: Any,
 ) -> Any:
     how = {"rtol": rtol, "atol": atol, "tcrit": tcrit, "h0": h0, "hmax": hmax, "hmin": hmin}
@@ -398,6 +431,7 @@ def odeint(
     times = _times(t)
     callback = Callback(slope, [float(example(times)[0]), first])
     if not needs([callback], y0, t):
+        how["full_output"] = full_output
         return plainly(theirs.odeint, func, y0, t, args, tfirst=tfirst, **how)
     apart = np.diff(example(times))
     if not apart.size or not (np.all(apart > 0) or np.all(apart < 0)):
@@ -408,11 +442,22 @@ def odeint(
     y0 = as_operand(y0) if is_traced(y0) else np.array(y0, float)
     y0 = np.reshape(y0, (-1,)) * 1.0
 
+    told: dict[str, Any] = {}
+
     def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
         y, t = values
-        return theirs.odeint(fs[0], y, t, tfirst=True, **how), ending(True)
+        y, info = theirs.odeint(fs[0], y, t, tfirst=True, full_output=True, **how)
+        message = told["message"] = info.pop("message")
+        told["keys"] = tuple(info)
+        counts = [np.asarray(x, float if k == "hu" else None) for k, x in info.items()]
+        return y, *counts, ending(message == SUCCESS, message)
 
     outside = Outside("odeint", solver, [callback], [y0, times])
-    (y,) = outside.record(Constant(), visible=len(outside.values))
-    fine = _fine(callback, times[0], times[-1], y0, times)
-    return y + (fine - stopped(fine))
+    message, keys = told["message"], told["keys"]
+    if outside.state % 2:
+        y, *counts = outside.record(why=UNFINISHED)
+    else:
+        y, *counts = outside.record(Constant(), visible=len(outside.values))
+        fine = _fine(callback, times[0], times[-1], y0, times)
+        y = y + (fine - stopped(fine))
+    return (y, {**dict(zip(keys, counts, strict=True)), "message": message}) if full_output else y

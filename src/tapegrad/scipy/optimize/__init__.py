@@ -1,4 +1,5 @@
-"""What answers the functions of scipy.optimize: `roots.py`, `minima.py` and `fits.py` have most."""
+"""What answers the functions of scipy.optimize: `roots.py`, `minima.py`, `fits.py`,
+`linear.py` and `older.py` have most."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import stands_for
-from tapegrad.scipy.optimize import fits, minima, roots
+from tapegrad.scipy.optimize import fits, linear, minima, older, roots
 from tapegrad.scipy.outside import recorded
 from tapegrad.scipy.refusing import refuse_with_callbacks
 from tapegrad.tracing.run import plain_value
@@ -19,31 +20,19 @@ from tapegrad.tracing.run import plain_value
 HOME = "scipy.optimize"
 
 REFUSED = {
-    "fmin fmin_powell fmin_cg fmin_bfgs fmin_ncg fmin_l_bfgs_b fmin_tnc fmin_slsqp fmin_cobyla": (
-        "scipy.optimize.minimize with this method, whose minimum has a derivative"
-    ),
     "basinhopping brute differential_evolution direct dual_annealing shgo": (
         "it on tapegrad.stop_gradient of what is traced, and then scipy.optimize.minimize from "
         "there: the minimum that this finds has a derivative"
     ),
-    "fminbound brent golden bracket": "scipy.optimize.minimize_scalar",
-    "LinearConstraint NonlinearConstraint": (
-        'a dict, {"type": "ineq", "fun": f}, whose function may read traced values'
-    ),
-    "leastsq": "scipy.optimize.least_squares, whose minimum has a derivative",
-    "broyden1 broyden2 anderson linearmixing diagbroyden excitingmixing newton_krylov": (
-        "scipy.optimize.root with this method, whose root has a derivative"
-    ),
+    "bracket": "scipy.optimize.minimize_scalar",
     "approx_fprime check_grad": "tapegrad.grad, or tapegrad.gradcheck",
 }
 
 refuse_with_callbacks(
     HOME,
     """
-    fmin fmin_powell fmin_cg fmin_bfgs fmin_ncg fmin_l_bfgs_b fmin_tnc fmin_slsqp fmin_cobyla
-    fminbound brent golden bracket leastsq broyden1 broyden2 anderson linearmixing diagbroyden
-    excitingmixing newton_krylov approx_fprime check_grad basinhopping brute differential_evolution
-    direct dual_annealing shgo line_search
+    bracket approx_fprime check_grad basinhopping brute differential_evolution direct
+    dual_annealing shgo line_search
     """,
 )
 borrow(HOME, "rosen rosen_der rosen_hess rosen_hess_prod")
@@ -64,4 +53,4 @@ def linear_sum_assignment(cost_matrix: Any, maximize: Any = False) -> Any:
     return tuple(recorded(primitive, [cost_matrix], function(value)))
 
 
-__all__ = ["fits", "minima", "roots"]
+__all__ = ["fits", "linear", "minima", "older", "roots"]

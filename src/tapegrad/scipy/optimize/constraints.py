@@ -21,11 +21,12 @@ from tapegrad.core.request import Request
 from tapegrad.ir.tape import METHODS, Tape
 from tapegrad.primitives.control import CallTape
 from tapegrad.scipy.callbacks import Callback, values_of
-from tapegrad.scipy.declaring import seen
+from tapegrad.scipy.declaring import Carrier, is_traced, seen, stands_for
 from tapegrad.scipy.optimize.roots import with_args
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.answering import stacked
+from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import record
@@ -69,14 +70,72 @@ def _of_object(given: Any) -> Constraint:
     return Constraint(functions, given.lb, given.ub, passed)
 
 
+class Movable(Carrier):
+    """A constraint low <= fun(x) <= high with traced numbers. SciPy is passed those of a call:
+    `made(functions, low, high, *others)`, where the first of the functions is fun."""
+
+    def __init__(self, functions: list[Any], low: Any, high: Any, made: Any, *others: Any) -> None:
+        self.functions, self.made, self.others = functions, made, others
+        self.ends = [as_operand(x) * 1.0 for x in (low, high)]
+
+    def part(self, start: np.ndarray) -> Constraint:
+        """With f(x) = 0 where both ends are the same, and f(x) >= 0 for each that is finite."""
+        fun, made = self.functions[0], self.made
+        size = Callback(_flat(fun, 0), [start]).shape[0]
+        low, high = [np.broadcast_to(x, (size,)) for x in self.ends]
+        same = low == high
+        kinds = same, np.isfinite(low) & ~same, np.isfinite(high) & ~same
+        equal, above, below = [np.flatnonzero(np.asarray(x)) for x in kinds]  # guarded
+        numbers = [low, high, *self.others]
+        shapes = [np.shape(x) for x in numbers]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+
+        def f(x: Any) -> Any:
+            value = np.atleast_1d(stacked(fun(x)))
+            rest = value - low, high - value
+            return np.concatenate([rest[0][equal], rest[0][above], rest[1][below]])
+
+        def all_numbers(x: Any) -> Any:
+            return np.concatenate([np.reshape(n + 0.0 * x[0], (-1,)) for n in numbers])
+
+        def passed(_: Any, at: Any, *functions: Any) -> Any:
+            parts = np.split(at(start), ends)
+            return made(functions, *map(np.reshape, parts, shapes))
+
+        high_of = np.array([0.0] * len(equal) + [np.inf] * (len(above) + len(below)))
+        return Constraint([f, all_numbers, *self.functions], 0.0, high_of, passed)
+
+
+@stands_for("scipy.optimize")
+def LinearConstraint(A: Any, lb: Any = -np.inf, ub: Any = np.inf) -> Any:
+    def made(_: Any, low: Any, high: Any, matrix: Any) -> Any:
+        return theirs.LinearConstraint(matrix, low, high)
+
+    A = A if is_traced(A) else np.atleast_2d(np.asarray(A, float))
+    A = np.reshape(A, (1, -1)) if np.ndim(A) == 1 else A
+    return Movable([lambda x: A @ x], lb, ub, made, A)
+
+
+@stands_for("scipy.optimize")
+def NonlinearConstraint(fun: Any, lb: Any, ub: Any, jac: Any = "2-point") -> Any:
+    def made(functions: Any, low: Any, high: Any) -> Any:
+        return theirs.NonlinearConstraint(functions[0], low, high, (*functions, jac)[1])
+
+    return Movable([as_called(f) for f in (fun, jac) if callable(f)], lb, ub, made)
+
+
+def _part(x: Any, start: np.ndarray) -> Constraint:
+    if isinstance(x, Movable):
+        return x.part(start)
+    return _of_dict(x) if isinstance(x, dict) else _of_object(x)
+
+
 class Constraints:
     """All constraints of a minimum: one function C of x, and rows h = sign (C - offset)."""
 
     def __init__(self, given: Any, start: np.ndarray) -> None:
         several = given if isinstance(given, (list, tuple)) else [given]
-        self.parts: list[Constraint] = [
-            _of_dict(x) if isinstance(x, dict) else _of_object(x) for x in several
-        ]
+        self.parts = [_part(x, start) for x in several]
         self.callbacks: list[Callback] = []
         self.values: list[Callback] = []  # those of them whose results are C
         rows: list[tuple[int, float, float, bool]] = []

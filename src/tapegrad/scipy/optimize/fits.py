@@ -28,6 +28,7 @@ from tapegrad.scipy.optimize.roots import (
     told_by,
 )
 from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.scipy.results import Info
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.linalg import factored, solved
 from tapegrad.tracing.source import at_line
@@ -170,6 +171,8 @@ def curve_fit(
     bounds: Any = (-np.inf, np.inf),
     method: Any = None,
     jac: Any = None,
+    *,
+    full_output: Any = False,
     **kwargs: Any,
 ) -> Any:
     how: dict[str, Any] = {"absolute_sigma": absolute_sigma, "bounds": bounds, "method": method}
@@ -197,6 +200,7 @@ def curve_fit(
 
     callbacks = [Callback(of(g), [start]) for g in (f, *slopes)]
     if not needs(callbacks, xdata, ydata, p0, sigma):
+        how["full_output"] = full_output
         return plainly(theirs.curve_fit, f, xdata, ydata, p0, sigma, jac=jac, **how)
     if is_traced(bounds) or not np.all(np.isinf(np.hstack(_pair(bounds)))):
         raise refusal(
@@ -208,13 +212,14 @@ def curve_fit(
             f"scipy.optimize.curve_fit(..., sigma=...) can't be traced{at_line()} with a matrix. "
             "Use scipy.optimize.least_squares, of residuals that are whitened"
         )
-    if kwargs.get("full_output") or kwargs.get("nan_policy"):
+    if kwargs.get("nan_policy"):
         raise refusal(
-            f"scipy.optimize.curve_fit(..., full_output=..., nan_policy=...) can't be traced"
-            f"{at_line()}"
+            f"scipy.optimize.curve_fit(..., nan_policy=...) can't be traced{at_line()}. Leave out "
+            "the observations that are NaN before"
         )
     given = [as_floats_of(ydata)] + ([] if sigma is None else [as_floats_of(sigma)])
     lead = [] if p0 is None else [p0]
+    told: dict[str, Any] = {}
 
     def solver(fs: Any, values: Any) -> Any:
         first = values[0] if lead else start
@@ -222,10 +227,12 @@ def curve_fit(
         s = rest[0] if rest else None
         slope = (lambda _, *p: fs[1](np.array(p))) if slopes else jac
         place = np.zeros(np.size(y))  # the function has its own
-        found = theirs.curve_fit(
-            lambda _, *p: fs[0](np.array(p)), place, y, first, s, jac=slope, **how
+        popt, pcov, info, message, ier = theirs.curve_fit(
+            lambda _, *p: fs[0](np.array(p)), place, y, first, s, jac=slope, full_output=True, **how
         )
-        return found[0], found[1], ending(True)
+        told.update(message=message, ier=ier)
+        facts = (message, ier) if full_output else ()
+        return popt, pcov, np.int64(info["nfev"]), ending(True, *facts)
 
     outside = Outside("curve_fit", solver, callbacks, lead, given, at=(0,))
 
@@ -246,8 +253,11 @@ def curve_fit(
         known = np.where(np.isfinite(pcov), 1.0, np.nan)
         return solved(factored(jacobian.T @ jacobian), one) * variance * known
 
-    popt, pcov = outside.record(outside.rule(write))
-    return popt, outside.defined(pcov, popt, covariance)
+    message, ier = told["message"], told["ier"]
+    popt, pcov, count = outside.record(outside.rule(write))
+    found = popt, outside.defined(pcov, popt, covariance)
+    info = Info("scipy.optimize.curve_fit", nfev=count)
+    return (*found, info, message, ier) if full_output else found
 
 
 def _pair(bounds: Any) -> Any:

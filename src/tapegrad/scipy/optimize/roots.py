@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize as theirs
@@ -17,6 +17,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Outside
+from tapegrad.scipy.results import Info
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
@@ -66,6 +67,14 @@ class Result(theirs.OptimizeResult, Carrier):
 
     def items(self) -> Any:
         return [(key, self[key]) for key in self]
+
+
+class Roots(NamedTuple):
+    """What newton tells of several roots."""
+
+    root: Any
+    converged: Any
+    zero_der: Any
 
 
 class RootResult(theirs.RootResults, Carrier):
@@ -127,7 +136,7 @@ def solved(outside: Outside, write: Any) -> list[Any]:
     return outside.record(outside.rule(write))
 
 
-def _zero(equations: Any, x: Any) -> Any:
+def zero(equations: Any, x: Any) -> Any:
     return equations.value(0, x)
 
 
@@ -147,7 +156,7 @@ def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any,
         return np.float64(x), *counts, ending(r.converged)
 
     outside = Outside(label, solver, callbacks, lead, at=(0,))
-    x, *counts = solved(outside, _zero)
+    x, *counts = solved(outside, zero)
     return (x, RootResult(x, counts, outside.state % 2 == 0, method)) if full else x
 
 
@@ -231,17 +240,13 @@ def newton(
     func_ = func
     if np.ndim(start) == 0:
         return _scalar("newton", find, callbacks, lead, full_output)
-    if full_output:
-        raise refusal(
-            f"scipy.optimize.newton(..., full_output=True) can't be traced{at_line()} for several "
-            "equations. Use scipy.optimize.root"
-        )
 
     def solver(fs: Any, values: Any) -> Any:
         x, converged, flat = find(fs, values)
-        return x, ending(bool(np.all(converged)) and not np.any(flat))
+        return x, converged, flat, ending(bool(np.all(converged)) and not np.any(flat))
 
-    return solved(Outside("newton", solver, callbacks, lead, at=(0,)), _zero)[0]
+    found = solved(Outside("newton", solver, callbacks, lead, at=(0,)), zero)
+    return Roots(*found) if full_output else found[0]
 
 
 @stands_for(HOME, callbacks=True, parameters="maxiter", lists="args bracket options")
@@ -331,20 +336,24 @@ def fsolve(
     if not needs(callbacks, x0):
         how |= {"args": args, "fprime": fprime, "full_output": full_output}
         return plainly(theirs.fsolve, func, x0, **how)
-    if full_output:
-        raise refusal(
-            f"scipy.optimize.fsolve(..., full_output=True) can't be traced{at_line()}. Use "
-            "scipy.optimize.root"
-        )
+    told: dict[str, Any] = {}
 
     def solver(fs: Any, values: Any) -> Any:
         slope = fs[1] if len(fs) > 1 else None
-        x, _, ier, _ = theirs.fsolve(fs[0], values[0], (), slope, full_output=True, **how)
-        if ier != 1:  # it says so itself
+        x, info, ier, message = theirs.fsolve(fs[0], values[0], (), slope, full_output=True, **how)
+        if ier != 1 and not full_output:  # it says so itself
             x = theirs.fsolve(fs[0], values[0], (), slope, **how)
-        return x, ending(ier == 1)
+        told.update(ier=ier, message=message)
+        facts = (ier, message) if full_output else ()
+        return x, info["fvec"], np.int64(info["nfev"]), ending(ier == 1, *facts)
 
-    return solved(Outside("fsolve", solver, callbacks, [x0], at=(0,)), _zero)[0]
+    outside = Outside("fsolve", solver, callbacks, [x0], at=(0,))
+    ier, message = told["ier"], told["message"]
+    x, _, count = solved(outside, zero)
+    if not full_output:
+        return x
+    value = np.reshape(outside.value(0, x, outside.values[1].reshape(callbacks[0].shape)), (-1,))
+    return x, Info("scipy.optimize.fsolve", nfev=count, fvec=value), ier, message
 
 
 @stands_for(HOME, callbacks=True, lists="args options")
@@ -374,6 +383,6 @@ def root(
 
     outside = Outside("root", solver, callbacks, [x0], at=(0,))
     told = dict(facts)
-    x, _, *counts, number = solved(outside, _zero)
+    x, _, *counts, number = solved(outside, zero)
     value = outside.value(0, x, outside.values[1])
     return Result(told_by(number), x=x, fun=value, nfev=counts[0], **told)
