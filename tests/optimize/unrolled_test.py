@@ -31,7 +31,7 @@ def both_ways(x):
     for value in x:
         if value > 0.3:
             total = total + np.sin(value)
-            large.append(value)
+            large.insert(0, value)
         else:
             total = total - value
     return total

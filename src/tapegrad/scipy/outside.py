@@ -9,8 +9,10 @@ user's line.
 
 from __future__ import annotations
 
+import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -26,13 +28,27 @@ from tapegrad.primitives.implicit import Implicit, called, real
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 from tapegrad.tracing.mixed import value_of
-from tapegrad.tracing.observe.observer import aside, unobserved
+from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.run import input_aval, trace_function
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
 OFF = -1  # how a call has ended that doesn't answer
 Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What runs in this context isn't followed, but for what `observed` says is the user's."""
+    follower, here = sys.gettrace(), following.observer
+    if here is None or follower is not here.follower:
+        yield
+        return
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(follower)
 
 
 class Outside:

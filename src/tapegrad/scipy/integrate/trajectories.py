@@ -35,12 +35,11 @@ from tapegrad.scipy.integrate.solutions import (
     with_end,
 )
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
-from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.scipy.outside import Constant, Outside, aside, stopped
 from tapegrad.scipy.results import Untold
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.loops.while_loop import while_loop
-from tapegrad.tracing.observe.observer import aside
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 

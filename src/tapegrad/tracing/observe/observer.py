@@ -11,8 +11,7 @@ import functools
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, TypeVar
 
@@ -393,20 +392,6 @@ def pause() -> Any:
             sys.settrace(None)
             return follower
     return None
-
-
-@contextmanager
-def aside() -> Iterator[None]:
-    """What runs in this context isn't followed, but for what `observed` says is the user's."""
-    follower, here = sys.gettrace(), following.observer
-    if here is None or follower is not here.follower:
-        yield
-        return
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(follower)
 
 
 class observed:
