@@ -29,6 +29,7 @@ class Dispatch:
     # of what has pandas' labels: see `frontend.labelled`
     labelled: Handler  # an operation on it
     frame: Any  # what stands for a DataFrame
+    series: Any  # and for a Series
     table_method: Handler  # a method of it, by name; None if there is none
     table_item: Handler  # what is chosen of it by a key
     has_labels: Handler  # whether something is, or stands for, a Series or DataFrame

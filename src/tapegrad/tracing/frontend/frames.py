@@ -214,10 +214,20 @@ def _labels_of(index: Any, columns: Any, branches: Sequence[Any]) -> Labels:
 
 
 def _is_whole(columns: Sequence[Any]) -> bool:
-    """Whether columns make one array."""
-    if not columns or any(isinstance(x, Column) for x in columns):
-        return False
-    return all(x.dtype == columns[0].dtype for x in columns)
+    """Whether columns make one array: plain ones beside traced ones stay plain."""
+    return len({isinstance(x, Tracer) for x in columns}) == 1 and _are_alike(columns)
+
+
+def _are_alike(columns: Sequence[Any]) -> bool:
+    """Whether all columns have numbers of one dtype."""
+    return all(not isinstance(x, Column) and x.dtype == columns[0].dtype for x in columns)
+
+
+def together(x: Any) -> Any:
+    """A frame as one array, if its columns are of one dtype."""
+    if x._labels.columns is None or x._labels.whole or not x._branches:
+        return x
+    return x._like(x.index, x.columns, x._array()) if _are_alike(x._branches) else x
 
 
 def _as_whole(columns: Sequence[Any]) -> list[Any]:
@@ -307,6 +317,7 @@ def _has_tracers(x: Any) -> bool:
 
 
 def _on_frames(op: Any, xs: Sequence[Any]) -> Any:
+    xs = [together(x) if isinstance(x, TracedFrame) else x for x in xs]
     first = next(x for x in xs if isinstance(x, TracedFrame))
     index, columns = first._labels.index, first._labels.columns
     if isinstance(op, np.ufunc) and any(isinstance(x, TracedSeries) for x in xs):
@@ -391,7 +402,7 @@ def has_labels(x: Any) -> bool:
     return kind is TracedSeries or kind is TracedFrame
 
 
-dispatch.frame = TracedFrame
+dispatch.frame, dispatch.series = TracedFrame, TracedSeries
 for _kind in (TracedSeries, TracedFrame):
     as_trees(_kind, made)
 

@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Column, Labels
+from tapegrad.core.tables import Labels
 from tapegrad.tracing.frontend.arranging import Entries
-from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, made, reduced, refused
+from tapegrad.tracing.frontend.labelled import (
+    Labelled,
+    TracedSeries,
+    made,
+    plain_of,
+    reduced,
+    refused,
+)
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer
 
@@ -19,20 +26,34 @@ _NAMES = ("sum", "mean", "std", "var", "min", "max", "prod")
 
 @unobserved
 def groupby(x: Any, by: Any = None, *, sort: bool = True, level: Any = None) -> Any:
-    if isinstance(by, (Tracer, Labelled)) or callable(by):
-        raise refused(f"{x._kind}.groupby by what is traced, or by a function")
-    names = by if isinstance(by, list) else [by]
-    keys = [] if isinstance(x, TracedSeries) else [k for k in names if isinstance(k, str)]
-    own = dict(zip(x._labels.columns, x._branches, strict=False)) if keys else {}
-    whole = bool(keys) and x._labels.whole
-    if any(k in x._labels.columns and (whole or not isinstance(own[k], Column)) for k in keys):
+    keys = [] if isinstance(x, TracedSeries) else [k for k in _listed(by) if isinstance(k, str)]
+    plain = [_plain(x, key) for key in _listed(by)]
+    entries = Entries()
+    grouped = plain if isinstance(by, list) else plain[0]
+    rows = entries.table(x).groupby(grouped, sort=sort, level=level)
+    place, labels = rows.ngroup().to_numpy(), rows.size().index
+    return Groups(x, place, labels, keys, (entries, rows))
+
+
+def _listed(by: Any) -> list[Any]:
+    return by if isinstance(by, list) else [by]
+
+
+def _plain(x: Any, key: Any) -> Any:
+    """A key of groups, with its plain numbers in the place of a column's name."""
+    if isinstance(key, str) and not isinstance(x, TracedSeries) and key in x._labels.columns:
+        key = x[key]
+    if isinstance(key, Tracer) or (isinstance(key, Labelled) and _is_traced(key)):
         raise refused(
             f"{x._kind}.groupby by a column of traced numbers", "Pass its plain numbers: by=array"
         )
-    entries = Entries()
-    rows = entries.table(x).groupby(by, sort=sort, level=level)
-    place, labels = rows.ngroup().to_numpy(), rows.size().index
-    return Groups(x, place, labels, keys, (entries, rows))
+    if callable(key) and not isinstance(key, Labelled):
+        raise refused(f"{x._kind}.groupby by a function")
+    return plain_of(key)
+
+
+def _is_traced(x: Any) -> bool:
+    return any(isinstance(b, Tracer) for b in x._branches)
 
 
 class Groups:

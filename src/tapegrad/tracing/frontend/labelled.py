@@ -194,6 +194,14 @@ class Labelled:
             f"writing to a {self._kind}", "Write to a copy of its numbers: y = x.to_numpy().copy()"
         )
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_labels", "_branches"):
+            object.__setattr__(self, name, value)
+        elif self._labels.columns is not None and name in self._labels.columns:
+            self[name] = value
+        else:
+            raise refused(f"writing to {self._kind}.{name}", "Make another one, by x.set_axis(...)")
+
     def __copy__(self) -> Any:
         return self.copy()
 

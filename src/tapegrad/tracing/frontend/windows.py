@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Labels, built, is_series, turned
+from tapegrad.core.tables import Labels, built, is_series, pandas, turned
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.applying import APPLYING, applied
 from tapegrad.tracing.frontend.arranging import arranged
-from tapegrad.tracing.frontend.frames import made_of_columns
+from tapegrad.tracing.frontend.frames import made_of_columns, together
 from tapegrad.tracing.frontend.groups import groupby
 from tapegrad.tracing.frontend.labelled import (
     Labelled,
     TracedSeries,
     check_index,
     made,
+    plain_of,
     refused,
     stood_in,
 )
@@ -38,6 +39,7 @@ def method_of(x: Any, name: str) -> Any:
     if name in APPLYING:
         return functools.partial(applied, x, name)
     if name in _METHODS:
+        x = x if name in _OF_ANY else together(x)
         of_several = x._labels.columns is not None and not x._labels.whole
         if of_several and name in _BY_COLUMN:
             return functools.partial(_by_column, x, name)
@@ -65,7 +67,7 @@ def _by_column(x: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     return made_of_columns(x._labels.index, x._labels.columns, [_values(c) for c in columns])
 
 
-_OF_ANY = frozenset(["dropna", "pipe", "groupby"])
+_OF_ANY = frozenset(["dropna", "pipe", "groupby", "sort_values", "set_index", "reset_index"])
 _BY_COLUMN = frozenset(["clip", "cummax", "cummin", "cumprod", "cumsum", "diff", "fillna"])
 _BY_COLUMN |= {"isna", "isnull", "notna", "notnull", "pct_change", "round"}
 
@@ -374,15 +376,6 @@ def ewm(
     return Weighted(x, factor, adjust)
 
 
-_METHODS: dict[str, Callable[..., Any]] = {
-    **{f.__name__: f for f in (diff, pct_change, isna, notna, count, fillna, where, mask, clip)},
-    **{f.__name__: f for f in (round, median, quantile, cov, corr, dropna, pipe)},
-    **{f.__name__: f for f in (tolist, item, rolling, expanding, ewm, groupby)},
-    **{name: _cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin")},
-    **{"isnull": isna, "notnull": notna, "to_list": tolist},
-}
-
-
 # ---- entries
 
 
@@ -393,6 +386,54 @@ def chosen(x: Any, how: str, key: Any) -> Any:
     if not how:
         return arranged(lambda table: table[plain], x)
     return arranged(lambda table: getattr(table, how)[plain], x)
+
+
+@unobserved
+def sort_values(
+    x: Any,
+    by: Any,
+    *,
+    ascending: Any = True,
+    kind: str = "quicksort",
+    na_position: str = "last",
+    ignore_index: bool = False,
+) -> Any:
+    """Rows in the order of plain columns, which pandas finds."""
+    keys = _plain_columns(x, by, "sort_values")
+    keys.index = pandas().RangeIndex(len(keys))
+    names = list(keys.columns)
+    order = keys.sort_values(names, ascending=ascending, kind=kind, na_position=na_position).index
+    found = arranged(lambda table: table.iloc[order], x)
+    return found.reset_index(drop=True) if ignore_index else found
+
+
+@unobserved
+def set_index(x: Any, keys: Any, *, drop: bool = True) -> Any:
+    plain = _plain_columns(x, keys, "set_index")
+    index = plain.set_index(keys).index
+    found = x.drop(columns=list(plain.columns)) if drop else x
+    return found.set_axis(index)
+
+
+def _plain_columns(x: Any, names: Any, how: str) -> Any:
+    """Columns that nothing traced is in, as a DataFrame of pandas'."""
+    names = names if isinstance(names, list) else [names]
+    if isinstance(x, TracedSeries) or not all(isinstance(k, str) for k in names):
+        raise refused(f"{x._kind}.{how} by other things than the names of columns")
+    found = x[names]
+    if any(isinstance(b, Tracer) for b in found._branches):
+        raise refused(
+            f"{x._kind}.{how} by a column of traced numbers",
+            "Keep what it is ordered by in a table of plain numbers",
+        )
+    return plain_of(found)
+
+
+@unobserved
+def reset_index(x: Any, *, drop: bool = False) -> Any:
+    if not drop:
+        raise refused(f"{x._kind}.reset_index without drop=True")
+    return arranged(lambda table: table.reset_index(drop=True), x)
 
 
 def _plain_key(key: Any) -> Any:
@@ -409,3 +450,13 @@ def _guarded(x: Any) -> Any:
     if x.dtype.kind not in "iub":
         raise refused("entries of a Series or DataFrame by traced numbers")
     return x._guarded_array() if x.ndim else dispatch.whole(x)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    **{f.__name__: f for f in (diff, pct_change, isna, notna, count, fillna, where, mask, clip)},
+    **{f.__name__: f for f in (round, median, quantile, cov, corr, dropna, pipe)},
+    **{f.__name__: f for f in (tolist, item, rolling, expanding, ewm, groupby)},
+    **{name: _cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin")},
+    **{f.__name__: f for f in (sort_values, set_index, reset_index)},
+    **{"isnull": isna, "notnull": notna, "to_list": tolist},
+}

@@ -1,30 +1,68 @@
-"""Tables of pandas' of the outside that a traced value is about to be written to.
+"""Tables of pandas' that a traced value is about to be written to.
 
-pandas would make a column of objects of it, which holds the traced value when the trace is over. So
-what writes is refused before it does: in the place of the table, or of the function that is called,
-is put what raises the error.
+One that the run has made, and that nobody else holds, becomes what stands for a table, which takes
+traced values: `d = df.copy(); d["y"] = x * d["a"]`.
+
+Of one of the outside pandas would make a column of objects, which holds the traced value when the
+trace is over. So what writes is refused before it does: in the place of the table, or of the
+function that is called, is put what raises the error.
 """
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from tapegrad.core.tables import is_pandas_class, is_table, pandas
+from tapegrad.core.tables import (
+    is_frame,
+    is_pandas_class,
+    is_series,
+    is_table,
+    pandas,
+    taken_apart,
+    turned,
+)
 from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.holders import Family, Search, counted
 from tapegrad.tracing.source import at_line
 
 
 def guard_write(a: Activation, target: int, values: Sequence[Any]) -> None:
     """Operand number `target` is about to be written to, with these."""
-    if pandas() is not None and _is_refused(a, a.top(target), values):
+    if pandas() is None or not any(map(_is_traced, values)):
+        return
+    if _is_refused(a, a.top(target), values):
         frames.replace(operand_at(a.stack, target), _Refusing())
+    elif is_frame(a.top(target)) or is_series(a.top(target)):
+        by_name = is_frame(a.top(target)) and len(values) == 2 and type(values[0]) is str
+        _fill(a, id(a.top(target)), by_name)
+
+
+def _fill(a: Activation, key: int, by_name: bool) -> None:
+    """The table with this id becomes what stands for one, if the run has made it and nobody else
+    holds it. A column that is put there `by_name` changes no memory that something else shows;
+    what computes in place does, unless nothing but the operand holds the table."""
+    family = Family(ctypes.cast(key, ctypes.py_object).value)
+    search = Search(a, family, dispatch.began(), strict=dispatch.trace() is not a.o.trace)
+    search.run()
+    known = counted(filter(family.has, (*dispatch.held(), *a.o.captured)))
+    if not (by_name or family.counts[key] == 1):
+        return
+    if not (family.is_whole(known) and search.is_own()):
+        return
+    table: Any = family.owner
+    branches, labels = taken_apart(table)
+    object.__setattr__(table, "__class__", dispatch.frame if is_frame(table) else dispatch.series)
+    vars(table).clear()
+    vars(table).update(_labels=labels, _branches=turned(labels, branches))
+    a.loops = {}  # a loop whose rounds nobody sees may make another
 
 
 def is_refused(a: Activation, f: Any, args: Sequence[Any]) -> bool:

@@ -1,0 +1,142 @@
+"""DataFrames that the function makes, and rows by plain columns beside traced ones."""
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, value_and_grad
+from tapegrad.errors import TapegradError
+
+pd = pytest.importorskip("pandas")
+
+rng = np.random.default_rng(0)
+TABLE = pd.DataFrame(
+    {
+        "x": rng.normal(size=9),
+        "w": rng.integers(0, 3, 9).astype(float),
+        "k": rng.integers(0, 3, 9),
+        "t": rng.permutation(9).astype(float),
+        "s": list("abcbacabc"),
+    }
+)
+
+
+def copied(b):
+    d = TABLE.copy()
+    d["y"] = d["x"] * b[0]
+    return (d["y"] ** 2).sum()
+
+
+def put_together(b):
+    d = pd.DataFrame({"x": TABLE["x"], "w": TABLE["w"]})
+    d["y"] = d["x"] * b[0]
+    return (d["y"] * d["w"]).sum()
+
+
+def numbers_put(b):
+    d = TABLE.copy()
+    d["y"] = (d["x"] * b[0]).to_numpy()
+    return (d.groupby("w")["y"].mean() ** 2).sum()
+
+
+def merged(b):
+    d = TABLE.merge(pd.DataFrame({"s": list("abc"), "c": [1.0, 2.0, 3.0]}), on="s")
+    d["y"] = d["x"] * b[0] * d["c"]
+    return (d["y"] ** 2).sum()
+
+
+def in_two_functions(b):
+    def put(d):
+        d["y"] = d["x"] * b[0]
+        return d
+
+    tables = [TABLE.copy()]
+    put(tables[0])
+    return (tables[0]["y"] ** 2).sum()
+
+
+def added(b):
+    d = TABLE.copy()
+    d["y"] = 1.0
+    d["y"] += d["x"] * b[0]
+    return (d["y"] ** 2).sum()
+
+
+def an_attribute(b):
+    d = TABLE.copy()
+    d.x = d["x"] * b[0]
+    d.x = d.x * b[1]
+    return (d["x"] ** 2).sum()
+
+
+def by_name(b):
+    d = TABLE.assign(y=TABLE["x"] * b[0])
+    return sum((d.groupby(key)["y"].sum() ** 2).sum() for key in ("w", "k", ["w", "s"]))
+
+
+def by_array(b):
+    d = TABLE[["x", "w"]].assign(y=TABLE["x"] * b[0])
+    total = (d.groupby(d["w"].to_numpy())["y"].sum() ** 2).sum()
+    return (
+        total + (d.groupby(d["w"])["y"].sum() ** 2).sum() + (d.groupby("w").sum() ** 2).sum().sum()
+    )
+
+
+def in_order(b):
+    d = TABLE.assign(x=TABLE["x"] * b[0]).sort_values(["k", "t"], ascending=[False, True])
+    last = d.reset_index(drop=True).set_index("t").sort_index()
+    return (d["x"].cumsum() ** 2).sum() + (last["x"].cumsum() ** 2).sum()
+
+
+def as_one_array(b):
+    d = TABLE[["x", "w"]].assign(y=TABLE["x"] * b[0] + b[1])
+    return np.exp(d * 0.1).sum().sum() + d.median().sum() + d.corr().loc["y", "w"]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        *(copied, put_together, numbers_put, merged, in_two_functions, added, an_attribute),
+        *(by_name, by_array, in_order, as_one_array),
+    ],
+)
+def test_made_tables(f, compile):
+    """value as pandas has it, gradient as by central differences; traced once"""
+    df = value_and_grad(f, compile=compile)
+    for b in (np.array([0.7, 0.3]), np.array([-1.2, 2.0])):
+        value, found = df(b)
+        h = 1e-6 * np.eye(2)
+        expected = [(f(b + e) - f(b - e)) / 2e-6 for e in h]
+        np.testing.assert_allclose(value, f(b), rtol=1e-12)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    assert df.cache_info().traces == 1
+
+
+def test_tables_that_others_hold():
+    """one of the outside, or one whose memory something else shows -> refused"""
+    table = TABLE.copy()
+
+    def outside(b):
+        table["y"] = table["x"] * b
+        return table["y"].sum()
+
+    def in_place(b):
+        s = TABLE["x"].copy()
+        same = s
+        s += TABLE["x"] * b
+        return same.sum()
+
+    for f in (outside, in_place):
+        with pytest.raises((TapegradError, AttributeError)):
+            grad(f)(2.0)
+    pd.testing.assert_frame_equal(table, TABLE)
+
+
+def test_groups_and_orders_by_traced_columns():
+    """by what is traced -> refused, with what to do"""
+    for f in (
+        lambda b: TABLE.assign(w=TABLE["w"] * b).groupby("w")["x"].sum().sum(),
+        lambda b: TABLE.assign(w=TABLE["w"] * b).sort_values("w")["x"].sum(),
+    ):
+        with pytest.raises(TapegradError, match="column of traced numbers"):
+            grad(f)(2.0)
