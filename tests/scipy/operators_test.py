@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, linalg
 
-from tapegrad import grad, hessian, jvp
+from tapegrad import grad, hessian, jvp, vjp
 from tapegrad.errors import GradientError, UnsupportedError
 
 N = 5
@@ -153,3 +153,14 @@ def test_equal_eigenvalues():
     total = grad(lambda A: np.sum(linalg.eigsh(symmetric(A), 2)[0]))(A)
     np.testing.assert_allclose(total, np.diag([0, 0, 0, 1.0, 1.0]), atol=1e-8)
     assert np.isnan(grad(lambda A: linalg.eigsh(symmetric(A), 2)[1][4, 0])(A)).any()
+
+
+def test_eigenvalues_of_a_matrix_of_single_precision_are_single():
+    A = (np.diag(np.arange(1.0, 8.0)) + 0.1).astype(np.float32)
+    for f in (
+        lambda A: linalg.eigsh(A, 3, return_eigenvectors=False),
+        lambda A: linalg.svds(A, 3, return_singular_vectors=False),
+    ):
+        found = vjp(f, A)[0]
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, f(A), rtol=1e-5)

@@ -63,6 +63,7 @@ SHAPES = {
     "poisson": (2.6,),
     "powerlaw": (1.66,),
     "randint": (2, 9),
+    "rdist": (2.3,),
     "reciprocal": (0.01, 1.25),
     "rice": (0.77,),
     "skewcauchy": (0.5,),
@@ -292,6 +293,53 @@ def test_frozen_distributions_are_made_and_asked_in_a_program():
     value, pull = vjp(f, y, 0.3)
     assert value == pytest.approx(f(y, 0.3))
     np.testing.assert_allclose(pull(1.0)[0], g(y, 0.3)[1])
+
+
+IN_SINGLE = {
+    "beta": (2.31, 0.627),
+    "betaprime": (5.0, 0.6),
+    "genextreme": (0.1,),
+    "semicircular": (),
+    "rayleigh": (),
+    "gamma": (2.3,),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", IN_SINGLE)
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_numbers_of_single_precision_are_scipys(name, compile):
+    """SciPy computes with parameters in their precision. Derivatives are those of double."""
+    dist, single = getattr(stats, name), np.float32
+    x, q = single([-0.3, 0.2, 0.9, 1e20]), single([1e-30, 1e-3, 0.3, 1 - 2.0**-24])
+    p = [single(s) for s in (*IN_SINGLE[name], 0.3, 1.7)]
+
+    def all_of_it(x, q, *p):
+        frozen = dist(*p)
+        along = [getattr(dist, m)(x, *p) for m in ("pdf", "logpdf", "cdf", "sf", "logcdf", "logsf")]
+        of_q = [frozen.ppf(q), frozen.isf(q), *frozen.interval(q)]
+        whole = [frozen.mean(), dist.stats(*p, moments="m"), frozen.moment(1), *dist.support(*p)]
+        return [*along, *of_q, *whole]
+
+    found = vjp(all_of_it, x, q, *p, compile=compile)[0]
+    for y, right in zip(found, all_of_it(x, q, *p), strict=True):
+        np.testing.assert_array_equal(y, right)
+        assert np.asarray(y).dtype == np.asarray(right).dtype
+    slopes = grad(lambda *p: np.sum(dist.logpdf(single(0.9), *p)), 0, compile=compile)
+    np.testing.assert_allclose(slopes(*p), slopes(*map(float, p)), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_parameters_that_the_function_makes():
+    """no traced value is in their comparisons"""
+    for f in (
+        lambda a: stats.beta.logpdf(0.3, a, np.array([1, 2, 1])),
+        lambda a: stats.beta.ppf(np.array([0.3, 0.0, 1.0]), a, np.array([1.0, 2.0, -1.0])),
+        lambda a: stats.triang.cdf(0.5, np.array([0.0, 0.3, 1.0, 2.0]), a),
+        lambda a: stats.norm.logpdf(a, np.zeros(3), np.array([1.0, 0.0, 2.0])),
+        lambda a: stats.norm.cdf(np.float32(0.3), a, np.array([1, 2], np.int16)),
+    ):
+        assert not differs(trace(f, 2.3)[0], f(2.3))
 
 
 def test_shapes_dtypes_and_keywords():
@@ -559,3 +607,28 @@ def test_quantiles_that_scipy_looks_for_have_the_slope_of_the_inverse(name):
         np.testing.assert_allclose(found, wanted, rtol=1e-5 * order, atol=1e-6)
     ends = np.array([0.0, 1.0, np.nan, 2.0])
     np.testing.assert_array_equal(trace(lambda q: dist.ppf(q, 1.7), ends)[0], dist.ppf(ends, 1.7))
+
+
+def test_entropy_to_a_base_keeps_single_precision():
+    p = np.array([0.2, 0.8], np.float32)
+    for f in (lambda p: stats.entropy(p, base=2), lambda p: stats.entropy(p, p[::-1], base=2)):
+        found = trace(f, p)[0]
+        assert (found.dtype, found) == (np.float32, f(p))
+
+
+def test_a_matrix_that_is_no_covariance_is_refused_as_by_scipy():
+    x, bad = np.zeros(2), np.array([[1.0, 2.0], [2.0, 1.0]])
+    for dist in (stats.multivariate_normal, stats.multivariate_t):
+        with pytest.raises(ValueError, match="positive semidefinite") as caught:
+            grad(lambda m, dist=dist: dist.logpdf(x, x, m))(bad)
+        assert caught.type is ValueError
+
+
+def test_distributions_that_had_no_quantiles():
+    for f in (
+        lambda b: stats.rice.isf(0.3, b),
+        lambda b: stats.rice.logcdf(0.3, b),
+        lambda c: stats.rdist.isf(0.3, c),
+    ):
+        h = 1e-5
+        np.testing.assert_allclose(grad(f)(2.3), (f(2.3 + h) - f(2.3 - h)) / (2 * h), rtol=1e-8)

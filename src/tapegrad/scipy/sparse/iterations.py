@@ -258,6 +258,11 @@ def _start(n: int) -> Any:
     return np.random.default_rng(0).standard_normal(n)
 
 
+def _rounded(found: list[Any], A: Any) -> list[Any]:
+    """Results in SciPy's precision, that of the matrix; they are iterated in double."""
+    return [z.astype(np.float32) for z in found] if A.dtype == np.float32 else found
+
+
 def _drawing(method: Any, rng: Any) -> dict[str, Any]:
     """The generator that an iteration has besides."""
     known = "rng" in inspect.signature(method).parameters  # an older SciPy has none
@@ -299,6 +304,7 @@ def eigsh(
     lead = [] if v0 is None else [v0]
     found = _found("eigsh", A, find, equation, n + 1, lead, solving(theirs.minres), count=k)
     assert found is not None
+    found = _rounded(found, A)
     w = np.stack([z[n] for z in found])
     return (w, np.stack([z[:n] for z in found], 1)) if return_eigenvectors else w
 
@@ -334,6 +340,7 @@ def svds(
     solve = solving(theirs.minres)
     found = _found("svds", A, find, equation, m + n + 1, lead, solve, both=True, count=k)
     assert found is not None
+    found = _rounded(found, A)
     s = np.stack([z[m + n] for z in found])
     if return_singular_vectors is False:
         return s

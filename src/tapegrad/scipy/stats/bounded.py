@@ -46,9 +46,13 @@ def _beta_entropy(a: Any, b: Any) -> Any:
     return found + (a + b - 2) * sc.digamma(a + b)
 
 
+def _beta_logpdf(x: Any, a: Any, b: Any) -> Any:
+    return sc.xlog1py(b - 1.0, -x) + sc.xlogy(a - 1.0, x) - sc.betaln(a, b)
+
+
 law(
     "beta",
-    logpdf=lambda x, a, b: sc.xlog1py(b - 1.0, -x) + sc.xlogy(a - 1.0, x) - sc.betaln(a, b),
+    logpdf=_beta_logpdf,
     cdf=lambda x, a, b: sc.betainc(a, b, x),
     sf=lambda x, a, b: sc.betaincc(a, b, x),
     ppf=lambda q, a, b: sc.betaincinv(a, b, q),
@@ -57,6 +61,15 @@ law(
     var=lambda a, b: a * b / ((a + b) ** 2 * (a + b + 1)),
     entropy=_beta_entropy,
     rvs=lambda rng, size, a, b: rng.beta(a, b, size),
+)
+law(
+    "rdist",
+    logpdf=lambda x, c: _beta_logpdf((x + 1) / 2, c / 2, c / 2) - LOG_2,
+    cdf=lambda x, c: sc.betainc(c / 2, c / 2, (x + 1) / 2),
+    sf=lambda x, c: sc.betaincc(c / 2, c / 2, (x + 1) / 2),
+    ppf=lambda q, c: 2 * sc.betaincinv(c / 2, c / 2, q) - 1,
+    mean=lambda c: 0.0 * c,
+    var=lambda c: 1 / (c + 1),
 )
 law(
     "arcsine",

@@ -229,6 +229,8 @@ law(
     "rice",
     logpdf=_rice_logpdf,
     pdf=lambda x, b: x * np.exp(-(x - b) * (x - b) / 2.0) * sc.i0e(x * b),
+    cdf=lambda x, b: sc.chndtr(x * x, 2.0, b * b),
+    ppf=lambda q, b: np.sqrt(sc.chndtrix(q, 2.0, b * b)),
     valid=lambda b: b >= 0,
 )
 

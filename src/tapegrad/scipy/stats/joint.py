@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from tapegrad.scipy.stats.vectors import (
     t_logpdf,
 )
 from tapegrad.tracing.answers import declare_calls
+from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.layout import settle
@@ -113,7 +115,7 @@ def _declare(name: str, table: Table) -> None:
     for method in _methods(cls):
         original = vars(cls)[method]
         if method in table:
-            declare_method(cls, method, _answer(original, table[method]))
+            declare_method(cls, method, _answer(name, original, table[method]))
         else:
             declare_method(cls, method, _refusal(original, name))
     freeze = _freezing(name, cls)
@@ -135,16 +137,21 @@ def _methods(cls: Any) -> list[str]:
     return [name for name, x in vars(cls).items() if name[0] != "_" and inspect.isfunction(x)]
 
 
-def _answer(original: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
+def _answer(name: str, original: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
+    shown = original.__name__
     signature, own = inspect.signature(original), inspect.signature(formula).parameters
 
     @functools.wraps(original)
     @unobserved
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(self, *args, **kwargs)  # SciPy's own error
-        named = {key: x for key, x in bound.arguments.items() if key != "self"}
-        _, given = _given((), named)
-        return settle(formula(**{k: x for k, x in given.items() if k in own}), (), certain=False)
+        args, kwargs = tuple(map(stacked, args)), {key: stacked(x) for key, x in kwargs.items()}
+
+        def run() -> Any:
+            bound = signature.bind(self, *args, **kwargs)
+            _, given = _given((), {key: x for key, x in bound.arguments.items() if key in own})
+            return settle(formula(**given), (), certain=False)
+
+        return accepted(MethodType(original, self), args, kwargs, run, f"{name}.{shown}")
 
     return called
 

@@ -147,20 +147,34 @@ def _float(x: Any, others: Sequence[Any]) -> Any:
     return np.positive(x) if x._weak else x  # SciPy's results are NumPy's numbers
 
 
+def _varies(condition: Any) -> bool:
+    """Whether it is traced, or has elements, as comparisons of a plain array that was made."""
+    return isinstance(condition, Tracer) or np.ndim(condition) > 0
+
+
 def both(*conditions: Any) -> Any:
     """Whether all hold: plain, if that is known without a traced value."""
-    found: Any = True
+    return _joined(conditions, np.logical_and, True)
+
+
+def either(*conditions: Any) -> Any:
+    """Whether one holds, likewise."""
+    return _joined(conditions, np.logical_or, False)
+
+
+def _joined(conditions: Sequence[Any], join: Any, found: Any) -> Any:
+    of_none = found
     for each in conditions:
-        if isinstance(each, Tracer):
-            found = each if found is True else np.logical_and(found, each)
-        elif not each:
-            return False
+        if _varies(each):
+            found = each if found is of_none else join(found, each)
+        elif bool(each) is not of_none:
+            return not of_none
     return found
 
 
 def choose(condition: Any, x: Any, y: Any) -> Any:
     """np.where, but for a plain condition."""
-    if isinstance(condition, Tracer):
+    if _varies(condition):
         return np.where(condition, x, y)
     return x if condition else y
 
@@ -392,11 +406,7 @@ class Located:
         return self.ppf(0.5)
 
     def interval(self, confidence: Any) -> tuple[Any, Any]:
-        if isinstance(confidence, Tracer):
-            inside = np.logical_and(confidence >= 0, confidence <= 1)
-            if np.any(np.logical_not(inside)):
-                raise ValueError("alpha must be between 0 and 1 inclusive")
-        elif not 0 <= confidence <= 1:
+        if not np.all(np.logical_and(confidence >= 0, confidence <= 1)):
             raise ValueError("alpha must be between 0 and 1 inclusive")
         return self.ppf((1.0 - confidence) / 2), self.ppf((1.0 + confidence) / 2)
 
@@ -441,17 +451,6 @@ class Located:
         raise self._refused(f"moment(order={order})")
 
 
-def either(*conditions: Any) -> Any:
-    """Whether one holds: plain, if that is known without a traced value."""
-    found: Any = False
-    for each in conditions:
-        if isinstance(each, Tracer):
-            found = each if found is False else np.logical_or(found, each)
-        elif each:
-            return True
-    return found
-
-
 # ---- what several formulas are in terms of
 
 LOG_2 = float(np.log(2.0))
@@ -486,14 +485,12 @@ def with_slope(value: Any, x: Any, slope: Any) -> Any:
     return recorded(x, Stated(1), value, x, slope) if isinstance(x, Tracer) else value
 
 
-def where(condition: Any, x: Any, y: Any) -> Any:
-    """np.where, of plain numbers too: then a plain one."""
-    return choose(condition, x, y)
+where = choose  # as formulas call it
 
 
 def split(condition: Any, x: Any, safe: float, one: Formula, other: Formula) -> Any:
     """`one(x)` where the condition holds, else `other(x)`. Each gets `safe` elsewhere."""
-    if not isinstance(condition, Tracer):
+    if not _varies(condition):
         return one(x) if condition else other(x)
     return np.where(
         condition, one(np.where(condition, x, safe)), other(np.where(condition, safe, x))

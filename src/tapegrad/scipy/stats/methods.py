@@ -12,9 +12,12 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
+import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
+from tapegrad.primitives.stated import Known
+from tapegrad.scipy.anew import constant
 from tapegrad.scipy.declaring import (
     Carrier,
     any_traced,
@@ -31,8 +34,10 @@ from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
 
 ALONG = ["cdf", "sf", "logcdf", "logsf", "ppf", "isf"]  # methods of x or q
+FROM_AXIS = {"cdf", "sf", "logcdf", "logsf", "pdf", "logpdf", "pmf", "logpmf"}
 DENSITIES = {True: ("pmf", "logpmf"), False: ("pdf", "logpdf")}
 WHOLE = ["median", "mean", "var", "std", "entropy", "support"]  # of the parameters alone
 REFUSED = {
@@ -53,6 +58,34 @@ def located(dist: Any, method: str, args: Any, kwds: dict[str, Any], *xs: Any) -
 
 def ask(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, Any]) -> Any:
     """What a method gives, of arguments of its own and of parameters."""
+    parameters = (*args, *kwds.values())
+    # SciPy's location and scale are arrays: x less a double one, or less an integer one, is double.
+    if not any(map(_is_narrow, parameters if name in FROM_AXIS else (*given, *parameters))):
+        return _by_formulas(dist, name, given, args, kwds)
+    # SciPy computes with these in their own precision: its numbers, and the formulas' derivatives
+    found = _by_formulas(dist, name, given, args, dict(kwds))
+    told = {"moments": given[0], **kwds} if name == "stats" else kwds
+    first = () if name == "stats" else given
+    theirs = constant(f"{dist.name}.{name}", getattr(dist, name), *first, *args, **told)
+    if isinstance(found, tuple):
+        return tuple(map(_with_derivative, theirs, found))
+    return _with_derivative(theirs, found)
+
+
+def _is_narrow(x: Any) -> bool:
+    """Whether functions of it are in less than double precision."""
+    dtype = getattr(x, "dtype", None)
+    known = dtype is not None and dtype.kind in "biuf"
+    return known and np.result_type(dtype, np.float16).itemsize < 8
+
+
+def _with_derivative(value: Any, found: Any) -> Any:
+    if not (isinstance(value, Tracer) and isinstance(found, Tracer)):
+        return value
+    return Known()(value, found)
+
+
+def _by_formulas(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, Any]) -> Any:
     if name in ("stats", "moment"):
         plain = [as_parameter(x) for x in given]
         return getattr(located(dist, name, args, kwds)[0], name)(*plain)

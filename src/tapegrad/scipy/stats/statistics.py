@@ -247,7 +247,9 @@ def entropy(
         p, q = np.broadcast_arrays(p, qk)
         q = 1.0 * q / np.sum(q, axis=axis, keepdims=True)
         found = np.sum(sc.rel_entr(p, q), axis=axis, keepdims=keepdims)
-    return found if base is None else found / np.log(base)
+    if base is None:
+        return found
+    return (found / (np.log(base) if is_traced(base) else math.log(base))).astype(found.dtype)
 
 
 class _Correlation(theirs_of.PearsonRResult):
