@@ -375,3 +375,33 @@ def test_the_tape_has_one_round():
     _, tape = trace(filtered, *arguments(0))
     assert len(tape.calls) < 20
     assert [call.primitive.name for call in tape.calls].count("loop") == 1
+
+
+class Model:
+    floor = 0.1
+
+
+def test_a_first_round_that_stands_alone_has_no_entry_that_may_be_missing():
+    """It does where it is the first to read the attribute of a closure's object."""
+    model = Model()
+
+    def made(model):
+        def f(x):
+            kept = []
+            for v in x:
+                if v > model.floor:
+                    kept.append(v)
+            model.last = tuple(kept)
+            return len(kept) * x[0] + len([v for v in x if v > model.floor]) * x[1]
+
+        return f
+
+    f, rng = made(model), np.random.default_rng(0)
+    g = value_and_grad(made(copied := Model()), compile="never")
+    for x in [np.array([-1.0, -1, 2, -1, -1, 1]), *rng.normal(size=(20, 6))]:
+        value, slope = g(x)
+        assert value == f(x)
+        count = np.sum(x > 0.1)
+        np.testing.assert_array_equal(slope, [count, count, 0, 0, 0, 0])
+        assert copied.last == model.last
+    assert g.cache_info().traces <= 8

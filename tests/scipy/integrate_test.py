@@ -750,3 +750,14 @@ def test_integrands_of_elements_of_an_array(name, dtype):
     value, found = value_and_grad(f)(x.astype(dtype))
     np.testing.assert_allclose(value, f(x), rtol=1e-6)
     np.testing.assert_allclose(found, right, rtol=1e-6)
+
+
+@pytest.mark.parametrize("second", [hessian, lambda f: grad(grad(f))], ids=["forward", "reverse"])
+@pytest.mark.parametrize("place", [0.3, 0.3137, 0.9])
+def test_a_second_slope_that_jumps_in_an_integrand(second, place):
+    """The first intervals needn't end where it does: that had 1e-3 of the result."""
+    one_side = lambda c: integrate.quad(lambda t: np.maximum(t - c, 0) ** 2 * np.exp(c), 0, 1)[0]  # noqa: E731
+    expected = np.exp(place) * ((1 - place) ** 3 / 3 - 2 * (1 - place) ** 2 + 2 * (1 - place))
+    np.testing.assert_allclose(second(one_side)(place), expected, rtol=1e-10)
+    far = lambda c: integrate.quad(lambda t: np.maximum(t - c, 0) ** 2 * np.exp(-t), 0, np.inf)[0]  # noqa: E731
+    np.testing.assert_allclose(second(far)(place), 2 * np.exp(-place), rtol=1e-7)

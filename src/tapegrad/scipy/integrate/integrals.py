@@ -13,11 +13,13 @@ Names: `places` the nodes, their weights, the intervals in which they are, and t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.integrate as theirs
 
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
@@ -30,12 +32,36 @@ from tapegrad.primitives.views import BroadcastTo, Reshape
 from tapegrad.primitives.windows import Window
 from tapegrad.runtime.often import Often
 from tapegrad.scipy.callbacks import joined, may_step
-from tapegrad.scipy.integrate.jumps import has_jump
+from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.outside import Constant
 from tapegrad.tracing.loops.stacking import entry_at
 
+NEAR = 1e-9  # to an end, where an integrand may be infinite
+SLIGHT = 1e-9  # a jump that doesn't count, as a part of what jumps
+NOTHING = 1e-30  # what doesn't count, as a part of what does
 PLACES = 5
 A, B = 3, 4  # which of them the limits are
+
+
+@functools.cache
+def rule(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes and weights of a rule on the interval from 0 to 1."""
+    count = {"gk21": 21, "gk15": 15}[name]
+    nodes: list[float] = []
+
+    def unit(t: float) -> Any:
+        nodes.append(t)
+        return np.eye(count)[len(nodes) - 1] if len(nodes) <= count else np.zeros(count)
+
+    weights, _ = theirs.quad_vec(unit, 0.0, 1.0, quadrature=name, limit=1)
+    return np.array(nodes[:count]), np.asarray(weights)
+
+
+def in_intervals(name: str, ends: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes and weights of a rule in each of several intervals."""
+    nodes, weights = rule(name)
+    size = ends[:, 1:] - ends[:, :1]
+    return ends[:, :1] + size * nodes, size * weights
 
 
 class Range:
@@ -99,6 +125,8 @@ class Integral:
     def of(self, tape: Tape, places: Sequence[Any], p: Sequence[Any]) -> tuple[Any, ...]:
         """The integral of a derivative."""
         integral = replace(self, tape=tape, order=self.order + 1)
+        if self.order and may_step(tape, [0], real(tape, 1)):
+            places = integral.cut(places, p)
         rules = integral.backward, integral.forward
         call = Custom(f"integral of {self.name}", integral.sums(places), *rules)
         found = call(*places, *p)
@@ -175,6 +203,39 @@ class Integral:
                 part.append(_with(sign * ts[k] * value, check))
         return [sum(part[1:], part[0]) if part else None for part in parts]
 
+    def cut(self, places: Sequence[Any], p: Sequence[Any]) -> Sequence[Any]:
+        """Places in intervals that also end where what is integrated jumps: that of a second
+        derivative may, where a slope has a kink alone, and the first intervals don't end there."""
+        often = Often(self.tape, f"cuts of {self.name}")
+        count, several = 2 * places[0].shape[0], 2 * places[2].shape[0]
+
+        def function(nodes: Any, weights: Any, ends: Any, a: Any, b: Any, *p: Any) -> list[Any]:
+            where, f = Range(float(a), float(b)), often.on(p)
+            wide = ends[ends[:, 1] > ends[:, 0]]
+            found = _without_jumps(where.integrand(lambda t: joined(f(t))), wide, several)
+            if len(found) > len(wide):
+                nodes, weights = where.placed(*map(np.ravel, in_intervals(where.rule, found)))
+                parts = np.array(
+                    [
+                        w * np.max(np.abs(joined(f(float(t)))))
+                        for t, w in zip(nodes, weights, strict=True)
+                    ]
+                )
+                parts = np.where(np.isfinite(parts), np.abs(parts), 0.0)
+                counts = parts > NOTHING * np.max(parts)  # far out it may overflow on its way to 0
+                nodes, weights, ends = nodes[counts], weights[counts], found
+            if len(nodes) > count or len(ends) > several:
+                raise GradientError(self.why)
+            rest, empty = count - len(nodes), np.full((several - len(ends), 2), np.max(ends))
+            nodes = np.append(nodes, np.full(rest, nodes[0]))
+            return [nodes, np.append(weights, np.zeros(rest)), np.concatenate([ends, empty])]
+
+        function.__name__ = f"cuts of {self.name}"
+        none, number = Constant(), np.dtype(float)
+        types = Aval((count,), number), Aval((count,), number), Aval((several, 2), number)
+        call = ForeignCall(function.__name__, function, types, 3, none.backward, "", none.forward)
+        return [*call(*places, *p), *places[A:]]
+
     @property
     def ends(self) -> list[tuple[int, int]]:
         """The limits that have a derivative, and its sign."""
@@ -226,6 +287,21 @@ class Found:
         places = [*outs[1 : A + 1], *xs[:2]]
         found = self.integral.pushed([*[None] * A, *ts], places, xs[2:])
         return [*found, *[None] * (len(outs) - 1)]
+
+
+def _without_jumps(g: Callable[[float], Any], ends: np.ndarray, most: int) -> np.ndarray:
+    """Intervals in which a function doesn't jump: these, with those in parts in which it does."""
+    middles = [np.max(np.abs(g(float(t)))) for t in ends.mean(1)]
+    least, left = SLIGHT * np.max(middles, initial=0.0), [*map(tuple, ends)]
+    found: list[tuple[float, float]] = []
+    while left and len(found) + len(left) <= most:
+        low, high = left.pop()
+        jump = jump_between(g, low + NEAR, high - NEAR, least, 1.0) if high - low > NEAR else None
+        if jump is None:
+            found.append((low, high))
+        else:
+            left += [(low, jump), (jump, high)]
+    return np.array(sorted([*found, *left]))
 
 
 def shaped(tape: Tape, shape: tuple[int, ...]) -> Tape:

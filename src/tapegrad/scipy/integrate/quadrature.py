@@ -21,7 +21,16 @@ from scipy import LowLevelCallable
 
 from tapegrad.scipy.callbacks import Callback, as_floats
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
-from tapegrad.scipy.integrate.integrals import Found, Integral, Range, shaped
+from tapegrad.scipy.integrate.integrals import (
+    NEAR,
+    NOTHING,
+    Found,
+    Integral,
+    Range,
+    in_intervals,
+    rule,
+    shaped,
+)
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Outside, stopped
@@ -35,27 +44,6 @@ WHY = (
     "no intervals were found in which the derivatives of the integrand can be integrated. "
     "Substitute, so that the integrand is smooth"
 )
-
-
-@functools.cache
-def rule(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes and weights of a rule on the interval from 0 to 1."""
-    count = {"gk21": 21, "gk15": 15}[name]
-    nodes: list[float] = []
-
-    def unit(t: float) -> Any:
-        nodes.append(t)
-        return np.eye(count)[len(nodes) - 1] if len(nodes) <= count else np.zeros(count)
-
-    weights, _ = theirs.quad_vec(unit, 0.0, 1.0, quadrature=name, limit=1)
-    return np.array(nodes[:count]), np.asarray(weights)
-
-
-def in_intervals(name: str, ends: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes and weights of a rule in each of several intervals."""
-    nodes, weights = rule(name)
-    size = ends[:, 1:] - ends[:, :1]
-    return ends[:, :1] + size * nodes, size * weights
 
 
 class Mesh:
@@ -130,7 +118,6 @@ class Mesh:
             ends = np.stack([*itertools.pairwise(np.unique([*np.ravel(ends), *cuts]))])
 
 
-NEAR = 1e-9  # to an end, where an integrand may be infinite
 MOST = 1000  # intervals
 
 
@@ -161,9 +148,6 @@ def _rows(where: Range, ends: Any, name: str, f: Any, value: Any) -> np.ndarray:
 def _sum(name: str, ends: Any, rows: Any) -> Any:
     """The integral, of the integrand at the nodes of each interval."""
     return np.einsum("i,j,ijk->k", ends[:, 1] - ends[:, 0], rule(name)[1], rows)
-
-
-NOTHING = 1e-30  # what doesn't count, as a part of what does
 
 
 def _tiny(where: Range, value: Any) -> float:

@@ -32,7 +32,7 @@ _NAMES = """
     full_matrices stable assume_unique return_index return_indices return_inverse return_counts
     sorted invert density full cov trim einsum_call descending compute_uv overwrite_input
     optimize dtype type to device casting order bitorder kind mode side method indexing UPLO
-    reflect_type count s norm
+    reflect_type count s norm refcheck
 """
 PARAMETERS = frozenset(_NAMES.split())
 

@@ -153,6 +153,9 @@ class Growing:
         self._rounds.remove((self.frame, self.place))
         for x in self.lists:
             del self.all[next(k for k, y in enumerate(self.all) if y is x)]
+            is_done = sys.exc_info()[0] is None and not any(x is y for y in self.all)
+            if is_done and any(map(_is_perhaps, x)):
+                x[:] = [y for each in x for y in _there(each)]
 
     def lengths(self) -> list[int]:
         return [len(x) for x in self.lists]
@@ -190,6 +193,10 @@ class Growing:
         for row, end in zip(found.rows, ends, strict=True):
             if not any(row is x for x in known):
                 revive(row, end)
+        for x, entries in zip(self.lists, found.entries, strict=True):
+            if _may_be_missing(entries):  # what one round alone appends is guarded
+                first = len(x) - len(entries)
+                x[first:] = [y for each in x[first:] for y in _there(each)]
 
     def fill(
         self,
@@ -324,6 +331,17 @@ _PYTHONS = {np.dtype(np.float64): float, np.dtype(np.int64): int, np.dtype(np.bo
 
 def _is_perhaps(entry: Any) -> bool:
     return type(entry) is Perhaps
+
+
+def _there(entry: Any) -> list[Any]:
+    """An entry that may be missing, if it isn't."""
+    if not _is_perhaps(entry):
+        return [entry]
+    there = entry.there
+    if isinstance(there, Tracer):
+        there = bool(entry.there._read()[1])
+        entry.there._trace.guard(entry.there, there, "whether a list has an entry")
+    return [entry.value] if there else []
 
 
 def _may_be_missing(entries: Sequence[Any]) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import gc
 import io
-import json
 import operator
 import pprint
 import sys
@@ -246,7 +245,7 @@ def _is_number_in_text(a: Activation, x: Any) -> bool:
 
 def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a call of plain arguments is one of those that each call makes anew."""
-    if _is_in(f, (*_TEXTS, *_TEXTS_OF_PLAIN)):
+    if _is_in(f, (*_TEXTS, *_texts_of_plain())):
         begins = _is_number_to_write if _is_in(f, _TEXTS) else _is_number_in_text
         return any(begins(a, x) for x in parts_of([*args, *kwargs.values()]))
     if is_date(f):
@@ -260,7 +259,13 @@ _TEXTS = (
     *(np.array2string, np.array_repr, np.array_str),
 )
 # They take plain numbers alone, also where the text is only shown.
-_TEXTS_OF_PLAIN = (json.dumps, np.format_float_positional, np.format_float_scientific)
+
+
+def _texts_of_plain() -> tuple[Any, ...]:
+    """What makes texts of plain values; json, if the program has loaded it."""
+    json = sys.modules.get("json")
+    dumps = () if json is None else (json.dumps,)
+    return *dumps, np.format_float_positional, np.format_float_scientific
 
 
 def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
@@ -289,7 +294,9 @@ def may_begin(name: str) -> bool:
     return name in _BEGINNING or may_write(name)
 
 
-_BEGINNING = {"now", "today", "utcnow"} | {f.__name__ for f in (*_TEXTS, *_TEXTS_OF_PLAIN)}
+_BEGINNING = (
+    {"now", "today", "utcnow"} | {f.__name__ for f in (*_TEXTS, *_texts_of_plain())} | {"dumps"}
+)
 
 
 def _is_in(f: Any, known: Sequence[Any]) -> bool:
@@ -299,7 +306,7 @@ def _is_in(f: Any, known: Sequence[Any]) -> bool:
 def _is_librarys(o: Notes, f: Any) -> bool:
     """Whether what is called is a library's, and does more with its arguments than to look at them
     or to hold them."""
-    if _is_in(f, (*_TEXTS, *_TEXTS_OF_PLAIN)) or f is print:
+    if _is_in(f, (*_TEXTS, *_texts_of_plain())) or f is print:
         return True
     if is_harmless(f) or getattr(f, "__module__", None) == "builtins":  # `eval`, say
         return False

@@ -46,6 +46,7 @@ class Flow(Loops):
             offset = todo.pop()
             out = every.union(*[live[target] for target in leads[offset]])
             reads, writes = reads_and_writes(self.at[offset])
+            reads = {k for k in reads if k < self.code.co_nlocals}  # cells have no value here
             found = frozenset(out - writes | reads) | every
             handler = self.handlers.get(offset)
             if handler is not None:  # it may raise before it writes
