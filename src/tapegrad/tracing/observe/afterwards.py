@@ -245,8 +245,8 @@ def _is_number_in_text(a: Activation, x: Any) -> bool:
 
 def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a call of plain arguments is one of those that each call makes anew."""
-    if _is_in(f, (*_TEXTS, *_texts_of_plain())):
-        begins = _is_number_to_write if _is_in(f, _TEXTS) else _is_number_in_text
+    if _makes_text(f):
+        begins = _is_number_to_write if any(f is x for x in _TEXTS) else _is_number_in_text
         return any(begins(a, x) for x in parts_of([*args, *kwargs.values()]))
     if is_date(f):
         of = args[0] if args else getattr(f, "__self__", None)
@@ -254,18 +254,15 @@ def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     return writes(f, args, kwargs, a.frame)
 
 
-_TEXTS = (
-    *(str, repr, format, str.format, str.join, pprint.pformat),
-    *(np.array2string, np.array_repr, np.array_str),
-)
-# They take plain numbers alone, also where the text is only shown.
+_TEXTS: tuple[Any, ...] = (str, repr, format, str.format, str.join, pprint.pformat)
+_TEXTS += (np.array2string, np.array_repr, np.array_str)
+# Of plain numbers alone, also where these are only shown; json.dumps is one, too
+_TEXTS_OF_PLAIN: tuple[Any, ...] = (np.format_float_positional, np.format_float_scientific)
 
 
-def _texts_of_plain() -> tuple[Any, ...]:
-    """What makes texts of plain values; json, if the program has loaded it."""
-    json = sys.modules.get("json")
-    dumps = () if json is None else (json.dumps,)
-    return *dumps, np.format_float_positional, np.format_float_scientific
+def _makes_text(f: Any) -> bool:
+    dumps = getattr(sys.modules.get("json"), "dumps", ...)
+    return any(f is x for x in (dumps, *_TEXTS, *_TEXTS_OF_PLAIN))
 
 
 def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
@@ -294,19 +291,13 @@ def may_begin(name: str) -> bool:
     return name in _BEGINNING or may_write(name)
 
 
-_BEGINNING = (
-    {"now", "today", "utcnow"} | {f.__name__ for f in (*_TEXTS, *_texts_of_plain())} | {"dumps"}
-)
-
-
-def _is_in(f: Any, known: Sequence[Any]) -> bool:
-    return any(f is x for x in known)
+_BEGINNING = {"now", "today", "utcnow", "dumps"} | {f.__name__ for f in _TEXTS + _TEXTS_OF_PLAIN}
 
 
 def _is_librarys(o: Notes, f: Any) -> bool:
     """Whether what is called is a library's, and does more with its arguments than to look at them
     or to hold them."""
-    if _is_in(f, (*_TEXTS, *_texts_of_plain())) or f is print:
+    if _makes_text(f) or f is print:
         return True
     if is_harmless(f) or getattr(f, "__module__", None) == "builtins":  # `eval`, say
         return False
