@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, optimize
 
 from tapegrad import grad, value_and_grad
-from tapegrad.errors import GradientError
+from tapegrad.errors import GradientError, UnsupportedError
 
 TIMES = np.linspace(0.0, 2.0, 9)
 LINE = np.linspace(0.0, 1.0, 9)
@@ -112,6 +112,21 @@ def test_values_of_a_solution_without_an_end_have_no_derivative():
 
     with pytest.raises(GradientError, match="last of the times"):
         grad(f)(3.0)
+
+
+def test_a_solution_that_an_event_may_end_before_it_fails():
+    """Whether it does is another thing at each call."""
+
+    def f(p):
+        reached = lambda t, y, a: y[0] - p[1]  # noqa: E731
+        reached.terminal = True
+        r = integrate.solve_ivp(rises, (0, 2), [1.0], args=(p[0],), events=reached)
+        return r.t[-1] if r.success else 50 * p[0]
+
+    g = value_and_grad(f)
+    with pytest.raises(UnsupportedError, match="before an event"):
+        g(np.array([3.0, 1e300]))
+    np.testing.assert_allclose(g(np.array([3.0, 50.0]))[0], f(np.array([3.0, 50.0])))
 
 
 def test_where_more_rows_meet_than_there_are_numbers_there_is_no_derivative():

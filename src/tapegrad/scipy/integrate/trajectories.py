@@ -179,6 +179,11 @@ def _explicit(
 ) -> Any:
     start, end = span
     plain = _plain(callback, kind, span, y0, t_eval, options, events)
+    if not plain.success and events is not None:  # at a later call one may come before that
+        raise refusal(
+            f"scipy.integrate.solve_ivp fails{at_line()} before an event ends it, and so has no "
+            f"derivative: {plain.message}"
+        )
     if not plain.success:
         return _unfinished(_outside(callback, kind, span, y0, t_eval, options), plain)
     given = kind(callback, float(example(start)), example(y0), float(example(end)), **options)
