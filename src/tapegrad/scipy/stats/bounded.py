@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.laws import (
+from tapegrad.scipy.stats.formulas import (
     LOG_2,
     LOG_2PI,
     LOG_PI,
-    both,
-    law,
+    falling,
     norm_logpdf,
     norm_pdf,
+    product,
     split,
     where,
     with_slope,
 )
+from tapegrad.scipy.stats.laws import both, law
 
 law(
     "uniform",
@@ -64,9 +65,9 @@ law(
 )
 law(
     "rdist",
+    even=True,
     logpdf=lambda x, c: _beta_logpdf((x + 1) / 2, c / 2, c / 2) - LOG_2,
     cdf=lambda x, c: sc.betainc(c / 2, c / 2, (x + 1) / 2),
-    sf=lambda x, c: sc.betaincc(c / 2, c / 2, (x + 1) / 2),
     ppf=lambda q, c: 2 * sc.betaincinv(c / 2, c / 2, q) - 1,
     mean=lambda c: 0.0 * c,
     var=lambda c: 1 / (c + 1),
@@ -76,6 +77,7 @@ law(
     logpdf=lambda x: -LOG_PI - 0.5 * (np.log(x) + np.log1p(-x)),
     cdf=lambda x: 2.0 / np.pi * np.arcsin(np.sqrt(x)),
     ppf=lambda q: np.sin(np.pi / 2.0 * q) ** 2.0,
+    isf=lambda q: np.cos(np.pi / 2.0 * q) ** 2.0,
     mean=lambda: 0.5,
     var=lambda: 1.0 / 8,
     entropy=lambda: float(np.log(np.pi / 4)),
@@ -84,10 +86,11 @@ law(
     "powerlaw",
     logpdf=lambda x, a: np.log(a) + sc.xlogy(a - 1, x),
     pdf=lambda x, a: a * x ** (a - 1.0),
-    cdf=lambda x, a: x**a,
-    logcdf=lambda x, a: a * np.log(x),
-    sf=lambda x, a: -np.expm1(a * np.log(x)),
-    ppf=lambda q, a: q ** (1.0 / a),
+    **falling(
+        lambda x, a: -a * np.log(x),
+        lambda x, a: np.log(a) + np.log(-np.log(x)),
+        lambda h, y, a: np.exp(-h / a),
+    ),
     mean=lambda a: a / (a + 1.0),
     var=lambda a: a / (a + 2.0) / (a + 1.0) ** 2,
     entropy=lambda a: 1 - 1.0 / a - np.log(a),
@@ -110,26 +113,27 @@ def _less_its_sine(t: Any) -> Any:
 
 law(
     "semicircular",
+    even=True,
     logpdf=lambda x: LOG_2 - LOG_PI + 0.5 * np.log1p(-x * x),
     pdf=lambda x: 2.0 / np.pi * np.sqrt(1 - x * x),
     cdf=lambda x: _less_its_sine(2 * np.arccos(-x)) / (2 * np.pi),
-    sf=lambda x: _less_its_sine(2 * np.arccos(x)) / (2 * np.pi),
     mean=lambda: 0.0,
     var=lambda: 0.25,
     entropy=lambda: 0.64472988584940017414,
 )
 law(
     "cosine",
-    logpdf=lambda x: np.log1p(np.cos(x)) - LOG_2PI,
-    pdf=lambda x: (1 + np.cos(x)) / (2 * np.pi),
+    even=True,
+    logpdf=lambda x: 2 * np.log(np.cos(x / 2)) - LOG_PI,
+    pdf=lambda x: np.cos(x / 2) ** 2 / np.pi,
     cdf=lambda x: _less_its_sine(np.pi + x) / (2 * np.pi),
-    sf=lambda x: _less_its_sine(np.pi - x) / (2 * np.pi),
     mean=lambda: 0.0,
     var=lambda: np.pi * np.pi / 3.0 - 2.0,
     entropy=lambda: float(np.log(4 * np.pi)) - 1.0,
 )
 law(
     "anglit",
+    even=True,
     logpdf=lambda x: np.log(np.cos(2 * x)),
     pdf=lambda x: np.cos(2 * x),
     cdf=lambda x: np.sin(x + np.pi / 4) ** 2.0,
@@ -141,7 +145,10 @@ law(
 )
 law(
     "johnsonsb",
-    logpdf=lambda x, a, b: norm_logpdf(a + b * sc.logit(x)) + np.log(b) - np.log(x) - np.log1p(-x),
+    **product(
+        lambda x, a, b: norm_logpdf(a + b * sc.logit(x)) - np.log(x) - np.log1p(-x),
+        lambda x, a, b: b,
+    ),
     cdf=lambda x, a, b: sc.ndtr(a + b * sc.logit(x)),
     sf=lambda x, a, b: sc.ndtr(-(a + b * sc.logit(x))),
     ppf=lambda q, a, b: sc.expit((sc.ndtri(q) - a) / b),

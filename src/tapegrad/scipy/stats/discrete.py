@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.laws import both, gammaln, law, where, zeta
+from tapegrad.scipy.stats.formulas import gammaln, rising, where, zeta
+from tapegrad.scipy.stats.laws import both, law
 
 
 def _whole(n: Any) -> Any:
@@ -135,9 +136,7 @@ law(
 law(
     "geom",
     logpdf=lambda k, p: sc.xlog1py(k - 1, -p) + np.log(p),
-    cdf=lambda k, p: -np.expm1(np.log1p(-p) * k),
-    sf=lambda k, p: np.exp(k * np.log1p(-p)),
-    logsf=lambda k, p: k * np.log1p(-p),
+    **rising(lambda k, p: -np.log1p(-p) * k, lambda k, p: np.log(k) + np.log(-np.log1p(-p))),
     valid=lambda p: both(p <= 1, p > 0),
     within=lambda p: 1.0,
     mean=lambda p: 1.0 / p,
@@ -157,9 +156,7 @@ law(
 law(
     "planck",
     logpdf=lambda k, rate: np.log(-np.expm1(-rate)) - rate * k,
-    cdf=lambda k, rate: -np.expm1(-rate * (k + 1)),
-    sf=lambda k, rate: np.exp(-rate * (k + 1)),
-    logsf=lambda k, rate: -rate * (k + 1),
+    **rising(lambda k, rate: rate * (k + 1), lambda k, rate: np.log(rate) + np.log(k + 1)),
     within=lambda rate: 0.0,
     mean=lambda rate: 1 / np.expm1(rate),
     var=lambda rate: np.exp(-rate) / np.expm1(-rate) ** 2,

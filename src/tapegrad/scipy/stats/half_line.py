@@ -11,18 +11,24 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.laws import (
+from tapegrad.scipy.stats.formulas import (
     EULER,
     LOG_2,
     LOG_2PI,
     LOG_PI,
-    both,
-    law,
+    falling,
+    log1p_over,
+    log_complement,
+    log_expm1,
+    mirrored,
     norm_logpdf,
     norm_pdf,
+    product,
+    rising,
     split,
     where,
 )
+from tapegrad.scipy.stats.laws import both, law
 
 SQRT_2 = float(np.sqrt(2.0))
 
@@ -204,12 +210,8 @@ law(
 )
 law(
     "rayleigh",
-    logpdf=lambda x: np.log(x) - 0.5 * (x * x),
-    cdf=lambda x: -np.expm1(-0.5 * (x * x)),
-    sf=lambda x: np.exp(-0.5 * (x * x)),
-    logsf=lambda x: -0.5 * (x * x),
-    ppf=lambda q: np.sqrt(-2 * np.log1p(-q)),
-    isf=lambda q: np.sqrt(-2 * np.log(q)),
+    **product(lambda x: -0.5 * (x * x), lambda x: x),
+    **rising(lambda x: 0.5 * (x * x), lambda x: 2 * np.log(x) - LOG_2, lambda h, y: np.sqrt(2 * h)),
     mean=lambda: np.sqrt(np.pi / 2),
     var=lambda: (4 - np.pi) / 2,
     entropy=lambda: EULER / 2.0 + 1 - 0.5 * LOG_2,
@@ -331,39 +333,25 @@ law(
     open=True,
     finite=True,
 )
-law(
-    "levy",
-    logpdf=lambda x: -0.5 * LOG_2PI - 1.5 * np.log(x) - 1 / (2 * x),
-    cdf=lambda x: sc.erfc(np.sqrt(0.5 / x)),
-    sf=lambda x: sc.erf(np.sqrt(0.5 / x)),
-    ppf=lambda q: 1.0 / sc.ndtri(q / 2) ** 2,
-    isf=lambda q: 1 / (2 * sc.erfinv(q) ** 2),
-    mean=lambda: np.inf,
-    var=lambda: np.inf,
-    open=True,
-)
-law(
-    "levy_l",
-    logpdf=lambda x: -0.5 * LOG_2PI - 1.5 * np.log(-x) + 1 / (2 * x),
-    cdf=lambda x: 2 * sc.ndtr(1 / np.sqrt(-x)) - 1,
-    sf=lambda x: 2 * sc.ndtr(-1 / np.sqrt(-x)),
-    ppf=lambda q: -1.0 / sc.ndtri((q + 1.0) / 2) ** 2,
-    isf=lambda q: -1 / sc.ndtri(q / 2) ** 2,
-    mean=lambda: np.inf,
-    var=lambda: np.inf,
-    open=True,
-)
+_LEVY: dict[str, Any] = {
+    "logpdf": lambda x: -0.5 * LOG_2PI - 1.5 * np.log(x) - 1 / (2 * x),
+    "cdf": lambda x: sc.erfc(np.sqrt(0.5 / x)),
+    "sf": lambda x: sc.erf(np.sqrt(0.5 / x)),
+    "ppf": lambda q: 1.0 / sc.ndtri(q / 2) ** 2,
+    "isf": lambda q: 1 / (2 * sc.erfinv(q) ** 2),
+    "mean": lambda: np.inf,
+    "var": lambda: np.inf,
+    "open": True,
+}
+law("levy", **_LEVY)
+law("levy_l", **mirrored(_LEVY) | {"mean": _LEVY["mean"]})
 
 # ---- exponential tails
 
 law(
     "expon",
     logpdf=lambda x: -x,
-    cdf=lambda x: -np.expm1(-x),
-    sf=lambda x: np.exp(-x),
-    logsf=lambda x: -x,
-    ppf=lambda q: -np.log1p(-q),
-    isf=lambda q: -np.log(q),
+    **rising(lambda x: x, np.log, lambda h, y: h),
     mean=lambda: 1.0,
     var=lambda: 1.0,
     skew=lambda: 2.0,
@@ -377,59 +365,69 @@ def _weibull_var(c: Any) -> Any:
     return sc.gamma(1.0 + 2.0 / c) - sc.gamma(1.0 + 1.0 / c) ** 2
 
 
-law(
-    "weibull_min",
-    logpdf=lambda x, c: np.log(c) + sc.xlogy(c - 1, x) - x**c,
-    cdf=lambda x, c: -np.expm1(-(x**c)),
-    sf=lambda x, c: np.exp(-(x**c)),
-    logsf=lambda x, c: -(x**c),
-    ppf=lambda q, c: (-np.log1p(-q)) ** (1.0 / c),
-    isf=lambda q, c: (-np.log(q)) ** (1.0 / c),
-    mean=lambda c: sc.gamma(1.0 + 1.0 / c),
-    var=_weibull_var,
-    entropy=lambda c: -EULER / c - np.log(c) + EULER + 1,
-)
-law(
-    "weibull_max",
-    logpdf=lambda x, c: np.log(c) + sc.xlogy(c - 1, -x) - (-x) ** c,
-    cdf=lambda x, c: np.exp(-((-x) ** c)),
-    logcdf=lambda x, c: -((-x) ** c),
-    sf=lambda x, c: -np.expm1(-((-x) ** c)),
-    ppf=lambda q, c: -((-np.log(q)) ** (1.0 / c)),
-    mean=lambda c: -sc.gamma(1.0 + 1.0 / c),
-    var=_weibull_var,
-    entropy=lambda c: -EULER / c - np.log(c) + EULER + 1,
-)
+_WEIBULL: dict[str, Any] = {
+    **product(lambda x, c: sc.xlogy(c - 1, x) - x**c, lambda x, c: c),
+    **rising(lambda x, c: x**c, lambda x, c: c * np.log(x), lambda h, y, c: h ** (1.0 / c)),
+    "mean": lambda c: sc.gamma(1.0 + 1.0 / c),
+    "var": _weibull_var,
+    "entropy": lambda c: -EULER / c - np.log(c) + EULER + 1,
+}
+law("weibull_min", **_WEIBULL)
+law("weibull_max", **mirrored(_WEIBULL))
+
+
+def _exponweib_log(x: Any, a: Any, c: Any) -> Any:
+    return log_complement(x**c, c * np.log(x))
+
+
+def _exponweib_loglog(x: Any, a: Any, c: Any) -> Any:
+    """log(-a log(1 - exp(-u))), which for large u is nearly log(a) - u."""
+    u = x**c
+    large = u > 1.0
+    near = np.log(-_exponweib_log(where(large, 1.0, x), a, c))
+    far = where(large, u, 1.0)
+    return np.log(a) + where(large, np.log(log1p_over(1.0, -np.exp(-far))) - far, near)
+
+
+def _exponweib_at(h: Any, log_h: Any, a: Any, c: Any) -> Any:
+    return (-log_complement(h / a, log_h - np.log(a))) ** (1.0 / c)
+
+
 law(
     "exponweib",
-    logpdf=lambda x, a, c: (
-        np.log(a) + np.log(c) + sc.xlogy(a - 1.0, -np.expm1(-(x**c))) - x**c + sc.xlogy(c - 1.0, x)
+    **product(
+        lambda x, a, c: sc.xlogy(a - 1.0, -np.expm1(-(x**c))) - x**c + sc.xlogy(c - 1.0, x),
+        lambda x, a, c: a,
+        lambda x, a, c: c,
     ),
-    cdf=lambda x, a, c: (-np.expm1(-(x**c))) ** a,
-    sf=lambda x, a, c: -np.expm1(sc.xlog1py(a, -np.exp(-(x**c)))),
-    ppf=lambda q, a, c: (-np.log1p(-(q ** (1.0 / a)))) ** (1.0 / c),
-    isf=lambda q, a, c: (-np.log(-np.expm1(np.log1p(-q) / a))) ** (1.0 / c),
+    **falling(lambda x, a, c: -a * _exponweib_log(x, a, c), _exponweib_loglog, _exponweib_at),
+    inside=True,
 )
 law(
     "invweibull",
-    logpdf=lambda x, c: np.log(c) - (c + 1.0) * np.log(x) - x ** (-c),
-    cdf=lambda x, c: np.exp(-(x ** (-c))),
-    sf=lambda x, c: -np.expm1(-(x ** (-c))),
-    logcdf=lambda x, c: -(x ** (-c)),
-    ppf=lambda q, c: (-np.log(q)) ** (-1.0 / c),
-    isf=lambda q, c: (-np.log1p(-q)) ** (-1.0 / c),
+    **product(lambda x, c: -(c + 1.0) * np.log(x) - x ** (-c), lambda x, c: c),
+    **falling(lambda x, c: x ** (-c), lambda x, c: -c * np.log(x), lambda h, y, c: h ** (-1.0 / c)),
     mean=_above(1.0, lambda c: sc.gamma(1 - 1.0 / c)),
     entropy=lambda c: 1 + EULER + EULER / c - np.log(c),
     open=True,
 )
+
+
+def _gompertz_at(h: Any, log_h: Any, c: Any) -> Any:
+    """log(1 + h / c)."""
+    small = h < c
+    near = np.log1p(where(small, h, 0.0) / c)
+    return where(small, near, -sc.log_expit(where(small, 0.0, np.log(c) - log_h)))
+
+
 law(
     "gompertz",
-    logpdf=lambda x, c: np.log(c) + x - c * np.expm1(x),
-    cdf=lambda x, c: -np.expm1(-c * np.expm1(x)),
-    sf=lambda x, c: np.exp(-c * np.expm1(x)),
-    logsf=lambda x, c: -c * np.expm1(x),
-    ppf=lambda q, c: np.log1p(-np.log1p(-q) / c),
-    isf=lambda q, c: np.log1p(-np.log(q) / c),
+    **product(lambda x, c: x - c * np.expm1(x), lambda x, c: c),
+    **rising(
+        lambda x, c: c * np.expm1(x),
+        lambda x, c: np.log(c) + log_expm1(x, np.log(x)),
+        _gompertz_at,
+    ),
 )
 law(
     "halflogistic",

@@ -17,7 +17,7 @@ from scipy.stats import _multivariate as theirs
 
 from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, held, refusal
 from tapegrad.scipy.refusing import DEFAULT
-from tapegrad.scipy.stats.laws import LOG_2PI
+from tapegrad.scipy.stats.formulas import LOG_2PI
 from tapegrad.scipy.stats.matrices import (
     invwishart_logpdf,
     wishart_entropy,

@@ -20,14 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.special as sc
 from scipy import stats
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.special import gammaln_of_positive
-from tapegrad.primitives.special import trigamma as _trigamma
-from tapegrad.primitives.special_gamma import riemann_zeta
-from tapegrad.primitives.stated import Stated
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.optimize.elementwise import Each
@@ -35,7 +30,7 @@ from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.stats.others import ADVICE, formulas_of
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.frontend.operands import as_tracer, recorded
+from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -61,6 +56,7 @@ class Law:
     inside : whether those of probabilities aren't for the ends of the support, even where that of
         the density is.
     rvs : of a generator, a size and the shapes, what is drawn.
+    even : whether -X has the same law: of either side the formulas tell the other one's.
     """
 
     name: str
@@ -84,6 +80,7 @@ class Law:
     finite: bool = False
     inside: bool = False
     rvs: Formula | None = None
+    even: bool = False
     discrete: bool = False
     ends: tuple[float, float] = (-np.inf, np.inf)
     dist: Any = None  # SciPy's, or the user's
@@ -147,7 +144,7 @@ def _float(x: Any, others: Sequence[Any]) -> Any:
     return np.positive(x) if x._weak else x  # SciPy's results are NumPy's numbers
 
 
-def _varies(condition: Any) -> bool:
+def varies(condition: Any) -> bool:
     """Whether it is traced, or has elements, as comparisons of a plain array that was made."""
     return isinstance(condition, Tracer) or np.ndim(condition) > 0
 
@@ -165,7 +162,7 @@ def either(*conditions: Any) -> Any:
 def _joined(conditions: Sequence[Any], join: Any, found: Any) -> Any:
     of_none = found
     for each in conditions:
-        if _varies(each):
+        if varies(each):
             found = each if found is of_none else join(found, each)
         elif bool(each) is not of_none:
             return not of_none
@@ -174,7 +171,7 @@ def _joined(conditions: Sequence[Any], join: Any, found: Any) -> Any:
 
 def choose(condition: Any, x: Any, y: Any) -> Any:
     """np.where, but for a plain condition."""
-    if _varies(condition):
+    if varies(condition):
         return np.where(condition, x, y)
     return x if condition else y
 
@@ -288,8 +285,11 @@ class Located:
         else:
             below, above = self._beyond(z, closed=False)
             # Where it can be, at the points of the density: a model of both shares what they have
-            # in common.
-            shares = self.law.has(name) and not self.law.inside
+            # in common. A logarithm that is infinite at an end has no slope there.
+            infinite = (first == -np.inf and below is not False) or (
+                last == -np.inf and above is not False
+            )
+            shares = not (infinite or self.law.inside) and self.law.has(name)
             beyond = self._beyond(z, closed=not self.law.open) if shares else (below, above)
             moved = self._moved(z, either(*beyond))
         found = self._doubted(getattr(self, f"_{name}")(moved))
@@ -299,7 +299,9 @@ class Located:
         return self._apply("cdf", z)
 
     def _sf(self, z: Any) -> Any:
-        return self.law.sf(z, *self.shapes) if self.law.sf else 1.0 - self._apply("cdf", z)
+        if self.law.sf:
+            return self.law.sf(z, *self.shapes)
+        return self._cdf(-z) if self.law.even else 1.0 - self._cdf(z)
 
     def _logcdf(self, z: Any) -> Any:
         if self.law.logcdf:
@@ -309,6 +311,8 @@ class Located:
     def _logsf(self, z: Any) -> Any:
         if self.law.logsf:
             return self.law.logsf(z, *self.shapes)
+        if self.law.even and self.law.logcdf:
+            return self._logcdf(-z)
         return self._log(self._sf(z), self._cdf, z)
 
     def _log(self, side: Any, other: Callable[[Any], Any], z: Any) -> Any:
@@ -348,6 +352,8 @@ class Located:
     def _upper(self, p: Any) -> Any:
         if self.law.isf:
             return self._apply("isf", p)
+        if self.law.even:
+            return -self._lower(p)
         if self.law.ppf:
             return self._apply("ppf", 1.0 - p)
         return self._inverse("isf", self._sf, p)
@@ -449,49 +455,3 @@ class Located:
             mean = self.mean()
             return self.var() + mean * mean
         raise self._refused(f"moment(order={order})")
-
-
-# ---- what several formulas are in terms of
-
-LOG_2 = float(np.log(2.0))
-LOG_PI = float(np.log(np.pi))
-LOG_2PI = float(np.log(2 * np.pi))
-EULER = float(np.euler_gamma)
-
-
-def norm_logpdf(x: Any) -> Any:
-    return x * x * -0.5 - LOG_2PI / 2
-
-
-def norm_pdf(x: Any) -> Any:
-    return np.exp(x * x * -0.5) / np.sqrt(2 * np.pi)
-
-
-def gammaln(x: Any) -> Any:
-    """log(Gamma(x)) of what the domains of shapes and the support let be positive only."""
-    return recorded(x, gammaln_of_positive, x) if isinstance(x, Tracer) else sc.gammaln(x)
-
-
-def trigamma(x: Any) -> Any:
-    return recorded(x, _trigamma, x) if isinstance(x, Tracer) else sc.polygamma(1, x)
-
-
-def zeta(s: Any) -> Any:
-    return recorded(s, riemann_zeta, s) if isinstance(s, Tracer) else sc.zeta(s, 1.0)
-
-
-def with_slope(value: Any, x: Any, slope: Any) -> Any:
-    """A function of x, with its derivative: that of its formula would lose digits."""
-    return recorded(x, Stated(1), value, x, slope) if isinstance(x, Tracer) else value
-
-
-where = choose  # as formulas call it
-
-
-def split(condition: Any, x: Any, safe: float, one: Formula, other: Formula) -> Any:
-    """`one(x)` where the condition holds, else `other(x)`. Each gets `safe` elsewhere."""
-    if not _varies(condition):
-        return one(x) if condition else other(x)
-    return np.where(
-        condition, one(np.where(condition, x, safe)), other(np.where(condition, safe, x))
-    )

@@ -9,7 +9,7 @@ import scipy.special as sc
 
 from tapegrad.scipy.linalg.factors import cholesky
 from tapegrad.scipy.linalg.systems import solve_triangular
-from tapegrad.scipy.stats.laws import LOG_2, LOG_PI
+from tapegrad.scipy.stats.formulas import LOG_2, LOG_PI
 from tapegrad.scipy.stats.vectors import as_float, squeezed, whole_matrix
 
 

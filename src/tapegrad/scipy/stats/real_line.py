@@ -11,33 +11,36 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.laws import (
+from tapegrad.scipy.stats.formulas import (
     EULER,
     LOG_2,
     LOG_2PI,
     LOG_PI,
-    both,
-    law,
+    falling,
+    log_expm1,
+    log_softplus,
+    mirrored,
     norm_logpdf,
     norm_pdf,
+    product,
     split,
     trigamma,
     where,
+    with_slope,
 )
+from tapegrad.scipy.stats.laws import both, law
 
 SQRT_2 = float(np.sqrt(2.0))
 
 
 law(
     "norm",
+    even=True,
     logpdf=norm_logpdf,
     pdf=norm_pdf,
     cdf=sc.ndtr,
-    sf=lambda x: sc.ndtr(-x),
     logcdf=sc.log_ndtr,
-    logsf=lambda x: sc.log_ndtr(-x),
     ppf=sc.ndtri,
-    isf=lambda q: -sc.ndtri(q),
     mean=lambda: 0.0,
     var=lambda: 1.0,
     skew=lambda: 0.0,
@@ -86,11 +89,10 @@ def _t_entropy(df: Any) -> Any:
 
 law(
     "t",
+    even=True,
     logpdf=_t_logpdf,
     cdf=lambda x, df: _t_cdf(x, df),
-    sf=lambda x, df: _t_cdf(-x, df),
     ppf=lambda q, df: _t_ppf(q, df),
-    isf=lambda q, df: -_t_ppf(q, df),
     mean=lambda df: where(df > 1, 0.0, np.inf),
     var=_t_var,
     entropy=_t_entropy,
@@ -121,12 +123,11 @@ def _cauchy_ppf(q: Any) -> Any:
 
 law(
     "cauchy",
+    even=True,
     logpdf=_cauchy_logpdf,
     pdf=lambda x: 1.0 / np.pi / (1.0 + x * x),
     cdf=lambda x: np.arctan2(1.0, -x) / np.pi,
-    sf=lambda x: np.arctan2(1.0, x) / np.pi,
     ppf=lambda q: _cauchy_ppf(q),
-    isf=lambda q: -_cauchy_ppf(q),
     mean=lambda: np.nan,
     var=lambda: np.nan,
     skew=lambda: np.nan,
@@ -135,12 +136,11 @@ law(
 )
 law(
     "laplace",
+    even=True,
     logpdf=lambda x: -np.abs(x) - LOG_2,
     pdf=lambda x: 0.5 * np.exp(-np.abs(x)),
     cdf=lambda x: _laplace_cdf(x),
-    sf=lambda x: _laplace_cdf(-x),
     ppf=lambda q: _laplace_ppf(q),
-    isf=lambda q: -_laplace_ppf(q),
     mean=lambda: 0.0,
     var=lambda: 2.0,
     skew=lambda: 0.0,
@@ -168,13 +168,11 @@ def _logistic_logpdf(x: Any) -> Any:
 
 law(
     "logistic",
+    even=True,
     logpdf=_logistic_logpdf,
     cdf=sc.expit,
-    sf=lambda x: sc.expit(-x),
     logcdf=sc.log_expit,
-    logsf=lambda x: sc.log_expit(-x),
     ppf=sc.logit,
-    isf=lambda q: -sc.logit(q),
     mean=lambda: 0.0,
     var=lambda: np.pi * np.pi / 3.0,
     skew=lambda: 0.0,
@@ -190,42 +188,33 @@ def _capped_exp(x: Any) -> Any:
     return np.exp(where(both(x > 700.0, x < np.inf), 700.0, x))
 
 
-law(
-    "gumbel_r",
-    logpdf=lambda x: -x - np.exp(-x),
-    pdf=lambda x: np.exp(-x - _capped_exp(-x)),
-    cdf=lambda x: np.exp(-_capped_exp(-x)),
-    logcdf=lambda x: -np.exp(-x),
-    sf=lambda x: -np.expm1(-_capped_exp(-x)),
-    ppf=lambda q: -np.log(-np.log(q)),
-    isf=lambda q: -np.log(-np.log1p(-q)),
-    mean=lambda: EULER,
-    var=lambda: np.pi * np.pi / 6.0,
-    kurtosis=lambda: 12.0 / 5,
-    entropy=lambda: EULER + 1.0,
-)
-law(
-    "gumbel_l",
-    logpdf=lambda x: x - np.exp(x),
-    pdf=lambda x: np.exp(x - _capped_exp(x)),
-    cdf=lambda x: -np.expm1(-_capped_exp(x)),
-    sf=lambda x: np.exp(-_capped_exp(x)),
-    logsf=lambda x: -np.exp(x),
-    ppf=lambda q: np.log(-np.log1p(-q)),
-    isf=lambda q: np.log(-np.log(q)),
-    mean=lambda: -EULER,
-    var=lambda: np.pi * np.pi / 6.0,
-    kurtosis=lambda: 12.0 / 5,
-    entropy=lambda: EULER + 1.0,
-)
+_GUMBEL: dict[str, Any] = {
+    "logpdf": lambda x: with_slope(-x - np.exp(-x), x, np.expm1(-x)),
+    "pdf": lambda x: np.exp(-x - _capped_exp(-x)),
+    **falling(lambda x: np.exp(-x), lambda x: -x, lambda h, y: -y),
+    "cdf": lambda x: np.exp(-_capped_exp(-x)),
+    "sf": lambda x: -np.expm1(-_capped_exp(-x)),
+    "mean": lambda: EULER,
+    "var": lambda: np.pi * np.pi / 6.0,
+    "kurtosis": lambda: 12.0 / 5,
+    "entropy": lambda: EULER + 1.0,
+}
+law("gumbel_r", **_GUMBEL)
+law("gumbel_l", **mirrored(_GUMBEL))
+
+
+def _hypsecant_logpdf(x: Any) -> Any:
+    return with_slope(LOG_2 - LOG_PI - np.logaddexp(x, -x), x, -np.tanh(x))
+
+
 law(
     "hypsecant",
-    logpdf=lambda x: LOG_2 - LOG_PI - np.logaddexp(x, -x),
-    pdf=lambda x: where(np.abs(x) > 710, 0.0, 1.0 / (np.pi * np.cosh(np.clip(x, -710, 710)))),
-    cdf=lambda x: 2.0 / np.pi * np.arctan(_capped_exp(x)),
-    sf=lambda x: 2.0 / np.pi * np.arctan(_capped_exp(-x)),
+    even=True,
+    logpdf=_hypsecant_logpdf,
+    cdf=lambda x: with_slope(
+        2.0 / np.pi * np.arctan(_capped_exp(x)), x, np.exp(_hypsecant_logpdf(x))
+    ),
     ppf=lambda q: np.log(np.tan(np.pi * q / 2.0)),
-    isf=lambda q: -np.log(np.tan(np.pi * q / 2.0)),
     mean=lambda: 0.0,
     var=lambda: np.pi * np.pi / 4,
     skew=lambda: 0.0,
@@ -247,29 +236,29 @@ law(
 # ---- with shapes
 
 
-def _genlogistic_logpdf(x: Any, c: Any) -> Any:
-    """log(c) - x - (c + 1) log(1 + exp(-x)), where exp doesn't overflow."""
+def _genlogistic_exponent(x: Any, c: Any) -> Any:
+    """-x - (c + 1) log(1 + exp(-x)), where exp doesn't overflow."""
     size = where(x < 0, -x, x)
-    return np.log(c) - where(x < 0, c, 1.0) * size - (c + 1) * np.log1p(np.exp(-size))
+    return -where(x < 0, c, 1.0) * size - (c + 1) * np.log1p(np.exp(-size))
 
 
 law(
     "genlogistic",
-    logpdf=_genlogistic_logpdf,
-    cdf=lambda x, c: (1 + np.exp(-x)) ** (-c),
-    logcdf=lambda x, c: c * sc.log_expit(x),
-    sf=lambda x, c: -np.expm1(c * sc.log_expit(x)),
-    ppf=lambda q, c: -np.log(np.expm1(-np.log(q) / c)),
+    **product(_genlogistic_exponent, lambda x, c: c),
+    **falling(
+        lambda x, c: -c * sc.log_expit(x),
+        lambda x, c: np.log(c) + log_softplus(-x),
+        lambda h, y, c: -log_expm1(h / c, y - np.log(c)),
+    ),
     mean=lambda c: EULER + sc.digamma(c),
     var=lambda c: np.pi * np.pi / 6.0 + trigamma(c),
 )
 law(
     "gennorm",
+    even=True,
     logpdf=lambda x, b: np.log(0.5 * b) - sc.gammaln(1.0 / b) - np.abs(x) ** b,
     cdf=lambda x, b: _gennorm_cdf(x, b),
-    sf=lambda x, b: _gennorm_cdf(-x, b),
     ppf=lambda q, b: _gennorm_ppf(q, b),
-    isf=lambda q, b: -_gennorm_ppf(q, b),
     mean=lambda b: 0.0,
     var=lambda b: np.exp(sc.gammaln(3.0 / b) - sc.gammaln(1.0 / b)),
     skew=lambda b: 0.0,
@@ -429,33 +418,40 @@ def _below(x: Any, k: Any) -> Any:
     return np.exp(where(x >= 0, 0.0, x) / k) * (k * k / (k * k + 1))
 
 
-def _of_tail(tail: Any) -> dict[str, Any]:
-    """The probabilities of a density that is even, of which half of `tail` is beyond |x|."""
+def _half(tail: Any) -> Any:
+    """The distribution function of an even density, of which half of `tail` is beyond |x|."""
 
     def below(x: Any, shape: Any) -> Any:
         half = 0.5 * tail(where(x > 0, x, -x), shape)  # of slope -1 at 0, where |x| has a kink
         return where(x > 0, 1.0 - half, half)
 
-    return {"cdf": below, "sf": lambda x, shape: below(-x, shape)}
+    return below
 
 
 law(
     "dgamma",
-    **_of_tail(lambda x, a: sc.gammaincc(a, x)),
+    even=True,
+    cdf=_half(lambda x, a: sc.gammaincc(a, x)),
     logpdf=lambda x, a: sc.xlogy(a - 1.0, np.abs(x)) - np.abs(x) - LOG_2 - sc.gammaln(a),
     mean=lambda a: 0.0,
     var=lambda a: a * (a + 1.0),
 )
 law(
     "dweibull",
-    **_of_tail(lambda x, c: np.exp(-(x**c))),
-    logpdf=lambda x, c: np.log(c) - LOG_2 + sc.xlogy(c - 1.0, np.abs(x)) - np.abs(x) ** c,
+    even=True,
+    cdf=_half(lambda x, c: np.exp(-(x**c))),
+    **product(
+        lambda x, c: sc.xlogy(c - 1.0, np.abs(x)) - np.abs(x) ** c, lambda x, c: 0.5, lambda x, c: c
+    ),
     mean=lambda c: 0.0,
     var=lambda c: sc.gamma(1.0 + 2.0 / c),
 )
 law(
     "johnsonsu",
-    logpdf=lambda x, a, b: norm_logpdf(a + b * np.arcsinh(x)) + np.log(b) - 0.5 * np.log1p(x * x),
+    **product(
+        lambda x, a, b: norm_logpdf(a + b * np.arcsinh(x)) - 0.5 * np.log1p(x * x),
+        lambda x, a, b: b,
+    ),
     cdf=lambda x, a, b: sc.ndtr(a + b * np.arcsinh(x)),
     sf=lambda x, a, b: sc.ndtr(-(a + b * np.arcsinh(x))),
     ppf=lambda q, a, b: np.sinh((sc.ndtri(q) - a) / b),

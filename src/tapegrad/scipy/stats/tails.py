@@ -11,7 +11,20 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.laws import EULER, LOG_2, LOG_PI, both, law, where
+from tapegrad.scipy.stats.formulas import (
+    EULER,
+    LOG_2,
+    LOG_PI,
+    expm1_over,
+    falling,
+    log1p_over,
+    log_expm1,
+    log_softplus,
+    product,
+    rising,
+    where,
+)
+from tapegrad.scipy.stats.laws import both, law
 
 
 def _exists(condition: Any, x: Any, otherwise: float) -> Any:
@@ -33,23 +46,23 @@ law(
     "pareto",
     logpdf=lambda x, b: np.log(b) - (b + 1) * np.log(x),
     pdf=lambda x, b: b * x ** (-b - 1),
-    cdf=lambda x, b: 1 - x ** (-b),
-    sf=lambda x, b: x ** (-b),
-    logsf=lambda x, b: -b * np.log(x),
-    ppf=lambda q, b: (1 - q) ** (-1.0 / b),
-    isf=lambda q, b: q ** (-1.0 / b),
+    **rising(
+        lambda x, b: b * np.log(x),
+        lambda x, b: np.log(b) + np.log(np.log(x)),
+        lambda h, y, b: np.exp(h / b),
+    ),
     mean=_power_mean,
     var=_power_var,
     entropy=lambda b: 1 + 1.0 / b - np.log(b),
 )
 law(
     "lomax",
-    logpdf=lambda x, c: np.log(c) - (c + 1) * np.log1p(x),
-    cdf=lambda x, c: -np.expm1(-c * np.log1p(x)),
-    sf=lambda x, c: np.exp(-c * np.log1p(x)),
-    logsf=lambda x, c: -c * np.log1p(x),
-    ppf=lambda q, c: np.expm1(-np.log1p(-q) / c),
-    isf=lambda q, c: q ** (-1.0 / c) - 1,
+    **product(lambda x, c: -(c + 1) * np.log1p(x), lambda x, c: c),
+    **rising(
+        lambda x, c: c * np.log1p(x),
+        lambda x, c: np.log(c) + np.log(np.log1p(x)),
+        lambda h, y, c: np.expm1(h / c),
+    ),
     mean=lambda c: _power_mean(c) - 1.0,
     var=_power_var,
     entropy=lambda c: 1 + 1.0 / c - np.log(c),
@@ -68,20 +81,14 @@ law(
 
 # ---- Burr's
 
-# With x^-c for x > 0: the power doesn't overflow where SciPy's doesn't.
 
-
-def _burr_logpdf(x: Any, c: Any, d: Any) -> Any:
+def _burr_exponent(x: Any, c: Any, d: Any) -> Any:
     """SciPy writes it by powers of 1 / x, but for x = 0."""
     zero = x == 0
     safe = where(zero, 1.0, x)
-    found = np.log(c) + np.log(d) - (c + 1) * np.log(safe) - (d + 1) * np.log1p(safe ** (-c))
-    at_zero = np.log(c) + np.log(d) + sc.xlogy(c * d - 1, where(zero, x, 1.0))
+    found = -(c + 1) * np.log(safe) - (d + 1) * -sc.log_expit(c * np.log(safe))
+    at_zero = sc.xlogy(c * d - 1, where(zero, x, 1.0))
     return where(zero, at_zero, found)
-
-
-def _burr_sf(x: Any, c: Any, d: Any) -> Any:
-    return -np.expm1(-d * np.log1p(x ** (-c)))
 
 
 def _burr_moments(c: Any, d: Any, order: int) -> Any:
@@ -93,13 +100,12 @@ def _burr_moments(c: Any, d: Any, order: int) -> Any:
 
 
 _BURR: dict[str, Any] = {
-    "logpdf": _burr_logpdf,
-    "cdf": lambda x, c, d: (1 + x ** (-c)) ** (-d),
-    "logcdf": lambda x, c, d: np.log1p(x ** (-c)) * -d,
-    "sf": _burr_sf,
-    "logsf": lambda x, c, d: np.log(_burr_sf(x, c, d)),
-    "ppf": lambda q, c, d: (q ** (-1.0 / d) - 1) ** (-1.0 / c),
-    "isf": lambda q, c, d: np.expm1(-np.log1p(-q) / d) ** (-1.0 / c),
+    **product(_burr_exponent, lambda x, c, d: c, lambda x, c, d: d),
+    **falling(
+        lambda x, c, d: d * -sc.log_expit(c * np.log(x)),
+        lambda x, c, d: np.log(d) + log_softplus(-c * np.log(x)),
+        lambda h, y, c, d: np.exp(-log_expm1(h / d, y - np.log(d)) / c),
+    ),
     "mean": lambda c, d: _burr_moments(c, d, 1),
     "var": lambda c, d: _burr_moments(c, d, 2),
 }
@@ -118,18 +124,21 @@ law(
 )
 law(
     "burr12",
-    logpdf=lambda x, c, d: np.log(c) + np.log(d) + sc.xlogy(c - 1, x) - (d + 1) * np.log1p(x**c),
-    logsf=lambda x, c, d: -d * np.log1p(x**c),
-    sf=lambda x, c, d: np.exp(-d * np.log1p(x**c)),
-    cdf=lambda x, c, d: -np.expm1(-d * np.log1p(x**c)),
-    logcdf=lambda x, c, d: np.log1p(-((1 + x**c) ** (-d))),
-    ppf=lambda q, c, d: np.expm1(-np.log1p(-q) / d) ** (1 / c),
-    isf=lambda q, c, d: np.expm1(-np.log(q) / d) ** (1 / c),
+    **product(
+        lambda x, c, d: sc.xlogy(c - 1, x) + (d + 1) * sc.log_expit(-c * np.log(x)),
+        lambda x, c, d: c,
+        lambda x, c, d: d,
+    ),
+    **rising(
+        lambda x, c, d: d * -sc.log_expit(-c * np.log(x)),
+        lambda x, c, d: np.log(d) + log_softplus(c * np.log(x)),
+        lambda h, y, c, d: np.exp(log_expm1(h / d, y - np.log(d)) / c),
+    ),
     inside=True,
 )
 law(
     "loglaplace",
-    logpdf=lambda x, c: np.log(c) - LOG_2 - np.log(x) - c * np.abs(np.log(x)),
+    **product(lambda x, c: -np.log(x) - c * np.abs(np.log(x)), lambda x, c: 0.5, lambda x, c: c),
     cdf=lambda x, c: _loglaplace(x, c, 1.0),
     sf=lambda x, c: _loglaplace(x, c, -1.0),
     entropy=lambda c: np.log(2.0 / c) + 1.0,
@@ -200,27 +209,11 @@ def _genextreme_ends(c: Any) -> Any:
     return low, high
 
 
-def _log1p_over(x: Any, c: Any) -> Any:
-    """log(1 + c x) / c, which is x for c = 0. For small t = c x it is the series x (1 - t / 2 +
-    t^2 / 3 - ...): of the derivatives of the quotient nothing would be left there."""
-    t = c * where(both(c == 0, np.isinf(x)), 0.0, x)
-    small = np.abs(t) < 1e-2
-    near, series = where(small, t, 0.0), 0.0
-    for n in range(10, 0, -1):
-        series = series * -near + 1 / n
-    return where(small, x * series, np.log1p(where(small, 1.0, t)) / where(small, 1.0, c))
-
-
-def _expm1_over(x: Any, c: Any) -> Any:
-    """(exp(c x) - 1) / c, likewise."""
-    return x * sc.exprel(c * x)
-
-
 def _genextreme_logpdf(x: Any, c: Any) -> Any:
     """With y = log(1 - c x) / c: y - c y - exp(y). At the end of the support only that of c = 1 has
     a density."""
     at_end = both(c * x == 1)
-    y = _log1p_over(-where(at_end, 0.0, x), c)
+    y = log1p_over(-where(at_end, 0.0, x), c)
     return where(at_end, where(c == 1, 0.0, -np.inf), y - c * y - np.exp(y))
 
 
@@ -260,11 +253,11 @@ def _genextreme_var(c: Any) -> Any:
 law(
     "genextreme",
     logpdf=_genextreme_logpdf,
-    logcdf=lambda x, c: -np.exp(_log1p_over(-x, c)),
-    cdf=lambda x, c: np.exp(-np.exp(_log1p_over(-x, c))),
-    sf=lambda x, c: -np.expm1(-np.exp(_log1p_over(-x, c))),
-    ppf=lambda q, c: -_expm1_over(np.log(-np.log(q)), c),
-    isf=lambda q, c: -_expm1_over(np.log(-np.log1p(-q)), c),
+    **falling(
+        lambda x, c: np.exp(log1p_over(-x, c)),
+        lambda x, c: log1p_over(-x, c),
+        lambda h, y, c: -expm1_over(y, c),
+    ),
     valid=lambda c: both(np.isfinite(c)),
     support=_genextreme_ends,
     finite=True,
@@ -287,12 +280,12 @@ def _genpareto_moment(c: Any, limit: float, formula: Any, otherwise: float) -> A
 
 law(
     "genpareto",
-    logpdf=lambda x, c: -(c + 1) * _log1p_over(x, c),
-    cdf=lambda x, c: -np.expm1(-_log1p_over(x, c)),
-    sf=lambda x, c: np.exp(-_log1p_over(x, c)),
-    logsf=lambda x, c: -_log1p_over(x, c),
-    ppf=lambda q, c: _expm1_over(-np.log1p(-q), c),
-    isf=lambda q, c: _expm1_over(-np.log(q), c),
+    logpdf=lambda x, c: -(c + 1) * log1p_over(x, c),
+    **rising(
+        log1p_over,
+        lambda x, c: np.log(log1p_over(x, c)),
+        lambda h, y, c: expm1_over(h, c),
+    ),
     valid=lambda c: both(np.isfinite(c)),
     support=_genpareto_ends,
     within=lambda c: 0.0,

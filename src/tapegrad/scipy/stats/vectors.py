@@ -17,7 +17,7 @@ from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.factors import cholesky
 from tapegrad.scipy.linalg.systems import solve_triangular
-from tapegrad.scipy.stats.laws import LOG_2PI
+from tapegrad.scipy.stats.formulas import LOG_2PI
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 

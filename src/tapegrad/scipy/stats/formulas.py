@@ -1,0 +1,177 @@
+"""What formulas of several laws are made of: constants and functions, logarithms whose derivatives
+keep their digits, and laws by what they are of others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+
+from tapegrad.primitives.special import gammaln_of_positive
+from tapegrad.primitives.special import trigamma as _trigamma
+from tapegrad.primitives.special_gamma import riemann_zeta
+from tapegrad.primitives.stated import Stated
+from tapegrad.scipy.stats.laws import Formula, both, choose, varies
+from tapegrad.tracing.frontend.operands import recorded
+from tapegrad.tracing.tracer import Tracer
+
+LOG_2 = float(np.log(2.0))
+LOG_PI = float(np.log(np.pi))
+LOG_2PI = float(np.log(2 * np.pi))
+EULER = float(np.euler_gamma)
+
+
+def norm_logpdf(x: Any) -> Any:
+    return x * x * -0.5 - LOG_2PI / 2
+
+
+def norm_pdf(x: Any) -> Any:
+    return np.exp(x * x * -0.5) / np.sqrt(2 * np.pi)
+
+
+def gammaln(x: Any) -> Any:
+    """log(Gamma(x)) of what the domains of shapes and the support let be positive only."""
+    return recorded(x, gammaln_of_positive, x) if isinstance(x, Tracer) else sc.gammaln(x)
+
+
+def trigamma(x: Any) -> Any:
+    return recorded(x, _trigamma, x) if isinstance(x, Tracer) else sc.polygamma(1, x)
+
+
+def zeta(s: Any) -> Any:
+    return recorded(s, riemann_zeta, s) if isinstance(s, Tracer) else sc.zeta(s, 1.0)
+
+
+def with_slope(value: Any, x: Any, slope: Any) -> Any:
+    """A function of x, with its derivative: that of its formula would lose digits."""
+    return recorded(x, Stated(1), value, x, slope) if isinstance(x, Tracer) else value
+
+
+where = choose  # as formulas call it
+
+
+def split(condition: Any, x: Any, safe: float, one: Formula, other: Formula) -> Any:
+    """`one(x)` where the condition holds, else `other(x)`. Each gets `safe` elsewhere."""
+    if not varies(condition):
+        return one(x) if condition else other(x)
+    return np.where(
+        condition, one(np.where(condition, x, safe)), other(np.where(condition, safe, x))
+    )
+
+
+# ---- logarithms that keep their digits, also those of second derivatives
+
+
+def log_complement(h: Any, log_h: Any) -> Any:
+    """log(1 - exp(-h)), h > 0 (Maechler, 2012, Accurately computing log(1 - exp(-|a|)))."""
+    small = h < 1.0
+    near = log_h + np.log(sc.exprel(-where(small, h, 0.5)))
+    return where(small, near, np.log1p(-np.exp(-where(small, 1.0, h))))
+
+
+def log_expm1(y: Any, log_y: Any) -> Any:
+    """log(exp(y) - 1), y > 0."""
+    return y + log_complement(y, log_y)
+
+
+def log_softplus(y: Any) -> Any:
+    """log(log(1 + exp(y))), which is nearly y left of 0."""
+    small = y < 0
+    near = where(small, y, 0.0) + np.log(log1p_over(1.0, np.exp(where(small, y, 0.0))))
+    return where(small, near, np.log(-sc.log_expit(-where(small, 0.0, y))))
+
+
+def log1p_over(x: Any, c: Any) -> Any:
+    """log(1 + c x) / c, which is x for c = 0. For small t = c x it is the series x (1 - t / 2 +
+    t^2 / 3 - ...): of the derivatives of the quotient nothing would be left there."""
+    t = c * where(both(c == 0, np.isinf(x)), 0.0, x)
+    small = np.abs(t) < 0.1
+    near, series = where(small, t, 0.0), 0.0
+    for n in range(18, 0, -1):
+        series = series * -near + 1 / n
+    return where(small, x * series, np.log1p(where(small, 1.0, t)) / where(small, 1.0, c))
+
+
+def expm1_over(x: Any, c: Any) -> Any:
+    """(exp(c x) - 1) / c, likewise."""
+    return x * sc.exprel(c * x)
+
+
+# ---- densities of two factors, laws of exponential numbers, and mirror images
+#
+# Nothing cancels in their formulas, at both ends. h is given with log(h): where h is next to 0
+# nothing would be left of second derivatives of the quotient h' / h.
+
+SIDES = {"cdf": "sf", "logcdf": "logsf", "ppf": "isf"}
+OTHER = SIDES | {other: side for side, other in SIDES.items()}
+
+
+def product(exponent: Formula, *factors: Formula) -> dict[str, Any]:
+    """The density of some factors times exp(exponent). Of exp(log(factor) + exponent) nothing would
+    be left of a second derivative where the density is nearly a straight line."""
+
+    def pdf(*xs: Any) -> Any:
+        found = np.exp(exponent(*xs))
+        for factor in factors:
+            found = factor(*xs) * found
+        return found
+
+    def logpdf(*xs: Any) -> Any:
+        found = exponent(*xs)
+        for factor in factors:
+            found = np.log(factor(*xs)) + found
+        return found
+
+    return {"pdf": pdf, "logpdf": logpdf}
+
+
+def rising(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, Any]:
+    """A law of which h(X) is a standard exponential number, where h rises: 1 - F(z) = exp(-h(z)).
+
+    Parameters
+    ----------
+    h, log_h : of z and the shapes.
+    at : of a value of h, its logarithm and the shapes, the z.
+    """
+
+    def found(h: Any, *shapes: Any) -> Any:
+        return at(h, np.log(h), *shapes)  # type: ignore[misc]
+
+    formulas: dict[str, Any] = {
+        "sf": lambda z, *shapes: np.exp(-h(z, *shapes)),
+        "logsf": lambda z, *shapes: -h(z, *shapes),
+        "cdf": lambda z, *shapes: -np.expm1(-h(z, *shapes)),
+        "logcdf": lambda z, *shapes: log_complement(h(z, *shapes), log_h(z, *shapes)),
+    }
+    if at is not None:
+        formulas["ppf"] = lambda q, *shapes: found(-np.log1p(-q), *shapes)
+        formulas["isf"] = lambda q, *shapes: found(-np.log(q), *shapes)
+    return formulas
+
+
+def falling(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, Any]:
+    """Likewise, where h falls: F(z) = exp(-h(z))."""
+    return {OTHER[name]: formula for name, formula in rising(h, log_h, at).items()}
+
+
+def mirrored(formulas: dict[str, Any]) -> dict[str, Any]:
+    """The law of -X, from that of X."""
+    turned = dict(formulas)
+    for name in OTHER.keys() & formulas.keys():
+        formula = formulas[name]
+        turned[OTHER[name]] = _minus(formula) if name in ("ppf", "isf") else _at_minus(formula)
+    for name in {"pdf", "logpdf"} & formulas.keys():
+        turned[name] = _at_minus(formulas[name])
+    for name in {"mean", "skew", "within", "rvs"} & formulas.keys():
+        turned[name] = _minus(formulas[name])
+    return turned
+
+
+def _minus(formula: Formula) -> Formula:
+    return lambda *xs: -formula(*xs)
+
+
+def _at_minus(formula: Formula) -> Formula:
+    return lambda z, *shapes: formula(-z, *shapes)
