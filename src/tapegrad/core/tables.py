@@ -72,6 +72,12 @@ def is_of_numbers(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "fiubc"
 
 
+def copies_on_write() -> bool:
+    """Whether what is written to a table changes no other one, as from pandas 3 on."""
+    pd = pandas()
+    return bool(pd.__version__ >= "3" or pd.options.mode.copy_on_write)
+
+
 def taken_apart(x: Any) -> tuple[list[Any], Labels]:
     """The branches of a Series or DataFrame, and its labels."""
     if is_series(x):

@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Column, Labels, built, is_frame, is_of_numbers, is_series, pandas
+from tapegrad.core.tables import (
+    Column,
+    Labels,
+    built,
+    copies_on_write,
+    is_frame,
+    is_of_numbers,
+    is_series,
+    pandas,
+)
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import declare, declare_late
 from tapegrad.tracing.dispatch import dispatch
@@ -29,6 +38,7 @@ class Entries:
     def __init__(self) -> None:
         self.parts: list[tuple[int, Any]] = []  # where each begins
         self.count = 0
+        self.given: list[Any] = []  # the arrays of their numbers
 
     def numbered(self, x: Any) -> Any:
         """The numbers of entries in the place of `x`: a number, or an array of them."""
@@ -37,6 +47,7 @@ class Entries:
         self.parts.append((first, x if len(shape) == 1 else np.reshape(x, -1)))
         self.count += x.size
         numbers = np.arange(first, self.count, dtype=float).reshape(shape)
+        self.given.append(numbers)
         return numbers if shape else float(first)
 
     def table(self, x: Any) -> Any:
@@ -89,11 +100,17 @@ class Entries:
         steps = np.diff(places)
         if len(steps) and steps[0] > 0 and np.all(steps == steps[0]):
             found = flat[int(places[0]) : int(places[-1]) + 1 : int(steps[0])]
+            if not (copies_on_write() or self._shares(numbers)):
+                found = found.copy()
         else:
             found = flat[places]
         if absent.any():
             found = np.where(absent, np.nan, found)
         return found if numbers.ndim == 1 else np.reshape(found, numbers.shape)
+
+    def _shares(self, numbers: np.ndarray) -> bool:
+        """Whether pandas has made a view, and no copy."""
+        return any(np.may_share_memory(numbers, x) for x in self.given)
 
     def put(self, x: Any) -> Any:
         """The entries in a table of numbers that pandas has made."""
@@ -169,9 +186,8 @@ def frame(
 def _own(x: Any, data: Any, copy: Any) -> Any:
     """With numbers of its own, whatever is written to those that it was made of; before pandas 3
     one array is shared."""
-    pd = pandas()
     shares = not copy and isinstance(data, (Tracer, np.ndarray, Labelled))
-    if shares and pd.__version__ < "3" and not pd.options.mode.copy_on_write:
+    if shares and not copies_on_write():
         return x
     return x.copy() if isinstance(x, Labelled) else x
 

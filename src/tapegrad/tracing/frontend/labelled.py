@@ -18,6 +18,7 @@ from tapegrad.core.tables import (
     Column,
     Labels,
     built,
+    copies_on_write,
     is_frame,
     is_series,
     pandas,
@@ -78,6 +79,30 @@ def _binary(op: Callable[[Any, Any], Any], turned: bool = False) -> Any:
     return method
 
 
+def _in_place(op: Callable[[Any, Any], Any]) -> Any:
+    """`x += y`: all who hold the table see it. It keeps its labels, and its name. Before pandas 3 a
+    Series keeps its memory, too, which arrays and columns may show."""
+
+    @unobserved
+    def method(self: Any, other: Any) -> Any:
+        if not _is_operand(other):
+            return NotImplemented
+        found = dispatch.labelled(op, (self, other))
+        if found._kind != self._kind:
+            raise refused(f"a Series that is changed in place by a {found._kind}")
+        own = self._labels
+        if own.columns is None and not copies_on_write():
+            (x,), (y,) = self._branches, found._branches
+            if isinstance(x, Tracer) and x.dtype == y.dtype:
+                x[...] = y
+                return self
+        self._labels = Labels(own.index, own.columns, own.name, found._labels.whole)
+        self._branches = found._branches
+        return self
+
+    return method
+
+
 def _method(name: str) -> Any:
     """The operator as a method, which could be told more."""
 
@@ -100,6 +125,9 @@ def _unary(op: Callable[[Any], Any]) -> Any:
 def _is_operand(x: Any) -> bool:
     kinds = (Labelled, Tracer, np.ndarray, np.generic, int, float, list, tuple)
     return isinstance(x, kinds) or is_series(x) or is_frame(x)
+
+
+_IN_ARRAYS = "Write to a copy of its numbers: y = x.to_numpy().copy()"
 
 
 class Labelled:
@@ -125,6 +153,11 @@ class Labelled:
     __mod__, __rmod__ = _binary(operator.mod), _binary(operator.mod, True)
     __floordiv__, __rfloordiv__ = _binary(operator.floordiv), _binary(operator.floordiv, True)
     __divmod__, __rdivmod__ = _binary(divmod), _binary(divmod, True)
+    __iadd__, __isub__ = _in_place(operator.add), _in_place(operator.sub)
+    __imul__, __itruediv__ = _in_place(operator.mul), _in_place(operator.truediv)
+    __ipow__, __imod__ = _in_place(operator.pow), _in_place(operator.mod)
+    __ifloordiv__, __iand__ = _in_place(operator.floordiv), _in_place(operator.and_)
+    __ior__, __ixor__ = _in_place(operator.or_), _in_place(operator.xor)
     __lt__, __le__ = _binary(operator.lt), _binary(operator.le)
     __gt__, __ge__ = _binary(operator.gt), _binary(operator.ge)
     __eq__, __ne__ = _binary(operator.eq), _binary(operator.ne)
@@ -190,9 +223,7 @@ class Labelled:
         )
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise refused(
-            f"writing to a {self._kind}", "Write to a copy of its numbers: y = x.to_numpy().copy()"
-        )
+        raise refused(f"writing to a {self._kind}", _IN_ARRAYS)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("_labels", "_branches"):
@@ -367,7 +398,8 @@ class TracedSeries(Reductions, Labelled):
 
     @unobserved
     def copy(self, deep: bool = True) -> Any:
-        return self._with(self._numbers.copy())
+        x = self._numbers
+        return self._with(x.copy() if deep or copies_on_write() else x)
 
     def _reduced(self, name: str, axis: Any, skipna: bool, ddof: Any) -> Any:
         if axis not in (0, None, "index"):
@@ -444,6 +476,9 @@ class At:
     @unobserved
     def __getitem__(self, key: Any) -> Any:
         return self._chosen(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise refused("writing to entries of a Series or DataFrame", _IN_ARRAYS)
 
 
 def places(index: Any, key: Any) -> Any:

@@ -32,8 +32,8 @@ from tapegrad.tracing.observe.places import owner_of, written
 from tapegrad.tracing.source import at_source, source_of
 
 
-def fill(a: Activation, target: int, *values: int) -> None:
-    """Operand number `target` is about to be written to, with these."""
+def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> None:
+    """Operand number `target` is about to be written to with these, or computed with `in_place`."""
     kind: Any = type(a.top(target))
     if kind is np.ndarray and a.top(target).dtype.hasobject:
         return  # NumPy keeps the traced value itself, as a list does
@@ -42,7 +42,7 @@ def fill(a: Activation, target: int, *values: int) -> None:
         if traced or _is_outside(a, a.top(target)):
             _fill(a, [id(a.top(target))], traced)
     elif not CALM[kind]:
-        tables.guard_write(a, target, [a.top(k) for k in values])
+        tables.guard_write(a, target, [a.top(k) for k in values], in_place)
 
 
 def fill_called(

@@ -246,7 +246,7 @@ def hashed(a: Activation, where: tuple[int, int]) -> None:
 @libraries.watched
 def binary(a: Activation, in_place: bool) -> Then | None:
     if in_place:
-        fill(a, 1, 0)
+        fill(a, 1, 0, in_place=True)
     x, y = operands(a.stack)
     if CALM[type(x)] and CALM[type(y)]:
         asked: Any = afterwards.operation(a, x, y) if type(x) is str else FOLLOWED

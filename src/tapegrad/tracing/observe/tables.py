@@ -14,9 +14,10 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NoReturn
 
 from tapegrad.core.tables import (
+    copies_on_write,
     is_frame,
     is_pandas_class,
     is_series,
@@ -34,35 +35,39 @@ from tapegrad.tracing.observe.holders import Family, Search, counted
 from tapegrad.tracing.source import at_line
 
 
-def guard_write(a: Activation, target: int, values: Sequence[Any]) -> None:
-    """Operand number `target` is about to be written to, with these."""
+def guard_write(a: Activation, target: int, values: Sequence[Any], in_place: bool) -> None:
+    """Operand number `target` is about to be written to with these, or computed with `in_place`."""
     if pandas() is None or not any(map(_is_traced, values)):
         return
     if _is_refused(a, a.top(target), values):
         frames.replace(operand_at(a.stack, target), _Refusing())
     elif is_frame(a.top(target)) or is_series(a.top(target)):
         by_name = is_frame(a.top(target)) and len(values) == 2 and type(values[0]) is str
-        _fill(a, id(a.top(target)), by_name)
+        alone = by_name or (in_place and copies_on_write())
+        if not _fill(a, id(a.top(target)), alone) and in_place:
+            frames.replace(operand_at(a.stack, target), _Held())
 
 
-def _fill(a: Activation, key: int, by_name: bool) -> None:
+def _fill(a: Activation, key: int, alone: bool) -> bool:
     """The table with this id becomes what stands for one, if the run has made it and nobody else
-    holds it. A column that is put there `by_name` changes no memory that something else shows;
-    what computes in place does, unless nothing but the operand holds the table."""
+    holds it. Says whether it does. A column that is put there by its name changes no memory that
+    something else shows; nor does what computes in place, if it is done to the table `alone`, or
+    if nothing but the operand holds that."""
     family = Family(ctypes.cast(key, ctypes.py_object).value)
     search = Search(a, family, dispatch.began(), strict=dispatch.trace() is not a.o.trace)
     search.run()
     known = counted(filter(family.has, (*dispatch.held(), *a.o.captured)))
-    if not (by_name or family.counts[key] == 1):
-        return
+    if not (alone or family.counts[key] == 1):
+        return False
     if not (family.is_whole(known) and search.is_own()):
-        return
+        return False
     table: Any = family.owner
     branches, labels = taken_apart(table)
     object.__setattr__(table, "__class__", dispatch.frame if is_frame(table) else dispatch.series)
     vars(table).clear()
     vars(table).update(_labels=labels, _branches=turned(labels, branches))
     a.loops = {}  # a loop whose rounds nobody sees may make another
+    return True
 
 
 def is_refused(a: Activation, f: Any, args: Sequence[Any]) -> bool:
@@ -85,11 +90,23 @@ _WRITING = {
 
 def refused_write(*args: Any, **kwargs: Any) -> Any:
     """Stands in the place of a function that writes."""
-    error = UnsupportedError(
+    _refuse(
         f"a traced value is written to a Series or DataFrame of the outside{at_line()}, where it "
         "would outlive the trace. Return the value from the function instead, or keep it in a "
         "NumPy array, a list or a dict, which are followed"
     )
+
+
+def held_write(*args: Any) -> Any:
+    """Stands in the place of an operator that would change a table which others hold, too."""
+    _refuse(
+        "a traced value is written in place to a Series or DataFrame that code has which isn't "
+        f"traced{at_line()}. Make another one: s = s + x"
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    error = UnsupportedError(message)
     if (trace := dispatch.trace()) is not None:
         trace.refused(error)  # which ends it, also where the error is caught
     raise error
@@ -100,8 +117,30 @@ class _Refusing:
 
     __array_ufunc__ = None  # else NumPy's arrays answer before its operators do
     __setitem__ = __setattr__ = refused_write
-    __iadd__ = __isub__ = __imul__ = __imatmul__ = __itruediv__ = __ifloordiv__ = refused_write
-    __imod__ = __ipow__ = __iand__ = __ior__ = __ixor__ = refused_write
+
+
+class _Held:
+    """Stands in the place of a table that is computed with in place."""
+
+    __array_ufunc__ = None
+
+
+_OPERATORS = (
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and",
+    "or",
+    "xor",
+)
+for _name in _OPERATORS:
+    setattr(_Refusing, f"__i{_name}__", refused_write)
+    setattr(_Held, f"__i{_name}__", held_write)
 
 
 def _is_refused(a: Activation, x: Any, values: Sequence[Any]) -> bool:
