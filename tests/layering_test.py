@@ -65,6 +65,7 @@ ASKS = {
     "optimize/folded.py",
     "optimize/settling.py",
     "optimize/lists.py",
+    "optimize/parts.py",
     "optimize/extents.py",  # what each primitive makes of longer axes
     "optimize/growing.py",
     "optimize/roots.py",

@@ -35,6 +35,7 @@ from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.loops import hoist, slim_loops
+from tapegrad.optimize.parts import part_rounds
 from tapegrad.optimize.reroll import reroll
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import reorder, simplify
@@ -77,7 +78,10 @@ AFTER: tuple[Pass, ...] = (
 ORDER: tuple[Pass, ...] = (expand_ordered, reorder)
 
 # Of what is compiled: nobody differentiates it.
-LAST: tuple[Pass, ...] = (hoist,)  # loops that may make no rounds give away what isn't theirs
+LAST: tuple[Pass, ...] = (
+    hoist,  # loops that may make no rounds give away what isn't theirs
+    part_rounds,  # after it: what is the same in each round needs no parts
+)
 
 LARGE = 1 << 20  # bytes of results: the memory that smaller ones need doesn't count
 MORE = 1.1  # of a matrix: what else its computation may need, and what chunks sum up
