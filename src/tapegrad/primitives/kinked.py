@@ -14,6 +14,7 @@ from tapegrad.primitives.base import Elementwise, total
 from tapegrad.primitives.elementwise import FUNCTION, not_equal, select, signbit, where, zero
 from tapegrad.primitives.kinks import shared, turned
 from tapegrad.primitives.norms import ALONE, norm_pullback
+from tapegrad.primitives.stated import stated
 
 
 def _abs_rule(ct: Any, x: Any) -> Any:
@@ -81,9 +82,15 @@ fmin = _choice("fmin", np.fmin)
 
 
 def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """x / r and y / r; 0 at the origin."""
-    away = not_equal(out, zero(out))
-    return select(away, x / out), select(away, y / out)
+    """x / r and y / r; 0 at the origin. The slope of x / r is (y / r)^2 / r, of which the rule of
+    quotients would leave nothing where y is small."""
+    r = where(not_equal(out, zero(out)), out, out.constant(1))
+    along_x, along_y = x / r, y / r
+    across = -(along_x * along_y / r)
+    return (
+        stated(along_x, (x, along_y * along_y / r), (y, across)),
+        stated(along_y, (x, across), (y, along_x * along_x / r)),
+    )
 
 
 def _hypot_along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:

@@ -35,7 +35,7 @@ from tapegrad.primitives.elementwise import (
 )
 from tapegrad.primitives.scipys import tail
 from tapegrad.primitives.slopes import bessel_log_slopes, logit_slope, sech_square
-from tapegrad.primitives.stated import Known
+from tapegrad.primitives.stated import Known, stated
 from tapegrad.primitives.texts import dtype_called
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
@@ -341,14 +341,15 @@ rel_entr = Elementwise(
 
 def _log_ratio(x: Any, y: Any) -> Any:
     """log(x / y), by their difference where they are close; where the quotient is out of range, by
-    the difference of logarithms."""
+    the difference of logarithms. Its slopes are 1 / x and -1 / y."""
     close = logical_and(x > y * 0.5, x < y * 2)
     share = where(close, (x - y) / where(close, y, y.constant(1)), x.constant(0))
     quotient = x / y
     lost = logical_or(isinf(quotient), quotient < np.finfo(x.dtype).tiny)
     apart = log(where(lost, x, x.constant(1))) - log(where(lost, y, y.constant(1)))
     plain = log(where(logical_or(close, lost), y, x) / y)
-    return where(close, log1p(share), where(lost, apart, plain))
+    found = where(close, log1p(share), where(lost, apart, plain))
+    return stated(found, (x, 1 / x), (y, -(1 / y)))
 
 
 kl_div = Elementwise(

@@ -79,7 +79,7 @@ def _inverse_partials(power: Any, y: Any, p: Any) -> tuple[Any, Any]:
     """Of f = (1 + u)^(1/p), u = p y. Its logarithm is y g(u), g(u) = log(1 + u) / u, whose slope
     around u = 0 is a series; elsewhere f (y / (1 + u) - log(1 + u) / p) / p."""
     u, one, zero = p * y, y.constant(1), y.constant(0)
-    rest, _, _ = _of_one_more(y, p)
+    rest, moved, _ = _of_one_more(y, p)
     small = logical_and(u < 0.2, u > -0.2)
     inner, near_y, series = where(small, u, zero), where(small, y, zero), zero
     for coefficient in reversed(_SLOPE):
@@ -87,7 +87,9 @@ def _inverse_partials(power: Any, y: Any, p: Any) -> tuple[Any, Any]:
     far_p = where(small, one, p)
     _, share, logarithm = _of_one_more(where(small, one, y), far_p)
     apart = power * ((share - logarithm / far_p) / far_p)
-    return power * rest, where(small, power * near_y * near_y * series, apart)
+    along_p, slope = where(small, power * near_y * near_y * series, apart), power * rest
+    bend = slope * (rest * (1 - p))  # of the product's rule nothing would be left for p next to 1
+    return stated(slope, (y, bend), (p, along_p * rest - slope * moved)), along_p
 
 
 def _of_one_more(y: Any, p: Any) -> tuple[Any, Any, Any]:
