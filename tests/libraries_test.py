@@ -273,6 +273,28 @@ def test_types_that_numba_is_given_and_that_fit_are_followed():
     np.testing.assert_allclose(grad(lambda x: np.sum(product(x, 2)))(X), [2.0, 2.0, 2.0])
 
 
+def test_whole_numbers_are_those_that_numba_is_given():
+    first = numba.njit("float64(float64[:], int32)")(lambda x, n: x[:n].sum() * n)
+    np.testing.assert_array_equal(grad(lambda x: first(x, 2))(X), [2.0, 2.0, 0.0])
+    with pytest.raises(ConversionError, match="alone"):
+        grad(lambda x: first(x, 2**40))(X)
+
+
+SQUARE = numba.vectorize(["float64(float64)"])(lambda x: x * x)
+FOURTH = numba.vectorize(["float64(float64)"])(lambda x: SQUARE(SQUARE(x)) / SQUARE(2.0))
+EIGHTH = numba.vectorize(["float64(float64)"])(lambda x: SQUARE(FOURTH(x)))
+
+
+def test_elementwise_functions_of_elementwise_ones():
+    """Each is called once of each number, of plain ones, too."""
+    f = value_and_grad(lambda x: EIGHTH(x))
+    assert f(1.5) == (1.5**8 / 16, 0.5 * 1.5**7)
+    assert type(f(1.5)[0]) is np.float64
+    assert str(f.tapes[0]).count(" square(") <= 3
+    assert f.cache_info().traces == 1
+    np.testing.assert_allclose(grad(lambda x: np.sum(EIGHTH(x)))(X), X**7 / 2, rtol=1e-12)
+
+
 def test_untraced_calls_stay_compiled():
     """Python wouldn't overflow."""
     squared = numba.njit(lambda n: n * n)

@@ -20,6 +20,7 @@ import types
 import uuid
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 from numpy import array
 from scipy.integrate import odeint, solve_ivp
@@ -28,6 +29,13 @@ from helpers_of_the_user import scaled
 
 def stacked(x):
     return np.sum(array([x[0], x[1] * x[0]]) ** 2)
+
+@numba.njit("float64(float64[:], int64)")
+def compiled(x, n):
+    rows = np.empty(n)
+    for k in range(n):
+        rows[k] = x[k] * x[0]
+    return np.sum(rows)
 
 def of_arrays_alone(x):
     for y in (x, array([[x[0]], [2.0]]), np.zeros((2, 1))):
@@ -172,6 +180,10 @@ def test_its_names_of_numpys_functions_are_answered_in_inner_derivatives(install
 def test_arrays_have_the_type_of_arrays(installed):
     package, _ = installed
     np.testing.assert_array_equal(grad(package.of_arrays_alone)(X), 2 * X)
+
+
+def test_what_numba_has_compiled_of_it(installed):
+    np.testing.assert_array_equal(grad(lambda x: installed[0].compiled(x, 2))(X), [4.0, 1.0])
 
 
 def test_its_dataclasses(installed):

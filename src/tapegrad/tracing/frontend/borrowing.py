@@ -33,7 +33,7 @@ from tapegrad.tracing.frontend.operands import (
     written_into_plain,
 )
 from tapegrad.tracing.frontend.parameters import running
-from tapegrad.tracing.observe.observer import following, observed
+from tapegrad.tracing.observe.observer import following, note_root, observed
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
@@ -419,7 +419,8 @@ def _is_numpys(x: Any) -> bool:
 
 
 def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A call of a user's function by borrowed code."""
+    """A call of a user's function by borrowed code, in whatever package it is."""
+    note_root(function)
     before, running.numpys = running.numpys, False
     try:
         with observed():

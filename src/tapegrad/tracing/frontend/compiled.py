@@ -8,9 +8,10 @@ computes something else, and the call is refused.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tapegrad.tracing.answers import declare_calls, declare_late
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
 from tapegrad.tracing.frontend.frozen import called_with, frozen, note_compiled
-from tapegrad.tracing.frontend.vectorizing import vectorized
+from tapegrad.tracing.frontend.vectorizing import as_array, vectorized
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
@@ -34,26 +35,30 @@ class _Following(threading.local):
 _following = _Following()
 
 
-def _any_traced(args: Sequence[Any]) -> bool:
-    return any(map(has_traced, args))
-
-
 def _is_followed(args: Sequence[Any]) -> bool:
     """Whether the Python of a function is called: of plain numbers where that is part of another
     one's, so that a loop which calls it is one."""
-    return _any_traced(args) or (_following.now and all(isinstance(x, _NUMBERS) for x in args))
+    of_numbers = _following.now and all(isinstance(x, _NUMBERS) for x in args)
+    return of_numbers or any(map(has_traced, args))
 
 
 _NUMBERS = (int, float, complex, np.number, np.bool_)
 
 
-def _python(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the Python of a function comes to."""
+@contextlib.contextmanager
+def _within() -> Iterator[None]:
+    """The Python of such a function runs here."""
     before, _following.now = _following.now, True
     try:
-        return followed(f, *args, **kwargs)
+        yield
     finally:
         _following.now = before
+
+
+def _python(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the Python of a function comes to."""
+    with _within():
+        return followed(f, *args, **kwargs)
 
 
 @unobserved
@@ -100,8 +105,16 @@ def _as(kind: Any, x: Any) -> Any:
     theirs = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
     if theirs == dtype:
         return x
-    if dtype == np.float64 and isinstance(x, (int, float, np.number)) and not has_traced(x):
+    if has_traced(x):
+        return _OTHER
+    if dtype == np.float64 and isinstance(x, (int, float, np.number)):
         return float(x)
+    if (
+        dtype.kind in "iu"
+        and isinstance(x, (int, np.integer))
+        and np.can_cast(np.min_scalar_type(x), dtype)
+    ):
+        return int(x)
     return _OTHER
 
 
@@ -119,7 +132,7 @@ def _cast(name: str, kinds: str) -> ConversionError:
 @unobserved
 def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
     """One of numba.vectorize, for each element."""
-    if kwargs or not _any_traced(args):
+    if kwargs or not _is_followed(args):
         with observed():
             return f(*args, **kwargs)
     if f._frozen:
@@ -128,7 +141,12 @@ def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
             for k, x in enumerate(args)
         )
     elements = [x.ravel()[0] if np.ndim(x) and np.size(x) else x for x in args]
-    found = vectorized(np.vectorize(called_with(f._dispatcher, elements, {})), *args)
+    python = called_with(f._dispatcher, elements, {})
+    if all(np.ndim(x) == 0 for x in args):
+        found = as_array(_python(python, *args))[()]
+    else:
+        with _within():
+            found = vectorized(np.vectorize(python), *args)
     if f._frozen and _chars((*args, found)) not in [x.replace("->", "") for x in f.types]:
         raise _cast(f.__name__, ", ".join(f.types))
     return found
@@ -160,7 +178,7 @@ def _declare() -> None:
     dispatchers = importlib.import_module("numba.core.registry")
     ufuncs = importlib.import_module("numba.np.ufunc.dufunc")
     declare_calls(dispatchers.CPUDispatcher, _function, when=_is_followed)
-    declare_calls(ufuncs.DUFunc, _elementwise, when=_any_traced)
+    declare_calls(ufuncs.DUFunc, _elementwise, when=_is_followed)
 
 
 def declare_all() -> None:

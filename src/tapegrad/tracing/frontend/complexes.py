@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.complexes import imag, real
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.kinked import hypot
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
@@ -20,21 +21,22 @@ from tapegrad.tracing.tracer import Tracer
 
 # By name, whatever module has them
 _FUNCTIONS = """
-    reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to broadcast_arrays
-    roll tile repeat resize apply_along_axis zeros_like ones_like full_like diag diagflat diagonal
-    trace astype pad concatenate stack array_split insert delete sum prod mean var std any all
+    reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to broadcast_arrays roll
+    tile repeat resize apply_along_axis zeros_like ones_like full_like diag diagflat diagonal trace
+    astype pad concatenate stack array_split insert delete sum prod mean var std any all
     count_nonzero cumsum cumprod linspace ediff1d gradient convolve correlate vander select polymul
     dot vdot inner tensordot einsum kron cross take take_along_axis compress choose nonzero argwhere
-    put_along_axis copyto put putmask place fill_diagonal where isclose array_equiv meshgrid imag
-    isreal iscomplex isfortran result_type can_cast min_scalar_type may_share_memory shares_memory
-    sliding_window_view permute_dims copy empty_like norm fft ifft rfft irfft hfft ihfft fft2 ifft2
-    fftn ifftn rfft2 irfft2 rfftn irfftn cholesky solve inv det slogdet tensorsolve eig eigvals eigh
-    eigvalsh svd qr pinv cond sort
+    put_along_axis copyto put putmask place fill_diagonal where isclose allclose array_equiv
+    array_equal meshgrid imag isreal iscomplex isfortran result_type can_cast min_scalar_type
+    may_share_memory shares_memory sliding_window_view permute_dims copy empty_like norm fft ifft
+    rfft irfft hfft ihfft fft2 ifft2 fftn ifftn rfft2 irfft2 rfftn irfftn cholesky solve inv det
+    slogdet tensorsolve eig eigvals eigh eigvalsh svd qr pinv cond sort nansum nanmean nanprod
+    nanvar nanstd nancumsum nancumprod corrcoef sinc lstsq round around
 """
 _METHODS = """
     all any cumprod cumsum mean prod std sum var astype copy diagonal flatten ravel repeat squeeze
     swapaxes trace view choose nonzero take dot fill put compress conj conjugate reshape transpose
-    sort resize
+    sort resize round
 """
 FUNCTIONS, METHODS = frozenset(_FUNCTIONS.split()), frozenset(_METHODS.split())
 
@@ -42,6 +44,22 @@ FUNCTIONS, METHODS = frozenset(_FUNCTIONS.split()), frozenset(_METHODS.split())
 def size_of(z: Any) -> Any:
     """|z|"""
     return hypot(real(z), imag(z))
+
+
+def by_parts(f: Callable[[Any], Any], z: Any) -> Any:
+    """f(x) + i f(y) for z = x + iy"""
+    return cartesian(f(real(z)), f(imag(z)))
+
+
+def sign_of(z: Any) -> Any:
+    """z / |z|, the limit where |z| is infinite, and 0 at 0: NumPy's sign of complex numbers."""
+    size, parts = size_of(z), [real(z), imag(z)]
+    endless = np.isinf(size)
+    safe = np.where(endless | (size == 0), 1, size)
+    both = endless & np.isinf(parts[0]) & np.isinf(parts[1])
+    ends = [np.where(both, np.nan, np.where(np.isinf(x), ew.sign(x), 0)) for x in parts]
+    units = [np.where(size == 0, 0, x / safe) for x in parts]
+    return cartesian(*[np.where(endless, *xs) for xs in zip(ends, units, strict=True)])
 
 
 def has_complex(xs: Any) -> bool:

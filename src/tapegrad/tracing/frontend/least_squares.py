@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.complexes import conj, real
 from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.primitives.spectral import SVD, PInv
+from tapegrad.primitives.spectral import PInv
 from tapegrad.tracing.deferred import Deferred
 from tapegrad.tracing.frontend.linalg import (
     LinAlgError,
@@ -131,10 +132,15 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     eps = float(np.finfo(a.dtype).eps)
     cut = eps * max(a.shape) if rcond is None else cut_of(one_cut(rcond, "lstsq"), eps)
     x = least_squares(a, b, cut)
-    s = SVD()(a)[1]
+    s = svd(a, full_matrices=False)[1]
     rank = cast(np.count_nonzero(s > cut * s[:1]), np.int32)
     residuals: Any = Residuals
     return x, residuals(a, b, x, rank), rank, s
+
+
+def _squares(x: Any) -> Any:
+    """|x|^2"""
+    return real(x * conj(x)) if x.dtype.kind == "c" else np.square(x)
 
 
 class Residuals(Deferred):
@@ -154,7 +160,7 @@ class Residuals(Deferred):
             a, b, x, rank = self._given
             m, n = a.shape
             if m > n and int(rank) == n:
-                self._found = np.sum(np.square(b - a @ x).reshape(m, -1), axis=0)
+                self._found = np.sum(_squares(b - a @ x).reshape(m, -1), axis=0)
             else:
-                self._found = np.zeros_like(x, shape=0)
+                self._found = np.zeros_like(_squares(x), shape=0)
         return self._found

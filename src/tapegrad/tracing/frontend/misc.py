@@ -92,7 +92,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     if a.dtype.kind in "iu" and decimals >= 0:
         result = ew.copy(a)
     elif decimals == 0:
-        result = ew.rint(a)
+        result = np.rint(a)
     else:
         scale = 10.0 ** abs(decimals)
         result = np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale

@@ -17,7 +17,7 @@ _MISSING = np._NoValue
 
 def _filled(a: Any, value: Any) -> tuple[Any, Any]:
     """`a` with its NaN replaced by `value`, and where there was none."""
-    if a.dtype.kind != "f":
+    if a.dtype.kind not in "fc":
         return a, np.ones_like(a, dtype=bool)
     there = np.logical_not(np.isnan(a))
     return np.where(there, a, value), there
@@ -49,15 +49,15 @@ nancumprod = _of_filled(reducing.cumprod, np.nancumprod, 1)
 def nanmean(a: Any, *args: Any, where: Any = _MISSING, **kwargs: Any) -> Any:
     """np.nanmean."""
     a = as_tracer(a, where, *args, *kwargs.values())
-    if a.dtype.kind == "f":
-        _check_real(kwargs.get("dtype", args[1] if len(args) > 1 else None))
+    if a.dtype.kind in "fc":
+        _check_inexact(kwargs.get("dtype", args[1] if len(args) > 1 else None))
         a, there = _filled(a, 0)
         where = _both(there, where)
     return reducing.mean(a, *args, where=where, **kwargs)
 
 
-def _check_real(dtype: Any) -> None:
-    if dtype is not None and np.dtype(dtype).kind != "f":
+def _check_inexact(dtype: Any) -> None:
+    if dtype is not None and np.dtype(dtype).kind not in "fc":
         raise TypeError("If a is inexact, then dtype must be inexact")
 
 
@@ -76,9 +76,9 @@ def nanvar(
     """np.nanvar: NaN where no freedom is left."""
     ddof = reducing.freedom_lost(ddof, correction)
     a = as_tracer(a, where, mean, out)
-    if a.dtype.kind != "f":
+    if a.dtype.kind not in "fc":
         return reducing.var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
-    _check_real(dtype)
+    _check_inexact(dtype)
     x, there = _filled(a, 0)
     there = _both(there, where)
     result = reducing.var(x, axis, dtype, None, ddof, keepdims, where=there, mean=mean)

@@ -14,6 +14,7 @@ from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.correlation import Correlate
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.primitives.stated import Known
+from tapegrad.tracing.frontend.complexes import by_parts
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
 from tapegrad.tracing.frontend.parameters import one_of
@@ -319,7 +320,13 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     size = np.sqrt(np.diag(c))
     ratio = c / size[:, None] / size[None, :]
     # Rounding alone leaves the bounds, so the derivative doesn't see them.
-    return Known()(np.clip(ratio, -1, 1), ratio)
+    if ratio.dtype.kind == "c":
+        return by_parts(_bounded, ratio)
+    return _bounded(ratio)
+
+
+def _bounded(x: Any) -> Any:
+    return Known()(np.clip(x, -1, 1), x)
 
 
 @in_rows
@@ -344,7 +351,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 def sinc(x: Any) -> Any:
     """np.sinc: sin(pi x) / (pi x); near 0, where derivatives of the quotient lose their digits, by
     its series. Of that 24 derivatives are right."""
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         x = cast(x, np.float64)
     y = np.pi * x
     near = np.abs(y) < 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -39,7 +40,7 @@ from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import contracting, vectorizing
 from tapegrad.tracing.frontend import known as known_calls
 from tapegrad.tracing.frontend.accepting import accepted
-from tapegrad.tracing.frontend.complexes import size_of
+from tapegrad.tracing.frontend.complexes import by_parts, sign_of, size_of
 from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.objects import elsewhere, meet, meets_object
@@ -202,26 +203,26 @@ def _scaled(ufunc: np.ufunc, factor: float) -> Handler:
     return lambda x: applied(ew.mul, np.multiply, [*promoted(ufunc, x), factor])
 
 
-_ABSOLUTE, _VECDOT = np.absolute, np.vecdot
+_VECDOT = np.vecdot
 
 
-def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
-    """floor, ceil, trunc of integers and abs of unsigned ones: nothing is left to do."""
+def _by_kind(primitive: Any, ufunc: np.ufunc, of_complex: Any = None, whole: str = "") -> Handler:
+    """A primitive of real numbers, a function that does the same for complex ones, and the kinds of
+    numbers with which nothing is left to do."""
 
     def handler(x: Any) -> Any:
         kind = loop_dtypes(ufunc, [x])[0].kind
         if kind == "c":
-            return size_of(*promoted(ufunc, x))
-        done = kind in "bu" or (kind == "i" and ufunc is not _ABSOLUTE)
-        return applied(ew.copy if done else primitive, ufunc, [x])
+            return of_complex(*promoted(ufunc, x))
+        return applied(ew.copy if kind in whole else primitive, ufunc, [x])
 
     return handler
 
 
 # ufunc -> primitive of the same meaning: those of the same name, by the modules that have them
 _SAME: dict[Any, str] = {
-    ew: """add rint floor_divide mod fmod reciprocal square sqrt cbrt exp exp2 expm1 log log2 log10
-        log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh sign less
+    ew: """add floor_divide mod fmod reciprocal square sqrt cbrt exp exp2 expm1 log log2 log10
+        log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh less
         less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit left_shift
         right_shift gcd lcm bitwise_count""",
     kinked: "arctan2 hypot copysign maximum minimum fmax fmin",
@@ -258,10 +259,12 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.vecdot: _contraction("vecdot"),
     np.power: _power,
     np.float_power: _float_power,
-    np.absolute: _whole_already(kinked.absolute, np.absolute),
-    np.floor: _whole_already(ew.floor, np.floor),
-    np.ceil: _whole_already(ew.ceil, np.ceil),
-    np.trunc: _whole_already(ew.trunc, np.trunc),
+    np.absolute: _by_kind(kinked.absolute, np.absolute, size_of, "bu"),
+    np.floor: _by_kind(ew.floor, np.floor, whole="bui"),
+    np.ceil: _by_kind(ew.ceil, np.ceil, whole="bui"),
+    np.trunc: _by_kind(ew.trunc, np.trunc, whole="bui"),
+    np.sign: _by_kind(ew.sign, np.sign, sign_of),
+    np.rint: _by_kind(ew.rint, np.rint, partial(by_parts, ew.rint)),
     np.conjugate: lambda x: applied(conj if x.dtype.kind == "c" else ew.copy, np.conjugate, [x]),
     np.divmod: lambda x, y: (np.floor_divide(x, y), np.mod(x, y)),
     np.modf: _modf,

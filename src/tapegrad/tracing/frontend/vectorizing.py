@@ -199,17 +199,18 @@ class _Vectorized(np.vectorize):
         ufunc = np.frompyfunc(func, len(arrays), len(dtypes))
         found = ufunc(*map(objects_of, args))
         found = found if isinstance(found, tuple) and len(dtypes) > 1 else (found,)
-        results = [numbers_of(_array_of(x), dtype) for x, dtype in zip(found, dtypes, strict=True)]
+        results = [as_array(x, dtype) for x, dtype in zip(found, dtypes, strict=True)]
         return results[0] if len(results) == 1 else tuple(results)
 
 
-def _array_of(x: Any) -> Any:
-    """Of arrays without axes a ufunc gives what the function has returned."""
-    if type(x) is np.ndarray and x.dtype == object:
-        return x
-    found = np.empty((), object)
-    found[()] = x
-    return found
+def as_array(x: Any, dtype: Any = None) -> Any:
+    """What a ufunc of objects has returned, as an array of numbers: of arrays without axes that is
+    what the function has returned."""
+    found = x
+    if type(x) is not np.ndarray or x.dtype != object:
+        found = np.empty((), object)
+        found[()] = x
+    return numbers_of(found, _dtype_of(x) if dtype is None else dtype)
 
 
 def _dtype_of(x: Any) -> Any:
