@@ -291,6 +291,94 @@ def test_shown_beside_other_texts(capsys):
     assert f"{np.exp(0.7):.5f} 7" in capsys.readouterr().out
 
 
+def raised(x, kind=ValueError):
+    raise kind(f"bad {x * x}")
+
+
+class Told(Exception):
+    def __init__(self, text):
+        super().__init__()
+        self.told = f"{text}."
+
+
+class Ignoring:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.length = len(str(error))
+        return True
+
+
+def ignored(x):
+    with Ignoring() as around:
+        raised(x)
+    return around.length
+
+
+def matched(x):
+    try:
+        raised(x)
+    except ValueError as e:
+        match e.args:
+            case ("bad 0.25",):
+                return 2.0
+    return 3.0
+
+
+def logged(x):
+    logger, text = logging.Logger("own"), io.StringIO()
+    logger.addHandler(logging.StreamHandler(text))
+    logger.warning("%s", x * x)
+    return len(text.getvalue())
+
+
+def held(x):
+    errors = []
+    for v in (x, 2 * x):
+        try:
+            raised(v)
+        except ValueError as e:
+            errors.append(e)
+    return len(" ".join(map(str, errors)))
+
+
+def of_error(read, kind=ValueError):
+    def f(x):
+        try:
+            raised(x, kind)
+        except kind as e:
+            return read(e)
+
+    return f
+
+
+ERRORS_READ = {
+    "its length": of_error(lambda e: len(str(e))),
+    "by a percent sign": of_error(lambda e: len("%s" % e)),  # noqa: UP031
+    "by format": of_error(lambda e: len("{:>5}".format(str(e)))),  # noqa: UP032
+    "by an f-string": of_error(lambda e: len(f"{e!r}")),
+    "its arguments": of_error(lambda e: 2.0 if e.args[0].endswith("5") else 3.0),
+    "by name": of_error(lambda e: len(getattr(e, "args")[0])),  # noqa: B009
+    "an attribute": of_error(lambda e: len(e.told), Told),
+    "an error of the system": of_error(lambda e: len(repr({"e": e})), OSError),
+    "by a with statement": ignored,
+    "by match": matched,
+    "in a list": held,
+    "logged": logged,
+}
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("read", ERRORS_READ.values(), ids=list(ERRORS_READ))
+def test_texts_of_errors_that_decide(read, compile):
+    """the text of an error that is caught again, or that was logged to a text in memory, decides
+    what is computed, by its length say -> traced at each call"""
+    df = value_and_grad(lambda x: x**2 * read(x), compile=compile)
+    for x in (0.5, 0.25, 1.375, 0.5):
+        assert df(x) == (x**2 * read(x), 2 * x * read(x))
+
+
 @functools.lru_cache
 def letters(text):
     return len(text)

@@ -220,6 +220,8 @@ def _is_of_library(file: str) -> bool:
 def _is_in_error(frame: FrameType) -> bool:
     """Whether an exception of the user's is being made, which puts its message together itself."""
     code = frame.f_code
+    if code.co_name not in ("__init__", "__post_init__"):
+        return False
     self = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     return isinstance(self, BaseException)
 

@@ -21,7 +21,6 @@ import pprint
 import sys
 import types
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,6 +63,7 @@ from tapegrad.tracing.observe.later import (
     parts_of,
     pass_texts,
     read_back,
+    read_error,
     text_in_list,
 )
 from tapegrad.tracing.observe.naming import name_of
@@ -132,7 +132,7 @@ def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: 
     note = call(a, f, args, kwargs, at) if note is FOLLOWED else note
     if note is FOLLOWED:
         note = libraries.call(a, f, args, kwargs, at, passed)
-        pass_texts(a.o, f, [*args, *kwargs.values()], as_one=note is not FOLLOWED)
+        pass_texts(a, f, [*args, *kwargs.values()], as_one=note is not FOLLOWED)
     return note
 
 
@@ -153,6 +153,7 @@ def instruction(a: Activation, f: Any, args: Sequence[Any], begins: bool = False
 def attribute(a: Activation, x: Any, name: str) -> Any:
     """An attribute of such a value is looked up: a method, which is called next, or another one."""
     if not is_later(a.o, x):
+        read_error(a, [x], name)
         return FOLLOWED
     found = getattr(type(x), name, None)
     if callable(found):
@@ -164,6 +165,7 @@ def operation(a: Activation, x: Any, y: Any) -> Any:
     """An operator works on two values."""
     makes_text = type(x) is str and any(_is_number_to_write(a, v) for v in parts_of([y]))
     if not (makes_text or is_later(a.o, x) or is_later(a.o, y)):
+        read_error(a, [y])
         return FOLLOWED
     f = frames.operator_of(a.frame, x)
     return FOLLOWED if f is None else instruction(a, f, [x, y], makes_text)
@@ -216,9 +218,9 @@ class _Manager:
 def formatted(a: Activation, depth: int, conversion: int) -> Any:
     """The text of an operand is about to be made."""
     x = a.top(depth)
-    spec = a.top()
     begins = _is_number_to_write(a, x)
-    return instruction(a, Formatting(conversion), [x, spec][: 1 + depth], begins)
+    read_error(a, [x])
+    return instruction(a, Formatting(conversion), [x, a.top()][: 1 + depth], begins)
 
 
 def joined(a: Activation, count: int) -> Any:
@@ -285,7 +287,7 @@ _NAMED = (
 )
 
 
-@lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=8192)
 def may_begin(name: str) -> bool:
     """Whether a function of this name may be one of those that each call makes anew."""
     return name in _BEGINNING or may_write(name)

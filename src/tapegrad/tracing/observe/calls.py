@@ -56,7 +56,7 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
     module_of,
 )
-from tapegrad.tracing.observe.later import parts_of, read_back
+from tapegrad.tracing.observe.later import may_show, parts_of, read_back
 from tapegrad.tracing.observe.naming import Key, attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
@@ -174,7 +174,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return _reader(o, f, args)
     is_own_file = bool(args) and is_file(type(args[0])) and o.reads.place(args[0]) is None
     if args and (is_own_file or is_self_contained(type(args[0]))) and kind in (*BOUND, *_UNBOUND):
-        if id(args[0]) in o.streams and getattr(f, "__name__", "") != "write":
+        reads = getattr(f, "__name__", "") not in ("write", "flush", "close")
+        if reads and (id(args[0]) in o.streams or may_show(args[:1])):
             o.reads.lost("what is shown", OF_STREAMS)
         if o.reads.place(args[0]) is not None:
             o.reads.lost(o.reads.places[id(args[0])].word)

@@ -7,6 +7,7 @@ import _json
 import functools
 import io
 import os
+import re
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.files import path_of
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
@@ -32,8 +34,17 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.plainly import found_in_class
 from tapegrad.tracing.source import at_line, at_source, is_users_path, user_source
-from tapegrad.tracing.texts import Shown, may_hold, numbers_in, of_texts, that_are_shown
+from tapegrad.tracing.texts import (
+    SHOWING,
+    Shown,
+    is_to_show,
+    may_hold,
+    numbers_in,
+    of_texts,
+    that_are_shown,
+)
 
 
 class Text(str):
@@ -113,9 +124,12 @@ def text_in_list(o: Notes, later: Later, text: str) -> None:
             o.trace.shown.append(Shown(x.operand, x.value, text, later.src))
 
 
-def pass_texts(o: Notes, f: Any, values: Sequence[Any], as_one: bool = False) -> None:
+def pass_texts(a: Activation, f: Any, values: Sequence[Any], as_one: bool = False) -> None:
     """Texts are passed to what may make numbers of them (`float`, `eval`, `np.array`, another
     process; a package's function that is `as_one`). No derivative goes through these."""
+    if not _holds_errors(f):
+        read_error(a, values)
+    o = a.o
     known, shown = of_texts(), that_are_shown()
     if not (known or shown) or (_keep_texts(f, values) and not as_one):
         return
@@ -132,6 +146,50 @@ def pass_texts(o: Notes, f: Any, values: Sequence[Any], as_one: bool = False) ->
             o.reads.lost(_A_TEXT)  # it has no guard
             fact = f"{name_of(f)} may make {_A_TEXT}{at_source(told.src)} a number again"
             _end(o, trace, told.operand, fact)
+
+
+def read_error(a: Activation, values: Sequence[Any], name: str = "") -> None:
+    """What shows a traced value may be read out of an error that is among these values, or out of
+    its attribute of this name. Each call traces anew what is computed with that; not so what is
+    only shown again."""
+    for x in parts_of(values) if that_are_shown() else ():
+        is_read = isinstance(x, BaseException) and may_show(_held_by(x, name))
+        if is_read and not is_to_show(a.frame, SHOWING):
+            a.o.reads.lost(_A_TEXT)
+
+
+def _held_by(x: BaseException, name: str) -> list[Any]:
+    """What an error holds, or an attribute of it; nothing of a method, which is followed."""
+    if name in ("", "__str__", "__repr__", "__reduce__"):
+        return [*x.args, *vars(x).values()]
+    in_class = found_in_class(type(x), name)
+    is_data = type(in_class) in _IN_C or (in_class is None and name in vars(x))
+    return [getattr(x, name)] if is_data else []
+
+
+_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType)
+
+
+def _holds_errors(f: Any) -> bool:
+    """Whether what is called only looks at an error's type, or holds it; or is followed."""
+    if isinstance(f, type):
+        return issubclass(f, (type, BaseException, *CONTAINERS))
+    if type(f) in (types.FunctionType, types.MethodType) or id(f) in _LOOKING_AT_TYPES:
+        return True
+    return type(f) is types.BuiltinMethodType and type(f.__self__) in CONTAINERS
+
+
+_LOOKING_AT_TYPES = {*map(id, (isinstance, issubclass, callable, hasattr, id))}
+
+
+def may_show(values: Sequence[Any]) -> bool:
+    """Whether a piece of a text that shows a traced value is in one of these."""
+    shown = that_are_shown()
+    pieces = {x for text in _texts_in(values) for x in _PIECE.findall(text)} if shown else ()
+    return any(told.text is None or x in told.text for x in pieces for _, told in shown)
+
+
+_PIECE = re.compile(r"\d+|inf|nan")
 
 
 def _texts_in(values: Sequence[Any]) -> Iterator[str]:
