@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVarTuple
+from typing import Any, Literal, TypeVarTuple, overload
 
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
@@ -29,7 +29,7 @@ from tapegrad.runtime.jacobians import (
     ValueAndJacobian,
     ValueGradientAndHessian,
 )
-from tapegrad.typing import Checkpoint, Compile, Pullback, R
+from tapegrad.typing import Checkpoint, Compile, Pullback, R, X
 
 Function = Callable[..., Any]
 Ts = TypeVarTuple("Ts")
@@ -38,14 +38,33 @@ Ts = TypeVarTuple("Ts")
 # ---- at a point
 
 
-@explained
+@overload
 def jvp(
     f: Callable[..., R],
     primals: Sequence[Any],
     tangents: Sequence[Any],
+    has_aux: Literal[False] = False,
     *,
     compile: Compile = "auto",
-) -> tuple[R, Any]:
+) -> tuple[R, Any]: ...
+@overload
+def jvp(
+    f: Callable[..., tuple[R, X]],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    has_aux: Literal[True],
+    *,
+    compile: Compile = "auto",
+) -> tuple[R, Any, X]: ...
+@explained
+def jvp(
+    f: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+) -> Any:
     """The value of `f(*primals)`, and its derivative along `tangents`, by forward mode.
 
     With J the Jacobian of `f`, the second result is J t: how the value changes if the arguments
@@ -60,6 +79,7 @@ def jvp(
     primals : a tuple of its positional arguments, nested as you like.
     tangents : a tuple with a tangent of each: its structure and its shapes. None stands for a
         tangent that is 0, and for those of integers and of what isn't an array or a number.
+    has_aux : `f` returns `(value, aux)`; aux comes last in the result, without a derivative.
     compile : "auto", "always" or "never", as in `grad`.
 
     Returns
@@ -81,16 +101,24 @@ def jvp(
             f"jvp: {len(primals)} arguments were passed, and {len(tangents)} tangents. Pass a "
             "tangent for each, None for one that is 0"
         )
-    return called(f, _pushforward(len(primals)), compile, *primals, *tangents)
+    return called(f, _pushforward(len(primals), bool(has_aux)), compile, *primals, *tangents)
 
 
 _pushforward = functools.lru_cache(Pushforward)  # the same again is found at once
 
 
+@overload
+def linearize(
+    f: Callable[..., R], *primals: Any, has_aux: Literal[False] = False, compile: Compile = "auto"
+) -> tuple[R, Callable[..., Any]]: ...
+@overload
+def linearize(
+    f: Callable[..., tuple[R, X]], *primals: Any, has_aux: Literal[True], compile: Compile = "auto"
+) -> tuple[R, Callable[..., Any], X]: ...
 @explained
 def linearize(
-    f: Callable[..., R], *primals: Any, compile: Compile = "auto"
-) -> tuple[R, Callable[..., Any]]:
+    f: Callable[..., Any], *primals: Any, has_aux: bool = False, compile: Compile = "auto"
+) -> Any:
     """The value of `f(*primals)`, and its derivative there, as a linear function of tangents.
 
     With J the Jacobian of `f` at the arguments, `f_jvp(*tangents)` is J t, as from `jvp`. What
@@ -105,6 +133,7 @@ def linearize(
     ----------
     f : a function written with NumPy. It may return anything.
     primals : its positional arguments, nested as you like.
+    has_aux : `f` returns `(value, aux)`; aux comes last in the result, without a derivative.
     compile : "auto", "always" or "never", as in `grad`, for the value and the linear function.
 
     Returns
@@ -117,17 +146,33 @@ def linearize(
     """
     from tapegrad.runtime.pullback import linearize as run
 
-    found: Any = run(f, primals, compile)
-    return found
+    return run(f, primals, compile, bool(has_aux))
 
 
-@explained
+@overload
 def vjp(
     f: Callable[[*Ts], R],
     *args: *Ts,
+    has_aux: Literal[False] = False,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
-) -> tuple[R, Pullback[*Ts]]:
+) -> tuple[R, Pullback[*Ts]]: ...
+@overload
+def vjp(
+    f: Callable[[*Ts], tuple[R, X]],
+    *args: *Ts,
+    has_aux: Literal[True],
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> tuple[R, Pullback[*Ts], X]: ...
+@explained
+def vjp(
+    f: Callable[[*Ts], Any],
+    *args: *Ts,
+    has_aux: bool = False,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
+) -> Any:
     """The value of `f(*args)`, and its pullback at these arguments.
 
     With J the Jacobian of `f` there, the pullback is the linear map from a cotangent `ct` of the
@@ -142,6 +187,7 @@ def vjp(
     ----------
     f : a function written with NumPy. It may return anything.
     args : its positional arguments, nested as you like.
+    has_aux : `f` returns `(value, aux)`; aux comes last in the result, without a derivative.
     compile : "auto", "always" or "never", as in `grad`, for the value and the pullback.
     checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
 
@@ -160,8 +206,7 @@ def vjp(
     """
     from tapegrad.runtime.pullback import vjp as run
 
-    found: Any = run(f, args, checked_checkpoint(checkpoint), compile)
-    return found
+    return run(f, args, checked_checkpoint(checkpoint), compile, bool(has_aux))
 
 
 @explained
@@ -340,6 +385,7 @@ def value_and_jacobian(
 def elementwise_grad(
     f: Function | None = None,
     argnums: Argnums = 0,
+    has_aux: bool = False,
     *,
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
@@ -358,6 +404,7 @@ def elementwise_grad(
     ----------
     f : a function written with NumPy, of real values. Works as a decorator too.
     argnums : the argument, by its number or its name, or a tuple of them, as in `grad`.
+    has_aux : `f` returns `(value, aux)`; the result is then `(derivative, aux)`.
     compile, checkpoint : as in `grad`.
 
     Returns
@@ -369,20 +416,7 @@ def elementwise_grad(
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
     kept = checked_checkpoint(checkpoint)
-    return derived(f, ElementwiseGradient(checked_argnums(argnums), False, kept), compile)
-
-
-def _hessian(
-    kind: type[Hessian],
-    f: Any,
-    argnums: Argnums,
-    has_aux: bool,
-    holomorphic: bool,
-    compile: str,
-    checkpoint: Any,
-) -> Any:
-    kept = checked_checkpoint(checkpoint)
-    return derived(f, kind(checked_argnums(argnums), has_aux, kept, holomorphic), compile)
+    return derived(f, ElementwiseGradient(checked_argnums(argnums), has_aux, kept), compile)
 
 
 @explained
@@ -425,7 +459,9 @@ def hessian(
 
     It takes a pass for each element; for products with vectors see `hvp`.
     """
-    return _hessian(Hessian, f, argnums, has_aux, holomorphic, compile, checkpoint)
+    kept = checked_checkpoint(checkpoint)
+    found = Hessian(checked_argnums(argnums), has_aux, kept, holomorphic)
+    return derived(f, found, compile)
 
 
 @explained
@@ -457,4 +493,6 @@ def value_grad_and_hessian(
     ------
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
-    return _hessian(ValueGradientAndHessian, f, argnums, has_aux, holomorphic, compile, checkpoint)
+    kept = checked_checkpoint(checkpoint)
+    found = ValueGradientAndHessian(checked_argnums(argnums), has_aux, kept, holomorphic)
+    return derived(f, found, compile)

@@ -10,7 +10,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
@@ -31,7 +31,15 @@ Function = Callable[..., Any]
 
 
 @explained
-def jet(f: Function, x: Any, n: int, direction: Any = None, *, compile: Compile = "auto") -> Any:
+def jet(
+    f: Function,
+    x: Any,
+    n: int,
+    direction: Any = None,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+) -> Any:
     """The Taylor coefficients c_0, ..., c_n of `t -> f(x + t * direction)` at t = 0.
 
         f(x + t d) = c_0 + c_1 t + c_2 t^2 + ... + c_n t^n + O(t^(n+1)),    c_k = f^(k) / k!
@@ -51,6 +59,7 @@ def jet(f: Function, x: Any, n: int, direction: Any = None, *, compile: Compile 
     direction : d, of the structure and the shapes of `x`; None in it stands for 0. If it isn't
         given it is 1 everywhere, as in `f(x + t)`: of a function that takes elements by themselves
         these are the coefficients at each of them.
+    has_aux : `f` returns `(value, aux)`; the result is then `(coefficients, aux)`.
     compile : "auto", "always" or "never", as in `grad`.
 
     Returns
@@ -73,8 +82,8 @@ def jet(f: Function, x: Any, n: int, direction: Any = None, *, compile: Compile 
     if order < 0:
         raise ArgumentError(f"jet: the order n is {n}, and must be 0 or more")
     if direction is None:
-        return called(f, _coefficients(1, order, False), compile, x)
-    return called(f, _coefficients(1, order), compile, x, direction)
+        return called(f, _coefficients(1, bool(has_aux), order, False), compile, x)
+    return called(f, _coefficients(1, bool(has_aux), order), compile, x, direction)
 
 
 _coefficients = functools.lru_cache(Coefficients)  # the same again is found at once
@@ -126,6 +135,7 @@ def gauss_newton_vp(
     f: Function | None = None,
     loss: Function | None = None,
     argnums: Argnums = 0,
+    has_aux: bool = False,
     *,
     compile: Compile = "auto",
 ) -> Any:
@@ -149,6 +159,7 @@ def gauss_newton_vp(
     loss : a scalar function of the value of `f`. Without one it is half the sum of squares, for
         which H is the identity, and the product is J^T J v.
     argnums : the argument, by its number or its name, or a tuple of them: then `v` is a tuple, too.
+    has_aux : `f` returns `(value, aux)`; the result is then `(product, aux)`.
     compile : "auto", "always" or "never", as in `grad`.
 
     Returns
@@ -161,14 +172,14 @@ def gauss_newton_vp(
     ArgumentError : the vector doesn't fit the argument, or there is no such argument.
     GradientError, TraceError : as `hvp` does.
     """
-    product = _GaussNewton(checked_argnums(argnums), loss)
+    product = _GaussNewton(checked_argnums(argnums), loss, bool(has_aux))
     if f is None:
-        return lambda g: gauss_newton_vp(g, loss, argnums, compile=compile)
+        return lambda g: gauss_newton_vp(g, loss, argnums, has_aux, compile=compile)
     if not callable(f):
         raise ArgumentError(f"gauss_newton_vp needs a function, not {f!r}")
     # A method of the user's function, or of its object: what is derived is kept with that.
     if inspect.ismethod(f):
-        bound = _GaussNewton(product.argnums, loss, f.__func__)
+        bound = replace(product, method=f.__func__)
         return Derived(MethodType(bound, f.__self__), Jit(), compile)
     return Derived(MethodType(product, f), Jit(), compile)
 
@@ -179,6 +190,7 @@ class _GaussNewton:
 
     argnums: Any
     loss: Function | None
+    has_aux: bool
     method: Function | None = None
 
     __name__ = "gauss_newton_vp"
@@ -207,7 +219,7 @@ class _GaussNewton:
             return f(*given, **named)
 
         xs = [_holder(k, own, kwargs)[k] for k in places]
-        value, moved, pullback = both_ways(of_chosen, xs, vectors)
+        value, moved, pullback, aux = both_ways(of_chosen, xs, vectors, self.has_aux)
         if not any(map(is_differentiable, flatten(value)[0])):
             raise GradientError(
                 f"gauss_newton_vp: {describe(f)} returned no floats, and there is no derivative of "
@@ -218,7 +230,8 @@ class _GaussNewton:
                 observer.reads.lost(self.loss.__qualname__)  # the object isn't passed
             moved = hvp(self.loss)(value, moved)
         found = pullback(moved)
-        return found if several else found[0]
+        product = found if several else found[0]
+        return (product, aux) if self.has_aux else product
 
 
 def _holder(place: int | str, args: list[Any], kwargs: dict[str, Any]) -> Any:

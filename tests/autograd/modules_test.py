@@ -39,6 +39,17 @@ def test_names_are_numpys_and_scipys():
         asp.nothing  # noqa: B018
 
 
+def test_the_package_has_what_is_imported_from_it():
+    """Modules that `import autograd` alone makes known there, and functions of its parts."""
+    code = (
+        "import tapegrad.autograd as ours; ours.install(); import autograd\n"
+        "assert autograd.numpy.sin and autograd.util.subvals and autograd.tracer\n"
+        "assert autograd.core and autograd.extend and autograd.builtins and autograd.wrap_util\n"
+        "from autograd import check_grads, defjvp, defvjp, fixed_point, flatten, primitive\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 INSTALLED = """
 import sys
 import tapegrad.autograd as ours

@@ -10,6 +10,7 @@ import pytest
 
 from tapegrad import (
     cond,
+    elementwise_grad,
     gauss_newton_vp,
     grad,
     hvp,
@@ -21,7 +22,7 @@ from tapegrad import (
     vjp,
     while_loop,
 )
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.runtime.derived import Derived
 
 X, T = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3])
@@ -308,3 +309,79 @@ def test_what_is_derived_of_a_function_goes_with_it():
     gone = made()
     gc.collect()
     assert gone() is None
+
+
+def with_aux(x):
+    value = {"sine": np.sin(x) * x[0], "count": 3, "two": 2.0}
+    return value, {
+        "sum": np.sum(x),
+        "word": "w",
+        "same": value["sine"],
+        "at": np.arange(3) + len(x),
+    }
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_what_is_returned_besides_the_value_has_no_derivative(compile):
+    def alone(x):
+        return with_aux(x)[0]
+
+    def check(aux):
+        assert aux["word"] == "w" and aux["at"].tolist() == [3, 4, 5]
+        np.testing.assert_allclose(aux["sum"], np.sum(X))
+        np.testing.assert_array_equal(aux["same"], alone(X)["sine"])
+
+    value, moved, aux = jvp(with_aux, (X,), (T,), has_aux=True, compile=compile)
+    check(aux)
+    slopes = np.diag(np.cos(X)) * X[0] + np.outer(np.sin(X), [1, 0, 0])
+    np.testing.assert_allclose(moved["sine"], slopes @ T)
+    np.testing.assert_allclose(value["sine"], np.sin(X) * X[0])
+    assert moved["count"] is None and moved["two"] == 0
+    value, along, aux = linearize(with_aux, X, has_aux=True, compile=compile)
+    check(aux)
+    np.testing.assert_allclose(along(T)["sine"], slopes @ T)
+    value, pullback, aux = vjp(with_aux, X, has_aux=True, compile=compile)
+    check(aux)
+    np.testing.assert_allclose(pullback({"sine": T, "count": None, "two": 1.0})[0], T @ slopes)
+    series, aux = jet(with_aux, X, 3, T, has_aux=True, compile=compile)
+    check(aux)
+    np.testing.assert_allclose(series["sine"], jet(alone, X, 3, T)["sine"])
+    found, aux = elementwise_grad(
+        lambda x: (np.sin(x), with_aux(x)[1]), has_aux=True, compile=compile
+    )(X)
+    check(aux)
+    np.testing.assert_allclose(found, np.cos(X))
+    found, aux = gauss_newton_vp(
+        lambda x: (alone(x)["sine"], with_aux(x)[1]), has_aux=True, compile=compile
+    )(X, T)
+    check(aux)
+    np.testing.assert_allclose(found, slopes.T @ slopes @ T)
+
+
+def test_has_aux_asks_for_a_pair():
+    for call in (
+        lambda: jvp(np.sin, (X,), (T,), has_aux=True),
+        lambda: linearize(np.sin, X, has_aux=True),
+        lambda: vjp(np.sin, X, has_aux=True),
+        lambda: jet(np.sin, X, 2, has_aux=True),
+        lambda: elementwise_grad(np.sin, has_aux=True)(X),
+        lambda: gauss_newton_vp(np.sin, has_aux=True)(X, T),
+    ):
+        with pytest.raises(GradientError, match=r"has_aux=True: .* must return a pair"):
+            call()
+
+
+def test_what_is_passed_on_has_derivatives_outside():
+    def outer(x):
+        _, moved, aux = jvp(with_aux, (x,), (x,), has_aux=True)
+        pulled = vjp(with_aux, x, has_aux=True)
+        (back,) = pulled[1]({"sine": x, "count": None, "two": 0.0})
+        return np.sum(moved["sine"]) + aux["sum"] ** 2 + np.sum(back) * pulled[2]["sum"]
+
+    def plain(x):
+        slopes = np.diag(np.cos(x)) * x[0] + np.outer(np.sin(x), [1, 0, 0])
+        return np.sum(slopes @ x) + np.sum(x) ** 2 + np.sum(x @ slopes) * np.sum(x)
+
+    h = 1e-6
+    steps = [(plain(X + h * e) - plain(X - h * e)) / (2 * h) for e in np.eye(3)]
+    np.testing.assert_allclose(grad(outer)(X), steps, rtol=1e-7)

@@ -7,6 +7,9 @@ A program whose imports are to stay as they are runs after `tapegrad.autograd.in
 docs/autograd.md says what is the same, and what isn't.
 """
 
+from tapegrad.autograd import numpy as numpy
+from tapegrad.autograd import util as util
+from tapegrad.autograd import wrap_util as wrap_util
 from tapegrad.autograd.aliases import install, uninstall
 from tapegrad.autograd.builtins import dict, isinstance, list, tuple, type
 from tapegrad.autograd.differential_operators import (
@@ -31,13 +34,21 @@ from tapegrad.autograd.differential_operators import (
     value_and_grad,
     vector_jacobian_product,
 )
-from tapegrad.autograd.extend import primitive
+from tapegrad.autograd.extend import defjvp, defvjp, primitive
+from tapegrad.autograd.misc.fixed_points import fixed_point
+from tapegrad.autograd.misc.flatten import flatten
+from tapegrad.autograd.test_util import check_grads
 
 __all__ = [
+    "check_grads",
     "checkpoint",
+    "defjvp",
+    "defvjp",
     "deriv",
     "dict",
     "elementwise_grad",
+    "fixed_point",
+    "flatten",
     "grad",
     "grad_and_aux",
     "grad_named",

@@ -12,6 +12,23 @@ from tapegrad.ir.tape import Tape
 from tapegrad.tracing.run import Traced
 
 
+def value_part(traced: Traced, has_aux: bool, what: str) -> tuple[Any, Sequence[int | None]]:
+    """The structure of what is differentiated of a function's result, and the outputs of its
+    leaves: with `has_aux` the first of a pair, of which anything else is a GradientError."""
+    structure = traced.structure
+    if not has_aux:
+        return structure, traced.outputs
+    kind = structure.type or object
+    if not (issubclass(kind, tuple) and structure.num_children == 2):
+        found = "one value" if structure.is_leaf() else f"a {kind.__name__}"
+        raise GradientError(
+            f"{what} with has_aux=True: {traced.name} must return a pair (value, aux), and it "
+            f"returned {found}"
+        )
+    structure = structure.child(0)
+    return structure, traced.outputs[: structure.num_leaves]
+
+
 def check_scalar_result(
     traced: Traced, has_aux: bool = False, what: str = "grad", may_be_complex: bool = False
 ) -> None:
@@ -20,15 +37,8 @@ def check_scalar_result(
     transformation that asks."""
     name = traced.name
     if has_aux:
-        structure = traced.structure
-        kind = structure.type or object
-        if not (issubclass(kind, tuple) and structure.num_children == 2):
-            found = "one value" if structure.is_leaf() else f"a {kind.__name__}"
-            raise GradientError(
-                f"{what} with has_aux=True: {name} must return a pair (value, aux), and it "
-                f"returned {found}"
-            )
-        if not structure.child(0).is_leaf():
+        structure, _ = value_part(traced, has_aux, what)
+        if not structure.is_leaf():
             raise GradientError(f"{what}: the value that {name} returned isn't a single array")
     elif not traced.outputs:
         raise GradientError(

@@ -24,7 +24,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Tape
 from tapegrad.primitives.elementwise import AsType
-from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.checks import check_scalar_result, value_part
 from tapegrad.runtime.transformations import (
     Derivation,
     Gradient,
@@ -167,9 +167,10 @@ def leaves_of(args: Sequence[Any]) -> list[Any]:
 @dataclass(frozen=True)
 class Pushforward(Transformation):
     """The value of a function of `count` arguments, and its derivative along a tangent of each, by
-    forward mode."""
+    forward mode; with `has_aux` also what the function returns besides its value."""
 
     count: int
+    has_aux: bool = False
 
     name = "jvp"
 
@@ -206,26 +207,36 @@ class Pushforward(Transformation):
 
         traced = with_constants(traced)
         count = len(traced.tape.outputs)
+        _, outputs = value_part(traced, self.has_aux, self.name)
         tape = pushforward(traced.tape, selection.wrt)
-        tangents = tape.outputs[count : 2 * count - traced.left]
+        tangents = [tape.outputs[count + at] for at in outputs if at is not None]
         tape = replace(tape, outputs=(*tape.outputs[:count], *tangents), output_names=())
         tape, traced = among_arguments(tape, traced, selection)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, range(count))
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
-        return derivation.result(values), tangents_of(derivation, values)
+        return with_value(
+            self.has_aux, derivation.result(values), self._tangents(derivation, values)
+        )
+
+    def _tangents(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        """The tangents behind the function's own outputs, put together as its value is: None for
+        what isn't real."""
+        traced, found = derivation.traced, iter(values[len(derivation.kept) :])
+        structure, outputs = value_part(traced, self.has_aux, self.name)
+        tangents = [None if at is None else next(found) for at in outputs]
+        real = [at is not None and traced.tape.outputs[at].dtype.kind in "fc" for at in outputs]
+        return unflatten(structure, [t if r else None for t, r in zip(tangents, real, strict=True)])
 
 
-def tangents_of(derivation: Derivation, values: Sequence[Any]) -> Any:
-    """The tangents behind the function's own outputs, put together as its result is: None for what
-    isn't real."""
-    traced, count = derivation.traced, len(derivation.kept)
-    leaves: list[Any] = []
-    for at in traced.outputs:
-        real = at is not None and traced.tape.outputs[at].dtype.kind in "fc"
-        leaves.append(values[count + at] if real and at is not None else None)
-    return unflatten(traced.structure, leaves)
+def with_value(has_aux: bool, result: Any, derivative: Any) -> tuple[Any, ...]:
+    """What a function returned with a derivative of its value; what it returns besides that comes
+    last."""
+    if not has_aux:
+        return result, derivative
+    value, aux = result
+    return value, derivative, aux
 
 
 @dataclass(frozen=True)

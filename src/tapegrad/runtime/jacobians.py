@@ -26,7 +26,7 @@ from tapegrad.primitives.base import Node, Slice, Writer
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.views import GetItem, Reshape
-from tapegrad.runtime.checks import check_real_results, check_scalar_result
+from tapegrad.runtime.checks import check_real_results, check_scalar_result, value_part
 from tapegrad.runtime.coloured import dense, without_unread, work_of
 from tapegrad.runtime.transformations import (
     Derivation,
@@ -66,10 +66,8 @@ class Jacobian(Gradient):
     def differentiated(self, traced: Traced) -> list[int]:
         """The tape's outputs that are differentiated: those of the function's value that are real,
         or complex."""
-        if self.has_aux:
-            check_pair(traced, self.name)
-        count = traced.structure.child(0).num_leaves if self.has_aux else len(traced.outputs)
-        found = [at for at in traced.outputs[:count] if at is not None]
+        _, outputs = value_part(traced, self.has_aux, self.name)
+        found = [at for at in outputs if at is not None]
         real = [at for at in found if traced.tape.outputs[at].dtype.kind in "fc"]
         check_real_results(traced, real, self.name)
         return real
@@ -133,10 +131,10 @@ class Jacobian(Gradient):
         """In the structure of the value, for each leaf that of the arguments; None for what isn't
         differentiated."""
         traced = derivation.traced
-        structure = traced.structure.child(0) if self.has_aux else traced.structure
+        structure, outputs = value_part(traced, self.has_aux, self.name)
         found = iter(values[len(derivation.kept) :])
         leaves: list[Any] = []
-        for at in traced.outputs[: structure.num_leaves]:
+        for at in outputs:
             real = at is not None and traced.tape.outputs[at].dtype.kind in "fc"
             leaves.append(self.of_arguments(derivation.selection, found) if real else None)
         return unflatten(structure, leaves)
@@ -173,20 +171,19 @@ class ElementwiseGradient(Gradient):
         from tapegrad.pipeline import derive, finished, playable
 
         traced = with_constants(traced)
+        _, outputs = value_part(traced, self.has_aux, self.name)
         kept = self.kept(traced)
-        count = len(traced.tape.outputs)
-        real = [at for at in traced.outputs if at is not None]
+        real = [at for at in outputs if at is not None]
         real = [at for at in real if traced.tape.outputs[at].dtype.kind in "fc"]
         check_real_results(traced, real, self.name)
-        if any(x.dtype.kind == "c" for x in traced.tape.outputs[: count - traced.left]):
+        if any(traced.tape.outputs[at].dtype.kind == "c" for at in real):
             raise GradientError(
                 f"elementwise_grad: {traced.name} returned complex numbers. Take their real and "
                 "imaginary parts, or use jacobian, with holomorphic=True where it is"
             )
         tape = derive(traced.tape, selection.wrt, True, kept, self.checkpoint)
-        first = len(traced.tape.inputs)
-        last = count - traced.left
-        ones = {first + k: full(1.0 if k < last else 0.0) for k in range(count)}
+        first, count = len(traced.tape.inputs), len(traced.tape.outputs)
+        ones = {first + k: full(1.0 if k in real else 0.0) for k in range(count)}
         tape = seeded(tape, ones)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
@@ -467,14 +464,3 @@ def _ending(tape: Tape, kept: int, parts: Any) -> Tape:
     builder.guards += tape.guards
     ends = parts(Writer(builder), tape.outputs[kept:])
     return builder.finish([*tape.outputs[:kept], *ends], tape.captured)
-
-
-def check_pair(traced: Traced, name: str) -> None:
-    """A GradientError unless the function returned a pair."""
-    kind = traced.structure.type or object
-    if not (issubclass(kind, tuple) and traced.structure.num_children == 2):
-        what = "one value" if traced.structure.is_leaf() else f"a {kind.__name__}"
-        raise GradientError(
-            f"{name} with has_aux=True: {traced.name} must return a pair (value, aux), and it "
-            f"returned {what}"
-        )

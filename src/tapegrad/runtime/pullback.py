@@ -33,8 +33,9 @@ from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.pipeline import derive, finished, playable, pushforward, trace
 from tapegrad.runtime.cache import Front
+from tapegrad.runtime.checks import value_part
 from tapegrad.runtime.derived import called, checked_mode
-from tapegrad.runtime.directional import Pushforward, as_vectors
+from tapegrad.runtime.directional import Pushforward, as_vectors, with_value
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.transformations import (
     Derivation,
@@ -59,37 +60,36 @@ def vjp(
     args: Sequence[Any],
     checkpoint: str | int = "auto",
     compile: str = "auto",
-) -> tuple[Any, Pullback]:
+    has_aux: bool = False,
+) -> Any:
     """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
-    found: tuple[Any, Pullback] = called(
-        f, _pulling(checked_mode(compile), checkpoint), compile, *args
-    )
-    return found
+    return called(f, _pulling(checked_mode(compile), has_aux, checkpoint), compile, *args)
 
 
 def linearize(
-    f: Callable[..., Any], args: Sequence[Any], compile: str = "auto"
-) -> tuple[Any, Tangents]:
+    f: Callable[..., Any], args: Sequence[Any], compile: str = "auto", has_aux: bool = False
+) -> Any:
     """The value of `f(*args)` and its derivative there; see `tapegrad.linearize`."""
-    found: tuple[Any, Tangents] = called(f, _pushing(checked_mode(compile)), compile, *args)
-    return found
+    return called(f, _pushing(checked_mode(compile), has_aux), compile, *args)
 
 
 @unobserved
 def both_ways(
-    f: Callable[..., Any], args: Sequence[Any], tangents: Sequence[Any]
-) -> tuple[Any, Any, Pullback]:
-    """The value of `f(*args)`, its derivative along tangents, and its pullback, of one run of `f`,
-    which is part of a trace: a function may draw random numbers, or leave something outside."""
+    f: Callable[..., Any], args: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> tuple[Any, Any, Pullback, Any]:
+    """The value of `f(*args)`, its derivative along tangents, its pullback, and what `f` returns
+    besides the value, if it does: of one run of `f`, which is part of a trace. A function may draw
+    random numbers, or leave something outside."""
     tangents = as_vectors(args, tangents)
-    request, forward, back = Request(f, args), Pushforward(len(args)), Pulling("never")
+    request, forward = Request(f, args), Pushforward(len(args), has_aux)
+    back = Pulling("never", has_aux)
     along = Request(f, [*args, *tangents])
     selected, points = forward.select(along), back.select(request.check(back.name))
     request.passes_on = True
     traced = trace(request)
-    value, moved = forward.recorded(along, forward.derive(traced, selected, final=False))
+    value, moved, *aux = forward.recorded(along, forward.derive(traced, selected, final=False))
     derivation = back.derive(replace(traced, keeping=None), points, final=False)
-    return value, moved, back.recorded(request, derivation)[1]
+    return value, moved, back.recorded(request, derivation)[1], aux[0] if has_aux else None
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ class Linearization(Transformation):
     """The value, and a linear map that holds what it needs of the arguments."""
 
     compile: str = "auto"
+    has_aux: bool = False
 
     def select(self, request: Request) -> Points:
         leaves, structure = flatten(request.args)
@@ -155,8 +156,8 @@ class Linearization(Transformation):
         raise NotImplementedError
 
     def assemble(self, derivation: Any, values: Sequence[Any]) -> Any:
-        residuals = list(values[len(derivation.kept) :])
-        return derivation.result(values), derivation.each.holding(residuals)
+        held = derivation.each.holding(list(values[len(derivation.kept) :]))
+        return with_value(self.has_aux, derivation.result(values), held)
 
 
 @dataclass(frozen=True)
@@ -174,25 +175,24 @@ class Pulling(Linearization):
         none = {inputs + k: full(0.0) for k in range(count) if k not in wanted}
         return (seeded(tape, none) if none else tape), len(wanted)
 
-    @staticmethod
-    def _places(traced: Traced) -> dict[int, int]:
+    def _places(self, traced: Traced) -> dict[int, int]:
         """The outputs that have a cotangent, each with its place among these."""
-        outputs = traced.tape.outputs[: len(traced.tape.outputs) - traced.left]
-        real = [k for k, x in enumerate(outputs) if x.aval.dtype.kind in "fc"]
-        return {k: place for place, k in enumerate(real)}
+        _, outputs = value_part(traced, self.has_aux, self.name)
+        real = [k for k in outputs if k is not None and traced.tape.outputs[k].dtype.kind in "fc"]
+        return {k: place for place, k in enumerate(sorted(real))}
 
     def linear(self, tape: Tape, label: str, traced: Traced, selection: Any) -> Pullback:
         places, real = self._places(traced), itertools.count()
+        structure, outs = value_part(traced, self.has_aux, self.name)
         results = [
-            None if at is None else (places.get(at), traced.tape.outputs[at].aval)
-            for at in traced.outputs
+            None if at is None else (places.get(at), traced.tape.outputs[at].aval) for at in outs
         ]
         outputs = [None if x is None else next(real) for x in selection.avals]
         shared = LinearTape(tape, label, self.compile, selection.structure, outputs)
         order = [result[0] for result in results if result is not None]
         in_order = [at for at in order if at is not None] == [*range(len(places))]
-        shared.is_plain = in_order and _is_plain(traced.structure)
-        return Pullback(traced.name, shared, traced.structure, [], results, len(places))
+        shared.is_plain = in_order and _is_plain(structure)
+        return Pullback(traced.name, shared, structure, [], results, len(places))
 
 
 @dataclass(frozen=True)
@@ -204,15 +204,18 @@ class Pushing(Linearization):
     def whole(self, traced: Traced, selection: Points) -> tuple[Tape, int]:
         count = len(traced.tape.outputs)
         tape = pushforward(traced.tape, selection.wrt, apart=True)
-        outputs = tape.outputs[: 2 * count - traced.left]
-        return replace(tape, outputs=outputs, output_names=()), len(selection.wrt)
+        _, outputs = value_part(traced, self.has_aux, self.name)
+        tangents = [tape.outputs[count + at] for at in outputs if at is not None]
+        outs = (*tape.outputs[:count], *tangents)
+        return replace(tape, outputs=outs, output_names=()), len(selection.wrt)
 
     def linear(self, tape: Tape, label: str, traced: Traced, selection: Any) -> Tangents:
-        outputs = [
-            at if at is not None and traced.tape.outputs[at].dtype.kind in "fc" else None
-            for at in traced.outputs
-        ]
-        shared = LinearTape(tape, label, self.compile, traced.structure, outputs)
+        structure, outs = value_part(traced, self.has_aux, self.name)
+        there = itertools.count()
+        places = [None if at is None else next(there) for at in outs]
+        real = [at is not None and traced.tape.outputs[at].dtype.kind in "fc" for at in outs]
+        outputs = [k if yes else None for k, yes in zip(places, real, strict=True)]
+        shared = LinearTape(tape, label, self.compile, structure, outputs)
         shared.is_plain = _is_plain(selection.structure)
         return Tangents(traced.name, shared, selection.structure, [], selection.avals)
 

@@ -21,7 +21,7 @@ from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import GetItem, Reshape
 from tapegrad.primitives.windows import PlaceWindow
-from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.checks import check_scalar_result, value_part
 from tapegrad.runtime.directional import Along, Pushforward, among_arguments, leaves_of
 from tapegrad.runtime.transformations import (
     Derivation,
@@ -58,22 +58,26 @@ class Coefficients(Pushforward):
 
         count, inputs = len(traced.tape.outputs), len(traced.tape.inputs)
         tape = expansion(traced.tape, selection.wrt, self.order)
-        own = count - traced.left
-        tape = _stacked(tape, count, own)
+        _, outputs = value_part(traced, self.has_aux, self.name)
+        own = [at for at in outputs if at is not None]
+        kept = [k for k in range(count) if k not in own]
+        tape = _stacked(tape, count, kept, own)
         if not self.given:
             tape = seeded(tape, {inputs + k: full(1.0) for k in range(len(selection.wrt))})
         if self.given:
             tape, traced = among_arguments(tape, traced, selection)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
-        return Derivation(self, tape, traced.without_values(), selection, range(own, count))
+        return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
-        traced, first = derivation.traced, len(derivation.kept)
+        traced, found = derivation.traced, iter(values[len(derivation.kept) :])
+        structure, outputs = value_part(traced, self.has_aux, self.name)
         leaves = [
-            self._still(traced.leaves[k]) if at is None else values[first + at]
-            for k, at in enumerate(traced.outputs)
+            self._still(traced.leaves[k]) if at is None else next(found)
+            for k, at in enumerate(outputs)
         ]
-        return unflatten(traced.structure, leaves)
+        series = unflatten(structure, leaves)
+        return (series, derivation.result(values)[1]) if self.has_aux else series
 
     def _still(self, x: Any) -> Any:
         """The coefficients of a number on which the argument has no influence."""
@@ -82,13 +86,13 @@ class Coefficients(Pushforward):
         return np.array([x, *[0] * self.order], np.result_type(x))
 
 
-def _stacked(tape: Tape, count: int, own: int) -> Tape:
-    """The tape of the outputs from `own` on, and of each before with its coefficients along a new
-    first axis; of each order there are `count`."""
+def _stacked(tape: Tape, count: int, kept: Sequence[int], own: Sequence[int]) -> Tape:
+    """The tape of the outputs that are `kept`, and of the function's `own` with their coefficients
+    along a new first axis; of each order there are `count`."""
     builder = Builder.after(tape, tape.name)
     builder.guards += tape.guards
-    ends = list(tape.outputs[own:count])
-    for k in range(own):
+    ends = [tape.outputs[k] for k in kept]
+    for k in own:
         ends += builder.call(Stack(0), tape.outputs[k::count])
     return builder.finish(ends, tape.captured)
 
