@@ -256,6 +256,45 @@ def test_ties_inside_of_ties(text: str) -> None:
         assert np.isnan(series) or np.isclose(series, wanted, rtol=1e-4, atol=1e-4)
 
 
+TOUCHED: dict[str, tuple[Callable[[Any], Any], float, float]] = {
+    "square": (lambda x: np.maximum(x * x, 0), 1.0, 2.0),
+    "clipped": (lambda x: np.clip(x * x, 0, 1), 1.0, 2.0),
+    "twice": (lambda x: np.maximum(np.clip(x * x, 0, 1), 0), 0.5, 2.0),
+    "abs": (lambda x: np.abs(x * x), 0.0, 2.0),
+    "both": (lambda x: np.maximum(x * x, -x * x), 0.0, 2.0),
+    "inside": (lambda x: x * np.maximum(np.maximum(x, 0), 0), 0.75, 1.0),
+    "crossed": (lambda x: np.maximum(x, x * x) * np.maximum(x + x**3, 0), 1.0, 1.0),
+    "crossed by cubes": (lambda x: np.abs(x**3) + x * np.maximum(x**3, 0) + x * x, 2.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", TOUCHED)
+def test_ties_that_are_touched(name: str) -> None:
+    """Second derivatives keep the table's slope of a kink, and `jet` the mean of both sides'."""
+    f, wanted, of_jet = TOUCHED[name]
+    np.testing.assert_allclose(hessian(f, compile="never")(0.0), wanted, atol=1e-12)
+    np.testing.assert_allclose(grad(grad(f), compile="never")(0.0), wanted, atol=1e-12)
+    np.testing.assert_allclose(2 * jet(f, 0.0, 2)[2], of_jet, atol=1e-12)
+
+
+@pytest.mark.parametrize("inner", ["t", "t * t", "t + t * t", "t - t**3"])
+@pytest.mark.parametrize("seed", range(12))
+def test_jet_has_the_mean_of_both_sides(seed: int, inner: str) -> None:
+    """Of random nests of ties; NaN at the origins of norms, where it isn't known."""
+    text = written(random.Random(seed), 2 + seed % 2).replace("t)", f"({inner}))")
+    u = eval(f"lambda t: np.expm1({text})", {"np": np})
+    found = jet(u, 0.0, 2, compile="never")
+    near = [jet(u, t, 2, compile="never") for t in (1e-6, -1e-6)]
+    known = ~np.isnan(found)
+    assert known[:2].all()
+    np.testing.assert_allclose(found[known], np.mean(near, axis=0)[known], rtol=1e-4, atol=1e-4)
+
+
+def test_no_operand_of_a_tie_inside_of_a_tie_moves() -> None:
+    for f in (lambda t: np.abs(np.abs(t) + t), lambda t: np.maximum(np.abs(t), t)):
+        assert hessian(f, compile="never")(0.0) == jacfwd(jacrev(f), compile="never")(0.0) == 0
+
+
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_layers_at_a_tie(compile: Any) -> None:
     """Products with Hessians of layers of which all elements tie."""

@@ -334,7 +334,7 @@ def _multiplied(parts: Parts, known: Directions, rule: Rule, none: Sequence[Any]
     """The parts behind a slope that is multiplied with those in them: where the directions choose
     a side, the mean is that of both sides."""
     straight = _each_part(parts, rule, none)
-    if not known.there:
+    if not known.there or all(part is None for part in parts):
         return straight
     if parts.even is None and known.back is None:
         mean, odd, _ = straight
