@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,18 +145,117 @@ def behind_others(x: Any, c: Any) -> Any:
     return np.sum(np.array(out) ** 2)
 
 
-@numbered
+@once
 def looked_into(x: Any, c: Any) -> Any:
     kept = [v for v in x if v > c]
-    return kept[1] + sum(kept[2:])
+    middle = len(kept) // 2
+    ends = kept[1] + kept[-2] * kept[middle] + kept[kept.index(max(kept)) - 1]
+    return ends + sum(kept[2:]) + sum(kept[-3:]) * sum(kept[::2]) + sum(kept[1:middle:2])
 
 
-@numbered
+@once
 def changed(x: Any, c: Any) -> Any:
-    kept = [v for v in x if v > c]
-    kept.append(c)
+    kept = [v * c for v in x if v > c]
+    others = kept[:]
+    kept.append(c * x[0])
     kept[0] = 2.0 * kept[0]
-    return sum(kept)
+    same = kept
+    same += others
+    kept.extend([x[1] * c])
+    kept.reverse()
+    return (
+        sum(i * v for i, v in enumerate(kept)) + kept.pop() * kept.pop(0) + sum(same) * sum(others)
+    )
+
+
+@once
+def joined(x: Any, c: Any) -> Any:
+    large, small = [v for v in x if v > c], [v for v in x if v < c]
+    both = large + small + [x[0]]
+    return sum(v * w for v, w in zip(large, small, strict=False)) + sum(
+        i * v for i, v in enumerate(both, 2)
+    )
+
+
+@once
+def in_order(x: Any, c: Any) -> Any:
+    kept = [v for v in x if v < c]
+    total = sum(i * v for i, v in enumerate(sorted(kept))) * c
+    kept.sort()
+    for v in reversed(kept):
+        total = 0.5 * total + v
+    return total + sum(w - v for v, w in pairwise(kept)) + kept.count(kept[1]) * c
+
+
+@once
+def by_numpys_functions(x: Any, c: Any) -> Any:
+    kept = [v for v in x if v < c]
+    between = np.median(kept) + np.percentile(kept, 30) * np.quantile(kept, 0.9)
+    return between + np.cumsum(kept)[-1] + np.sum(np.diff(kept) ** 2) + np.sort(kept)[1]
+
+
+@once
+def gone_through_twice(x: Any, c: Any) -> Any:
+    kept, total = [v for v in x if v > c], 0.0
+    for v, w in zip(kept[1:], kept, strict=False):
+        total = 0.9 * total + v * w
+    for i, v in enumerate(kept):
+        total = 0.9 * total + i * v
+    return total
+
+
+@once
+def steps(x: Any, c: Any) -> Any:
+    t, times = 0.1, []
+    while t < 2.0:
+        t = t + 0.1 + abs(x[0] * c)
+        times.append(t)
+    return sum(times) / len(times) + times[-1] * np.mean(times)
+
+
+@once
+def steps_that_choose(x: Any, c: Any) -> Any:
+    t, times = 0.1, []
+    while t < 3.0:
+        t = t * 1.2 + 0.1 * abs(x[0] * c)
+        if np.sin(9 * t) > c:
+            times.append(t)
+    return sum(times) + times[-1]
+
+
+@any_number
+def changed_in_rounds(x: Any, c: Any) -> Any:
+    kept = [v for v in x if v > c]
+    for v in x:
+        if v > 1.0:
+            kept.append(v * c)
+    first = 0.0
+    for v in x:
+        first += kept[0] * v
+    if x[0] > c:
+        kept.sort()
+    for v in kept[:]:
+        if v > 0.5:
+            kept.append(v)
+    while kept[-1] > 0.7:
+        kept.pop()
+    return first + sum(i * v for i, v in enumerate(kept)) + len(kept) * c
+
+
+@any_number
+def changed_while_it_waits(x: Any, c: Any) -> Any:
+    kept = [v for v in x if v > c]
+    numbered, backwards = enumerate(kept), reversed(kept)
+    kept.append(x[0])
+    total = sum(i * v for i, v in numbered)
+    kept.sort()
+    return total + next(backwards) + sum(v for v in kept)
+
+
+@any_number
+def with_nan(x: Any, c: Any) -> Any:
+    kept = [np.sqrt(v) for v in x if v > c - 0.5]
+    return sum(i * v for i, v in enumerate(sorted(kept))) + np.median(kept)
 
 
 @numbered
@@ -338,7 +438,19 @@ def test_a_trace_serves_each_choice_of_so_many_entries(f):
     assert traces_of(f, range(20, 60)) <= len(numbers) < 20
 
 
-@by_program(filtered, parted, of_both_sides, arrays, of_a_filtered_list, places)
+@by_program(
+    filtered,
+    parted,
+    of_both_sides,
+    arrays,
+    of_a_filtered_list,
+    places,
+    looked_into,
+    changed,
+    joined,
+    in_order,
+    steps,
+)
 def test_compiled(f):
     derivative = value_and_grad(f, (0, 1), compile="always")
     for k in range(4):

@@ -26,7 +26,7 @@ from tapegrad.tracing.frontend.varying import listed
 from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.loops.statements import turned
-from tapegrad.tracing.loops.varying import VaryingList
+from tapegrad.tracing.loops.varying import VaryingList, making
 from tapegrad.tracing.observe.effects import is_waiting
 from tapegrad.tracing.observe.joins import sides_of
 from tapegrad.tracing.observe.observer import observed, unobserved
@@ -40,9 +40,9 @@ Fold = Callable[[Any, Any], Any]
 def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     """What is called in the place of a function that a frame passes these; None if that is
     itself."""
-    if args and type(args[0]) is VaryingList:
-        of_varying = _OF_VARYING.get(id(f))
-        return None if of_varying is None else functools.partial(of_varying, f)
+    if any(type(x) is VaryingList for x in args):
+        of_varying = _OF_VARYING.get(id(f)) if type(args[0]) is VaryingList else None
+        return making(f, args) if of_varying is None else functools.partial(of_varying, f)
     known = _ANSWERS.get(id(f))
     if known is None or dispatch.trace() is None or not args:
         return None
@@ -228,7 +228,8 @@ def _varying_tested(f: Any, x: VaryingList) -> Any:
 
 _OF_VARYING: dict[int, Callable[..., Any]] = {
     id(sum): unobserved(_varying_sum),
-    id(list): lambda f, x: x,
+    id(list): lambda f, x: x.copy(),
+    id(sorted): unobserved(lambda f, x: x.sorted()),
     **{id(f): unobserved(_varying_extreme) for f in (max, min)},
     **{id(f): unobserved(_varying_tested) for f in (any, all)},
     **{id(f): unobserved(lambda f, x: x.array) for f in (np.array, np.asarray, np.asanyarray)},

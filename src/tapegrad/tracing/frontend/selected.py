@@ -194,7 +194,53 @@ class Selected(Answering):
             mask = np.where(self._selection.mask, index._whole, False)
             found = select(self._whole, mask, self._taken)
             return self._taken(self._whole, mask) if found is None else found
-        return super().__getitem__(index)
+        found = self._element(index) if self._serves else None
+        return super().__getitem__(index) if found is None else found
+
+    def _ranks(self) -> Any:
+        """How many elements stand before each."""
+        return np.cumsum(self._selection.mask) - 1
+
+    @unobserved
+    def _where(self, k: Any) -> Any:
+        """Where in `whole` the element number k is, an integer of Python's that may be traced; None
+        if that isn't there."""
+        traced = isinstance(k, Tracer) and k._weak and k.dtype.kind == "i"
+        if self._inner or not (traced or (type(k) is int and abs(k) < 2**31)):
+            return None
+        count = self._selection.count
+        if traced:
+            at = np.where(k < 0, k + count, k)
+            is_there = bool((at >= 0) & (at < count))
+        else:
+            at = k if k >= 0 else count + k
+            is_there = k in (0, -1) or bool(count > k if k >= 0 else count >= -k)
+        return np.argmax(self._ranks() == at) if is_there else None
+
+    def _element(self, k: Any) -> Any:
+        """The element number k; None if it isn't there."""
+        at = self._where(k)
+        return None if at is None else np.reshape(self._whole, -1)[at]
+
+    def _in_front(self, f: Callable[[Any], Any], fewer: int = 0) -> Any:
+        """What `f` makes of the elements, one behind the other, with others behind them: as many
+        as these are, but for so many fewer."""
+        mask = self._selection.mask
+        places = np.searchsorted(np.cumsum(mask), np.arange(1, mask.size + 1))
+        found = f(np.reshape(self._whole, -1)[np.minimum(places, mask.size - 1)])
+        return selected(found, np.arange(len(found)) < self._selection.count - fewer, self._taken)
+
+    def _sorted(self) -> Any:
+        """The elements in order; None where there is NaN among them, which stands in none."""
+        if (
+            self._inner
+            or self.dtype.kind not in "fi"
+            or (self.dtype.kind == "f" and bool(np.any(np.isnan(self._whole))))
+        ):
+            return None
+        rest = np.where(self._selection.mask, self._whole, _most(self.dtype))
+        found = np.sort(np.reshape(rest, -1), kind="stable")
+        return selected(found, np.arange(found.size) < self._selection.count, self._taken)
 
     @unobserved
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
@@ -352,6 +398,42 @@ def _square(x: Any) -> Any:
     return x**2
 
 
+def _along(f: Callable[..., Any], neutral: Neutral) -> Callable[..., Any]:
+    """NumPy's `f`, which accumulates elements one after the other."""
+
+    def accumulated(x: Any, axis: Any = None) -> Any:
+        if axis not in (None, 0, -1) or x._inner or x.dtype.kind != "f":
+            return None
+        rest = np.where(x._selection.mask, x._whole, neutral(x.dtype))
+        return selected(np.reshape(f(rest), x._selection.mask.shape), x._selection.mask, x._taken)
+
+    return accumulated
+
+
+def _diff(x: Any) -> Any:
+    return None if x._inner or x.dtype.kind != "f" else x._in_front(np.diff, fewer=1)
+
+
+def _sort(x: Any) -> Any:
+    return x._sorted()
+
+
+def _quantile(x: Any, q: Any) -> Any:
+    """Between which two of the sorted elements it is, and how far along."""
+    ordered = x._sorted() if x.dtype == np.float64 and type(q) in (int, float) else None
+    if ordered is None or not 0 <= q <= 1:
+        return None
+    at = (x._selection.count - 1) * float(q)
+    below = np.floor(at)
+    share, k = at - below, below.astype(np.int64)
+    lower, upper = ordered._whole[k], ordered._whole[np.minimum(k + 1, x._selection.count - 1)]
+    return lower + (upper - lower) * share
+
+
+def _percentile(x: Any, q: Any) -> Any:
+    return _quantile(x, q / 100) if type(q) in (int, float) else None
+
+
 def _count_nonzero(x: Any) -> Any:
     return np.count_nonzero(np.where(x._selection.over(x._whole), x._whole, _zero(x.dtype)))
 
@@ -373,6 +455,13 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.var: _var,
     np.std: _std,
     np.linalg.norm: _norm,
+    np.cumsum: _along(np.cumsum, _zero),
+    np.cumprod: _along(np.cumprod, _one),
+    np.diff: _diff,
+    np.sort: _sort,
+    np.median: lambda x: _quantile(x, 0.5),
+    np.quantile: _quantile,
+    np.percentile: _percentile,
     np.where: lambda *xs: each(np.where, xs) if len(xs) == 3 else None,
     np.clip: lambda *xs: each(np.clip, xs) if len(xs) == 3 else None,
     np.dot: lambda x, y: _product(x, y),

@@ -14,7 +14,9 @@ with a list of as many entries as there are, which are guarded.
 
 from __future__ import annotations
 
+import dis
 import inspect
+import opcode
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -23,7 +25,7 @@ import numpy as np
 
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.selected import FUNCTIONS, Selected, selected
-from tapegrad.tracing.loops.varying import Note, VaryingList
+from tapegrad.tracing.loops.varying import METHODS, Note, VaryingList
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import MISSING, operand_at
@@ -61,7 +63,7 @@ def look(a: Activation, at: int) -> None:
         return
     for k in range(operands_of(i)):
         x: Any = a.top(k)
-        if type(x) is VaryingList and not _is_known(a, i.opname, i.arg or 0, k, x):
+        if type(x) is VaryingList and not _is_known(a, i, k, x):
             x.give_up()
 
 
@@ -69,15 +71,22 @@ _MOVING = frozenset(["STORE_FAST", "POP_TOP", "SWAP", "COPY", "PRECALL", "CACHE"
 _TRUTH = ("POP_JUMP", "JUMP_IF", "TO_BOOL", "UNARY_NOT")
 
 
-def _is_known(a: Activation, name: str, arg: int, k: int, x: VaryingList) -> bool:
+def _is_known(a: Activation, i: dis.Instruction, k: int, x: VaryingList) -> bool:
     """Whether an instruction does with its operand number k what is known here."""
+    name, arg = i.opname, i.arg or 0
     if name == "GET_ITER" or (name.startswith(_TRUTH) and "NONE" not in name):
         return True
     if name == "BINARY_SUBSCR" and k == 0 and type(a.top(1)) is ArrayTracer:
         frames.replace(operand_at(a.stack, 0), x.array)
         return True
-    if name == "BINARY_SUBSCR":
-        return k == 1 and type(a.top()) is int and a.top() in (0, -1)
+    if name in ("BINARY_SUBSCR", "STORE_SUBSCR", "BINARY_SLICE"):
+        return k == (2 if name == "BINARY_SLICE" else 1)
+    if name == "BINARY_OP":
+        known = {type(a.top()), type(a.top(1))} <= {VaryingList, list}
+        sign = opcode._nb_ops[arg][1]  # type: ignore[attr-defined]
+        return known and (sign == "+" or (sign == "+=" and type(a.top(1)) is VaryingList))
+    if name in ("LOAD_METHOD", "LOAD_ATTR"):
+        return i.argval in METHODS
     if name == "RETURN_VALUE":
         caller = getattr(a.frame.f_back, "f_trace", None)
         caller = getattr(caller, "__self__", None)
@@ -90,8 +99,9 @@ def _is_passed(a: Activation, count: int, k: int, x: VaryingList) -> bool:
     """Whether a call of so many arguments takes such a list among them. Where NumPy makes an array
     of it, that takes its place."""
     upper, lower = a.top(count + 1), a.top(count)
-    if upper is not MISSING and lower is not MISSING:
-        return False  # a method
+    if upper is not MISSING and lower is not MISSING:  # a method
+        name = getattr(upper, "__name__", "") if type(lower) is VaryingList else ""
+        return count in METHODS.get(name, ()) and (k == count or name == "extend")
     f = lower if upper is MISSING else upper
     if type(f) is FunctionType:
         code = f.__code__
@@ -103,11 +113,13 @@ def _is_passed(a: Activation, count: int, k: int, x: VaryingList) -> bool:
             and not apart
             and not flow_of(code).sees_all
         )
-    if k != count - 1 or any(type(a.top(j)) is VaryingList for j in range(k)):
-        return False
-    if f is len or dispatch.exhausted(a.frame, f, [x]) is not None:
-        return count == 1 or f is sum
+    args = [a.top(j) for j in range(count)][::-1]
+    if f is len or dispatch.exhausted(a.frame, f, args) is not None:
+        return count == 1 or any(f is one for one in _OF_SEVERAL)
     if type(f) is np.ufunc or any(f is one for one in FUNCTIONS):
         frames.replace(operand_at(a.stack, k), x.array)
         return True
     return False
+
+
+_OF_SEVERAL = (sum, zip, enumerate)

@@ -117,11 +117,13 @@ class Count(NamedTuple):
 
 class Looped(NamedTuple):
     """A loop that was recorded: what the variables hold behind it; the results of a round, with
-    the arrays in which those of all are stacked; and how many rounds there are."""
+    the arrays in which those of all are stacked; how many rounds there are; and which of them were
+    made, if a call says that."""
 
     ends: list[Any]
     stacks: list[tuple[Leaf, Any]]
     rounds: int
+    made: Any = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -370,7 +372,8 @@ class InFrame(Rounds):
         loop = Loop(body, len(body.outputs), most)
         found = record(trace, loop, given, partial(evaluated, loop))
         outs = found if isinstance(found, tuple) else (found,)
-        return self.looped_as(round_, leaves, changed, outs, count)
+        made = None if self.inner is None else np.arange(count) < rounds
+        return self.looped_as(round_, leaves, changed, outs, count)._replace(made=made)
 
     def body(self, round_: Round) -> tuple[Tape, list[int], list[int]]:
         """The tape of a round that carries those variables which it changes; their numbers, and
@@ -415,5 +418,4 @@ class InFrame(Rounds):
         start, end = self.found[0], self.found[-1]
         end.leave(loop.ends, trace)
         settle(trace)
-        made = None if self.inner is None else np.arange(loop.rounds) < self.inner.rounds
-        self.growing.fill(self.lengths, self.grown[-1], loop, made, start, end)
+        self.growing.fill(self.lengths, self.grown[-1], loop, start, end)

@@ -160,6 +160,11 @@ class Growing:
     def lengths(self) -> list[int]:
         return [len(x) for x in self.lists]
 
+    @property
+    def may_vary(self) -> bool:
+        """Whether each call may say how long the lists are."""
+        return self.place not in sides_of(self.frame.f_code).counted
+
     def grown(
         self,
         lengths: Sequence[int],
@@ -203,12 +208,11 @@ class Growing:
         lengths: Sequence[int],
         found: Grown,
         loop: Any,
-        made: Any,
         start: Variables,
         end: Variables,
     ) -> None:
         """Behind these lengths the lists hold what the rounds of a loop have appended, whose
-        results were stacked: those that were `made`, if a call says how many there are. At the
+        results were stacked: those that were made, if a call says how many there are. At the
         `start` and at the `end` the variables have held these."""
         first, last = _by_path(start), _by_path(end)
         rounds, rows = loop.rounds, []
@@ -224,8 +228,8 @@ class Growing:
         for k, length in enumerate(lengths):
             x, entries = self.lists[k], found.entries[k]
             del x[length:]
-            if entries and (made is not None or _may_be_missing(entries)):
-                self._select(k, _Choice.of(entries, found, loop, made), last)
+            if entries and (loop.made is not None or _may_be_missing(entries)):
+                self._select(k, _Choice.of(entries, found, loop), last)
                 continue
             if following.observer is not None and entries:
                 following.observer.adds(x, rounds * len(entries))
@@ -282,7 +286,7 @@ class _Choice(NamedTuple):
             weak, are_arrays = True, False
         else:
             return None
-        if are_arrays or not all(_is_one_of(x, column.dtype, weak) for x in first):
+        if are_arrays or not all(is_one_of(x, column.dtype, weak) for x in first):
             return None
         if first:
             column = np.concatenate([dispatch.stack(list(map(strong, first))), column])
@@ -290,13 +294,14 @@ class _Choice(NamedTuple):
         return _Series(column, mask, weak)
 
     @classmethod
-    def of(cls, entries: Sequence[Any], found: Grown, loop: Any, made: Any) -> _Choice:
-        """In which each round appends these, if it is `made`."""
+    def of(cls, entries: Sequence[Any], found: Grown, loop: Any) -> _Choice:
+        """In which each round appends these, if it is made."""
         stacks = [stack for _, stack in loop.stacks]
         kinds = [
             (y.aval.weak, isinstance(x, ArrayTracer))
             for (y, _), x in zip(loop.stacks, found.rows, strict=True)
         ]
+        made = loop.made
         masks = [_both(stacks[x.there.number], made) if _is_perhaps(x) else made for x in entries]
         every = np.ones(loop.rounds, bool)
         masks = [every if mask is None else mask for mask in masks]
@@ -319,7 +324,7 @@ def _in_turn(columns: Sequence[Any]) -> Any:
     return found.reshape(-1, *found.shape[2:])
 
 
-def _is_one_of(x: Any, dtype: Any, weak: bool) -> bool:
+def is_one_of(x: Any, dtype: Any, weak: bool) -> bool:
     """Whether this is a number of a type, Python's or NumPy's."""
     if isinstance(x, Tracer):
         return not isinstance(x, ArrayTracer) and (x.dtype, x._weak) == (dtype, weak)

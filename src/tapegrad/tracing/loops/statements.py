@@ -69,7 +69,7 @@ def _entries_of(x: Any, holders: int) -> tuple[Items | None, Count | None]:
     """What a loop goes through, and how many rounds it makes if each call says that."""
     kind: Any = type(x)
     if kind in (VaryingList, VaryingIterator):
-        return (x if kind is VaryingList else x.given).items() or (None, None)
+        return x.items() or (None, None)
     return items_of(x, holders), None
 
 

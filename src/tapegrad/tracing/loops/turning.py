@@ -33,7 +33,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.loops.drawing import Drawing
-from tapegrad.tracing.loops.ending import UNBOUNDED, recorded_until, room_of, rounds_until
+from tapegrad.tracing.loops.ending import FEWEST, UNBOUNDED, recorded_until, room_of, rounds_until
 from tapegrad.tracing.loops.failing import evaluated
 from tapegrad.tracing.loops.framed import InFrame, Looped, again_with, each_round, is_long
 from tapegrad.tracing.loops.growing import Growing
@@ -383,21 +383,28 @@ class Turned(InFrame):
     def _growing(
         self, leaves: Sequence[Any], round_: Round, given: list[Any], most: int | None, trace: Trace
     ) -> Looped:
-        """The same where lists grow in it, whose lengths are taken for granted."""
+        """The same where lists grow in it: by as many rounds as there is room for, of which a call
+        says how many it makes; or by a number that is taken for granted."""
         going, *ys = [typed(y) for y in round_.ys]
         body, changed, _ = self.body(round_)
         until = replace(body, outputs=(*body.outputs, going.operand))
         until = self._while_drawing(until, changed)
         count, _ = rounds_until(trace, until, [self.going, *given], most)
-        until = with_stacks(until, len(changed), ys, count, self.src)
+        varies = self.grown[-1].may_vary and self.growing.may_vary and not streams()
+        room = count
+        if varies:
+            room = max(FEWEST, 1 << count.bit_length()) if most is None else most
+        until = with_stacks(until, len(changed), ys, room, self.src)
         carried, stacks = until.outputs[: len(changed)], until.outputs[len(changed) + 1 :]
         until = replace(until, outputs=(*carried, *stacks, until.outputs[len(changed)]))
-        given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
-        *outs, rounds, more = recorded_until(trace, until, [self.going, *given], count)
-        for x, found in ((rounds, count), (more, bool(more._read()[1]))):
-            trace.guard(x, found, "how often a list grows", self.src)
+        given[len(changed) : len(changed)] = empty_stacks(trace, ys, room)
+        *outs, rounds, more = recorded_until(trace, until, [self.going, *given], room)
+        known = [] if varies else [(rounds, count), (more, bool(more._read()[1]))]
+        for x, expected in known:
+            trace.guard(x, expected, "how often a list grows", self.src)
         self._end(more, trace)
-        return self.looped_as(round_, leaves, changed, outs, count)
+        found = self.looped_as(round_, leaves, changed, outs, room)
+        return found._replace(made=np.arange(room) < rounds) if varies else found
 
     def _while_drawing(self, until: Tape, changed: Sequence[int]) -> Tape:
         """The same, where a loop that has used up what was drawn ahead ends."""

@@ -7,24 +7,34 @@
 
 Such a list has the elements of an array that a mask selects. In its place a variable holds an
 object that is none, and does what is proven; `frontend/varying.py` sees to it that nobody else gets
-it.
+it. A list that is made of it is another array with another mask:
+
+    out[1:]           ys[there & (rank >= 1)]       rank: how many entries stand before one
+    out.append(v)     concatenate([ys, [v]])[concatenate([there, [True]])]
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.loops.framed import Count, again_with
-from tapegrad.tracing.loops.items import Entries
+from tapegrad.tracing.loops.growing import is_one_of
+from tapegrad.tracing.loops.items import Entries, Items, Numbers, Zipped, items_of
+from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.sizes import bound
-from tapegrad.tracing.tracer import stand_in
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 
 MOST = 100_000  # rounds of a loop whose number is traced
 
 Note = tuple[set[int], int]
+Varying = tuple[Items, Count]
 
 
 class VaryingList:
@@ -51,34 +61,14 @@ class VaryingList:
         return self.entries._whole
 
     @property
+    def mask(self) -> Any:
+        """Which of them are there."""
+        return self.entries._selection.mask
+
+    @property
     def bound(self) -> int:
         """What the size of an integer among them doesn't exceed, at later calls either."""
         return bound(np.max(np.abs(self.whole)))
-
-    def items(self) -> tuple[Entries, Count] | None:
-        """What a loop goes through, for as many rounds as a call says; None where that isn't
-        known."""
-        most = len(self.whole)
-        if most > MOST or not self.kind:
-            return None
-        before = np.cumsum(self.entries._selection.mask)
-        places = np.minimum(np.searchsorted(before, np.arange(1, most + 1)), most - 1)
-        return Entries(self.whole[places], is_weak=self.weak), Count(self._length(), most)
-
-    def __iter__(self) -> VaryingIterator:
-        return VaryingIterator(self)
-
-    def __getattr__(self, name: str) -> Any:
-        self.give_up()
-
-    def __bool__(self) -> bool:
-        return True
-
-    @unobserved
-    def __getitem__(self, k: int) -> Any:
-        mask, found = self.entries._selection.mask, self.whole
-        place = np.argmax(mask) if k == 0 else len(found) - 1 - np.argmax(mask[::-1])
-        return self.entry(found[place])
 
     @property
     def array(self) -> Any:
@@ -96,25 +86,274 @@ class VaryingList:
 
     def rows(self, fill: Any) -> Any:
         """The entries of all rounds, with `fill` for those that aren't there."""
-        return np.where(self.entries._selection.mask, self.whole, fill)
+        return np.where(self.mask, self.whole, fill)
+
+    def items(self) -> Varying | None:
+        """What a loop goes through, for as many rounds as a call says; None where that isn't
+        known."""
+        most = len(self.whole)
+        if most > MOST or not self.kind:
+            return None
+        before = np.cumsum(self.mask)
+        places = np.minimum(np.searchsorted(before, np.arange(1, most + 1)), most - 1)
+        return Entries(self.whole[places], is_weak=self.weak), Count(self._length(), most)
+
+    def __iter__(self) -> VaryingIterator:
+        return VaryingIterator(self.items, [self])
+
+    def __getattr__(self, name: str) -> Any:
+        self.give_up()
+
+    def __bool__(self) -> bool:
+        return True
+
+    # ---- other lists, and entries
+
+    def _selecting(self, column: Any, mask: Any) -> Any:
+        """A list of the elements of a column that a mask selects."""
+        if not self.kind or len(column) > MOST:
+            self.give_up()
+        found = dispatch.varying(column, mask, self.weak, self._note)
+        return [] if found is None else found
+
+    def _become(self, x: Any) -> None:
+        """This list has the entries of another one now."""
+        if type(x) is not VaryingList:
+            self.give_up()
+        self.entries = x.entries
+
+    @unobserved
+    def __getitem__(self, k: Any) -> Any:
+        if not self.kind:
+            self.give_up()
+        if type(k) is slice:
+            if (k.start, k.stop, k.step) == (None, None, -1):
+                return self._selecting(self.whole[::-1], self.mask[::-1])
+            return self._selecting(self.whole, self.mask & self._within(k))
+        found = self.entries._element(k)
+        return self.give_up() if found is None else self.entry(found)
+
+    @unobserved
+    def __setitem__(self, k: Any, x: Any) -> None:
+        at = self.entries._where(k) if self.kind else None
+        if at is None or not is_one_of(x, self.entries.dtype, self.weak):
+            self.give_up()
+        column = self.whole.copy()
+        column[at] = x
+        self._become(self._selecting(column, self.mask))
+
+    def _within(self, k: slice) -> Any:
+        """Which of the entries, by how many stand before them, are in a slice."""
+        rank, step = self.entries._ranks(), 1 if k.step is None else k.step
+        if type(step) is not int or step < 1 or not all(map(_is_place, (k.start, k.stop))):
+            self.give_up()
+        first = 0 if k.start is None else self._counted(k.start)
+        found = rank >= first
+        if k.stop is not None:
+            found = found & (rank < self._counted(k.stop))
+        return found if step == 1 else found & ((rank - first) % step == 0)
+
+    def _counted(self, k: Any) -> Any:
+        """A place in a slice, which counts from the end if it is negative."""
+        if isinstance(k, Tracer):
+            return np.where(k < 0, np.maximum(k + self._length(), 0), k)
+        return k if k >= 0 else np.maximum(k + self._length(), 0)
+
+    def _joined(self, parts: Sequence[Any]) -> Any:
+        """The entries of several lists, one after the other."""
+        columns, masks = [], []
+        for x in parts:
+            if type(x) is VaryingList and (x.kind, x.weak) == (self.kind, self.weak):
+                columns.append(x.whole)
+                masks.append(x.mask)
+            elif type(x) is list and all(is_one_of(y, self.entries.dtype, self.weak) for y in x):
+                columns += [dispatch.stack(list(map(strong, x)))] if x else []
+                masks += [np.ones(len(x), bool)] if x else []
+            else:
+                self.give_up()
+        return self._selecting(np.concatenate(columns), np.concatenate(masks))
+
+    @unobserved
+    def __add__(self, other: Any) -> Any:
+        return self._joined([self, other])
+
+    @unobserved
+    def __radd__(self, other: Any) -> Any:
+        return self._joined([other, self])
+
+    @unobserved
+    def extend(self, other: Any) -> None:
+        self._become(self._joined([self, other]))
+
+    def __iadd__(self, other: Any) -> VaryingList:
+        self.extend(other)
+        return self
+
+    @unobserved
+    def append(self, x: Any) -> None:
+        self._become(self._joined([self, [x]]))
+
+    @unobserved
+    def copy(self) -> Any:
+        return VaryingList(self.array, self.weak, self._note) if self.kind else self.give_up()
+
+    @unobserved
+    def reverse(self) -> None:
+        self._become(self[::-1])
+
+    @unobserved
+    def pop(self, k: Any = -1) -> Any:
+        if k not in (0, -1) or type(k) is not int:
+            self.give_up()
+        found = self[k]
+        self._become(self[1:] if k == 0 else self[:-1])
+        return found
+
+    @unobserved
+    def sort(self) -> None:
+        self._become(self.sorted())
+
+    def sorted(self) -> Any:
+        """A new list of the entries in order; NaN is in none."""
+        found = self.entries._sorted() if self.kind else None
+        return self.give_up() if found is None else VaryingList(found, self.weak, self._note)
+
+    @unobserved
+    def index(self, x: Any) -> Any:
+        if not self.kind or not is_one_of(x, self.entries.dtype, self.weak):
+            self.give_up()
+        found = self.mask & (self.whole == x)
+        if not bool(np.any(found)):
+            self.give_up()
+        return _as_number(self.entries._ranks()[np.argmax(found)], len(self.whole))
+
+    @unobserved
+    def count(self, x: Any) -> Any:
+        if not self.kind or not is_one_of(x, self.entries.dtype, self.weak):
+            self.give_up()
+        return _as_number(np.sum(self.mask & (self.whole == x)), len(self.whole))
 
 
-for _name in {*dir(list)} - {*dir(object), "__getitem__", "__iter__", "__class_getitem__"} | {
-    "__eq__"
-}:
+# What is called on such a list, with so many arguments
+METHODS: dict[str, Sequence[int]] = {
+    **dict.fromkeys(("append", "extend", "index", "count"), (1,)),
+    **dict.fromkeys(("copy", "reverse", "sort"), (0,)),
+    "pop": (0, 1),
+}
+
+_HERE = {
+    *METHODS,
+    "__getitem__",
+    "__setitem__",
+    "__iter__",
+    "__add__",
+    "__iadd__",
+    "__class_getitem__",
+}
+for _name in {*dir(list)} - {*dir(object)} - _HERE | {"__eq__"}:
     setattr(VaryingList, _name, VaryingList.give_up)
 for _name in ("__repr__", "__lt__", "__le__", "__gt__", "__ge__", "__ne__", "__reduce_ex__"):
     setattr(VaryingList, _name, VaryingList.give_up)
 
 
-class VaryingIterator:
-    """What a loop is about to go through."""
+def _as_number(x: Any, most: int) -> Any:
+    """An integer, which isn't larger than this, as one of Python's."""
+    operand, value = x._read()
+    x._trace.bounds[operand] = most
+    return stand_in(x._trace, operand, value, weak=True)
 
-    def __init__(self, x: VaryingList) -> None:
-        self.given = x
+
+def _is_place(k: Any) -> bool:
+    if isinstance(k, Tracer):
+        return k._weak and k.dtype.kind == "i" and not k.shape
+    return k is None or (type(k) is int and abs(k) < 2**31)
+
+
+class VaryingIterator:
+    """What a loop is about to go through: the entries of a list, or of several things, among which
+    there are such lists. Its `items` say which, for as many rounds as a call says."""
+
+    def __init__(self, items: Callable[[], Varying | None], given: Sequence[VaryingList]) -> None:
+        self._items, self._given = items, given
+        self._begun = [x.entries for x in given]
+
+    def items(self) -> Varying | None:
+        if any(x.entries is not y for x, y in zip(self._given, self._begun, strict=True)):
+            self.__next__()  # the list is another one by now
+        return self._items()
 
     def __iter__(self) -> VaryingIterator:
         return self
 
     def __next__(self) -> NoReturn:
-        self.given.give_up()
+        self._given[0].give_up()
+
+
+def _zip(given: Sequence[VaryingList], *parts: Any) -> Any:
+    if any(type(x) in (list, tuple) and not x for x in parts):
+        return zip()
+
+    def items() -> Varying | None:
+        found: list[Any] = []
+        counts: list[Any] = []
+        for x in parts:
+            varies = type(x) is VaryingList
+            known: Any = x.items() if varies else items_of(x, 1) if type(x) in _WHOLE else None
+            if known is None:
+                return None
+            found.append(known[0] if varies else known)
+            counts.append(known[1].rounds if varies else len(known))
+        together = Zipped(found)
+        rounds = functools.reduce(np.minimum, counts)
+        return together, Count(_as_number(rounds, len(together)), len(together))
+
+    return VaryingIterator(items, given)
+
+
+_WHOLE = (range, list, tuple, np.ndarray, ArrayTracer)
+
+
+def _enumerate(given: Sequence[VaryingList], x: Any, start: Any = 0) -> Any:
+    def items() -> Varying | None:
+        found = x.items()
+        if found is None:
+            return None
+        entries, count = found
+        return Zipped([Numbers(range(start, start + count.most)), entries]), count
+
+    if type(start) is not int or abs(start) >= 2**31:
+        x.give_up()
+    return VaryingIterator(items, given)
+
+
+def _reversed(given: Sequence[VaryingList], x: Any) -> Any:
+    return VaryingIterator(lambda: x[::-1].items(), given)
+
+
+# What makes an iterator of such lists, and of others, so many together
+MAKING: dict[Any, tuple[Callable[..., Any], int, int]] = {
+    zip: (_zip, 1, 8),
+    enumerate: (_enumerate, 1, 2),
+    reversed: (_reversed, 1, 1),
+    itertools.pairwise: (lambda given, x: _zip(given, x, x[1:]), 1, 1),
+}
+
+
+_NO_OPTIONS: Sequence[Any] = ({}, {"strict": False})
+
+
+def making(f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+    """What is called in the place of what makes an iterator of these, some of which are such lists;
+    None where it isn't known."""
+    known = next((found for one, found in MAKING.items() if one is f), None)
+    given = [x for x in args if type(x) is VaryingList]
+    if known is None or not known[1] <= len(args) <= known[2]:
+        return None
+    if f is not zip and (len(given) > 1 or type(args[0]) is not VaryingList):
+        return None
+    make = known[0]
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        return make(given, *args) if kwargs in _NO_OPTIONS else given[0].give_up()
+
+    return unobserved(made)
