@@ -291,6 +291,93 @@ def test_shown_beside_other_texts(capsys):
     assert f"{np.exp(0.7):.5f} 7" in capsys.readouterr().out
 
 
+class Slotted:
+    __slots__ = ("at",)
+
+
+class Records(logging.Handler):
+    def emit(self, record):
+        self.last = record.args[0]
+
+
+def held_unseen(bounded):
+    """A function that makes arrays which code in C holds, and what looks these up."""
+    remembered = functools.lru_cache(2 if bounded else None)
+
+    @remembered
+    def grid(n):
+        return np.linspace(0.0, 1.0, n)
+
+    @remembered
+    def objects(n):
+        w = np.linspace(0.0, 1.0, n)
+        x = Slotted()
+        x.at = w
+
+        def f(y, also=w):
+            return w * y + also
+
+        def rest():
+            also = np.ones(n)
+            while True:
+                yield also
+
+        going = rest()
+        next(going)
+        kinds = type("Kind", (), {"at": w})
+        record = Records()
+        logger = logging.Logger("own")
+        logger.addHandler(record)
+        logger.warning("%s", w)
+        return x, [w], {"w": (w[1:], w)}, f, functools.partial(np.dot, w), kinds, going, record
+
+    def looked_up():
+        x, listed, named, f, part, kind, going, record = objects(3)
+        try:
+            grid(4).reshape(7)
+        except ValueError as error:
+            error.args = (grid(4),)
+            held = error.args
+        return [
+            *(grid(3), x.at, *listed, *named["w"], f.__closure__[0].cell_contents, *f.__defaults__),
+            *(*part.args, kind.at, next(going), record.last, *held),
+        ]
+
+    return lambda x: np.sum(grid(3) * x) + np.sum(objects(3)[0].at * x**2), looked_up
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_arrays_that_outlive_the_trace(bounded):
+    """arrays that the function makes are kept by `lru_cache`, `partial`, classes, slots, tuples,
+    generators that wait, and records of logs -> plain arrays, which nobody can tell from NumPy's"""
+    f, looked_up = held_unseen(bounded)
+    expected = [np.copy(x) for x in held_unseen(bounded)[1]()]
+    df = grad(f)
+    for x in (2.0, 3.0, -1.0):
+        assert df(x) == 1.5 + 3 * x
+    found = looked_up()
+    for x, y in zip(found, expected, strict=True):
+        assert type(x) is np.ndarray
+        np.testing.assert_array_equal(x, y)
+    assert df.cache_info().traces <= 2
+    x, listed, named = found[1:4]
+    assert x is listed and np.shares_memory(named, x)
+    x[2] = 5.0
+    assert df(1.0) == 1.5 + 2 * 5.5
+
+
+def test_arrays_that_outlive_a_trace_that_fails():
+    """the same where the trace ends with an error -> plain arrays"""
+    grid = functools.lru_cache(lambda n: np.linspace(0.0, 1.0, n))
+
+    def f(x):
+        raise ValueError(f"{grid(3)} {x}")
+
+    with pytest.raises(ValueError, match=r"0\.5"):
+        grad(f)(1.0)
+    assert type(grid(3)) is np.ndarray
+
+
 def raised(x, kind=ValueError):
     raise kind(f"bad {x * x}")
 

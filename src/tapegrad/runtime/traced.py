@@ -9,6 +9,7 @@ from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.pipeline import trace
 from tapegrad.tracing.clocks import Clocks
+from tapegrad.tracing.escaped import give_back
 from tapegrad.tracing.found import without_found
 from tapegrad.tracing.kept import let_be_plain
 from tapegrad.tracing.lending import Choices, begin
@@ -87,8 +88,11 @@ def observed(
         # Something can't be done with what a clock shows: that is plain, and the tape is used once.
         return run(Clocks(are_inputs=False))
 
-    with one_call(answers.given):
-        return settled(with_clocks)
+    try:
+        with one_call(answers.given):
+            return settled(with_clocks)
+    finally:
+        give_back()
 
 
 def traced(request: Request, make: Callable[[Traced], T]) -> T:

@@ -58,7 +58,25 @@ def make(trace: Trace, value: np.ndarray, filled: bool = False) -> MadeTracer:
     x._root, x._chain, x._version = None, (), 0
     x._ordered, x._may_alias, x._doubt = True, (), ""
     _slot.__set__(x, _FILLED if filled else None)
+    _made[id(x)] = weakref.ref(x)
     return x
+
+
+_made: dict[int, weakref.ref[MadeTracer]] = {}  # by their ids, of which others take those that go
+
+
+def left_over() -> list[MadeTracer]:
+    """The made arrays that somebody still has, and for which no trace runs any more."""
+    found = []
+    for key, ref in [*_made.items()]:
+        x = ref()
+        if x is not None and x._trace.alive:
+            continue
+        if _made.get(key) is ref:
+            del _made[key]
+        if x is not None and is_made(x):
+            found.append(x)
+    return found
 
 
 def part_of(x: MadeTracer, chain: tuple[Any, ...], value: np.ndarray) -> MadeTracer:

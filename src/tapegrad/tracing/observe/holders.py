@@ -296,7 +296,7 @@ class Search:
                 self.current = id(held)
                 self._items(held, list(held), dict)
                 self.current = id(x)
-        for place in _slots(type(x)):
+        for place in slots_of(type(x)):
             try:
                 value = place.__get__(x)
             except AttributeError:
@@ -305,7 +305,8 @@ class Search:
             del value
 
 
-def _slots(kind: type) -> Iterator[Any]:
+def slots_of(kind: type) -> Iterator[Any]:
+    """The places of attributes that objects of a class have beside their dict."""
     for base in kind.__mro__:
         if is_pythons_class(base) and base not in _ITEMS:
             yield from [x for x in vars(base).values() if type(x) is types.MemberDescriptorType]

@@ -1,0 +1,102 @@
+"""Arrays that a run has made, and that code has which nobody looks into: caches in C, records of
+logs, partial functions, errors.
+
+They hold plain numbers, and stand for arrays in a trace. When that is over, each who holds one gets
+the plain array in its place. Python's collector of garbage knows who that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import functools
+import gc
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tapegrad.core.values import Value
+from tapegrad.tracing.made import left_over
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.holders import slots_of
+from tapegrad.tracing.observe.plainly import own_names
+
+_word_at = ctypes.c_size_t.from_address
+_WORD = ctypes.sizeof(ctypes.c_size_t)
+
+
+def give_back() -> None:
+    """Put plain arrays in the place of all that stand for them, and for which no trace runs."""
+    left = left_over()
+    if not left or not frames.is_described():
+        return
+    plain = {id(x): x._value for x in left}
+    for holder in gc.get_referrers(*left):
+        if holder is not left and not isinstance(holder, Value):
+            _put(holder, plain)
+    for var, x in contextvars.copy_context().items():
+        if id(x) in plain:
+            var.set(plain[id(x)])
+
+
+def _put(holder: Any, plain: dict[int, Any]) -> None:
+    """Put these, by the ids of what they replace, where one object holds them."""
+    kind: Any = type(holder)
+    if isinstance(holder, dict):
+        _put_items(holder, [*dict.items(holder)], plain)
+    elif isinstance(holder, (list, deque)):
+        for k, x in enumerate([*holder]):
+            if id(x) in plain:
+                holder[k] = plain[id(x)]
+    elif kind is types.CellType:
+        holder.cell_contents = plain[id(holder.cell_contents)]
+    elif own := own_names(holder):
+        _put_items(own, [*own.items()], plain)
+    for place in slots_of(kind):
+        with contextlib.suppress(AttributeError):  # it may be empty
+            if id(x := place.__get__(holder)) in plain:
+                place.__set__(holder, plain[id(x)])
+    for at in _words(holder):
+        if _word_at(at).value in plain:
+            frames.replace(at, plain[_word_at(at).value])
+
+
+def _put_items(held: dict[Any, Any], items: Iterable[tuple[Any, Any]], plain: Any) -> None:
+    for key, x in items:
+        if id(x) not in plain:
+            continue
+        if "__module__" not in held:
+            dict.__setitem__(held, key, plain[id(x)])
+            continue
+        for kind in gc.get_referrers(held):  # a class keeps in mind where its attributes are
+            if isinstance(kind, type) and vars(kind).get(key) is x:
+                setattr(kind, key, plain[id(x)])
+
+
+def _words(holder: Any) -> Iterator[int]:
+    """Where in memory an object holds others, if it is of a kind for which that is known."""
+    kind: Any = type(holder)
+    frame = holder.gi_frame if kind is types.GeneratorType else holder
+    if isinstance(frame, types.FrameType):
+        address = frames.address_of(frame)
+        yield from (frames.place_of(address, k) for k in range(frames.live(address)))
+    elif isinstance(holder, tuple):
+        first = id(holder) + tuple.__basicsize__
+        yield from range(first, first + _WORD * tuple.__len__(holder), _WORD)
+    elif kind in _HOLDING:
+        yield from _body(holder)
+    elif kind is functools._lru_cache_wrapper:
+        for held in gc.get_referents(holder):
+            for entry in held.values() if type(held) is dict else ():
+                if type(entry).__name__.endswith("_lru_list_elem"):
+                    yield from _body(entry)
+
+
+def _body(x: Any) -> Iterable[int]:
+    """Its words behind the count of references and the type."""
+    return range(id(x) + object.__basicsize__, id(x) + type(x).__basicsize__, _WORD)
+
+
+_HOLDING = {functools.partial, type(iter([])), type(iter(())), enumerate, zip, map, filter}
