@@ -500,3 +500,47 @@ def test_the_math_module_takes_no_array_that_numpy_makes_no_number_of(f):
 
     for x in (np.ones(1), np.ones((1, 1)), np.ones(3), np.array(1.0)):
         assert jit(g, compile="never")(x) == g(x)
+
+
+class Cell:
+    """An object that makes an array of itself, of whatever it holds."""
+
+    def __init__(self, sides):
+        self.sides = sides
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(np.diag(self.sides), dtype=dtype)
+
+
+class Summed(Cell):
+    def sum(self, axis=None, dtype=None, out=None):
+        return 7.0 * self.sides[0]
+
+
+PLAIN = Cell(np.arange(1.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.linalg.det(Cell(x)),
+        lambda x: np.sum(np.asarray(Cell(x), float) ** 2),
+        lambda x: np.sum(np.array(Cell(x)) @ x),
+        lambda x: np.sum(np.linalg.solve(Cell(x), x * x)),
+        lambda x: np.sum(np.exp(Cell(x)) * x),
+        lambda x: np.sum(np.dot(x, Cell(x))),
+        lambda x: np.sum(Summed(x)),
+        lambda x: np.linalg.det(PLAIN) * np.sum(x),
+    ],
+)
+def test_objects_that_make_arrays_of_themselves(f):
+    derived = value_and_grad(f, compile="never")
+    for k in range(3):
+        PLAIN.sides = np.arange(1.0, 4.0) + k
+        x = X + k
+        value, slopes = derived(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-14)
+        steps = [1e-6 * row for row in np.eye(3)]
+        wanted = [(f(x + step) - f(x - step)) / 2e-6 for step in steps]
+        np.testing.assert_allclose(slopes, wanted, rtol=1e-7, atol=1e-7)
+    assert derived.cache_info().traces <= 3

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -218,8 +219,10 @@ _METHODS = (BuiltinFunctionType, MethodWrapperType)
 
 def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
     """Whether a call that this code makes is answered: it is the user's, and a trace is running."""
-    if dispatch.trace() is None or not is_users(code) or code.co_name == "__array__":
-        return False  # NumPy takes what `__array__` returns for a plain array
+    if dispatch.trace() is None or not is_users(code):
+        return False
+    if code.co_name == "__array__" and not telling.now:
+        return False  # NumPy takes what it returns for a plain array
     if is_pandas_file(code.co_filename):
         return False  # its blocks hold plain arrays alone
     if answer.when is None and not answer.lists and not answer.traced:
@@ -231,9 +234,25 @@ def _is_meant(answer: Answer, args: Sequence[Any]) -> bool:
     if answer.when is not None:
         return answer.when(args) or any(x is UNKNOWN for x in args)
     if answer.lists or answer.traced:
-        lists = any(isinstance(x, (list, tuple, deque)) for x in args)
+        lists = any(isinstance(x, (list, tuple, deque)) or tells_itself(x) for x in args)
         return lists or (answer.traced and any(isinstance(x, Value) or says(x) for x in args))
     return True
+
+
+class _Telling(threading.local):
+    now = False  # whether tapegrad, and not NumPy, has called an object's `__array__`
+
+
+telling = _Telling()
+_PROTOCOLS = ("__array_function__", "__array_ufunc__")
+
+
+def tells_itself(x: Any) -> bool:
+    """Whether an object makes an array of itself by Python code, which can be followed. A class
+    that NumPy's functions turn to says itself what they come to."""
+    kind: Any = type(x)
+    own = getattr(kind, "__array__", None)
+    return type(own) is FunctionType and not any(hasattr(kind, name) for name in _PROTOCOLS)
 
 
 def says(x: Any, names: Sequence[str] = ("__float__", "__complex__")) -> str:

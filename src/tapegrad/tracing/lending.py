@@ -26,6 +26,7 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.answers import telling
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.made import is_traceable
@@ -95,7 +96,8 @@ class Lending:
         if trace is None or traces_under_way()[0] is not self.o.trace:
             return
         code = a.frame.f_code
-        if code.co_name == "__array__" and code.co_code[a.frame.f_lasti] == _RETURNS:
+        asked = code.co_name == "__array__" and not telling.now
+        if asked and code.co_code[a.frame.f_lasti] == _RETURNS:
             return  # NumPy wants a plain one, and its views are met again
         count = frames.count_of(a.tops[a.frame.f_lasti >> 1])
         for k in range(count - variables_of(code)):

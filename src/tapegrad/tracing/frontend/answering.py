@@ -25,7 +25,7 @@ from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.mathematics import said_of
 from tapegrad.tracing.frontend.memory import copy_of
-from tapegrad.tracing.frontend.operands import as_tracer, stands_for_labelled
+from tapegrad.tracing.frontend.operands import as_tracer, of_itself, stands_for_labelled
 from tapegrad.tracing.frontend.parameters import letter
 from tapegrad.tracing.frontend.selected import selects
 from tapegrad.tracing.frontend.shaping import reshape
@@ -430,7 +430,10 @@ def _as_numpys(numpys: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         if args:
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
-            args = (said_of(args[0], dtype if isinstance(dtype, _TYPES) else None), *args[1:])
+            args = (
+                said_of(of_itself(args[0]), dtype if isinstance(dtype, _TYPES) else None),
+                *args[1:],
+            )
         if not has_traced([*args, *kwargs.values()]):
             return answer(*args, **kwargs)
         if among([*args, *kwargs.values()], traced=True):

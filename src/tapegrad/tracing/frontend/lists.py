@@ -14,6 +14,7 @@ import numpy as np
 
 from tapegrad.tracing.answers import declare, declare_calls
 from tapegrad.tracing.frontend.answering import has_traced, stacked
+from tapegrad.tracing.frontend.operands import of_itself
 from tapegrad.tracing.frontend.parameters import PARAMETERS, Form, form_of
 from tapegrad.tracing.observe.observer import unobserved
 
@@ -38,6 +39,8 @@ def _stacking(function: Any, parameters: Callable[[], Form | None]) -> Callable[
     @functools.wraps(function)
     @unobserved
     def called(*args: Any, **kwargs: Any) -> Any:
+        # An object's own method of this name is what NumPy would call
+        args = tuple([x if hasattr(x, function.__name__) else of_itself(x) for x in args])
         if not any(map(has_traced, (*args, *kwargs.values()))):
             return function(*args, **kwargs)
         form = parameters()

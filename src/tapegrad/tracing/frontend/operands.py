@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.answers import telling, tells_itself
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.parameters import truth
-from tapegrad.tracing.observe.observer import following, observed
+from tapegrad.tracing.observe.observer import following, note_root, observed
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import current_trace, innermost, refusing
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
@@ -42,8 +42,8 @@ def as_operand(x: Any) -> Any:
         return dispatch.stack([as_operand(e) for e in x])
     if dispatch.has_labels(x):
         return x.to_numpy()
-    if _tells_itself(x):
-        return _told(x)
+    if (array := of_itself(x)) is not x:
+        return array
     if is_foreign(x) or isinstance(x, bytearray):
         raise refusing(
             ArgumentError(
@@ -57,18 +57,20 @@ def as_operand(x: Any) -> Any:
     return array
 
 
-def _tells_itself(x: Any) -> bool:
-    """Whether an object makes an array of itself by Python code, which can be followed."""
-    own = getattr(type(x), "__array__", None)
-    return type(own) is FunctionType and following.observer is not None
-
-
-def _told(x: Any) -> Any:
-    """That array. What it is made of is read, and compared at later calls."""
+def of_itself(x: Any) -> Any:
+    """The array that an object makes of itself by Python code; any other as it is. What the array
+    is made of is read, and compared at later calls."""
     here: Any = following.observer
+    if here is None or not tells_itself(x):
+        return x
     note = here.taken([x])
-    with observed():
-        array = x.__array__()
+    note_root(type(x).__array__)
+    before, telling.now = telling.now, True
+    try:
+        with observed():
+            array = x.__array__()
+    finally:
+        telling.now = before
     if isinstance(array, Tracer):  # made of state that moves on, which is an input
         return array
     if note is not None:
