@@ -244,18 +244,24 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     from tapegrad.core.request import describe, is_differentiable
     from tapegrad.core.trees import flatten, unflatten
     from tapegrad.differentiate.seeds import blocks
-    from tapegrad.runtime.pullback import Pushing
+    from tapegrad.runtime.pullback import Pushing, both_maps
+    from tapegrad.tracing.run import input_aval
+    from tapegrad.tracing.trace import tracing_depth
 
-    pushing = Derived(f, Pushing(compile), compile)
-    value, push = pushing(*args)
-    variants = pushing.cache.all_variants()[:1]  # the one that has just answered
-    if any(x.traced.draws is not None and x.traced.draws.random for x in variants):
-        raise RandomnessError(
-            f"as_linear_operator of {describe(f)}: it draws random numbers, and is run once for "
-            "products with J and once for those with J.T, which would be of other numbers. Draw "
-            "them outside, and pass them"
-        )
-    _, pull = vjp(f, *args, compile=compile)
+    pull: Any
+    if tracing_depth():  # one run, whose draws are the same for both
+        value, push, pull = both_maps(f, args)
+    else:
+        pushing = Derived(f, Pushing(compile), compile)
+        value, push = pushing(*args)
+        variants = pushing.cache.all_variants()[:1]  # the one that has just answered
+        if any(x.traced.draws is not None and x.traced.draws.random for x in variants):
+            raise RandomnessError(
+                f"as_linear_operator of {describe(f)}: it draws random numbers, and is run once "
+                "for products with J and once for those with J.T, which would be of other numbers. "
+                "Draw them outside, and pass them"
+            )
+        _, pull = vjp(f, *args, compile=compile)
     leaves, structure = flatten(args)
     results, of_value = flatten(value)
     ins = [x if is_differentiable(x) else None for x in leaves]
@@ -290,5 +296,5 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
         return joined(structure.flatten_up_to(pull(cts)), ins)
 
     shape = tuple(sum(np.size(x) for x in side if x is not None) for side in (outs, ins))
-    dtype = np.result_type(*[np.asarray(x).dtype for x in (*ins, *outs) if x is not None])
+    dtype = np.result_type(*[input_aval(x).dtype for x in (*ins, *outs) if x is not None])
     return LinearOperator(shape, matvec=matvec, rmatvec=rmatvec, dtype=dtype)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 from scipy import sparse
-from scipy.sparse.linalg import lsqr
+from scipy.sparse.linalg import eigsh, gmres, lsqr
 
 from tapegrad import (
     as_linear_operator,
@@ -15,6 +15,7 @@ from tapegrad import (
     hessian,
     jacobian,
     jacobian_sparsity,
+    jit,
     sparse_hessian,
     sparse_jacobian,
 )
@@ -222,3 +223,40 @@ def test_a_matrix_is_the_callers(how):
     second.indptr[:] = 0
     np.testing.assert_array_equal(make(np.array([1.0, 3.0, 2.0])).toarray(), known)
     np.testing.assert_array_equal(first.toarray(), known)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_an_operator_in_a_trace_goes_to_solvers(compile):
+    """Its Jacobian is that of the traced argument: of one run, so that what it draws is the same
+    in products of both modes."""
+    weights, b = np.array([[4.0, 1, 0], [1, 5, 2], [0, 2, 6]]), np.array([1.0, -2.0, 0.5])
+
+    def solved(x):
+        rng = np.random.default_rng(3)
+
+        def f(y):
+            return weights @ y + rng.normal(size=3) * np.sin(y) * y[0]
+
+        operator = as_linear_operator(f, x)
+        found = b @ gmres(operator, x, rtol=1e-13)[0]
+        return found + b @ lsqr(operator, b, atol=1e-14, btol=1e-14)[0] + rng.normal()
+
+    def plain(x):
+        rng = np.random.default_rng(3)
+        drawn = rng.normal(size=3)
+        slopes = weights + np.diag(drawn * np.cos(x) * x[0])
+        slopes = slopes + np.outer(drawn * np.sin(x), [1, 0, 0])
+        return b @ np.linalg.solve(slopes, x) + b @ np.linalg.solve(slopes, b) + rng.normal()
+
+    def largest(x):
+        hessian = as_linear_operator(grad(lambda y: np.sum(y**4) + y @ weights @ y), x)
+        return np.sum(eigsh(hessian, 1, tol=1e-13)[0])
+
+    def plainly(x):
+        return np.linalg.eigvalsh(np.diag(12 * x**2) + 2 * weights)[-1]
+
+    x, h = np.array([0.3, 0.7, -0.4]), 1e-5
+    for f, wanted in ((solved, plain), (largest, plainly)):
+        np.testing.assert_allclose(jit(f, compile=compile)(x), wanted(x), rtol=1e-8)
+        steps = [(wanted(x + h * e) - wanted(x - h * e)) / (2 * h) for e in np.eye(3)]
+        np.testing.assert_allclose(grad(f, compile=compile)(x), steps, rtol=1e-6)

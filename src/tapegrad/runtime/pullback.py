@@ -74,6 +74,19 @@ def linearize(
 
 
 @unobserved
+def both_maps(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Tangents, Pullback]:
+    """The value of `f(*args)`, its derivative there and its pullback, of one run of `f`, which is
+    part of a trace."""
+    request, forward, back = Request(f, args), Pushing("never"), Pulling("never")
+    points = forward.select(request.check("as_linear_operator"))
+    request.passes_on = True
+    traced = trace(request)
+    value, push = forward.recorded(request, forward.derive(traced, points, final=False))
+    derivation = back.derive(replace(traced, keeping=None), points, final=False)
+    return value, push, back.recorded(request, derivation)[1]
+
+
+@unobserved
 def both_ways(
     f: Callable[..., Any], args: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, Any, Pullback, Any]:
