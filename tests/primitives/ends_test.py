@@ -11,6 +11,7 @@ import pytest
 import scipy.special as sp
 
 from tapegrad import grad, vjp
+from tapegrad.errors import GradientError
 
 
 def ratio(x: Any) -> Any:
@@ -47,6 +48,16 @@ FAR: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
         lambda z: mp.elliprg(1, 3, z),
         (1e-3, 1e200, 1e300),
     ),
+    "eval_sh_chebyt(2.8, x)": (
+        lambda x: sp.eval_sh_chebyt(2.8, x),
+        lambda x: mp.cos(mp.mpf(2.8) * mp.acos(2 * x - 1)),
+        (1.4e-27, 2e-13, 1e-8, 0.3),
+    ),
+    "eval_sh_chebyu(160.6, x)": (
+        lambda x: sp.eval_sh_chebyu(160.6, x),
+        lambda x: mp.sin(mp.mpf(160.6 + 1) * mp.acos(2 * x - 1)) / mp.sin(mp.acos(2 * x - 1)),
+        (1e-16, 2e-13, 1e-8),
+    ),
     "poch(z, 3)": (lambda z: sp.poch(z, 3.0), lambda z: z * (z + 1) * (z + 2), (-5.0, -4.0)),
     "spherical_jn(2, x)": (
         lambda x: sp.spherical_jn(2, x),
@@ -67,6 +78,18 @@ def test_far_out(name: str) -> None:
             at, h = mp.mpf(x), abs(mp.mpf(x)) * mp.mpf(10) ** -20
             right = [float(mp.diff(exact, at, order, h=h)) for order in (1, 2)]
         np.testing.assert_allclose([slope(x), bend(x)], right, rtol=1e-9, err_msg=f"{name} {x}")
+
+
+def test_parameters_without_a_derivative() -> None:
+    """The error says of which function, and what to do."""
+    asked: list[tuple[Any, str]] = [
+        (lambda a: sp.hyp2f1(a, 1.0, 2.0, 0.3), "scipy.special.hyp2f1 has no derivative"),
+        (grad(lambda x, a: sp.hyperu(a, 1.0, x), compile="never"), "scipy.special.hyperu has no"),
+    ]
+    for f, message in asked:
+        along = grad(f if "hyp2f1" in message else lambda a, f=f: f(0.4, a), compile="never")
+        with pytest.raises(GradientError, match=f"{message}.*parameter here.*defvjp"):
+            along(1.5)
 
 
 def test_the_logarithm_of_beta_of_equal_numbers() -> None:

@@ -136,6 +136,64 @@ def test_quantiles_of_exponential_numbers(name: str, method: str, point: Point) 
     check(getattr(getattr(stats, name), method), point, right, (name, method, point))
 
 
+# By the law's name: its distribution function, and points of methods.
+BETWEEN: dict[str, tuple[Callable[..., Any], dict[str, list[Point]]]] = {
+    "reciprocal": (
+        lambda x, a, b: mp.log(x / a) / mp.log(b / a),
+        {
+            "cdf": [(0.31966627, 0.28687, 0.319666271), (5.0, 5.0 - 1e-9, 70.0)],
+            "sf": [(3919.7243, 0.38, 3919.7245), (4138.2, 4138.2 - 1e-9, 9e9)],
+            "ppf": [(8.5e-26, 5.6, 19.1)],
+            "isf": [(8.3e-9, 24.9, 25.54)],
+        },
+    ),
+    "truncexpon": (
+        lambda x, b: mp.expm1(-x) / mp.expm1(-b),
+        {"cdf": [(5.8e-124, 15.6), (2.0, 40.0)], "sf": [(5.8e-124, 15.6), (14.7467, 77.6)]},
+    ),
+    "triang": (
+        lambda x, c: x * x / c if x < c else 1 - (1 - x) ** 2 / (1 - c),
+        {
+            "sf": [(1 - 6e-12, 0.109), (1e-9, 0.5)],
+            "cdf": [(6e-8, 1.2e-8)],
+            "isf": [(2.3e-7, 1.9e-5)],
+        },
+    ),
+    "skewcauchy": (
+        lambda x, a: (
+            (1 - a) / 2 + (1 - a * mp.sign(-x)) * mp.atan(x / (1 - a * mp.sign(-x))) / mp.pi
+        ),
+        {
+            "cdf": [(-178761.1, 0.645), (-1e30, 0.2)],
+            "sf": [(2.6e16, 0.588)],
+            "ppf": [(7.4e-8, -0.805)],
+            "isf": [(3.3e-12, -0.085)],
+        },
+    ),
+    "wrapcauchy": (
+        lambda x, c: mp.atan((1 + c) / (1 - c) * mp.tan(x / 2)) / mp.pi + int(x > mp.pi),
+        {"sf": [(6.2831, 0.3)], "isf": [(2.6e-8, 0.219)]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_laws_between_two_ends(name: str) -> None:
+    below, rows = BETWEEN[name]
+    for method, points in rows.items():
+        f = getattr(getattr(stats, name), method)
+        for point in points:
+            with mp.workdps(400):
+                upper = method in ("sf", "isf")
+                side = (lambda *xs: 1 - below(*xs)) if upper else below
+                xs, live = [mp.mpf(x) for x in point], [*range(len(point))]
+                if method in ("ppf", "isf"):
+                    right = of_inverse(Inverse(side, 0, 0), xs, live, float(f(*point)), 30, 0)
+                else:
+                    right = differences(side, xs, live, 30, 0)
+            check(f, point, right, (name, method, point))
+
+
 def test_both_sides_of_even_densities() -> None:
     """-X has the same law: an upper quantile is minus a lower one, and 1 - q isn't formed."""
     slope = grad(stats.anglit.isf, compile="never")

@@ -124,8 +124,10 @@ APART = {
     **{("vonmises", m): lambda z: np.abs(z) > 3 for m in ("logcdf", "logsf")},
     **{("vonmises_line", m): lambda z: np.abs(z) > 3.14 for m in ("logcdf", "logsf")},
     ("laplace", "logpdf"): lambda z: np.abs(z) > 700,
+    ("wrapcauchy", "logsf"): lambda z: z > 6.28318,
     ("pareto", "logcdf"): lambda z: z < 1 + 1e-12,
     ("burr12", "logcdf"): lambda z: z < 0.1,
+    ("skewcauchy", "isf"): lambda q: q < 1e-4,
     ("levy_l", "ppf"): lambda q: q < 1e-4,
 }
 

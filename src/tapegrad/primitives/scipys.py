@@ -13,6 +13,20 @@ from tapegrad.primitives.base import Elementwise, Missing
 from tapegrad.primitives.elementwise import FUNCTION, AsType, logical_and, trunc, where
 
 
+def named(function: str, partials: Sequence[Any]) -> list[Any]:
+    """The partials; what is missing says of which function, and what to do."""
+    return [
+        Missing(
+            f"{function} has no derivative with respect to {x.message} here. Write a function that "
+            "calls it, declare that with tapegrad.primitive, and give it a rule by defvjp, by "
+            "differences of its values if need be"
+        )
+        if isinstance(x, Missing)
+        else x
+        for x in partials
+    ]
+
+
 class SciPys(Elementwise):
     """A function of `scipy.special`, elementwise, with the derivatives that are known.
 
@@ -31,19 +45,11 @@ class SciPys(Elementwise):
     ) -> None:
         self._text = f"scipy.special.{text or name}"
         self._call: Any = None
-        rule = None if partials is None else lambda out, *xs: self._named(partials(out, *xs))
+        known = self._text.partition("(")[0]
+        rule = None if partials is None else lambda out, *xs: named(known, partials(out, *xs))
         super().__init__(
             name, self._evaluated, "", rule, cost=cost, of_complex=of_complex, in_double=True
         )
-
-    def _named(self, partials: Sequence[Any]) -> list[Any]:
-        """The partials; what is missing says of which function."""
-        return [
-            Missing(f"{self._text.split('(')[0]} has no derivative with respect to {x.message}")
-            if isinstance(x, Missing)
-            else x
-            for x in partials
-        ]
 
     def _evaluated(self, *xs: Any) -> Any:
         if self._call is None:

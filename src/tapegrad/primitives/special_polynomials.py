@@ -29,7 +29,7 @@ from tapegrad.primitives.elementwise import (
 )
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinked import maximum
-from tapegrad.primitives.scipys import SciPys, as_real
+from tapegrad.primitives.scipys import SciPys, as_real, named
 
 DEGREE = Missing("the degree")
 PARAMETER = Missing("a parameter")
@@ -55,15 +55,19 @@ def _hyp1f1_partials(out: Any, a: Any, b: Any, x: Any) -> tuple[Any, Any, Any]:
 
 hyp1f1: SciPys = SciPys("hyp1f1", _hyp1f1_partials, of_complex=True)
 
-OF_PARAMETER = Missing("scipy.special.hyperu has no derivative with respect to a parameter")
-
 
 def _hyperu_partials(out: Any, a: Any, b: Any, x: Any) -> Any:
-    return OF_PARAMETER, OF_PARAMETER, -(as_real(a, x) * accurate_hyperu(a + 1, b + 1, x))
+    return PARAMETER, PARAMETER, -(as_real(a, x) * accurate_hyperu(a + 1, b + 1, x))
 
 
 hyperu = SciPys("hyperu", _hyperu_partials)
-accurate_hyperu = Elementwise("accurate_hyperu", incomplete.hyperu, "", _hyperu_partials, cost=200)
+accurate_hyperu = Elementwise(
+    "accurate_hyperu",
+    incomplete.hyperu,
+    "",
+    lambda *xs: named("scipy.special.hyperu", _hyperu_partials(*xs)),
+    cost=200,
+)
 hyp2f1: SciPys = SciPys(
     "hyp2f1",
     lambda out, a, b, c, x: (
@@ -160,7 +164,7 @@ def _legendre_slope(n: Any, x: Any) -> Any:
 
 # ---- Chebyshev's
 
-OF_DEGREE = Missing("Chebyshev polynomials have no derivative with respect to the degree")
+(OF_DEGREE,) = named("A Chebyshev polynomial", [DEGREE])
 
 
 @parametric
@@ -172,9 +176,12 @@ class Chebyshev(Library):
     Beside 1, where the recurrence cancels, it is hypergeometric (DLMF 18.5.7). Beside -1 it is
 
         T_n(-cos t) = cos(n pi) cos(n t) + sin(n pi) sin(n t).
+
+    If it is `shifted`, the operand is (1 + x) / 2, which has digits next to 0 where x hasn't.
     """
 
     order: int
+    shifted: bool = False
 
     name = "chebyshev"
     cores = 0
@@ -189,10 +196,11 @@ class Chebyshev(Library):
         k, dtype = self.order, np.asarray(x).dtype
         wide = np.asarray(x, complex if dtype.kind == "c" else float)
         n, x = np.broadcast_arrays(np.asarray(n, float), wide)
+        rise, x = (2 * x, 2 * x - 1) if self.shifted else (1 + x, x)
         with np.errstate(all="ignore"):
             found, whole = np.empty(x.shape, x.dtype), (n == np.rint(n)) & (np.abs(n) < 1000)
             if not np.all(whole):
-                found[~whole] = _of_any_degree(k, n[~whole], x[~whole])
+                found[~whole] = _of_any_degree(k, n[~whole], x[~whole], rise[~whole])
             if np.any(whole):
                 m, scale = np.abs(n[whole]), 2.0 ** (k - 1) * math.factorial(k - 1)
                 below = np.asarray(m - k, np.int64)
@@ -201,54 +209,60 @@ class Chebyshev(Library):
         return found.astype(dtype)[()]
 
     def vjp(self, ct: Any, out: Any, n: Any, x: Any) -> Any:
-        return OF_DEGREE, ct * Chebyshev(self.order + 1)(n, x)
+        return OF_DEGREE, ct * self._slope(n, x)
 
     def jvp(self, ts: Any, out: Any, n: Any, x: Any) -> Any:
         if ts[0] is not None:
             raise GradientError(OF_DEGREE.message)
-        return ts[1] * Chebyshev(self.order + 1)(n, x)
+        return ts[1] * self._slope(n, x)
+
+    def _slope(self, n: Any, x: Any) -> Any:
+        slope = Chebyshev(self.order + 1, self.shifted)(n, x)
+        return slope * 2 if self.shifted else slope
 
 
-def _of_any_degree(k: int, n: Any, x: Any) -> Any:
+def _of_any_degree(k: int, n: Any, x: Any, rise: Any) -> Any:
+    """With `rise` = 1 + x."""
     left = np.real(x) < 0
-    y = np.where(left, -x, x)
-    near = _beside_1(k, n, y)
+    y, gap = np.where(left, -x, x), np.where(left, rise, 1 - x)
+    near = _beside_1(k, n, y, gap)
     if not np.any(left):
         return near
     half = n - 2 * np.rint(n / 2)  # n pi without whole turns
-    turned = np.cos(np.pi * half) * near + np.sin(np.pi * half) * _odd_part(k, n, y)
+    turned = np.cos(np.pi * half) * near + np.sin(np.pi * half) * _odd_part(k, n, y, gap)
     return np.where(left, (-1.0) ** k * turned, near)
 
 
-def _angle(y: Any) -> Any:
-    """arccos(y), and its sine; imaginary ones of y > 1 without the i."""
+def _angle(y: Any, gap: Any) -> Any:
+    """arccos(y), and its sine; imaginary ones of y > 1 without the i. The gap is 1 - y."""
     if np.iscomplexobj(y):
         t = np.arccos(y)
         return t, np.sin(t), np.sin, np.cos
-    beyond = y > 1
-    t = np.where(beyond, np.arccosh(np.maximum(y, 1)), np.arccos(np.minimum(y, 1)))
+    beyond = gap < 0
+    half = np.sqrt(np.abs(gap) / 2)
+    t = 2 * np.where(beyond, np.arcsinh(half), np.arcsin(np.minimum(half, 1)))
 
     def either(outer: Any, inner: Any) -> Any:
         return lambda t: np.where(beyond, outer(t), inner(t))
 
-    root = np.sqrt(np.abs(1 - y)) * np.sqrt(1 + y)
+    root = np.sqrt(np.abs(gap)) * np.sqrt(1 + y)
     return t, root, either(np.sinh, np.sin), either(np.cosh, np.cos)
 
 
-def _raised(k: int, n: Any, y: Any, value: Any, slope: Any) -> Any:
+def _raised(k: int, n: Any, y: Any, gap: Any, value: Any, slope: Any) -> Any:
     """From n times the value and the slope to the k-th derivative, by the recurrence."""
     below, found = value, slope
     for j in range(k - 1):
         factor = n if j == 0 else n * n - j * j
-        below, found = found, ((2 * j + 1) * y * found - factor * below) / (1 - y) / (1 + y)
+        below, found = found, ((2 * j + 1) * y * found - factor * below) / gap / (1 + y)
     return found
 
 
-def _beside_1(k: int, n: Any, y: Any) -> Any:
-    t, root, sine, cosine = _angle(y)
-    far = _raised(k, n, y, cosine(n * t), sine(n * t) / root)
-    close = (np.abs(1 - y) < 0.1) & (np.abs(1 - y) * n * n < 4)
-    u = np.where(close, (1 - y) / 2, 0)
+def _beside_1(k: int, n: Any, y: Any, gap: Any) -> Any:
+    t, root, sine, cosine = _angle(y, gap)
+    far = _raised(k, n, y, gap, cosine(n * t), sine(n * t) / root)
+    close = (np.abs(gap) < 0.1) & (np.abs(gap) * n * n < 4)
+    u = np.where(close, gap / 2, 0)
     total = term = n * math.prod((n * n - j * j) / (2 * j + 1) for j in range(1, k))
     for j in range(30):
         term = term * u * (j + k - n) * (j + k + n) / ((j + k + 0.5) * (j + 1))
@@ -256,23 +270,23 @@ def _beside_1(k: int, n: Any, y: Any) -> Any:
     return np.where(close, total, far)
 
 
-def _odd_part(k: int, n: Any, y: Any) -> Any:
+def _odd_part(k: int, n: Any, y: Any, gap: Any) -> Any:
     """Of sin(n arccos(y)), which is no number beyond 1."""
-    t, root, sine, cosine = _angle(y)
-    found = _raised(k, n, y, sine(n * t), -cosine(n * t) / root)
+    t, root, sine, cosine = _angle(y, gap)
+    found = _raised(k, n, y, gap, sine(n * t), -cosine(n * t) / root)
     return found if np.iscomplexobj(y) else np.where((y > 1) & (n != np.rint(n)), np.nan, found)
 
 
 def _chebyshev(
-    name: str, kind: int, scale: float = 1.0, shift: float = 0.0, weight: int = 1
+    name: str, kind: int, scale: float = 1.0, shifted: bool = False, weight: int = 1
 ) -> Any:
-    """`weight` times T_n or U_n of scale x + shift: U_n is T_(n+1)' / (n + 1)."""
+    """`weight` times T_n or U_n of scale x, or 2 x - 1: U_n is T_(n+1)' / (n + 1)."""
 
     def partials(out: Any, n: Any, x: Any) -> Any:
-        inner, factor = x * scale + shift, scale * weight
+        inner, factor = x * scale, 2 if shifted else scale * weight
         if kind == 1:
-            return DEGREE, Chebyshev(1)(n, inner) * as_real(n, x) * factor
-        return DEGREE, Chebyshev(2)(n + 1, inner) * factor
+            return DEGREE, Chebyshev(1, shifted)(n, inner) * as_real(n, x) * factor
+        return DEGREE, Chebyshev(2, shifted)(n + 1, inner) * factor
 
     return SciPys(name, partials, of_complex=True)
 
@@ -281,8 +295,8 @@ eval_chebyt = _chebyshev("eval_chebyt", 1)
 eval_chebyu = _chebyshev("eval_chebyu", 2)
 eval_chebyc = _chebyshev("eval_chebyc", 1, 0.5, weight=2)
 eval_chebys = _chebyshev("eval_chebys", 2, 0.5)
-eval_sh_chebyt = _chebyshev("eval_sh_chebyt", 1, 2.0, -1.0)
-eval_sh_chebyu = _chebyshev("eval_sh_chebyu", 2, 2.0, -1.0)
+eval_sh_chebyt = _chebyshev("eval_sh_chebyt", 1, shifted=True)
+eval_sh_chebyu = _chebyshev("eval_sh_chebyu", 2, shifted=True)
 
 # ---- the others
 

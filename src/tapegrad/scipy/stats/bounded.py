@@ -15,13 +15,15 @@ from tapegrad.scipy.stats.formulas import (
     LOG_2,
     LOG_2PI,
     LOG_PI,
+    between,
     falling,
+    log_ratio,
     norm_logpdf,
     norm_pdf,
     product,
     split,
     where,
-    with_slope,
+    with_slopes,
 )
 from tapegrad.scipy.stats.laws import both, law
 
@@ -108,7 +110,7 @@ def _less_its_sine(t: Any) -> Any:
     for k in (15, 13, 11, 9, 7, 5):
         series = 1.0 - near * near / (k * (k - 1)) * series
     half = np.sin(t / 2)
-    return with_slope(where(small, near**3 / 6 * series, t - np.sin(t)), t, 2 * (half * half))
+    return with_slopes(where(small, near**3 / 6 * series, t - np.sin(t)), (t, 2 * (half * half)))
 
 
 law(
@@ -169,14 +171,23 @@ def _triang(x: Any, c: Any, rising: Any, falling: Any) -> Any:
     return where(rises, rising(x, left), falling(1 - x, right))
 
 
+def _triang_cdf(x: Any, c: Any) -> Any:
+    def falling(y: Any, d: Any) -> Any:
+        return where(x < 0.5, (x * (2 - x) - c) / d, 1 - y * y / d)
+
+    return _triang(x, c, lambda x, c: x * x / c, falling)
+
+
 law(
     "triang",
     logpdf=lambda x, c: _triang(
         x, c, lambda x, c: np.log(2 * x / c), lambda y, d: np.log(2 * y / d)
     ),
     pdf=lambda x, c: _triang(x, c, lambda x, c: 2 * x / c, lambda y, d: 2 * y / d),
-    cdf=lambda x, c: _triang(x, c, lambda x, c: x * x / c, lambda y, d: 1 - y * y / d),
+    cdf=_triang_cdf,
+    sf=lambda x, c: _triang(x, c, lambda x, c: 1 - x * x / c, lambda y, d: y * y / d),
     ppf=lambda q, c: where(q < c, np.sqrt(c * q), 1 - np.sqrt((1 - c) * (1 - q))),
+    isf=lambda q, c: where(q < 1 - c, 1 - np.sqrt((1 - c) * q), np.sqrt(c * (1 - q))),
     valid=lambda c: both(c >= 0, c <= 1),
     within=lambda c: 0.5,
     mean=lambda c: (c + 1.0) / 3.0,
@@ -185,16 +196,13 @@ law(
 )
 
 
-def _loguniform_over(x: Any, a: Any, b: Any) -> Any:
-    return (np.log(x) - np.log(a)) / (np.log(b) - np.log(a))
-
-
 for _name in ("loguniform", "reciprocal"):
     law(
         _name,
-        logpdf=lambda x, a, b: -np.log(x) - np.log(np.log(b) - np.log(a)),
-        cdf=_loguniform_over,
-        ppf=lambda q, a, b: np.exp(np.log(a) + q * (np.log(b) - np.log(a))),
+        logpdf=lambda x, a, b: -np.log(x) - np.log(log_ratio(b, a)),
+        **between(lambda low, high: log_ratio(high, low), lambda x: 1 / x),
+        ppf=lambda q, a, b: a * np.exp(q * log_ratio(b, a)),
+        isf=lambda q, a, b: b * np.exp(-q * log_ratio(b, a)),
         valid=lambda a, b: both(a > 0, b > a),
         support=lambda a, b: (a, b),
         mean=lambda a, b: (b - a) / (np.log(b) - np.log(a)),
@@ -202,11 +210,15 @@ for _name in ("loguniform", "reciprocal"):
     )
 
 
+def _from_0(formula: Any) -> Any:
+    return lambda x, b: formula(x, 0.0, b)
+
+
+_CUT = between(lambda low, high: -np.exp(-low) * np.expm1(low - high), lambda x: np.exp(-x))
 law(
     "truncexpon",
     logpdf=lambda x, b: -x - np.log(-np.expm1(-b)),
-    cdf=lambda x, b: np.expm1(-x) / np.expm1(-b),
-    sf=lambda x, b: np.exp(-x) * np.expm1(x - b) / np.expm1(-b),
+    **{name: _from_0(formula) for name, formula in _CUT.items()},
     ppf=lambda q, b: -np.log1p(q * np.expm1(-b)),
     isf=lambda q, b: -np.log(np.exp(-b) - q * np.expm1(-b)),
     support=lambda b: (0.0, b),
@@ -317,22 +329,31 @@ def _wrapcauchy_half(x: Any, c: Any) -> Any:
     return np.arctan((1 + c) / (1 - c) * np.tan(x / 2)) / np.pi
 
 
-law(
-    "wrapcauchy",
-    logpdf=lambda x, c: np.log1p(-c * c) - LOG_2PI - np.log(1 + c * c - 2 * c * np.cos(x)),
-    pdf=lambda x, c: (1.0 - c * c) / (2 * np.pi * (1 + c * c - 2 * c * np.cos(x))),
-    cdf=lambda x, c: where(
-        x < np.pi,
-        _wrapcauchy_half(where(x < np.pi, x, 0.0), c),
-        1 - _wrapcauchy_half(2 * np.pi - where(x < np.pi, 2 * np.pi, x), c),
-    ),
-    ppf=lambda q, c: split(
+def _wrapcauchy_side(x: Any, c: Any, lower: bool) -> Any:
+    first = x < np.pi
+    left = _wrapcauchy_half(where(first, x, 0.0), c)
+    right = _wrapcauchy_half(2 * np.pi - where(first, 2 * np.pi, x), c)
+    return where(first, left, 1 - right) if lower else where(first, 1 - left, right)
+
+
+def _wrapcauchy_ppf(q: Any, c: Any) -> Any:
+    return split(
         q < 0.5,
         q,
         0.5,
         lambda q: 2 * np.arctan((1.0 - c) / (1.0 + c) * np.tan(np.pi * q)),
         lambda q: 2 * np.pi - 2 * np.arctan((1.0 - c) / (1.0 + c) * np.tan(np.pi * (1 - q))),
-    ),
+    )
+
+
+law(
+    "wrapcauchy",
+    logpdf=lambda x, c: np.log1p(-c * c) - LOG_2PI - np.log(1 + c * c - 2 * c * np.cos(x)),
+    pdf=lambda x, c: (1.0 - c * c) / (2 * np.pi * (1 + c * c - 2 * c * np.cos(x))),
+    cdf=lambda x, c: _wrapcauchy_side(x, c, lower=True),
+    sf=lambda x, c: _wrapcauchy_side(x, c, lower=False),
+    ppf=_wrapcauchy_ppf,
+    isf=lambda q, c: 2 * np.pi - _wrapcauchy_ppf(q, c),
     valid=lambda c: both(c > 0, c < 1),
     entropy=lambda c: np.log(2 * np.pi * (1 - c * c)),
 )

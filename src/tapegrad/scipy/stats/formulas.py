@@ -44,9 +44,13 @@ def zeta(s: Any) -> Any:
     return recorded(s, riemann_zeta, s) if isinstance(s, Tracer) else sc.zeta(s, 1.0)
 
 
-def with_slope(value: Any, x: Any, slope: Any) -> Any:
-    """A function of x, with its derivative: that of its formula would lose digits."""
-    return recorded(x, Stated(1), value, x, slope) if isinstance(x, Tracer) else value
+def with_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
+    """A function of numbers, each with its slope: that of the formula would lose digits."""
+    traced = [(x, slope) for x, slope in slopes if isinstance(x, Tracer)]
+    if not traced:
+        return value
+    xs, along = zip(*traced, strict=True)
+    return recorded(xs[0], Stated(len(xs)), value, *xs, *along)
 
 
 where = choose  # as formulas call it
@@ -74,6 +78,13 @@ def log_complement(h: Any, log_h: Any) -> Any:
 def log_expm1(y: Any, log_y: Any) -> Any:
     """log(exp(y) - 1), y > 0."""
     return y + log_complement(y, log_y)
+
+
+def log_ratio(x: Any, a: Any) -> Any:
+    """log(x / a), x >= a > 0."""
+    close = x < 2 * a
+    near = np.log1p(where(close, x - a, 0.0) / a)
+    return where(close, near, np.log(x) - np.log(a))
 
 
 def log_softplus(y: Any) -> Any:
@@ -154,6 +165,30 @@ def rising(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, A
 def falling(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, Any]:
     """Likewise, where h falls: F(z) = exp(-h(z))."""
     return {OTHER[name]: formula for name, formula in rising(h, log_h, at).items()}
+
+
+def between(mass: Formula, density: Formula) -> dict[str, Any]:
+    """A law that is cut off at a and b: F(z) = M(a, z) / M(a, b), of a mass M and its density m.
+    Its slopes along a and b are by the other side's share,
+
+        F_a = -m(a) (1 - F) / M(a, b),    F_b = -m(b) F / M(a, b),
+
+    and so are the slopes of that: the rule of quotients would leave nothing of them at an end."""
+
+    def shares(z: Any, a: Any, b: Any, order: int = 2) -> tuple[Any, Any]:
+        whole = mass(a, b)
+        below, above = mass(a, z) / whole, mass(z, b) / whole
+        if order == 0:
+            return below, above
+        lower, upper = shares(z, a, b, order - 1)
+        slopes = density(z) / whole, -(density(a) / whole * upper), -(density(b) / whole * lower)
+        xs = z, a, b
+        return (
+            with_slopes(below, *zip(xs, slopes, strict=True)),
+            with_slopes(above, *zip(xs, [-slope for slope in slopes], strict=True)),
+        )
+
+    return {"cdf": lambda *xs: shares(*xs)[0], "sf": lambda *xs: shares(*xs)[1]}
 
 
 def mirrored(formulas: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tapegrad.scipy.stats.formulas import (
     rising,
     split,
     where,
+    with_slopes,
 )
 from tapegrad.scipy.stats.laws import both, law
 
@@ -243,7 +244,7 @@ law(
     logpdf=lambda x: 0.5 * (LOG_2 - LOG_PI) - x * x / 2.0,
     cdf=lambda x: sc.erf(x / SQRT_2),
     sf=lambda x: 2 * sc.ndtr(-x),
-    ppf=lambda q: sc.ndtri((1 + q) / 2.0),
+    ppf=lambda q: SQRT_2 * sc.erfinv(q),
     isf=lambda q: -sc.ndtri(q / 2),
     mean=lambda: np.sqrt(2.0 / np.pi),
     var=lambda: 1 - 2.0 / np.pi,
@@ -431,9 +432,16 @@ law(
 )
 law(
     "halflogistic",
-    logpdf=lambda x: LOG_2 - x - 2.0 * np.log1p(np.exp(-x)),
+    logpdf=lambda x: with_slopes(LOG_2 - x - 2.0 * np.log1p(np.exp(-x)), (x, -np.tanh(x / 2))),
     cdf=lambda x: np.tanh(x / 2.0),
     sf=lambda x: 2 * sc.expit(-x),
+    logsf=lambda x: split(
+        x < 1,
+        x,
+        0.5,
+        lambda x: np.log1p(-np.tanh(x / 2)),
+        lambda x: LOG_2 + sc.log_expit(-x),
+    ),
     ppf=lambda q: 2 * np.arctanh(q),
     isf=lambda q: split(
         q < 0.5, q, 0.25, lambda q: -sc.logit(0.5 * q), lambda q: 2 * np.arctanh(1 - q)

@@ -26,7 +26,7 @@ from tapegrad.scipy.stats.formulas import (
     split,
     trigamma,
     where,
-    with_slope,
+    with_slopes,
 )
 from tapegrad.scipy.stats.laws import both, law
 
@@ -163,7 +163,7 @@ def _laplace_ppf(q: Any) -> Any:
 
 def _logistic_logpdf(x: Any) -> Any:
     y = where(x > 0, -x, x)
-    return y - 2.0 * np.log1p(np.exp(y))
+    return with_slopes(y - 2.0 * np.log1p(np.exp(y)), (x, -np.tanh(x / 2)))
 
 
 law(
@@ -189,7 +189,7 @@ def _capped_exp(x: Any) -> Any:
 
 
 _GUMBEL: dict[str, Any] = {
-    "logpdf": lambda x: with_slope(-x - np.exp(-x), x, np.expm1(-x)),
+    "logpdf": lambda x: with_slopes(-x - np.exp(-x), (x, np.expm1(-x))),
     "pdf": lambda x: np.exp(-x - _capped_exp(-x)),
     **falling(lambda x: np.exp(-x), lambda x: -x, lambda h, y: -y),
     "cdf": lambda x: np.exp(-_capped_exp(-x)),
@@ -204,15 +204,15 @@ law("gumbel_l", **mirrored(_GUMBEL))
 
 
 def _hypsecant_logpdf(x: Any) -> Any:
-    return with_slope(LOG_2 - LOG_PI - np.logaddexp(x, -x), x, -np.tanh(x))
+    return with_slopes(LOG_2 - LOG_PI - np.logaddexp(x, -x), (x, -np.tanh(x)))
 
 
 law(
     "hypsecant",
     even=True,
     logpdf=_hypsecant_logpdf,
-    cdf=lambda x: with_slope(
-        2.0 / np.pi * np.arctan(_capped_exp(x)), x, np.exp(_hypsecant_logpdf(x))
+    cdf=lambda x: with_slopes(
+        2.0 / np.pi * np.arctan(_capped_exp(x)), (x, np.exp(_hypsecant_logpdf(x)))
     ),
     ppf=lambda q: np.log(np.tan(np.pi * q / 2.0)),
     mean=lambda: 0.0,
@@ -388,15 +388,29 @@ law(
     "skewcauchy",
     logpdf=lambda x, a: -LOG_PI - np.log1p((x / (a * np.sign(x) + 1)) ** 2),
     pdf=lambda x, a: 1 / (np.pi * ((x / (a * np.sign(x) + 1)) ** 2 + 1)),
-    cdf=lambda x, a: (1 - a) / 2 + _sided(x, a) / np.pi * np.arctan(x / _sided(x, a)),
+    cdf=lambda x, a: _skewcauchy_cdf(x, a),
+    sf=lambda x, a: _skewcauchy_cdf(-x, -a),
+    ppf=lambda q, a: _skewcauchy_ppf(q, a),
+    isf=lambda q, a: -_skewcauchy_ppf(q, -a),
     valid=lambda a: np.abs(a) < 1,
     mean=lambda a: np.nan,
     var=lambda a: np.nan,
 )
 
 
-def _sided(x: Any, a: Any) -> Any:
-    return where(x <= 0, 1 - a, 1 + a)
+def _skewcauchy_cdf(x: Any, a: Any) -> Any:
+    """Cauchy's, of the shares (1 - a) / 2 left of 0 and (1 + a) / 2 right of it."""
+    left = x <= 0
+    side = where(left, 1 - a, 1 + a)
+    beyond = side / np.pi * np.arctan2(side, where(left, -x, x))
+    return where(left, beyond, 1 - beyond)
+
+
+def _skewcauchy_ppf(q: Any, a: Any) -> Any:
+    left = q < (1 - a) / 2
+    side = where(left, 1 - a, 1 + a)
+    found = side * _cauchy_ppf(where(left, q, 1 - q) / side)
+    return where(left, found, -found)
 
 
 law(

@@ -22,6 +22,7 @@ from tapegrad.scipy.stats.formulas import (
     log_softplus,
     product,
     rising,
+    split,
     where,
 )
 from tapegrad.scipy.stats.laws import both, law
@@ -73,7 +74,13 @@ law(
     cdf=lambda x: 2.0 / np.pi * np.arctan(x),
     sf=lambda x: 2.0 / np.pi * np.arctan2(1.0, x),
     ppf=lambda q: np.tan(np.pi / 2 * q),
-    isf=lambda q: 1.0 / np.tan(np.pi * q / 2),
+    isf=lambda q: split(
+        q < 0.5,
+        q,
+        0.25,
+        lambda q: 1.0 / np.tan(np.pi * q / 2),
+        lambda q: np.tan(np.pi / 2 * (1 - q)),
+    ),
     mean=lambda: np.inf,
     var=lambda: np.inf,
     entropy=lambda: float(np.log(2 * np.pi)),
