@@ -139,13 +139,18 @@ def grad(
           "auto" keeps all if that takes no more than 256 MB, and else is "sqrt".
         Gradients are the same up to rounding. Loops in the rounds of loops keep as many each.
         What is differentiated again keeps more: a gradient's own loops are differentiated then.
-    max_bytes : how much is kept between the passes forwards and back, in bytes, at most. The rest
-        is computed again of it, once, just before it is read. What takes least time is chosen (by
-        minimum cuts) among the choices where what is computed again fits into as many bytes, too,
-        at any time; if there is none, that where least is held. Values and gradients are the same,
-        compiled up to the order of sums. `tapes[0].memory_report()` says what is kept,
-        `saved_for_backward_bytes`, and what is there at most at any time, with cotangents.
-        Temporaries of compiled code, what its matrix products read and write, aren't counted.
+    max_bytes : how much memory a call takes at a time, in bytes, at most, beside its arguments and
+        results: what is kept between the passes forwards and back, cotangents and temporaries.
+          compile="always" counts all that compiled code allocates;
+          compile="never" what NumPy's calls return, each until it is read last;
+          compile="auto" is played first and compiled later, so both have to fit.
+        What doesn't fit is computed again, once, just before it is read. What takes least time is
+        chosen (by minimum cuts, and of loops also by checkpoints) of what was found to fit; each
+        choice is planned, none is run. Values and gradients are the same, compiled up to the order
+        of sums. Not counted are what NumPy, LAPACK and your own functions need inside of one call
+        (an array or two), tracing, and a compiled call that is played because a guard fails.
+        Inside of another derivative it is planned for this gradient by itself.
+        `tapes[0].memory_report()` says what is taken.
 
     Returns
     -------
@@ -154,7 +159,7 @@ def grad(
     Raises
     ------
     ArgumentError : no leaf of an argument can be differentiated (integers, strings, objects), or
-        there is no such `checkpoint`, or more than `max_bytes` has to be kept; it says how much.
+        there is no such `checkpoint`, or more than `max_bytes` is needed; it says how much.
     GradientError : the result isn't a real scalar, or a primitive has no rule.
     TraceError : the function did what a trace can't follow; the message names the line.
 
@@ -162,7 +167,11 @@ def grad(
     convention; see docs/conventions.md.
     """
     kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
-    return derived(f, Gradient(checked_argnums(argnums), has_aux, kept, max_bytes=most), compile)
+    return derived(
+        f,
+        Gradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile),
+        compile,
+    )
 
 
 @overload
@@ -238,7 +247,7 @@ def value_and_grad(
     has_aux : `f` returns `(value, aux)`; the result is then `((value, aux), gradient)`.
     compile : "auto", "always" or "never", as in `grad`.
     checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
-    max_bytes : how much is kept between the passes, at most, as in `grad`.
+    max_bytes : how much memory a call takes at a time, at most, as in `grad`.
 
     Returns
     -------
@@ -250,7 +259,9 @@ def value_and_grad(
     """
     kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
     return derived(
-        f, ValueAndGradient(checked_argnums(argnums), has_aux, kept, max_bytes=most), compile
+        f,
+        ValueAndGradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile),
+        compile,
     )
 
 

@@ -27,6 +27,7 @@ from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.differentiate.taylor import expand
 from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.memory import bytes_inside, live_bytes
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.bodies import reroll_bodies
@@ -208,11 +209,27 @@ def gradient(
     return finished(settled(derive(tape, wrt, seed, keep, checkpoint)))
 
 
-def within(tape: Tape, most: int) -> tuple[Tape, int]:
-    """A finished tape of a gradient that keeps at most so many bytes between its passes, and how
-    many of the forward pass it holds at any time."""
-    found, held = keep_within(tape, most)
-    return remove_dead(found), held
+def within(tape: Tape, most: int, mode: str) -> Tape:
+    """A finished tape of a gradient of which a call takes at most so many bytes at a time, beside
+    arguments and results, in this mode of compiling; `Least` if none is found."""
+
+    def played(tape: Tape) -> int:
+        return bytes_taken(remove_dead(tape), "never")
+
+    def taken(tape: Tape) -> int:
+        return bytes_taken(remove_dead(tape), mode)
+
+    return remove_dead(keep_within(tape, most, played, taken))
+
+
+def bytes_taken(tape: Tape, mode: str) -> int:
+    """The most memory that a call takes at a time beside arguments and results: where the tape is
+    played, where it is compiled, or where it is both, one after the other."""
+    played = 0 if mode == "always" else max(live_bytes(tape), default=0)
+    if mode == "never":
+        return played
+    plan = looped(_at_its_best(tape)).plan
+    return max(played, scratch_of(plan) + _returned_between(plan))
 
 
 # ---- Tape -> Plan -> source -> machine code
@@ -383,6 +400,19 @@ def scratch_of(plan: Plan) -> int:
     from tapegrad.schedule.buffers import assign, planned_peak_bytes
 
     return planned_peak_bytes(assign(plan).slots)
+
+
+def _returned_between(plan: Plan) -> int:
+    """The most that NumPy returns in one call between the kernels, which is copied to its place."""
+    from tapegrad.ir.plan import PythonCall
+
+    calls = [step for step in plan.steps if isinstance(step, PythonCall)]
+    made = [
+        bytes_inside(call.primitive.tapes)
+        + sum(math.prod(out.shape) * out.dtype.itemsize for out in call.outs)
+        for call in calls
+    ]
+    return max(made, default=0)
 
 
 def schedule(tape: Tape) -> Program:

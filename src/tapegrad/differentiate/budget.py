@@ -1,4 +1,4 @@
-"""A gradient that keeps no more than so many bytes between its passes.
+"""A gradient that takes no more than so many bytes at a time.
 
     %2 = sin(%1)                               %2 = sin(%1)
     %3 = exp(%2)          keeps %2, %3         %3 = exp(%2)           keeps %2
@@ -10,8 +10,9 @@ What the backward half reads of the forward half is kept, or computed again of w
 just before it is read first, and held until it is read last. Two kinds of choices are tried. With a
 price on each byte, the cheapest choice is a minimum cut (as in `schedule.recompute`, which chooses
 among what is in registers anyway), for several prices. Or the forward half is cut into parts, and
-what goes from one to the next is kept. What room is left is filled with what takes longest to
-compute again.
+what goes from one to the next is kept. How much memory a call takes at a time, whatever for, is
+worked out for those choices that look best, and the quickest that fits is taken. What room is left
+is filled with what takes longest to compute again.
 
 `again` is a value as it is, after another one is there. So equal calls don't become one.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,24 +35,38 @@ from tapegrad.primitives.named import again
 from tapegrad.primitives.views import GetItem
 
 STEPS = 8  # prices that are tried
+NEAR = 1.25  # times the least by a rough measure may be the least
 AGAIN = "cotangent: "  # what reasons start with
 
 
+Measure = Callable[[Tape], int]  # of the memory that a call takes
+
+
 class Least(Exception):
-    """So many bytes are the least that can be kept."""
+    """So many bytes are the least that was found."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
 
 
-def within(tape: Tape, most: int) -> tuple[Tape, int]:
-    """The tape of a gradient whose backward half reads at most so many bytes of the forward half,
-    and the most that it holds of that at any time; `Least` if that can't be."""
+def within(tape: Tape, most: int, rough: Measure, taken: Measure) -> Tape:
+    """The tape of a gradient of which at most so many bytes are `taken` at a time; `Least` if none
+    is found. A `rough` measure, which takes less time, tells which choices are worth that."""
+    least = taken(tape)
+    if least <= most:
+        return tape
     halves = _Halves(tape)
-    if (nbytes := _nbytes(halves.wanted)) <= most:
-        return tape, nbytes
-    kept = halves.chosen(most)
-    return _Rewrite(halves, kept).tape(), halves.held(kept)
+    choices = {frozenset(kept): halves.keeping(kept) for kept in halves.choices(most)}
+    size = {kept: rough(found) for kept, found in choices.items()}
+    near = max(most, NEAR * min(size.values()))
+    for kept in sorted([kept for kept in choices if size[kept] <= near], key=halves.time):
+        found = choices[kept]
+        nbytes = taken(found)
+        if nbytes <= most:
+            fuller = halves.keeping(halves.filled(kept, most - nbytes))
+            return fuller if taken(fuller) <= most else found
+        least = min(least, nbytes)
+    raise Least(least)
 
 
 def _nbytes(kept: Collection[Var]) -> int:
@@ -90,36 +105,25 @@ class _Halves:
     def needs(self, call: Call) -> list[Var]:
         return [b for x in call.operands for b in self.bases(x)]
 
-    # ---- the choice
+    # ---- what is kept
 
-    def chosen(self, most: int) -> set[Var]:
-        """What is kept: what takes least time, if all that is held at any time fits, kept or
-        computed again; if that can't be, where the most that is held is the least."""
-        found = [kept for kept in self._candidates(most) if _nbytes(kept) <= most]
-        held = [(self.held(kept), kept) for kept in found]
-        fitting = [self._filled(kept, most - nbytes) for nbytes, kept in held if nbytes <= most]
-        if fitting:
-            return min(fitting, key=self._time)
-        return min(held, key=lambda pair: pair[0])[1]
+    def keeping(self, kept: Collection[Var]) -> Tape:
+        """The tape that keeps these, and computes what else it reads again."""
+        return _Rewrite(self, kept).tape()
 
-    def _candidates(self, most: int) -> Iterator[set[Var]]:
+    def choices(self, most: int) -> Iterator[set[Var]]:
+        """What may be kept, of about so many bytes and of less."""
         calls = self._reached(())
-        total = sum(map(_work, calls)) + 1.0
-        least: set[Var] = set()
-        if any(map(_runs_once, calls)):
-            least = self._cut(calls, total)
-            if _nbytes(least) > most:
-                raise Least(_nbytes(least))
-        yield least
-        low, high = 0.0, total  # at the first price too much is kept, at the second it fits
-        for _ in range(STEPS):
-            price = math.sqrt(low * high) if low else high / 1e3
+        low, high = 0.0, sum(map(_work, calls)) + 1.0  # at the second price least is kept
+        price = high
+        for _ in range(1 + STEPS):
             kept = self._cut(calls, price)
             yield kept
             if _nbytes(kept) <= most:
                 high = price
             else:
                 low = price
+            price = math.sqrt(low * high) if low else high / 1e3
         parts = _Parts(self, calls)
         count = 2
         while count < len(calls):
@@ -127,33 +131,7 @@ class _Halves:
             yield kept.union(*[c.outs for c in self._reached(kept) if _runs_once(c)])
             count += max(1, count // 3)
 
-    def held(self, kept: Collection[Var]) -> int:
-        """The most that is held of the forward half at any time of the backward half."""
-        tape = _Rewrite(self, kept).tape()
-        bases: dict[Operand, Operand] = {}
-        last: dict[Operand, int] = {}
-        for k, call in enumerate(tape.calls):
-            late = not self.late.isdisjoint(call.outs) or call.reason.startswith(AGAIN)
-            for out in call.outs:
-                shown = call.operands[0] if call.primitive.is_view else out
-                bases[out] = bases.get(shown, shown)
-            if late:
-                last.update({bases.get(x, x): k for x in call.operands})
-        now = most = sum(x.aval.nbytes for x in last if x in self.made)
-        ends: dict[int, int] = {}
-        for x, k in last.items():
-            ends[k] = ends.get(k, 0) + (x.aval.nbytes if x in self.made else 0)
-        for k, call in enumerate(tape.calls):
-            if call.reason.startswith(AGAIN):
-                for out in call.outs:
-                    if bases[out] is out and out in last:
-                        now += out.aval.nbytes
-                        ends[last[out]] = ends.get(last[out], 0) + out.aval.nbytes
-            most = max(most, now)
-            now -= ends.get(k, 0)
-        return most
-
-    def _time(self, kept: Collection[Var]) -> float:
+    def time(self, kept: Collection[Var]) -> float:
         return sum(map(_work, self._reached(kept)))
 
     def _cut(self, calls: Collection[Call], price: float) -> set[Var]:
@@ -179,7 +157,7 @@ class _Halves:
                 stack += [x for x in self.needs(call) if x not in kept]
         return [call for call in self.tape.calls if call in found]
 
-    def _filled(self, kept: Collection[Var], room: int) -> set[Var]:
+    def filled(self, kept: Collection[Var], room: int) -> set[Var]:
         """What is kept, and more of it where there is room: what takes longest first."""
         more = set(kept)
         again = self._reached(kept)

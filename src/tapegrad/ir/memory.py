@@ -50,10 +50,21 @@ def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
         constant_bytes=_total(constants),
         intermediate_count=len(made) + sum(each.values for each in inside.values()),
         intermediate_bytes=_total(out for _, out in made) + sum(x.nbytes for x in inside.values()),
-        peak_live_bytes=_peak(tape, bases, inside),
+        peak_live_bytes=max(_live(tape, bases, inside), default=0),
         saved_for_backward_bytes=_total(saved),
         scratch_bytes=scratch_bytes,
     )
+
+
+def live_bytes(tape: Tape) -> list[int]:
+    """What intermediates take while each call is made, beside results."""
+    results = {x for x in tape.outputs if isinstance(x, Var)}
+    return _live(tape, _without(results, _bases(tape)), _inside(tape))
+
+
+def bytes_inside(tapes: Iterable[Tape]) -> int:
+    """What is there at a time while a call runs the tapes that it holds, beside its results."""
+    return max([_of_body(tape).peak for tape in tapes], default=0)
 
 
 class _Inside(NamedTuple):
@@ -77,15 +88,14 @@ def _inside(tape: Tape) -> dict[int, _Inside]:
 def _of_body(tape: Tape) -> _Inside:
     """Of one tape. Its outputs are the call's results, and count there, as if they had their memory
     from the start."""
-    bases = _bases(tape)
-    results = {bases[x] for x in tape.outputs if isinstance(x, Var)}
-    left = {var: None if base in results else base for var, base in bases.items()}
+    results = {x for x in tape.outputs if isinstance(x, Var)}
+    left = _without(results, _bases(tape))
     made = [out for call in tape.calls for out in call.outs if left[out] == out]
     inside = _inside(tape)
     return _Inside(
         len(made) + sum(each.values for each in inside.values()),
         _total(made) + sum(each.nbytes for each in inside.values()),
-        _peak(tape, left, inside),
+        max(_live(tape, left, inside), default=0),
     )
 
 
@@ -107,8 +117,15 @@ def _bases(tape: Tape) -> dict[Var, Var | None]:
     return bases
 
 
-def _peak(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) -> int:
-    """The peak of live intermediates: a value lives from its call to the last use of its memory."""
+def _without(results: Iterable[Var], bases: dict[Var, Var | None]) -> dict[Var, Var | None]:
+    """What memory variables show, but for that of results."""
+    shown = {bases[x] for x in results}
+    return {var: None if base in shown else base for var, base in bases.items()}
+
+
+def _live(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) -> list[int]:
+    """What live intermediates take while each call is made: a value lives from its call to the last
+    use of its memory."""
     end = len(tape.calls)
     last: dict[Var | None, int] = {}
     for position, call in enumerate(tape.calls):
@@ -123,9 +140,9 @@ def _peak(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) 
     for base, position in last.items():
         if base is not None and base not in inputs:
             freed[position] += base.aval.nbytes
-    live = peak = 0
+    live, found = 0, []
     for position, call in enumerate(tape.calls):
         live += _total(out for out in call.outs if bases[out] == out)
-        peak = max(peak, live + (inside[position].peak if position in inside else 0))
+        found.append(live + (inside[position].peak if position in inside else 0))
         live -= freed[position]
-    return peak
+    return found

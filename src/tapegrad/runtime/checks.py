@@ -126,7 +126,7 @@ def checked_checkpoint(checkpoint: Any) -> str | int:
 
 
 def checked_bytes(most: Any) -> int | None:
-    """How much is kept between the passes, as it was asked for."""
+    """How much memory a call takes at a time, as it was asked for."""
     if most is None:
         return None
     whole = isinstance(most, (int, np.integer)) and not isinstance(most, bool)

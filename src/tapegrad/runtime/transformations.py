@@ -156,6 +156,9 @@ class Jit(Transformation):
         return derivation.result(values)
 
 
+FEWER = ("sqrt", 16, 4, 2)  # checkpoints of loops that keep less and less
+
+
 @dataclass(frozen=True)
 class Gradient(Transformation):
     """The gradient of a scalar function, by reverse mode; with `has_aux` also what the function
@@ -166,6 +169,7 @@ class Gradient(Transformation):
     has_aux: bool = False
     checkpoint: str | int = "auto"
     max_bytes: int | None = field(default=None, kw_only=True)
+    compile: str = field(default="auto", kw_only=True)  # whose memory has at most so many bytes
 
     second: ClassVar[bool] = False  # whether it is of second order
 
@@ -222,32 +226,33 @@ class Gradient(Transformation):
             tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=checkpoint)
             return playable(tape) if final else finished(tape)
 
-        tape = derived(self.checkpoint)
-        if self.max_bytes is not None:
-            tape = self._within(derived, finished(tape), self.max_bytes, traced.name)
+        if self.max_bytes is None:
+            tape = derived(self.checkpoint)
+        else:
+            tape = self._within(derived, self.max_bytes, traced.name)
         tape, traced = with_captured(tape, traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
-    def _within(self, derived: Callable[..., Tape], tape: Tape, most: int, name: str) -> Tape:
-        """A finished tape that keeps no more than so many bytes. If that holds more of the forward
-        pass at a time, for rounds of loops are run again all at once, they keep fewer."""
+    def _within(self, derived: Callable[..., Tape], most: int, name: str) -> Tape:
+        """A finished tape of which a call takes no more than so many bytes: the first that is
+        found, of loops that keep less and less."""
         from tapegrad.differentiate.budget import Least
         from tapegrad.pipeline import finished, within
 
+        least = []
+        tape = finished(derived(self.checkpoint))
         loops = self.checkpoint == "auto" and any(call.primitive.repeats for call in tape.calls)
-        try:
-            found, held = within(tape, most)
-            for checkpoint in ("sqrt", 4) if loops else ():
-                if held > most:
-                    other, less = within(finished(derived(checkpoint)), most)
-                    found, held = (other, less) if less < held else (found, held)
-            return found
-        except Least as least:
-            raise ArgumentError(
-                f"{self.name} of {name}: max_bytes is {most:,}, and {least.nbytes:,} bytes are the "
-                "least that can be kept, for they are results of functions that NumPy runs between "
-                "the kernels, which are called once. Pass as many"
-            ) from None
+        fewer = (finished(derived(checkpoint)) for checkpoint in FEWER if loops)
+        for each in itertools.chain([tape], fewer):
+            try:
+                return within(each, most, self.compile)
+            except Least as found:
+                least.append(found.nbytes)
+        raise ArgumentError(
+            f"{self.name} of {name}: max_bytes is {most:,}, and a call takes {min(least):,} bytes "
+            "at a time at least, beside its arguments and results. Pass as many, or divide the "
+            "arguments into parts whose gradients add up"
+        )
 
     def kept(self, traced: Traced) -> list[int]:
         """The outputs of the trace that are wanted besides the gradients: of its result, and those

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.memory import live_bytes
 from tapegrad.ir.tape import Call, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive
 from tapegrad.primitives.kinds import Scatter, StaticIndex
@@ -19,7 +20,8 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
     """Position of a call -> id of a variable whose array its result may take.
 
     Both are large, made by ufuncs, and of one type; and whatever reads the variable makes new
-    arrays, so nobody else knows its memory.
+    arrays, so nobody else knows its memory. An array waits for that only where there is never more
+    memory taken than at the peak without.
     """
     own: dict[int, Any] = {}
     for call in tape.calls:
@@ -33,16 +35,23 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
     over: dict[int, int] = {}
     if len(own) < 2:
         return over
-    free: dict[Any, list[int]] = {}
+    taken = live_bytes(tape)
+    peak = max(taken)
+    free: dict[Any, list[tuple[int, int]]] = {}  # by types, where arrays are read last, and which
     for position, call in enumerate(tape.calls):
         gone = [var for var in dead.get(position, ()) if var in own]
         for var in gone:
             if var != call.outs[0].id:  # of which there is one only, where a ufunc makes it
-                free.setdefault(own[var], []).append(var)
+                free.setdefault(own[var], []).append((position, var))
         if is_ufunc(call.primitive) and _is_large(call.out):
             spare = free.get((call.out.shape, call.out.dtype))
             if spare:
-                over[position] = spare.pop()
+                since, var = spare.pop()
+                waiting, nbytes = range(since + 1, position), call.out.aval.nbytes
+                if all(taken[k] + nbytes <= peak for k in waiting):
+                    over[position] = var
+                    for k in waiting:
+                        taken[k] += nbytes
     return over
 
 
