@@ -477,3 +477,53 @@ def test_what_a_result_leaves_out_is_refused(ask):
 def test_where_an_equation_has_no_slope_the_derivative_is_nan_and_not_0(f):
     with np.errstate(all="ignore"):
         assert np.isnan(grad(f)(1.25))
+
+
+def hilly(v, s):
+    return (v[0] - s) ** 2 * (1 + 0.1 * s) + 0.3 * np.sin(3 * v[0]) + (v[1] - s**2) ** 2
+
+
+WIDE = [(-2.0, 2.0), (-2.0, 2.0)]
+WIDELY = {
+    "basinhopping": lambda s: optimize.basinhopping(hilly, [0.3, 0.2], 5, rng=1, minimizer_kwargs={
+        "args": (s,), "bounds": WIDE}),
+    "differential_evolution": lambda s: optimize.differential_evolution(hilly, WIDE, (s,), rng=1),
+    "dual_annealing": lambda s: optimize.dual_annealing(lambda v: hilly(v, s), WIDE, rng=1,
+        maxiter=50),
+    "shgo": lambda s: optimize.shgo(lambda v: hilly(v, s), WIDE, constraints={
+        "type": "ineq", "fun": lambda v: s + 1.0 - v[0]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", WIDELY)
+def test_a_minimum_that_is_looked_for_widely_has_a_derivative(name, mode):
+    find = WIDELY[name]
+    fast = value_and_grad(lambda s: np.sum(find(s).x * np.array([1.0, 2.0])), compile=mode)
+    for s in (0.4, -0.7, 0.5, 0.45):
+        value, slope = fast(s)
+        assert value == pytest.approx(find(s).x @ [1.0, 2.0], rel=1e-9)
+        at = find(s).x
+        flat = np.array([2 * (1 + 0.1 * s) - 2.7 * np.sin(3 * at[0]), 2.0])
+        moved = np.array([2 * (1 + 0.1 * s) - 0.2 * (at[0] - s), 4 * s])
+        assert slope == pytest.approx(np.sum(moved / flat * [1.0, 2.0]), rel=1e-6)
+
+
+def test_draws_of_a_search_are_those_of_plain_calls():
+    def seeded(s):
+        np.random.seed(5)
+        return optimize.differential_evolution(lambda v: hilly(v, s), WIDE).x[0]
+
+    assert [value_and_grad(seeded)(s)[0] for s in (0.4, 0.5)] == [seeded(0.4), seeded(0.5)]
+    with pytest.raises(UnsupportedError, match="whole number"):
+        grad(lambda s: optimize.differential_evolution(
+            hilly, WIDE, (s,), rng=np.random.default_rng(0)).fun)(0.4)  # fmt: skip
+
+
+def test_a_search_for_something_else_says_so():
+    with pytest.raises(UnsupportedError, match="integrality"):
+        grad(lambda s: optimize.differential_evolution(hilly, WIDE, (s,), integrality=[1, 0]).fun)(
+            0.4
+        )
+    with pytest.raises(UnsupportedError, match="finish"):
+        grad(lambda s: np.sum(optimize.brute(hilly, WIDE, (s,), finish=None)))(0.4)

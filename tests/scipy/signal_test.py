@@ -256,3 +256,20 @@ def test_an_image_beyond_which_scipy_would_read_is_refused() -> None:
     integers = np.arange(20).reshape(4, 5)
     found = jit(lambda x: signal.sepfir2d(x, h, [1.0]))(integers)
     np.testing.assert_allclose(found, signal.sepfir2d(integers, h, [1.0]))
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_peaks_are_found_anew_at_each_call(mode):
+    def prominent(x):
+        found, told = signal.find_peaks(x, height=-1, prominence=0.1, width=0.5, distance=2)
+        return np.sum(x[found] ** 2) + told["prominences"] @ np.arange(len(found)) + sum(
+            np.sum(told[key]) for key in ("widths", "left_ips", "peak_heights"))  # fmt: skip
+
+    fast, rng = value_and_grad(prominent, compile=mode), np.random.default_rng(0)
+    rows = [rng.normal(size=30) for _ in range(6)]
+    for x in [*rows, rows[0], np.ones(30), np.where(rows[1] > 1, np.nan, rows[1])]:
+        value, slope = fast(x)
+        np.testing.assert_allclose(value, prominent(x), rtol=1e-12)
+        along, h = rng.normal(size=30), 1e-6
+        expected = (prominent(x + h * along) - prominent(x - h * along)) / (2 * h)
+        np.testing.assert_allclose(np.nansum(slope * along), expected, rtol=1e-5, atol=1e-8)

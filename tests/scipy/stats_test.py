@@ -8,10 +8,10 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from tapegrad import grad, jacfwd, jit, trace, value_and_grad, vjp
-from tapegrad.errors import RandomnessError, UnsupportedError
+from tapegrad.errors import GradientError, RandomnessError, UnsupportedError
 from tapegrad.scipy.stats.laws import law_of, laws
 
 SHAPES = {
@@ -438,8 +438,8 @@ def test_logarithms_of_probabilities_that_are_nearly_1(name, shapes):
 @pytest.mark.parametrize(
     ("f", "error", "words"),
     [
-        (lambda x: stats.norm.fit(x)[0], UnsupportedError, "fit of scipy.stats.norm"),
-        (lambda x: stats.beta.fit(x)[0], UnsupportedError, "Minimise"),
+        (lambda x: stats.norm.fit(x, method="MM")[0], UnsupportedError, "only .MLE."),
+        (lambda x: stats.beta.fit(x.reshape(3, 1))[0], UnsupportedError, "data.ravel"),
         (lambda x: stats.kappa4.logpdf(x, 0.1, 0.2).sum(), UnsupportedError, "NumPy's functions"),
         (lambda x: stats.poisson.ppf(x, 2.0).sum(), UnsupportedError, "no formula"),
         (lambda x: stats.gamma.rvs(x)[0], RandomnessError, "standard_gamma"),
@@ -637,3 +637,42 @@ def test_distributions_that_had_no_quantiles():
     ):
         h = 1e-5
         np.testing.assert_allclose(grad(f)(2.3), (f(2.3 + h) - f(2.3 - h)) / (2 * h), rtol=1e-8)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+@pytest.mark.parametrize("name", ["norm", "expon", "gamma", "weibull_min", "nakagami"])
+def test_a_fit_has_scipys_values_and_the_derivative_of_what_is_most_likely(name, mode):
+    def weighted(s):
+        found = getattr(stats, name).fit(DATA * s**POWERS, floc=0.0, optimizer=finely)
+        return sum((k + 1.0) * x for k, x in enumerate(found))
+
+    fast = value_and_grad(weighted, compile=mode)
+    for s in (1.02, 1.1, 0.95):
+        value, slope = fast(s)
+        assert value == pytest.approx(weighted(s), rel=1e-7)
+        steps = [(weighted(s + h) - weighted(s - h)) / (2 * h) for h in (0.02, 0.01)]
+        assert slope == pytest.approx((4 * steps[1] - steps[0]) / 3, rel=1e-5)
+
+
+DATA = np.abs(np.random.default_rng(1).normal(size=20)) + 0.2
+POWERS = np.linspace(0.0, 1.0, 20)
+
+
+def finely(f, x0, args=(), disp=0):
+    return optimize.fmin(f, x0, args, 1e-12, 1e-15, 5000, 9000, disp=disp)
+
+
+def test_a_fit_that_ends_where_the_likelihood_rises_has_no_derivative():
+    def fitted(s):
+        return stats.triang.fit(DATA * s)[0]
+
+    with pytest.raises(GradientError, match="floc=0"):
+        grad(fitted)(1.1)
+
+
+def test_what_a_fit_refuses_is_what_scipy_refuses():
+    for data in (np.array([0.5, np.nan]), np.array([-0.5, 0.5])):
+        with pytest.raises(ValueError, match="data") as expected:
+            stats.gamma.fit(data, floc=0)
+        with pytest.raises(type(expected.value)):
+            grad(lambda x: sum(stats.gamma.fit(x, floc=0)))(data)

@@ -120,6 +120,8 @@ def _digest(x: Any) -> np.int64:
 def _text(x: Any) -> str:
     if isinstance(x, np.ndarray):
         return f"{x.shape}{x.dtype}{x.tolist()}"
+    if isinstance(x, (list, tuple)):
+        return "".join(map(_text, x))
     return repr(sorted(x) if isinstance(x, set) else x)
 
 

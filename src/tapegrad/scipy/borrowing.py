@@ -7,6 +7,7 @@ array is of, it is NumPy.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import types
@@ -14,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.scipy.declaring import answering, any_traced
-from tapegrad.tracing.answers import declare
+from tapegrad.scipy.declaring import answering, any_traced, declare_method
+from tapegrad.tracing.answers import declare, declare_calls
 from tapegrad.tracing.frontend import borrowing
+from tapegrad.tracing.frontend.accepting import accepted
+from tapegrad.tracing.observe.observer import unobserved
 
 
 def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> None:
@@ -56,8 +59,45 @@ def borrow_classes(module: str, names: str) -> list[type]:
     methods; the classes that this SciPy has."""
     home = importlib.import_module(module)
     found = [getattr(home, name) for name in names.split() if hasattr(home, name)]
-    borrowing.know_classes(*found)
+    borrowing.know_classes(*[x for kind in found for x in kind.__mro__ if _is_theirs(x)])
     return found
+
+
+def _is_theirs(kind: type) -> bool:
+    return kind.__module__.startswith("scipy.") and isinstance(
+        vars(kind).get("__init__", _is_theirs), types.FunctionType
+    )
+
+
+def borrow_objects(home: str, names: str, methods: str = "__call__") -> None:
+    """Declare that SciPy's own code makes objects of these classes, of traced values, and runs
+    these methods of objects that were made of plain ones, and are passed traced ones."""
+    for kind in borrow_classes(home, names):
+        shown = f"{home}.{kind.__name__}"
+        made = _accepting(kind, borrowing.borrowed(kind, kind), shown)
+        declare(importlib.import_module(home), kind.__name__, made, when=any_traced)
+        for name in methods.split():
+            original = getattr(kind, name, None)
+            if not isinstance(original, types.FunctionType):
+                continue
+            own = borrowing.borrowed(original, original)
+            answer = answering(own, original, f"{kind.__name__}.{name}")
+            if name == "__call__":
+                declare_calls(kind, answer, when=any_traced)
+            owner = next(x for x in kind.__mro__ if name in vars(x))
+            if owner is kind or name != "__call__":  # a call is observed, or that of its own class
+                declare_method(owner, name, answer)
+
+
+def _accepting(kind: type, own: Any, shown: str) -> Any:
+    @functools.wraps(kind, updated=())
+    @unobserved
+    def made(*args: Any, **kwargs: Any) -> Any:
+        if not any_traced((*args, *kwargs.values())):
+            return kind(*args, **kwargs)
+        return accepted(kind, args, kwargs, lambda: own(*args, **kwargs), shown)
+
+    return made
 
 
 def converting(module: str, names: str) -> None:

@@ -26,6 +26,11 @@ from tapegrad.tracing.trace import refusing
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Untraced(Exception):
+    """Nothing of a call is traced, nor do functions that are passed reach what is: SciPy's own
+    function answers it."""
+
+
 class Carrier:
     """What holds traced values, and stands for an object of SciPy's: a frozen distribution with a
     traced parameter, a sparse matrix with traced entries."""
@@ -159,9 +164,16 @@ def answering(
                     given[place] = as_parameter(given[place])
                 elif key in more and key in by_name:
                     by_name[key] = as_parameter(by_name[key])
-        found = settle(function(*given, **by_name), given, certain=False)
-        note_memory(named.arguments, shown, found)
-        return found
+        try:
+            found = settle(function(*given, **by_name), given, certain=False)
+        except Untraced:
+            found = None
+        else:
+            note_memory(named.arguments, shown, found)
+            return found
+        given_so = dict(zip(own.parameters, given, strict=False)) | by_name
+        with observed():
+            return original(**{key: unmade(x) for key, x in given_so.items()})
 
     return called
 

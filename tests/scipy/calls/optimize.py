@@ -41,17 +41,17 @@ OptimizeResult: optimize.OptimizeResult(x=x)
 RootResults: optimize.RootResults(s, 1, 1, 0, "brentq")
 anderson: optimize.anderson(lambda v: v - x[0], np.ones(3), f_tol=1e-13)
 approx_fprime: optimize.approx_fprime(np.ones(3), lambda v: np.sum(v * x[0]))
-basinhopping: optimize.basinhopping(lambda v: np.sum((v - x[0]) ** 2), np.ones(3), niter=1)
+basinhopping: optimize.basinhopping(lambda v, a: (np.sum((v - a) ** 4 + v**2), 4 * (v - a) ** 3 + 2 * v), np.ones(3), niter=1, rng=1, minimizer_kwargs={"jac": True, "args": (x[0],), "bounds": [(-2, 2)] * 3, "tol": 1e-15}).fun
 bracket: optimize.bracket(lambda t: (t - s) ** 2)
 brent: optimize.brent(lambda t: (t - s) ** 2, tol=1e-15)
 broyden1: optimize.broyden1(lambda v: v + 0.1 * v**3 - x[0], np.ones(3), f_tol=1e-13)
 broyden2: optimize.broyden2(lambda v: v + 0.1 * v**3 - x[0], np.ones(3), f_tol=1e-13)
-brute: optimize.brute(lambda v: (v - s) ** 2, [(0, 1)])
+brute: optimize.brute(lambda v: (v[0] - s) ** 4 + v[0] ** 2, [(0, 1)], full_output=True, finish=optimize.minimize)[1]
 check_grad: optimize.check_grad(lambda v: np.sum(v * x[0]), lambda v: x[0], np.ones(3))
 diagbroyden: optimize.diagbroyden(lambda v: v - x[0], np.ones(3), f_tol=1e-13)
-differential_evolution: optimize.differential_evolution(lambda v: np.sum((v - s) ** 2), [(0, 1)], rng=0, maxiter=2)
-direct: optimize.direct(lambda v: np.sum((v - s) ** 2), [(0, 1)], maxiter=2)
-dual_annealing: optimize.dual_annealing(lambda v: np.sum((v - s) ** 2), [(0, 1)], rng=0, maxiter=2)
+differential_evolution: optimize.differential_evolution(lambda v: np.sum((v - s) ** 4 + v**2), [(0, 1)], rng=0, tol=1e-6).fun
+direct: optimize.direct(lambda v: (v[0] - s) ** 4 + v[0] ** 2, [(0, 1)], eps=1e-9).fun
+dual_annealing: optimize.dual_annealing(lambda v: np.sum((v - x[0, :2]) ** 4 + v**2), [(-1, 1)] * 2, rng=0, maxiter=20).fun
 excitingmixing: optimize.excitingmixing(lambda v: x[0] - v, np.ones(3), alpha=0.9, f_tol=1e-13)
 fmin: optimize.fmin(lambda t: np.sum((t - s) ** 2), 0.1, xtol=1e-14, ftol=1e-14, disp=False)
 fmin_bfgs: optimize.fmin_bfgs(lambda t: np.sum(np.cosh(t - s)), 0.1, lambda t: np.sinh(t - s), gtol=1e-13, disp=False)
@@ -75,7 +75,7 @@ milp: optimize.milp(x[0]).x
 newton_krylov: optimize.newton_krylov(lambda v: v + 0.1 * v**3 - x[0], np.ones(3), f_tol=1e-13)
 nnls: optimize.nnls(x, w[0])[0]
 quadratic_assignment: optimize.quadratic_assignment(x, x, options={"rng": 0}).col_ind
-shgo: optimize.shgo(lambda v: np.sum((v - s) ** 2), [(0, 1)]).x
+shgo: optimize.shgo(lambda v: np.sum((v - s) ** 4 + v**2), [(0, 1)]).fun
 show_options: optimize.show_options(disp=False)
 LinearConstraint: optimize.minimize(lambda v: np.sum((v - x[0]) ** 2), np.zeros(3), jac=lambda v: 2 * (v - x[0]), method="SLSQP", constraints=optimize.LinearConstraint(x[:1] ** 2 + 1, s, s), options={"ftol": 1e-15}).x
 """

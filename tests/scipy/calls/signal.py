@@ -189,4 +189,22 @@ ZerosPolesGain: signal.ZerosPolesGain([], -x[0], s).to_tf().den
 lti: signal.lti(x[0], w[0]).bode(w=[0.5, 1.0])[1]
 dlti: signal.dlti(w[0, :1], x[0], dt=0.1).output(w[0], t=None)[1]
 lfilter_zi: signal.lfilter_zi(w[0], np.append(1.0 + 0 * s, x[0, 1:]))
+find_peaks: list(signal.find_peaks(np.concatenate([x.ravel(), w.ravel()]), height=0.1 * s, distance=2, prominence=0.05, width=0.1, threshold=0.01)[1].values())
+find_peaks: x.ravel()[signal.find_peaks(x.ravel())[0]]
+argrelextrema: x.ravel()[signal.argrelextrema(x.ravel(), np.greater)]
+argrelmax: x.ravel()[signal.argrelmax(x.ravel())]
+argrelmin: x.ravel()[signal.argrelmin(x.ravel())]
+peak_prominences: signal.peak_prominences(x.ravel(), signal.find_peaks(x.ravel())[0])[0]
+peak_widths: signal.peak_widths(x.ravel(), [4, 6], 0.3 + 0.1 * s)
+residue: signal.residue(x[0], np.array([1.0, 3.0, 2.0]))[0]
+residuez: signal.residuez(x[0], np.array([1.0, 3.0, 2.0]))[0]
+invres: signal.invres(x[0], np.array([1.0, 3.0, 2.0]), np.array([]))[0]
+invresz: signal.invresz(x[0], np.array([1.0, 3.0, 2.0]), np.array([]))[0]
+CZT: signal.CZT(3, w=np.exp(-1j * s))(w[0])
+ZoomFFT: signal.ZoomFFT(9, s)(w.ravel())
+ShortTimeFFT: signal.ShortTimeFFT(x[0], 2, 1.0).stft(w.ravel())
+check_COLA: signal.check_COLA(x[0], 3, 1)
+check_NOLA: signal.check_NOLA(x[0], 3, 1)
+closest_STFT_dual_window: signal.closest_STFT_dual_window(x[0], 2)[0]
+band_stop_obj: signal.band_stop_obj(0.1 + 0.1 * s, 0, np.array([0.1, 0.5]), np.array([0.2, 0.4]), 1.0, 40.0, "butter")
 """

@@ -255,4 +255,20 @@ trapezoid: stats.trapezoid.logpdf(x, 0.2, 0.8, 0.0, 1 + s)
 truncpareto: stats.truncpareto.logpdf(1 + x, 1 + s, 3 + s)
 truncweibull_min: stats.truncweibull_min.logpdf(x, 2.0, 0.0, 2 + s)
 tukeylambda: stats.tukeylambda.logpdf(x - 0.5, 0.5 + s)
+cramervonmises: stats.cramervonmises(x, "norm", (s, 1.1), axis=1).pvalue
+cramervonmises: stats.cramervonmises(x.ravel(), stats.norm(0.1, 1.2).cdf).statistic
+probplot: stats.probplot(x.ravel(), dist="gamma", sparams=(1 + s,))[0]
+probplot: stats.probplot(x.ravel())[1]
+theilslopes: stats.theilslopes(x.ravel(), w.ravel())[:2]
+bayes_mvs: stats.bayes_mvs(x.ravel())[0]
+mvsdist: stats.mvsdist(x.ravel())[0].mean()
+binomtest: stats.binomtest(3, 10, s).pvalue
+spearmanrho: stats.spearmanrho(x.ravel(), w.ravel()).statistic
+norm: [stats.norm.fit(x.ravel()), stats.norm.fit(x.ravel(), floc=s)]
+expon: stats.expon.fit(x.ravel())
+uniform: stats.uniform.fit(x.ravel())
+laplace: stats.laplace.fit(x.ravel())
+gamma: stats.gamma.fit(x.ravel(), floc=0)
+gumbel_r: stats.gumbel_r.fit(x.ravel())
+lognorm: stats.lognorm.fit(x.ravel(), floc=0)
 """

@@ -23,7 +23,7 @@ from tapegrad.scipy.callbacks import Callback, Other
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.trajectories import HOME
 from tapegrad.scipy.interpolate.piecewise import Piecewise, interval
-from tapegrad.scipy.optimize.roots import WHY, ending, example, needs, plainly
+from tapegrad.scipy.optimize.roots import WHY, ending, example, reaching
 from tapegrad.scipy.outside import Outside, stopped
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.source import at_line
@@ -99,9 +99,7 @@ def solve_bvp(
     rest = [start] if k else []
     slopes = _Sized(_named(fun))
     edges = Callback(_named(bc), [guess[:, 0], guess[:, -1], *rest])
-    if not needs([slopes.at(mesh, guess, *rest), edges], x, y, p):
-        jacobians = {"fun_jac": fun_jac, "bc_jac": bc_jac, "verbose": verbose}
-        return plainly(theirs.solve_bvp, fun, bc, x, y, p, **how, **jacobians)
+    reaching([slopes.at(mesh, guess, *rest), edges], x, y, p)
     of_slopes = _Sized(None if fun_jac is None else _named(fun_jac), 2 if k else 1)
     of_edges = [] if bc_jac is None else [Callback(_named(bc_jac), edges.xs, 3 if k else 2)]
 

@@ -11,9 +11,9 @@ from typing import Any
 import scipy.integrate as theirs
 
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import refusal, stands_for
+from tapegrad.scipy.declaring import Untraced, refusal, stands_for
 from tapegrad.scipy.integrate.quadrature import inside, quad
-from tapegrad.scipy.optimize.roots import as_tuple, example, needs, plainly
+from tapegrad.scipy.optimize.roots import as_tuple, example, plainly, reaching
 from tapegrad.scipy.results import Untold
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
@@ -45,9 +45,7 @@ def nquad(
         with observed():
             ends.append(limit(*start, *given))
         start.insert(0, inside(*[float(example(x)) for x in ends[-1]]))
-    callback = Callback(lambda *xs: as_called(func)(*xs, *given), start)
-    if not needs([callback], ends):
-        return plainly(theirs.nquad, func, ranges, args, opts, full_output)
+    reaching([Callback(lambda *xs: as_called(func)(*xs, *given), start)], ends)
     if len(ranges) > MOST:
         raise refusal(
             f"scipy.integrate.nquad over {len(ranges)} variables can't be traced{at_line()}, only "
@@ -76,7 +74,10 @@ def _integral(
         how = dict(option(*xs, *given))
         if "points" in how:
             how["points"] = [x for x in how["points"] if low <= x <= high]
-        return quad(lambda x: inner(x, *xs), low, high, **how)[0]
+        try:
+            return quad(lambda x: inner(x, *xs), low, high, **how)[0]
+        except Untraced:
+            return plainly(theirs.quad, lambda x: inner(x, *xs), low, high, **how)[0]
 
     return integral
 

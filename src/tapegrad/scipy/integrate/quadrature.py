@@ -20,7 +20,7 @@ import scipy.integrate as theirs
 from scipy import LowLevelCallable
 
 from tapegrad.scipy.callbacks import Callback, as_floats
-from tapegrad.scipy.declaring import is_traced, refusal, stands_for
+from tapegrad.scipy.declaring import Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.integrals import (
     NEAR,
     NOTHING,
@@ -32,7 +32,7 @@ from tapegrad.scipy.integrate.integrals import (
     shaped,
 )
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
-from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
+from tapegrad.scipy.optimize.roots import ending, example, plainly, watched
 from tapegrad.scipy.outside import Outside, stopped
 from tapegrad.scipy.results import Untold
 from tapegrad.tracing.answers import as_called
@@ -229,7 +229,7 @@ def quad(
     if isinstance(func, LowLevelCallable):
         if is_traced((a, b, args, points)):
             raise refusal(f"scipy.integrate.quad of a LowLevelCallable can't be traced{at_line()}")
-        return plainly(theirs.quad, func, a, b, args, full_output, **how)
+        raise Untraced
     if is_traced(points):
         raise refusal(
             f"scipy.integrate.quad(..., points) can't be traced{at_line()}. Add "
@@ -237,9 +237,7 @@ def quad(
         )
     ends = [float(example(x)) for x in (a, b)]
     start = inside(*ends)
-    callback = Callback(with_args(func, args), [start])
-    if not needs([callback], a, b, points):
-        return plainly(theirs.quad, func, a, b, args, full_output, **how)
+    (callback,) = watched([func], args, start, a, b, points)
     if callback.shape not in ((), (1,)):
         raise refusal(f"scipy.integrate.quad of a function of several numbers{at_line()}")
     mesh = Mesh(epsabs, epsrel)
@@ -288,9 +286,7 @@ def quad_vec(
     how |= {"cache_size": cache_size, "points": points, "quadrature": quadrature}
     ends = [float(example(x)) for x in (a, b)]
     start = inside(*ends)
-    callback = Callback(with_args(f, args), [start])
-    if not needs([callback], a, b, points):
-        return plainly(theirs.quad_vec, f, a, b, full_output=full_output, args=args, **how)
+    (callback,) = watched([f], args, start, a, b, points)
     if full_output or quadrature == "trapezoid":
         raise refusal(
             f"scipy.integrate.quad_vec can't be traced{at_line()} with full_output, or by the "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from tapegrad.scipy.integrate.solutions import (
     values_of,
     with_end,
 )
-from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
+from tapegrad.scipy.optimize.roots import ending, example, reaching
 from tapegrad.scipy.outside import Constant, Outside, aside, stopped
 from tapegrad.scipy.results import Untold
 from tapegrad.tracing.answers import as_called
@@ -90,11 +91,7 @@ def solve_ivp(
     callback = Callback(slope, [float(example(start)), np.atleast_1d(first)])
     watched = events_of(events, further, float(example(start)), np.atleast_1d(first))
     of_events = [] if watched is None else [e.callback for e in watched.events]
-    if not needs([callback, *of_events], start, end, y0, t_eval):
-        how = {"dense_output": dense_output, "events": events, "vectorized": vectorized}
-        return plainly(
-            theirs.solve_ivp, fun, t_span, y0, method, t_eval, args=args, **how, **options
-        )
+    reaching([callback, *of_events], start, end, y0, t_eval)
     if np.iscomplexobj(y0) or np.ndim(first) != 1:
         raise refusal(
             f"scipy.integrate.solve_ivp can't be traced{at_line()} with complex values: split "
@@ -108,88 +105,77 @@ def solve_ivp(
     name = method if isinstance(method, str) else method.__name__
     times = None if t_eval is None else _times(t_eval)
     if name in METHODS:
-        ends = start, end
-        return _explicit(callback, METHODS[name], ends, y0, times, watched, dense_output, options)
+        problem = _Problem(callback, METHODS[name], (start, end), y0, times, options)
+        return _explicit(problem, watched, dense_output)
     for word, given in (("dense_output", dense_output), ("events", watched is not None)):
         if given:
             raise _refused(f"{word}, method={name!r}")
-    return _others(callback, method, start, end, y0, times, options)
+    return _others(_Problem(callback, method, (start, end), y0, times, options))
 
 
-def _plain(
-    callback: Callback,
-    method: Any,
-    span: tuple[Any, Any],
-    y0: Any,
-    t_eval: Any,
-    options: Any,
-    events: Events | None = None,
-) -> Any:
-    """SciPy's own result for the values: now all ways through the functions are known."""
-    ends = float(example(span[0])), float(example(span[1]))
-    times = None if t_eval is None else example(t_eval)
-    watched = None if events is None else [e.plain() for e in events.events]
-    with aside():
-        return theirs.solve_ivp(
-            callback, ends, example(y0), method, times, events=watched, **options
-        )
+@dataclass(frozen=True)
+class _Problem:
+    """A call of solve_ivp: f, by which method, from where to where, and at which times."""
+
+    callback: Callback
+    method: Any
+    span: tuple[Any, Any]
+    y0: Any
+    t_eval: Any
+    options: Any
+
+    def plain(self, events: Events | None = None) -> Any:
+        """SciPy's own result for the values: now all ways through the functions are known."""
+        ends = float(example(self.span[0])), float(example(self.span[1]))
+        times = None if self.t_eval is None else example(self.t_eval)
+        watched = None if events is None else [e.plain() for e in events.events]
+        given = self.callback, ends, example(self.y0), self.method, times
+        with aside():
+            return theirs.solve_ivp(*given, events=watched, **self.options)
+
+    def outside(self, room: int = 0) -> Outside:
+        """SciPy's own call at each call: values, times, how many there are, and how often it has
+        called what. There may be room for more steps."""
+
+        def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+            lower, upper, y, *times = values
+            span, how = (float(lower), float(upper)), self.options
+            r = theirs.solve_ivp(fs[0], span, y, self.method, *times, **how)
+            counts = [np.int64(x) for x in (r.t.size, r.nfev, r.njev, r.nlu)]
+            found = _widened(np.reshape(r.y, (len(y), -1)), room), _widened(np.asarray(r.t), room)
+            return *found, *counts, ending(r.success, r.status, r.message)
+
+        times = [] if self.t_eval is None else [self.t_eval]
+        return Outside("solve_ivp", solver, [self.callback], [*self.span, self.y0, *times])
+
+    def unfinished(self, plain: Any) -> Any:
+        """A result that hasn't come to its end: no value of it has a derivative."""
+        y, t, _, *counts = self.outside().record(why=UNFINISHED, visible=2)
+        told = dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
+        told |= {k: plain[k] for k in ("status", "message", "success")}
+        rest = Untold("scipy.integrate.solve_ivp")
+        return Trajectory(t=t, y=y, sol=rest, t_events=rest, y_events=rest, **told)
+
+    def begun(self, tried: int) -> Method:
+        """The method, of which so many steps were tried."""
+        lower, upper = (float(example(x)) for x in self.span)
+        given = self.method(self.callback, lower, example(self.y0), upper, **self.options)
+        return _method(self.callback, given, tried, self.options)
 
 
-def _outside(
-    callback: Callback,
-    method: Any,
-    span: tuple[Any, Any],
-    y0: Any,
-    t_eval: Any,
-    options: Any,
-    room: int = 0,
-) -> Outside:
-    """SciPy's own call at each call: values, times, how many there are, and how often it has
-    called what. There may be room for more steps."""
-
-    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
-        lower, upper, y, *times = values
-        r = theirs.solve_ivp(fs[0], (float(lower), float(upper)), y, method, *times, **options)
-        counts = [np.int64(x) for x in (r.t.size, r.nfev, r.njev, r.nlu)]
-        found = _widened(np.reshape(r.y, (len(y), -1)), room), _widened(np.asarray(r.t), room)
-        return *found, *counts, ending(r.success, r.status, r.message)
-
-    times = [] if t_eval is None else [t_eval]
-    return Outside("solve_ivp", solver, [callback], [*span, y0, *times])
-
-
-def _unfinished(outside: Outside, plain: Any) -> Any:
-    """A result that hasn't come to its end: no value of it has a derivative."""
-    y, t, _, *counts = outside.record(why=UNFINISHED, visible=2)
-    told = dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
-    told |= {k: plain[k] for k in ("status", "message", "success")}
-    rest = Untold("scipy.integrate.solve_ivp")
-    return Trajectory(t=t, y=y, sol=rest, t_events=rest, y_events=rest, **told)
-
-
-def _explicit(
-    callback: Callback,
-    kind: Any,
-    span: tuple[Any, Any],
-    y0: Any,
-    t_eval: Any,
-    events: Events | None,
-    dense: Any,
-    options: Any,
-) -> Any:
-    start, end = span
-    plain = _plain(callback, kind, span, y0, t_eval, options, events)
+def _explicit(problem: _Problem, events: Events | None, dense: Any) -> Any:
+    (start, end), y0, t_eval = problem.span, problem.y0, problem.t_eval
+    kind, options, plain = problem.method, problem.options, problem.plain(events)
     if not plain.success and events is not None:  # at a later call one may come before that
         raise refusal(
             f"scipy.integrate.solve_ivp fails{at_line()} before an event ends it, and so has no "
             f"derivative: {plain.message}"
         )
     if not plain.success:
-        return _unfinished(_outside(callback, kind, span, y0, t_eval, options), plain)
-    given = kind(callback, float(example(start)), example(y0), float(example(end)), **options)
+        return problem.unfinished(plain)
     told = {k: plain[k] for k in ("status", "message", "success", "njev", "nlu")}
     told |= {"sol": None, "t_events": None, "y_events": None}
-    made = _method(callback, given, plain.nfev // kind.n_stages, options)
+    made = problem.begun(plain.nfev // kind.n_stages)
     if t_eval is not None and events is None and not dense:
         y, tried, asked = _at_times(made, start, y0, end, t_eval)
         evaluations = _evaluations(made, tried, asked, options)
@@ -309,18 +295,15 @@ def _hold(x: Any, expected: bool, what: str) -> None:
         x._trace.guard(x, expected, what)
 
 
-def _others(
-    callback: Callback, method: Any, start: Any, end: Any, y0: Any, t_eval: Any, options: Any
-) -> Any:
+def _others(problem: _Problem) -> Any:
     """SciPy's own values, with derivatives of a finer solution."""
-    if callable(options.get("jac")):
+    if callable(problem.options.get("jac")):
         raise _refused("jac")
-    span = start, end
-    plain = _plain(callback, method, span, y0, t_eval, options)
+    (start, end), y0, t_eval = problem.span, problem.y0, problem.t_eval
+    callback, plain = problem.callback, problem.plain()
     if not plain.success:
-        return _unfinished(_outside(callback, method, span, y0, t_eval, options), plain)
-    room = 0 if t_eval is not None else 1 << (2 * plain.t.size).bit_length()
-    outside = _outside(callback, method, span, y0, t_eval, options, room)
+        return problem.unfinished(plain)
+    outside = problem.outside(0 if t_eval is not None else 1 << (2 * plain.t.size).bit_length())
     y, t, count, *counts = outside.record(Constant(), visible=len(outside.values))
 
     def corrected(y: Any, times: Any) -> Any:
@@ -330,7 +313,7 @@ def _others(
     if t_eval is not None:
         t, y = t_eval, corrected(y, t_eval)
     else:
-        t, y = _of_room(callback, y, t, count, span, y0, corrected)
+        t, y = _of_room(callback, y, t, count, problem.span, y0, corrected)
     told = {k: plain[k] for k in ("status", "message", "success")}
     told |= dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
     events = {"sol": None, "t_events": None, "y_events": None}
@@ -395,14 +378,14 @@ def _of_room(
 def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any, number: Any = None) -> Any:
     """Values at these times, by DOP853 with small tolerances: the rows of an array. Of these the
     first `number` count, or all."""
-    plain = _plain(callback, theirs.DOP853, (start, end), y0, None, FINE)
+    problem = _Problem(callback, theirs.DOP853, (start, end), y0, None, FINE)
+    plain = problem.plain()
     if not plain.success:
         raise refusal(
             f"scipy.integrate.solve_ivp fails{at_line()} with the tolerances that a derivative "
             f"needs: {plain.message}"
         )
-    given = theirs.DOP853(callback, float(example(start)), example(y0), float(example(end)), **FINE)
-    made = _method(callback, given, plain.nfev // given.n_stages, {})
+    made = problem.begun(plain.nfev // theirs.DOP853.n_stages)
     return _at_times(made, start, y0, end, times, number)[0]
 
 
@@ -433,10 +416,7 @@ def odeint(
     slope.__name__ = getattr(func, "__name__", "func")
     first = np.atleast_1d(example(y0))
     times = _times(t)
-    callback = Callback(slope, [float(example(times)[0]), first])
-    if not needs([callback], y0, t):
-        how["full_output"] = full_output
-        return plainly(theirs.odeint, func, y0, t, args, tfirst=tfirst, **how)
+    (callback,) = reaching([Callback(slope, [float(example(times)[0]), first])], y0, t)
     apart = np.diff(example(times))
     if not apart.size or not (np.all(apart > 0) or np.all(apart < 0)):
         raise refusal(

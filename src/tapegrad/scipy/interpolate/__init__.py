@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.interpolate as theirs
 
+from tapegrad.scipy.borrowing import borrow, borrow_objects
 from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
 from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise, radial, scattered
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating
@@ -24,6 +25,9 @@ from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.interpolate"
+borrow(HOME, "lagrange pade barycentric_interpolate krogh_interpolate make_splrep")
+borrow_objects(HOME, "KroghInterpolator BarycentricInterpolator", "__call__ derivative derivatives")
+borrow_objects(HOME, "Rbf FloaterHormannInterpolator")
 
 REFUSED = {
     "LSQUnivariateSpline make_lsq_spline": (

@@ -1,5 +1,5 @@
 """What answers the functions of scipy.optimize: `roots.py`, `minima.py`, `fits.py`,
-`linear.py` and `older.py` have most."""
+`linear.py`, `older.py` and `widely.py` have most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import stands_for
-from tapegrad.scipy.optimize import fits, linear, minima, older, roots
+from tapegrad.scipy.optimize import fits, linear, minima, older, roots, widely
 from tapegrad.scipy.outside import recorded
 from tapegrad.scipy.refusing import refuse_with_callbacks
 from tapegrad.tracing.run import plain_value
@@ -20,21 +20,11 @@ from tapegrad.tracing.run import plain_value
 HOME = "scipy.optimize"
 
 REFUSED = {
-    "basinhopping brute differential_evolution direct dual_annealing shgo": (
-        "it on tapegrad.stop_gradient of what is traced, and then scipy.optimize.minimize from "
-        "there: the minimum that this finds has a derivative"
-    ),
     "bracket": "scipy.optimize.minimize_scalar",
     "approx_fprime check_grad": "tapegrad.grad, or tapegrad.gradcheck",
 }
 
-refuse_with_callbacks(
-    HOME,
-    """
-    bracket approx_fprime check_grad basinhopping brute differential_evolution direct
-    dual_annealing shgo line_search
-    """,
-)
+refuse_with_callbacks(HOME, "bracket approx_fprime check_grad line_search")
 borrow(HOME, "rosen rosen_der rosen_hess rosen_hess_prod")
 
 
@@ -53,4 +43,4 @@ def linear_sum_assignment(cost_matrix: Any, maximize: Any = False) -> Any:
     return tuple(recorded(primitive, [cost_matrix], function(value)))
 
 
-__all__ = ["fits", "linear", "minima", "older", "roots"]
+__all__ = ["fits", "linear", "minima", "older", "roots", "widely"]

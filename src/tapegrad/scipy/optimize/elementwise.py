@@ -17,15 +17,14 @@ from scipy.optimize import elementwise as theirs
 from tapegrad.primitives.implicit import Implicit, called
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import is_traced, refusal, stands_for
+from tapegrad.scipy.declaring import Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.optimize.roots import (
     WHY,
     Result,
     as_tuple,
     ending,
     example,
-    needs,
-    plainly,
+    reaching,
     with_args,
 )
 from tapegrad.scipy.outside import Constant, Outside
@@ -83,9 +82,9 @@ def _found(original: Any, write: Any, f: Any, init: Any, args: Any, how: dict[st
     count = int(np.prod(shape))
     flat = [np.reshape(np.broadcast_to(x, shape), (count,)) for x in given]
     start = np.broadcast_to(example(ends[0]), shape).reshape(count)
-    watched = Callback(with_args(f, tuple(flat)), [start]) if count else None
-    if watched is None or not needs([watched], ends):
-        return plainly(original, f, init, args=args, **how)
+    if not count:
+        raise Untraced
+    (watched,) = reaching([Callback(with_args(f, tuple(flat)), [start])], ends)
     if how["callback"] is not None:
         raise refusal(f"{HOME}.{name}(..., callback) can't be traced{at_line()}")
 
@@ -172,9 +171,9 @@ def _bracketed(original: Any, f: Any, first: Any, args: Any, how: dict[str, Any]
     count = int(np.prod(shape))
     flat = [np.reshape(np.broadcast_to(x, shape), (count,)) for x in given]
     whole = np.broadcast_to(start, shape).reshape(count)
-    watched = Callback(with_args(f, tuple(flat)), [whole]) if count else None
-    if watched is None or not needs([watched]):
-        return plainly(original, f, first, args=args, **how)
+    if not count:
+        raise Untraced
+    (watched,) = reaching([Callback(with_args(f, tuple(flat)), [whole])])
 
     def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
         numbers = np.arange(float(count)).reshape(shape)

@@ -22,9 +22,8 @@ from tapegrad.scipy.optimize.roots import (
     Result,
     ending,
     example,
-    needs,
     number_of,
-    plainly,
+    reaching,
     told_by,
 )
 from tapegrad.scipy.outside import Equations, Outside
@@ -87,10 +86,7 @@ def least_squares(
     how |= {"tr_solver": tr_solver}
     how |= {} if tr_options is None else {"tr_options": tr_options}
     how |= {} if x_scale is None else {"x_scale": x_scale}
-    if not needs(callbacks, x0, bounds):
-        return plainly(
-            theirs.least_squares, fun, x0, jac, bounds, args=args, kwargs=kwargs or {}, **how
-        )
+    reaching(callbacks, x0, bounds)
     if callable(loss):
         raise refusal(
             f"scipy.optimize.least_squares(..., loss=f) can't be traced{at_line()}: a loss of "
@@ -198,10 +194,7 @@ def curve_fit(
         called.__name__ = getattr(g, "__name__", type(g).__name__)
         return called
 
-    callbacks = [Callback(of(g), [start]) for g in (f, *slopes)]
-    if not needs(callbacks, xdata, ydata, p0, sigma):
-        how["full_output"] = full_output
-        return plainly(theirs.curve_fit, f, xdata, ydata, p0, sigma, jac=jac, **how)
+    callbacks = reaching([Callback(of(g), [start]) for g in (f, *slopes)], xdata, ydata, p0, sigma)
     if is_traced(bounds) or not np.all(np.isinf(np.hstack(_pair(bounds)))):
         raise refusal(
             f"scipy.optimize.curve_fit(..., bounds=...) can't be traced{at_line()}. Use "

@@ -6,6 +6,7 @@ lies at a bound follows that, and the rest is free.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,10 @@ from tapegrad.scipy.optimize.roots import (
     as_tuple,
     ending,
     example,
-    needs,
     number_of,
-    plainly,
+    reaching,
     told_by,
+    watched,
     with_args,
 )
 from tapegrad.scipy.outside import Equations, Outside
@@ -126,21 +127,35 @@ def minimize(
         callbacks.append(Callback(product, [start, start]))
     limits, held = Bounded(bounds, start.shape), Constraints(constraints, start)
     own, callbacks = len(callbacks), [*callbacks, *held.callbacks]
-    if not needs(callbacks, x0, bounds):
-        how |= {"bounds": bounds, "constraints": constraints, "hessp": hessp, **more}
-        return plainly(theirs.minimize, fun, x0, args, **how)
-    facts: dict[str, Any] = {}
-    are_plain = not is_traced(bounds)
+    reaching(callbacks, x0, bounds)
 
-    def solver(fs: Any, values: Any) -> Any:
+    def search(fs: Any, x0: Any, at: Any, constraints: Any) -> Any:
         rest = iter(fs[1:own])
         slopes = {name: next(rest) if callable(f) else f for name, f in more.items()}
         hessians = next(rest, None)
+        slopes |= {"constraints": constraints} if held.parts else {}
+        return theirs.minimize(fs[0], x0, bounds=at, hessp=hessians, **slopes, **how)
+
+    return minimum("minimize", search, callbacks, x0, bounds, limits, held)
+
+
+def minimum(
+    label: str,
+    search: Callable[..., Any],
+    callbacks: Sequence[Callback],
+    x0: Any,
+    bounds: Any,
+    limits: Bounded,
+    held: Constraints,
+) -> Result:
+    """The result of `search(fs, x0, bounds, constraints)`."""
+    facts: dict[str, Any] = {}
+    are_plain, own = not is_traced(bounds), len(callbacks) - len(held.callbacks)
+
+    def solver(fs: Any, values: Any) -> Any:
         at = bounds if are_plain else theirs.Bounds(*values[1:3])
         x0, *ends = values[: 1 + len(limits.given)]
-        if held.parts:
-            slopes["constraints"] = held.passed(fs[own:])
-        r = theirs.minimize(fs[0], x0, bounds=at, hessp=hessians, **slopes, **how)
+        r = search(fs, x0, at, held.passed(fs[own:]))
         x = np.asarray(r.x, float)
         side, certain = side_of(x, ends)
         side, active, is_known = held.holding(callbacks[0], [fs[0], *fs[own:]], x, side)
@@ -153,10 +168,9 @@ def minimize(
         ended = ending(found and certain, certain)
         return x, side, active, np.float64(r.fun), *counts, *told, ended
 
-    given = [*limits.given, *held.constants]
-    outside = Outside("minimize", solver, callbacks, [x0], given, at=(0,))
+    outside = Outside(label, solver, callbacks, [x0], [*limits.given, *held.constants], at=(0,))
     x, counts = _recorded(outside, bool(limits.given), facts["certain"], held)
-    value = outside.value(0, x, np.reshape(outside.values[3], outside.callbacks[0].shape))
+    value = outside.value(0, x, np.reshape(outside.values[3], callbacks[0].shape))
     names = ("nit", "nfev", "njev")
     *counts, success, number = counts[1:]
     told = dict(zip(names, counts, strict=True)) | facts["told"]
@@ -207,10 +221,8 @@ def minimize_scalar(
     given = bounds if bounds is not None else bracket
     lead = [] if given is None else [*given]
     start = example(lead[0]) if lead else np.float64(0.0)
-    callback = Callback(with_args(fun, args), [np.float64(start)])
+    (callback,) = watched([fun], args, np.float64(start), lead)
     how: dict[str, Any] = {"method": method, "tol": tol, "options": options}
-    if not needs([callback], lead):
-        return plainly(theirs.minimize_scalar, fun, bracket, bounds, args, **how)
     facts: dict[str, Any] = {}
 
     def solver(fs: Any, values: Any) -> Any:

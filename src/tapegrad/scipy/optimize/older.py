@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import refusal, stands_for
 from tapegrad.scipy.optimize.minima import minimize, minimize_scalar
-from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, solved, with_args, zero
+from tapegrad.scipy.optimize.roots import ending, example, solved, watched, zero
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info, Untold
 from tapegrad.tracing.frontend.linalg import factored
@@ -108,9 +107,7 @@ def _quasi_newton(name: str) -> None:
 
     @functools.wraps(original)
     def answer(F: Any, xin: Any, **how: Any) -> Any:
-        callback = Callback(with_args(F, ()), [example(xin)])
-        if not needs([callback], xin):
-            return plainly(original, F, xin, **how)
+        callbacks = watched([F], (), example(xin), xin)
         if how.get("callback") is not None:
             raise refusal(
                 f"{HOME}.{name}(..., callback=...) can't be traced{at_line()}, only without it"
@@ -119,7 +116,7 @@ def _quasi_newton(name: str) -> None:
         def solver(fs: Any, values: Any) -> Any:
             return original(fs[0], values[0], **how), ending(True)
 
-        return solved(Outside(name, solver, [callback], [xin], at=(0,)), zero)[0]
+        return solved(Outside(name, solver, callbacks, [xin], at=(0,)), zero)[0]
 
     stands_for(HOME, name, True)(answer)
 
@@ -153,10 +150,7 @@ def leastsq(
     how = {"ftol": ftol, "xtol": xtol, "gtol": gtol, "maxfev": maxfev, "epsfcn": epsfcn}
     how |= {"col_deriv": col_deriv, "factor": factor, "diag": diag}
     start = example(x0, flat=True)
-    functions = [f for f in (func, Dfun) if f is not None]
-    callbacks = [Callback(with_args(f, args), [start]) for f in functions]
-    if not needs(callbacks, x0):
-        return plainly(theirs.leastsq, func, x0, args, Dfun, full_output, **how)
+    callbacks = watched([func, Dfun], args, start, x0)
     told: dict[str, Any] = {}
 
     def solver(fs: Any, values: Any) -> Any:

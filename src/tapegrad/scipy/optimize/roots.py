@@ -15,7 +15,7 @@ import scipy.optimize as theirs
 
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
-from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
+from tapegrad.scipy.declaring import Carrier, Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.results import Info
 from tapegrad.tracing.answers import as_called
@@ -28,7 +28,8 @@ WHY = "it hasn't converged, so it isn't known what its result is near to"
 
 _LEFT_OUT = (
     *("jac", "hess", "hess_inv", "grad", "optimality", "nit", "nfev", "njev", "nhev"),
-    *("bracket", "f_bracket"),
+    *("bracket", "f_bracket", "population", "population_energies", "convergence", "xl", "funl"),
+    *("lowest_optimization_result", "minimization_failures", "nlfev", "nljev", "nlhev"),
 )
 
 
@@ -125,8 +126,18 @@ def example(x: Any, flat: bool = False) -> Any:
     return value.flatten() if flat else value[()]
 
 
-def needs(callbacks: Sequence[Callback], *others: Any) -> bool:
-    return any(c.is_traced for c in callbacks) or is_traced(others)
+def reaching(callbacks: list[Callback], *others: Any) -> list[Callback]:
+    """The same, of which one reaches traced values, or others are traced: else the call is
+    SciPy's."""
+    if not (any(c.is_traced for c in callbacks) or is_traced(others)):
+        raise Untraced
+    return callbacks
+
+
+def watched(functions: Sequence[Any], args: Any, start: Any, *others: Any) -> list[Callback]:
+    """Those of these functions of x that can be called, at the point where a solver starts."""
+    found = [Callback(with_args(f, args), [start]) for f in functions if callable(f)]
+    return reaching(found, *others)
 
 
 def solved(outside: Outside, write: Any) -> list[Any]:
@@ -188,14 +199,12 @@ def _bracketing(name: str) -> None:
         how = {"xtol": xtol, "rtol": rtol, "maxiter": maxiter, "disp": disp}
         if name == "toms748":
             how["k"] = k
-        callback = Callback(with_args(f, args), [float(example(a))])
-        if not needs([callback], a, b):
-            return plainly(original, f, a, b, args=args, full_output=full_output, **how)
+        callbacks = watched([f], args, float(example(a)), a, b)
 
         def find(fs: Any, values: Any) -> Any:
             return original(fs[0], *map(float, values), full_output=True, **how)
 
-        return _scalar(name, find, [callback], (a, b), full_output)
+        return _scalar(name, find, callbacks, (a, b), full_output)
 
     answer.__name__ = name
     declared = stands_for(HOME, name, True, "maxiter full_output disp", "args")
@@ -222,12 +231,8 @@ def newton(
 ) -> Any:
     how = {"tol": tol, "maxiter": maxiter, "rtol": rtol}
     start = example(x0)
-    functions = [f for f in (func, fprime, fprime2) if f is not None]
-    callbacks = [Callback(with_args(f, args), [start]) for f in functions]
     lead = [x0] if x1 is None else [x0, x1]
-    if not needs(callbacks, lead):
-        how |= {"x1": x1, "full_output": full_output, "disp": disp}
-        return plainly(theirs.newton, func, x0, fprime, args, fprime2=fprime2, **how)
+    callbacks = watched([func, fprime, fprime2], args, start, lead)
 
     def find(fs: Any, values: Any) -> Any:
         given = iter(fs)
@@ -268,15 +273,13 @@ def root_scalar(
     ends = [] if bracket is None else [bracket[0], bracket[1]]
     starts = [x for x in (x0, x1) if x is not None]
     if not (ends or starts):
-        return plainly(theirs.root_scalar, f, args=args, **how)
+        raise Untraced
     first = example((ends + starts)[0])
     start = first if not ends else float(first)
     functions = [g for g in (f, fprime, fprime2) if callable(g)]
     parts = 1 + (fprime is True) + (fprime2 is True)
     callbacks = [Callback(with_args(g, args), [start], parts if g is f else 1) for g in functions]
-    if not needs(callbacks, ends, starts):
-        how |= {"bracket": bracket, "fprime": fprime, "fprime2": fprime2, "x0": x0, "x1": x1}
-        return plainly(theirs.root_scalar, f, args, **how)
+    reaching(callbacks, ends, starts)
 
     def find(fs: Any, values: Any) -> Any:
         given = iter(fs)
@@ -297,9 +300,7 @@ def fixed_point(
     func: Any, x0: Any, args: Any = (), xtol: Any = 1e-8, maxiter: Any = 500, method: Any = "del2"
 ) -> Any:
     """x = f(x, p), so F = x - f."""
-    callback = Callback(with_args(func, args), [example(x0)])
-    if not needs([callback], x0):
-        return plainly(theirs.fixed_point, func, x0, args, xtol, maxiter, method)
+    callbacks = watched([func], args, example(x0), x0)
 
     def solver(fs: Any, values: Any) -> Any:
         return theirs.fixed_point(fs[0], values[0], (), xtol, maxiter, method), ending(True)
@@ -307,7 +308,7 @@ def fixed_point(
     def write(equations: Any, x: Any) -> Any:
         return equations.apply(ew.sub, x, equations.value(0, x))
 
-    return solved(Outside("fixed_point", solver, [callback], [x0], at=(0,)), write)[0]
+    return solved(Outside("fixed_point", solver, callbacks, [x0], at=(0,)), write)[0]
 
 
 # ---- systems
@@ -331,11 +332,7 @@ def fsolve(
     how = {"xtol": xtol, "maxfev": maxfev, "band": band, "epsfcn": epsfcn, "factor": factor}
     how |= {"col_deriv": col_deriv, "diag": diag}
     start = example(x0, flat=True)
-    functions = [f for f in (func, fprime) if f is not None]
-    callbacks = [Callback(with_args(f, args), [start]) for f in functions]
-    if not needs(callbacks, x0):
-        how |= {"args": args, "fprime": fprime, "full_output": full_output}
-        return plainly(theirs.fsolve, func, x0, **how)
+    callbacks = watched([func, fprime], args, start, x0)
     told: dict[str, Any] = {}
 
     def solver(fs: Any, values: Any) -> Any:
@@ -369,9 +366,8 @@ def root(
     start = example(x0, flat=method.lower() in ("hybr", "lm"))
     functions = [f for f in (fun, jac) if callable(f)]
     callbacks = [Callback(with_args(f, args), [start], 2 if jac is True else 1) for f in functions]
+    reaching(callbacks, x0)
     how = {"method": method, "tol": tol, "options": options}
-    if not needs(callbacks, x0):
-        return plainly(theirs.root, fun, x0, args, jac=jac, **how)
     facts: dict[str, Any] = {}
 
     def solver(fs: Any, values: Any) -> Any:

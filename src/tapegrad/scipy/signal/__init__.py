@@ -10,9 +10,9 @@ import numpy as np
 from scipy import signal
 
 from tapegrad.primitives.filters import LinearFilter
-from tapegrad.scipy.borrowing import borrow, borrow_classes, converting, kernels
+from tapegrad.scipy.borrowing import borrow, borrow_classes, borrow_objects, converting, kernels
 from tapegrad.scipy.declaring import stands_for
-from tapegrad.scipy.signal import objects, splines  # noqa: F401 # they declare what they have
+from tapegrad.scipy.signal import peaks, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, filters, padded, parts, picked
 from tapegrad.tracing.answers import row_of
 from tapegrad.tracing.frontend.borrowing import borrowed
@@ -22,25 +22,11 @@ from tapegrad.tracing.tracer import Tracer
 HOME = "scipy.signal"
 
 REFUSED = {
-    """find_peaks find_peaks_cwt argrelextrema argrelmax argrelmin peak_prominences
-    peak_widths""": (
-        "it outside of the differentiated function, and pass the indices on: x[peaks] has a "
-        "derivative"
-    ),
-    "CZT ZoomFFT": (
-        "scipy.signal.czt or zoom_fft, whose parameters are followed; or make it of plain "
-        "parameters, and call it on traced arrays"
-    ),
-    "ShortTimeFFT closest_STFT_dual_window check_COLA check_NOLA": (
-        "a plain window; or scipy.signal.stft, whose window is followed"
-    ),
-    "residue residuez invres invresz unique_roots": (
-        "numpy.roots and numpy.polyval: at a pole p that is simple the residue is b(p) / a'(p)"
-    ),
+    "find_peaks_cwt": "scipy.signal.find_peaks",
+    "unique_roots": "numpy.roots, and group what it finds",
     "remez": "scipy.signal.firls or firwin2",
     "place_poles": "scipy.linalg.solve_continuous_are or solve_discrete_are for a gain",
     "gammatone": "scipy.signal.lfilter, with the coefficients written out",
-    "band_stop_obj": "scipy.signal.buttord or its relatives",
     "buttap besselap": "a plain order",
     "ellipap": "plain ripples; the frequencies of scipy.signal.ellip are followed",
     "correlation_lags max_len_seq": "plain integers",
@@ -282,6 +268,9 @@ borrow_classes(
     TransferFunctionDiscrete ZerosPolesGain ZerosPolesGainContinuous ZerosPolesGainDiscrete
     StateSpace StateSpaceContinuous StateSpaceDiscrete""",
 )
+borrow_objects(HOME, "lti dlti StateSpace TransferFunction ZerosPolesGain", "")
+borrow_objects(HOME, "CZT ZoomFFT")
+borrow_objects(HOME, "ShortTimeFFT", "stft stft_detrend spectrogram istft")
 borrow(
     HOME,
     """convolve correlate convolve2d correlate2d fftconvolve oaconvolve deconvolve detrend
@@ -294,7 +283,8 @@ borrow(
     lp2bp lp2bs lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize
     kaiser_beta kaiser_atten kaiserord firwin firwin_2d firwin2 firls cheb1ap cheb2ap butter
     cheby1 cheby2 ellip bessel iirfilter iirdesign iirnotch iirpeak iircomb buttord cheb1ord
-    cheb2ord ellipord get_window""",
+    cheb2ord ellipord get_window residue residuez invres invresz check_COLA check_NOLA
+    closest_STFT_dual_window band_stop_obj""",
     lists="window",
 )
 borrow(

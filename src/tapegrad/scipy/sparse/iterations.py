@@ -18,8 +18,8 @@ from scipy.sparse.linalg import LinearOperator
 from tapegrad.primitives.implicit import Implicit
 from tapegrad.primitives.sparse import Unfinished
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
-from tapegrad.scipy.optimize.roots import WHY, ending, plainly
+from tapegrad.scipy.declaring import Untraced, any_traced, is_traced, refusal, stands_for
+from tapegrad.scipy.optimize.roots import WHY, ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
 from tapegrad.tracing.answers import declare, row_of
@@ -159,7 +159,7 @@ def iterated(name: str, A: Any, b: Any, x0: Any, settings: dict[str, Any]) -> An
     lead = [b, start]
     found = _found(name, A, find, equation, A.shape[1], lead, solve, both, helping=helping)
     if found is None:
-        return plainly(original, A, b, x0=x0, **settings)
+        raise Untraced
     return found[0], found[1]
 
 
@@ -170,7 +170,7 @@ def _least_squares(name: str) -> None:
 
     def found(A: Any, b: Any, damp: Any, x0: Any, **how: Any) -> Any:
         if not (any_traced([A, b, damp, x0]) or reaches(A)):
-            return plainly(original, A, b, damp, x0=x0, **how)
+            raise Untraced
         A_ = as_matrix(A)
         m, n = A_.shape
         if m < n and not (has_traced(damp) or damp):
@@ -276,9 +276,7 @@ def eigsh(
     """A v = lambda v, with v of length 1: F = (A v - lambda v, (1 - v v) / 2)."""
     how = {"which": which, "ncv": ncv, "maxiter": maxiter, "tol": tol}
     if not (any_traced([A]) or reaches(A)):
-        how |= {} if rng is None else {"rng": rng}
-        how |= {"return_eigenvectors": return_eigenvectors, "v0": v0, "sigma": sigma}
-        return plainly(theirs.eigsh, A, k, **how)
+        raise Untraced
     if sigma is not None:
         raise refusal(
             f"scipy.sparse.linalg.eigsh(..., sigma=...) can't be traced{at_line()}, only without "
@@ -317,9 +315,7 @@ def svds(
     """A v = s u and A^T u = s v: F has these two, and 1 - (u u + v v) / 2."""
     how = {"ncv": ncv, "tol": tol, "which": which, "maxiter": maxiter, "solver": solver}
     if not (any_traced([A]) or reaches(A)):
-        how |= {} if rng is None else {"rng": rng}
-        how |= {"return_singular_vectors": return_singular_vectors, "v0": v0}
-        return plainly(theirs.svds, A, k, **how)
+        raise Untraced
     A, how = as_matrix(A), how | _drawing(theirs.svds, rng)
     m, n = A.shape
 

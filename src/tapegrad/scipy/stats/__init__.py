@@ -10,6 +10,7 @@ from tapegrad.scipy.stats import (
     bounded,
     discrete,
     drawing,
+    fitting,
     half_line,
     joint,
     kernels,
@@ -23,7 +24,10 @@ from tapegrad.scipy.stats import (
 
 HOME = "scipy.stats"
 REFUSED = {
-    "fit": "a minimiser of the negative log likelihood, -np.sum(dist.logpdf(data, *parameters))",
+    "fit": "dist.fit, or a minimiser of -np.sum(dist.logpdf(data, *parameters))",
+    "kstest ks_1samp": (
+        "the largest of k / n - c[k - 1] and c[k] - k / n, for c = dist.cdf(np.sort(x))"
+    ),
     """
     dpareto_lognorm genhyperbolic geninvgauss irwinhall kappa4 ksone kstwo kstwobign landau
     levy_stable ncf nct ncx2 pearson3 studentized_range poisson_binom nchypergeom_fisher
@@ -36,6 +40,7 @@ __all__ = [
     "bounded",
     "discrete",
     "drawing",
+    "fitting",
     "half_line",
     "joint",
     "kernels",

@@ -29,6 +29,7 @@ from tapegrad.scipy.declaring import (
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.tracing.answers import declare_calls
+from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.layout import settle
@@ -41,7 +42,6 @@ FROM_AXIS = {"cdf", "sf", "logcdf", "logsf", "pdf", "logpdf", "pmf", "logpmf"}
 DENSITIES = {True: ("pmf", "logpmf"), False: ("pdf", "logpdf")}
 WHOLE = ["median", "mean", "var", "std", "entropy", "support"]  # of the parameters alone
 REFUSED = {
-    "fit": "Minimise the negative log likelihood, -np.sum(dist.logpdf(data, *parameters))",
     "expect": "Sum over the nodes of a quadrature, np.sum(w * f(x) * dist.pdf(x, *parameters))",
     "fit_loc_scale": "It is the data's mean and standard deviation, made to fit those of dist",
 }
@@ -259,5 +259,6 @@ def _declare_frozen() -> None:
         declare_method(theirs.rv_generic, name, freeze)
 
 
+borrowing.know_objects(theirs.rv_generic)
 _declare_methods()
 _declare_frozen()

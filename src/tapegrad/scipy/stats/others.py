@@ -35,7 +35,7 @@ def formulas_of(dist: Any) -> dict[str, Any]:
     names = {"logpdf": f"_log{density}", "pdf": f"_{density}", **{x: f"_{x}" for x in FORMULAS}}
     domain = {"valid": "_argcheck", "support": "_get_support"}
     kind, own = type(dist), not type(dist).__module__.startswith("scipy.")
-    said = dist if own else _instance(dist)
+    said = dist if own else instance(dist)
     found: dict[str, Any] = {
         name: _formula(getattr(said, theirs), f"{dist.name}.{name}", name in names)
         for name, theirs in (names | domain).items()
@@ -64,7 +64,7 @@ def _cases(kind: type, name: str) -> bool:
     return False
 
 
-def _instance(dist: Any) -> Any:
+def instance(dist: Any) -> Any:
     """One of SciPy's distributions, whose methods run on traced values."""
     found: Any = object.__new__(borrowing.of_class(type(dist)))
     vars(found).update(vars(dist))

@@ -39,7 +39,8 @@ borrow(
     yeojohnson_llf ttest_ind_from_stats chisquare power_divergence chi2_contingency sigmaclip trim1
     trimboth obrientransform energy_distance wasserstein_distance scoreatpercentile
     percentileofscore cumfreq relfreq directional_stats false_discovery_control quantile_test
-    tiecorrect median_test""",
+    tiecorrect median_test theilslopes probplot
+    bayes_mvs mvsdist binomtest""",
 )
 borrow(HOME, "binned_statistic binned_statistic_2d binned_statistic_dd", lists="sample")
 
@@ -70,8 +71,8 @@ kernels(
 _REDUCED = {
     1: "gmean hmean pmean tmean tvar tstd tmin tmax tsem sem skew kurtosis moment kstat trim_mean "
     "iqr median_abs_deviation variation circmean circvar circstd skewtest kurtosistest normaltest "
-    "jarque_bera differential_entropy lmoment kstatvar mode combine_pvalues",
-    2: "ttest_1samp ttest_ind ttest_rel linregress pointbiserialr ks_2samp",
+    "jarque_bera differential_entropy lmoment kstatvar mode combine_pvalues cramervonmises",
+    2: "ttest_1samp ttest_ind ttest_rel linregress pointbiserialr ks_2samp spearmanrho",
     0: "f_oneway levene bartlett alexandergovern fligner",  # any number
 }
 _PAIRED = ("ttest_rel", "linregress", "pointbiserialr")

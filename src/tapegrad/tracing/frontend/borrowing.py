@@ -17,13 +17,20 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial, wraps
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.trees import is_array
-from tapegrad.tracing.answers import original_of, row_of
+from tapegrad.tracing.answers import as_called, original_of, row_of
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import (
@@ -149,7 +156,7 @@ _OURS: dict[Any, Any] = {
 }
 
 
-_CALLED = (FunctionType, BuiltinFunctionType, type(np.linspace), np.ufunc, type)
+_CALLED = {FunctionType, BuiltinFunctionType, type(np.linspace), np.ufunc, type}
 
 
 # ---- the same code with other names
@@ -166,6 +173,36 @@ class _Module:
 
 
 module = cache(_Module)
+
+
+class _Object:
+    """An object of theirs, whose methods are answered as where the user calls them."""
+
+    def __init__(self, theirs: Any) -> None:
+        self._theirs = theirs
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._theirs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._theirs, name)
+        return as_called(found) if callable(found) else found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return as_called(self._theirs.__call__)(*args, **kwargs)
+
+
+_OBJECTS: set[type] = set()  # whose objects are such
+
+
+def know_objects(kind: type) -> None:
+    """Add a class of theirs, whose objects borrowed code asks."""
+    _OBJECTS.add(kind)
+
+
+def _is_object(x: Any) -> bool:
+    return not _OBJECTS.isdisjoint(type(x).__mro__)
 
 
 class _Answered(type):
@@ -191,6 +228,7 @@ class _Converting(_Module):
 def know(ours: dict[Any, Any]) -> None:
     """Add what stands in borrowed code for functions that it calls."""
     _OURS.update(ours)
+    _CALLED.update(map(type, ours))
 
 
 def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
@@ -200,7 +238,9 @@ def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
         return module(x) if x.__name__.startswith((*_LIBRARIES, "math", "cmath")) else x
     if type(x) in _TABLES:
         return _table(x, fresh)
-    if isinstance(x, _CALLED) and x in _OURS:
+    if _is_object(x):
+        return _Object(x)
+    if (type(x) in _CALLED or isinstance(x, type)) and x in _OURS:
         return _OURS[x]
     if isinstance(x, type):
         return _reborn(x, fresh) if x in _CLASSES else x
@@ -307,7 +347,7 @@ def _reborn(kind: type, fresh: dict[Any, Any] | None = None) -> Any:
         if outermost:
             _made.update(fresh)
         return fresh[kind]
-    left = ("__dict__", "__weakref__")
+    left = {"__dict__", "__weakref__", "__slots__", *_slots(kind)}  # a dict holds what slots did
     own = {name: x for name, x in vars(kind).items() if name not in left}
     made = fresh[kind] = type(kind)(kind.__name__, bases, own)
     for name, x in own.items():
@@ -328,6 +368,11 @@ def _reborn(kind: type, fresh: dict[Any, Any] | None = None) -> Any:
     return made
 
 
+def _slots(kind: type) -> list[str]:
+    """The names of a class's own slots."""
+    return [name for name, x in vars(kind).items() if isinstance(x, MemberDescriptorType)]
+
+
 def know_classes(*kinds: type) -> None:
     """Add classes of theirs, written in Python, whose methods borrowed code may run. They hold what
     they are made of in their instances' dicts."""
@@ -336,8 +381,12 @@ def know_classes(*kinds: type) -> None:
 
 def of_class(kind: type) -> type:
     """The same class, made one of these, as borrowed code has it."""
-    know_classes(kind)
+    know_classes(kind, *[x for x in kind.__mro__ if _is_of_library(x)])
     return _reborn(kind)
+
+
+def _is_of_library(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _LIBRARIES
 
 
 def know_converting(*functions: FunctionType) -> None:
@@ -359,7 +408,8 @@ def _instance(x: Any) -> Any:
     if note is not None:
         note(None)
     made: Any = object.__new__(_reborn(type(x)))
-    made.__dict__.update(x.__dict__)
+    names = [name for kind in type(x).__mro__ for name in _slots(kind) if hasattr(x, name)]
+    made.__dict__.update({name: getattr(x, name) for name in names}, **x.__dict__)
     return made
 
 
@@ -404,6 +454,8 @@ def _taken(x: Any, given: Any, plain: list[Tracer]) -> Any:
         return plain[-1]
     if type(x) in _CLASSES:
         return _instance(x)
+    if _is_object(x):
+        return _Object(x)
     if not callable(x) or _is_numpys(x):
         return x
     row = None if isinstance(x, type) else row_of(x)
@@ -424,6 +476,6 @@ def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     before, running.numpys = running.numpys, False
     try:
         with observed():
-            return function(*args, **kwargs)
+            return as_called(function)(*args, **kwargs)
     finally:
         running.numpys = before
