@@ -253,7 +253,7 @@ def test_what_isnt_traced_runs_as_it_is():
 
 def test_what_isnt_known_is_refused():
     with pytest.raises(UnsupportedError, match="minimize"):
-        grad(lambda a: optimize.brute(lambda v: (v - a) ** 2, [(0, 2)])[0])(1.0)
+        grad(lambda a: optimize.bracket(lambda v: (v - a) ** 2)[0])(1.0)
     with pytest.raises(GradientError, match="converged"):
         grad(lambda a: optimize.newton(lambda t: t**2 - a, 9.0, maxiter=1, disp=False))(2.0)
 
