@@ -190,12 +190,17 @@ def playable(tape: Tape) -> Tape:
 
 def finished(tape: Tape) -> Tape:
     """A settled tape, or one that becomes part of another trace, at its best."""
-    return run_passes(tape, AFTER)
+    return _for(tape, run_passes(tape, AFTER))
 
 
 def optimized(tape: Tape) -> Tape:
     """A tape without derivative, ready to be scheduled."""
-    return run_passes(finished(run_passes(settled(tape), BEFORE)), LAST)
+    return _for(tape, run_passes(finished(run_passes(settled(tape), BEFORE)), LAST))
+
+
+def _for(tape: Tape, made: Tape) -> Tape:
+    """What was made of a tape, with the same said of its results."""
+    return replace(made, matrices=True) if tape.matrices else made
 
 
 def gradient(
@@ -249,7 +254,7 @@ def compile(
     from tapegrad.backends.source.driver import Executable
 
     at = [perf_counter()]
-    best = _at_its_best(tape)
+    best = at_its_best(tape)
     at.append(perf_counter())
     program, others = _beside(tape, best, kind)
     at.append(perf_counter())
@@ -261,9 +266,10 @@ def compile(
     return Executable(program.driver(), code.kernels, code.shared, program.axes)
 
 
-def _at_its_best(tape: Tape) -> Tape:
+def at_its_best(tape: Tape) -> Tape:
+    """A settled tape as it is compiled."""
     best = finished(tape)
-    return run_passes(best if tape.ordered else run_passes(best, ORDER), LAST)
+    return _for(tape, run_passes(best if tape.ordered else run_passes(best, ORDER), LAST))
 
 
 def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers]:
@@ -277,7 +283,7 @@ def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers
         return schedule(best), ()
     for other in kind.others():
         axes = varied(tape, other)
-        one, two = looped(replace(best, axes=axes)), looped(replace(_at_its_best(other), axes=axes))
+        one, two = looped(replace(best, axes=axes)), looped(replace(at_its_best(other), axes=axes))
         if is_alike(one.plan, two.plan):
             program = written(one, assign(one.plan, like=two.plan))
             others = numbers_of(program, written(two, assign(two.plan, like=one.plan)))
@@ -360,6 +366,10 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     def recomputed(plan: Plan) -> Plan:
         return recompute(plan, large, price)
 
+    def shared_out(plan: Plan) -> Plan:
+        return parallelise(plan, most)
+
+    most = _matrix_bytes(tape)
     large, price = math.inf, 1.0
     passes = (
         fuse,  # nests over the same range become one
@@ -370,7 +380,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
         tiled,  # registers between inner loops become rows, so it comes after shrinking
         apart,  # in nests that are too short for tiles, functions get loops of their own
         shrink,
-        parallelise,  # long loops in chunks, each a kernel, for several cores
+        shared_out,  # long loops in chunks, each a kernel, for several cores
         arrange,  # what one core does waits, and short kernels become one
         gather_fills,  # small arrays that are filled one after the other are in one loop
         cut,  # kernels that are too long for numba are cut ...
@@ -378,7 +388,6 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
-    most = _matrix_bytes(tape)
     for dearer in prices if most < math.inf else ():
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
@@ -389,10 +398,11 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
 
 
 def _matrix_bytes(tape: Tape) -> float:
-    """What the results take where they outgrow the arguments, as matrices of derivatives do, and
-    kernels of points; else that is no measure."""
+    """What the results take, where they are matrices of derivatives, or outgrow the arguments as
+    kernels of points do; else that is no measure."""
     results, free = (sum(x.aval.nbytes for x in xs) for xs in (tape.outputs, tape.free_inputs))
-    return results if results > max(16 * free, LARGE) else math.inf
+    outgrow = tape.matrices or results > 16 * free
+    return results if outgrow and results > LARGE else math.inf
 
 
 def scratch_of(plan: Plan) -> int:
@@ -444,7 +454,7 @@ def source_of(tape: Tape) -> str:
 
 def scratch_bytes_of(tape: Tape, prices: Sequence[float] = SCARCE) -> int:
     """The scratch memory that the compiled code of a tape needs."""
-    return scratch_of(looped(optimized(tape), prices).plan)
+    return scratch_of(looped(at_its_best(tape), prices).plan)
 
 
 def numpy_source_of(tape: Tape) -> str:

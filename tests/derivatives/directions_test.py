@@ -159,15 +159,25 @@ def masked_and_spread(x):  # terms that agree get further axes before they are a
     return np.sum(np.sin(y + d[:, None] * d))
 
 
+def weighted_outer(x):  # many terms, all rows of which are three matrices
+    return np.sum(np.tanh(np.outer(x, np.sin(x))) @ np.sin(np.arange(N))) ** 2
+
+
+def softmax(x):  # a row of the matrix is as large as the matrix
+    m = DENSE + x
+    p = np.exp(m - np.max(m, axis=1, keepdims=True))
+    return np.sum(p / np.sum(p, axis=1, keepdims=True) @ x) ** 2
+
+
 PROGRAMS = [
     *(product, form, of_a_form, outer, outer_sine, rank_one_and_diagonal, kernel, logsumexp),
     *(logsumexp_of_product, chain, logistic, network, two_layers, products_of_sums, norm, gram),
     *(cumulated, fourier, convolved, coulomb, distances, masked, turned, joined),
     *(parts_of_a_matrix, sorted_and_cumulated, elements, complex_parts, entropy, layered),
-    masked_and_spread,
+    *(masked_and_spread, weighted_outer, softmax),
 ]
-# Pairs of points in the plane, and of neighbours, take more than the result, in one direction too.
-WIDE = [masked, masked_and_spread]
+# What kernels of points in the plane, and passes with matrices of n^2 elements, need more.
+WIDE = {masked: 1.4, softmax: 2.1}
 
 
 def check_rows(f, compiled):
@@ -210,14 +220,14 @@ def test_pairs_have_no_rows_of_their_own(f):
     assert max(x.aval.size for call in tape.calls for x in call.outs) <= N * N
 
 
-@pytest.mark.parametrize("f", [f for f in PROGRAMS if f not in WIDE])
+@pytest.mark.parametrize("f", PROGRAMS)
 def test_a_dense_hessian_needs_no_more_than_twice_its_result(f, monkeypatch):
     n = 1000
     monkeypatch.setitem(globals(), "DENSE", np.cos(np.arange(n * n)).reshape(n, n))
     monkeypatch.setitem(globals(), "N", n)
     with np.errstate(all="ignore"):  # else each kernel looks for errors of floating point
         tape = hessian(f, compile="never").lower(np.linspace(-1, 1, n)).tape
-    assert pipeline.scratch_bytes_of(tape) < 1.2 * 8 * n * n
+    assert pipeline.scratch_bytes_of(tape) < WIDE.get(f, 1.2) * 8 * n * n
 
 
 def test_rows_of_several_arguments_and_of_trees():

@@ -139,6 +139,16 @@ def test_one_moves_in_where_another_moves_out():
     assert set(assign(plan(along(a, X), along(out, a))).homes.values()) == {Home(out, 0)}
 
 
+@pytest.mark.parametrize(("axes", "moves_in"), [((0, 1), True), ((1, 0), False)])
+def test_a_reshape_hands_over_what_it_shows(axes, moves_in):
+    a, b = cell(N), cell(10, 10)
+    shown = Cell((10, 10), a.dtype, alias=a)
+    at = AT_I, AT_J
+    moved = write(b, shown, at, (at[axes[0]], at[axes[1]]))
+    nest = Loop(I, (Loop(J, (moved,)),))
+    assert (shared(along(a, X), nest, step(X, b)) == [{a, b}]) == moves_in
+
+
 I, J = Index(8), Index(8)
 AT_I, AT_J = Affine.of(I), Affine.of(J)
 

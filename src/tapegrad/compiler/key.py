@@ -144,7 +144,7 @@ def exact(packed: Packed) -> bytes:
     literals = map(_value, packed.literals)
     lists = [map(_type, packed.types), names, literals]
     lines = ["\x1f".join(one) for one in lists]
-    rest = f"{packed.captured} {packed.ordered}"
+    rest = f"{packed.captured} {packed.ordered} {packed.matrices}"
     return "\n".join([*lines, rest, ""]).encode() + packed.numbers
 
 

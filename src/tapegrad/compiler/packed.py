@@ -58,6 +58,7 @@ class Packed:
     captured: int
     notes: tuple[Any, ...]
     ordered: bool
+    matrices: bool
 
     def unpack(self) -> Tape:
         """The tape, with empty arrays of the same types for those that it captured."""
@@ -108,6 +109,7 @@ def pack(tape: Tape) -> Packed:
         len(tape.captured),
         (*notes, sources.values, reasons.values),
         tape.ordered,
+        tape.matrices,
     )
 
 
@@ -147,7 +149,7 @@ def _unpacked(packed: Packed) -> Tape:
     held = inputs[len(inputs) - packed.captured :]
     captured = tuple(np.empty(var.shape, var.dtype) for var in held)
     tape = Tape(name, inputs, tuple(calls), outputs, tuple(guards), captured, names, output_names)
-    return replace(tape, ordered=packed.ordered)
+    return replace(tape, ordered=packed.ordered, matrices=packed.matrices)
 
 
 # ---- pickles

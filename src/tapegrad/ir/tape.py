@@ -218,8 +218,9 @@ class Tape:
 
     `captured` are arrays that the function used without being passed them, the last inputs' values;
     `names` are the inputs', `guards` facts under which the tape is the user's function. `form` is
-    how it was called, with what isn't an input. If `ordered`, sums keep their order. `axes`, with
-    their inputs' numbers, are of any length in the tape's machine code."""
+    how it was called, with what isn't an input. If `ordered`, sums keep their order; if the
+    results are `matrices` of derivatives, little memory is used beside them. `axes`, with their
+    inputs' numbers, are of any length in the tape's machine code."""
 
     name: str
     inputs: tuple[Var, ...]
@@ -231,6 +232,7 @@ class Tape:
     output_names: tuple[str, ...] = ()
     form: Form | None = None
     ordered: bool = False
+    matrices: bool = False
     axes: tuple[tuple[int, int], ...] = ()
 
     def _key(self) -> tuple[Any, ...]:

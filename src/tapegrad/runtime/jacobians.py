@@ -60,7 +60,7 @@ class Jacobian(Gradient):
         tape = self._derived(traced, selection, rows, kept)
         tape = in_types_of(tape, len(kept), [traced.tape.inputs[k] for k in selection.wrt])
         tape = without_unread(playable(tape) if final else finished(tape))
-        tape, traced = with_captured(tape, traced)
+        tape, traced = with_captured(replace(tape, matrices=True), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def differentiated(self, traced: Traced) -> list[int]:
@@ -236,7 +236,7 @@ class Hessian(Gradient):
         tape = few or _by_columns(gradient, wrt, rows, range(head))
         tape = in_types_of(tape, head, [loss.inputs[k] for k in wrt])
         tape = without_unread(playable(tape) if final else finished(tape))
-        tape, traced = with_captured(tape, traced)
+        tape, traced = with_captured(replace(tape, matrices=True), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def _is_complex(self, name: str, loss: Tape, wrt: Sequence[int]) -> bool:
@@ -390,29 +390,43 @@ def _in_all_directions(
 
 
 PANELS = 10  # so many, or more where a direction takes much memory
-DEARER = 4  # times as much work as without panels is too much
+DEARER = 8  # times as much work as without panels is too much: theirs stays in the caches
 
 
 def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
     """The tape of all directions; or that of a few at a time, where it needs more memory beside its
     results than these take."""
-    from tapegrad.pipeline import LARGE, MORE, inlined, scratch_bytes_of
+    from tapegrad.pipeline import LARGE, MORE, SCARCE, inlined
 
     results = sum(x.aval.nbytes for x in whole.outputs)
     if results <= LARGE:
         return whole
+    most = MORE * results
+    work, scratch = _cost(whole)
+    if scratch <= most:
+        return whole
     count = -(-size // PANELS)
     panels = inlined(in_panels(count))
-    if work_of(panels) > DEARER * work_of(whole):
+    more, less = _cost(panels)
+    if more > DEARER * work:
         return whole
-    scratch = scratch_bytes_of(whole, ())
-    if scratch <= MORE * results:
-        return whole
-    less = scratch_bytes_of(panels, ())
-    if less > MORE * results:
-        panels = inlined(in_panels(max(1, int(count * results / (2 * less)))))
-        less = scratch_bytes_of(panels, ())
+    if less > most:
+        count = max(1, int(count * results / (2 * less)))
+        panels = inlined(in_panels(count))
+        _, less = _cost(panels)
+    if less > most and count > 1:
+        panels = inlined(in_panels(1))
+    _, scratch = _cost(whole, SCARCE)
+    _, less = _cost(panels, SCARCE)
     return panels if less < scratch else whole
+
+
+def _cost(tape: Tape, prices: Sequence[float] = ()) -> tuple[float, int]:
+    """The work of a tape, and the memory beside its results."""
+    from tapegrad.pipeline import at_its_best, looped, scratch_of, settled
+
+    best = at_its_best(replace(settled(tape), matrices=True))
+    return work_of(best), scratch_of(looped(best, prices).plan)
 
 
 def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:

@@ -244,20 +244,22 @@ def _touches(step: Step, cell: Cell) -> bool:
 class _Access:
     path: tuple[Loop, ...]  # the loops around it
     place: tuple[int, ...]  # 0, and its number in the body of each of them
+    shape: tuple[int, ...]  # under which it is looked at
     at: At
     new: bool
 
 
 def _in_place(step: Step, old: Cell, new: Cell) -> bool:
     """Whether a step that reads `old` for the last time may write `new` over it."""
-    if old.left != new.left:
-        return False
     found = list(_accesses_in(step, old, new, (), (0,)))
     if any(access is None for access in found):
         return False
     accesses = [access for access in found if access is not None]
+    shapes = {access.shape for access in accesses}
+    if len(shapes) > 1 or extent(old) != extent(new):
+        return False
     loops = in_common([access.path for access in accesses])
-    axes = range(len(old.left))
+    axes = range(len(*shapes))
     for depth, loop in enumerate(loops):
         # Each iteration has rows of its own, the same in both: it is enough to look at one of them.
         if loop.index.extent != 1 and not any(
@@ -285,12 +287,12 @@ def _accesses_in(
         root = cell.root
         if root is not old and root is not new:
             continue
-        if at is None or cell.alias is not None:
+        if at is None:
             yield None
             continue
         left = left_of(cell, at)
         plain = all(isinstance(k, Affine) for k in left)
-        yield _Access(path, place, left, root is new) if plain else None
+        yield _Access(path, place, tuple(cell.left), left, root is new) if plain else None
 
 
 def _own_rows(entries: Sequence[tuple[tuple[Loop, ...], object]], index: Index) -> bool:

@@ -77,20 +77,21 @@ Homes = Mapping[Cell, Collection[int]]  # the top-level steps that use a cell
 Use = tuple[Along | None, bool, Step]  # what says where a cell is used, whether it is written
 
 
-def parallelise(plan: Plan) -> Plan:
-    """Cut the loops and products that are long enough, and whose rows can be shared out."""
+def parallelise(plan: Plan, room: float = math.inf) -> Plan:
+    """Cut the loops and products that are long enough, and whose rows can be shared out. What the
+    chunks of a loop need for themselves has so much room, in bytes."""
     known = [_facts(step) for step in plan.steps]
     homes: dict[Cell, set[int]] = {}
     for number, facts in enumerate(known):
         for cell in facts.cells:
             homes.setdefault(cell, set()).add(number)
-    alone = [_cut_alone(step, homes) for step in plan.steps]
+    alone = [_cut_alone(step, homes, room) for step in plan.steps]
     steps: list[Step] = []
     position = 0
     while position < len(plan.steps):
         few = slice(position, position + TOGETHER)
         if any(facts.multiplies for facts in known[few]):
-            found = _cut_together(plan.steps[few], known[few], alone[few], homes)
+            found = _cut_together(plan.steps[few], known[few], alone[few], homes, room)
         else:
             found = Together(1, alone[position])
         position += found.taken
@@ -133,6 +134,7 @@ class Parts(NamedTuple):
     loop: Loop
     folded: Collection[Cell]
     totals: list[Step]
+    own: Collection[Cell] = ()  # what each chunk has a row of
 
 
 class Together(NamedTuple):
@@ -145,17 +147,27 @@ class Together(NamedTuple):
     after: Sequence[Step] = ()
 
 
-def _cut_alone(step: Step, homes: Homes) -> Parts | None:
+def _cut_alone(step: Step, homes: Homes, room: float) -> Parts | None:
     if isinstance(step, Gemm):
         return _cut_product(step)
     if not isinstance(step, Loop):
         return None
     size, chunks = _chunks(step)
-    return _cut([step], [size], chunks, homes) if chunks > 1 else None
+    while chunks > 1:
+        found = _cut([step], [size], chunks, homes)
+        if found is None or _held(found) <= room:
+            return found
+        size *= 2
+        chunks = math.ceil(step.index.extent / size)
+    return None
 
 
 def _cut_together(
-    steps: Sequence[Step], known: Sequence[Facts], alone: Sequence[Parts | None], homes: Homes
+    steps: Sequence[Step],
+    known: Sequence[Facts],
+    alone: Sequence[Parts | None],
+    homes: Homes,
+    room: float,
 ) -> Together:
     """What is shared out together from the first step on. Products are followed by what is computed
     of the rows that a chunk has just made; and those that are too short alone are long enough
@@ -197,7 +209,7 @@ def _cut_together(
         shared = _sizes(group, grains)
         if shared is None or shared[1] < max(2, most):
             continue
-        if (cut := _cut(group, *shared, homes)) is None:
+        if (cut := _cut(group, *shared, homes)) is None or _held(cut) > room:
             break
         best = Together(count, cut, (*before,), (*after,))
     return best
@@ -255,7 +267,13 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
 
     rows = [relocated(s, place) for s in shares]
     total: list[Step] = [Loop(again, tuple(totals))] if totals else []
-    return Parts(Loop(chunk, (*before, *rows, *after), parallel=True), folded, total)
+    own = [cell for cell in moves.values() if cell.stored]
+    return Parts(Loop(chunk, (*before, *rows, *after), parallel=True), folded, total, own)
+
+
+def _held(cut: Parts) -> int:
+    """The bytes that chunks need for themselves."""
+    return sum(cell.aval.nbytes for cell in cut.own)
 
 
 def _of_chunk(step: Step, chunk: Index, size: int) -> Step:
