@@ -402,31 +402,31 @@ def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
     if results <= LARGE:
         return whole
     most = MORE * results
-    work, scratch = _cost(whole)
-    if scratch <= most:
-        return whole
     count = -(-size // PANELS)
     panels = inlined(in_panels(count))
-    more, less = _cost(panels)
-    if more > DEARER * work:
+    if work_of(panels) > DEARER * work_of(whole) or _scratch_of(whole) <= most:
         return whole
+    less = _scratch_of(panels)
     if less > most:
         count = max(1, int(count * results / (2 * less)))
         panels = inlined(in_panels(count))
-        _, less = _cost(panels)
+        less = _scratch_of(panels)
     if less > most and count > 1:
         panels = inlined(in_panels(1))
-    _, scratch = _cost(whole, SCARCE)
-    _, less = _cost(panels, SCARCE)
-    return panels if less < scratch else whole
+        less = _scratch_of(panels)
+    if less <= most:
+        return panels
+    return panels if _scratch_of(panels, SCARCE) < _scratch_of(whole, SCARCE) else whole
 
 
-def _cost(tape: Tape, prices: Sequence[float] = ()) -> tuple[float, int]:
-    """The work of a tape, and the memory beside its results."""
+def _scratch_of(tape: Tape, prices: Sequence[float] = ()) -> int:
+    """The memory that a tape needs beside its results when it is compiled, in whatever order sums
+    are taken."""
     from tapegrad.pipeline import at_its_best, looped, scratch_of, settled
 
-    best = at_its_best(replace(settled(tape), matrices=True))
-    return work_of(best), scratch_of(looped(best, prices).plan)
+    tape = replace(settled(tape), matrices=True)
+    forms = {at_its_best(replace(tape, ordered=ordered)) for ordered in (False, True)}
+    return max(scratch_of(looped(form, prices).plan) for form in forms)
 
 
 def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:
