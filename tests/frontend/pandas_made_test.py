@@ -191,14 +191,6 @@ def test_tables_that_others_hold():
     for f in (outside, in_place):
         with pytest.raises(TapegradError, match="is written"):
             grad(f)(2.0)
-
-    def entries(b):
-        s = TABLE["x"] * b
-        s.iloc[0] += b
-        return s.sum()
-
-    with pytest.raises(TapegradError, match="writing to entries of a Series"):
-        grad(entries)(2.0)
     pd.testing.assert_frame_equal(table, TABLE)
 
 
@@ -206,7 +198,7 @@ def test_groups_and_orders_by_traced_columns():
     """by what is traced -> refused, with what to do"""
     for f in (
         lambda b: TABLE.assign(w=TABLE["w"] * b).groupby("w")["x"].sum().sum(),
-        lambda b: TABLE.assign(w=TABLE["w"] * b).sort_values("w")["x"].sum(),
+        lambda b: TABLE.assign(w=TABLE["w"] * b).sort_values("w")["x"].sum(),  # with ties
     ):
         with pytest.raises(TapegradError, match="column of traced numbers"):
             grad(f)(2.0)

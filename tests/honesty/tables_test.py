@@ -79,16 +79,55 @@ def test_tables_of_the_outside(compile):
 
 
 def test_other_labels_meet():
-    """two with different labels are added, multiplied or compared -> refused: pandas would bring
-    them into one order"""
-    for f in (
-        lambda s, t: s * t,
-        lambda s, t: s < t,
-        lambda s, t: s @ t,
-        lambda s, t: np.maximum(s, t),
+    """two with different labels are added or multiplied -> brought into one order, as in pandas"""
+    s, t = pd.Series(X), pd.Series(X + 1, [2, 0, 7])
+    for f in (lambda s, t: s * t, lambda s, t: s.add(t, fill_value=0.0), np.maximum):
+        df = grad(lambda s, t, f=f: f(s, t).sum(), compile="never")
+        found = df(s, t)
+        for k in range(3):
+            h = pd.Series(1e-6 * np.eye(3)[k])
+            expected = (f(s + h, t).sum() - f(s - h, t).sum()) / 2e-6
+            np.testing.assert_allclose(found[k], expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="identically-labeled"):
+        grad(lambda s, t: np.sum(s < t), compile="never")(s, t)
+    with pytest.raises(UnsupportedError, match="with different labels isn't followed"):
+        grad(lambda s, t: s @ t, compile="never")(s, t)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_entries_that_move(compile):
+    """a method of pandas' moves entries: `merge`, `pivot`, writes by `loc` -> right: pandas does
+    it, and which entry went where is read off"""
+
+    def f(s):
+        d = pd.DataFrame({"a": s, "k": list("uvu")}).merge(
+            pd.DataFrame({"k": list("uv"), "c": [2.0, 3.0]}), on="k"
+        )
+        d.loc[0, "a"] = s.iloc[2] ** 2
+        return (d["a"] * d["c"]).sum()
+
+    df = grad(f, compile=compile)
+    for x in (X, X + 1):
+        np.testing.assert_allclose(df(pd.Series(x)), [0.0, 3.0, 4 * x[2] + 2.0])
+    assert df.cache_info().traces == 1
+
+
+def test_entries_that_are_looked_at():
+    """it looks at integers, at which entries are NaN, or at the order of entries -> right; traced
+    anew where these change"""
+    df = grad(lambda s: (s.sort_values().dropna() * np.arange(2.0)).sum(), compile="never")
+    for x, expected in (
+        ([1.0, np.nan, 2.0], [0, 0, 1]),
+        ([2.0, np.nan, 1.0], [1, 0, 0]),
+        ([5.0, 7.0, np.nan], [0, 1, 0]),
     ):
-        with pytest.raises(UnsupportedError, match="with different labels isn't followed"):
-            grad(lambda s, t, f=f: np.sum(f(s, t)), compile="never")(pd.Series(X), pd.Series(X, X))
+        np.testing.assert_array_equal(df(pd.Series(x)), expected)
+
+
+def test_entries_that_are_computed_with():
+    """it computes with entries, and isn't known: `skew` -> refused"""
+    with pytest.raises(UnsupportedError, match=r"Series\.skew of traced numbers"):
+        grad(lambda s: s.skew(), compile="never")(pd.Series(X))
 
 
 LIMIT = 1.5

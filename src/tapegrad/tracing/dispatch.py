@@ -32,6 +32,10 @@ class Dispatch:
     series: Any  # and for a Series
     table_method: Handler  # a method of it, by name; None if there is none
     table_item: Handler  # what is chosen of it by a key
+    table_aggregated: Handler  # what a function of pandas' is that is passed others for groups
+    table_at: Handler  # `x.loc` and the like of what stands for one
+    table_filled: Handler  # two with the same labels, and a number where one has none
+    table_write: Handler  # something is written there
     has_labels: Handler  # whether something is, or stands for, a Series or DataFrame
     namespace: Handler  # the array API's, for a module that asks
     draw: Handler  # what a method of a generator of random numbers gives

@@ -21,16 +21,19 @@ from tapegrad.tracing.frontend import (
     arranging,
     averages,
     casting,
+    cells,
     compiled,
     constants,
     contracting,
     exhausting,
     fourier,
     frames,
+    groups,
     identity,
     indexing,
     iterating,
     joining,
+    labelled,
     least_squares,
     linalg,
     lists,
@@ -197,7 +200,9 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 dispatch.namespace = namespace
 dispatch.set_shape = shaping.set_shape
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
-dispatch.table_method, dispatch.table_item = windows.method_of, windows.chosen
+dispatch.table_method, dispatch.table_filled = windows.method_of, frames.filled
+dispatch.table_aggregated, dispatch.table_at = groups.aggregated, labelled.At
+dispatch.table_item, dispatch.table_write = cells.chosen, cells.written
 dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock
 dispatch.root = note_root

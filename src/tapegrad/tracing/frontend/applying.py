@@ -9,9 +9,10 @@ of numbers, of Series and of errors, pandas says.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,14 @@ import numpy as np
 from tapegrad.core.tables import pandas
 from tapegrad.errors import TapegradError
 from tapegrad.tracing.answers import declare, declare_late
-from tapegrad.tracing.frontend.arranging import Entries, has_traced
-from tapegrad.tracing.frontend.labelled import plain_of, refused, stood_in
+from tapegrad.tracing.frontend.arranging import has_traced
+from tapegrad.tracing.frontend.cells import asked
+from tapegrad.tracing.frontend.groups import Recorder, recorded
+from tapegrad.tracing.frontend.labelled import plain_of, stood_in
 from tapegrad.tracing.observe.observer import observer
 from tapegrad.tracing.observe.settings import note_settings
-from tapegrad.tracing.tracer import Tracer
 
 APPLYING = frozenset(["apply", "map", "applymap", "agg", "aggregate", "transform"])
-_OPTIONS = ("axis", "raw", "result_type", "args")  # others go to the function, or look at numbers
 
 
 def applied(x: Any, name: str, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -35,21 +36,28 @@ def applied(x: Any, name: str, func: Any, *args: Any, **kwargs: Any) -> Any:
         return func(x)
     if isinstance(func, str) and name in ("agg", "aggregate"):
         return getattr(x, func)(*args, **kwargs)
-    if not _is_function(func):
-        raise refused(f"{x._kind}.{name} by a {type(func).__name__}")
-    entries = Entries()
-    own = {k: v for k, v in kwargs.items() if k not in _OPTIONS}
 
-    def given(part: Any) -> Any:
-        found = entries.taken(part) if isinstance(part, np.ndarray) else entries.put(part)
-        return found.item() if isinstance(found, Tracer) and not found.shape else found
+    method = getattr(getattr(pandas(), x._kind), name)
+    given = inspect.signature(method).bind(x, func, *args, **kwargs).arguments
+    own = [n for n, p in inspect.signature(method).parameters.items() if p.kind not in _VARIOUS]
+    options = {n: given[n] for n in own[2:] if n in given and n != "args"}
+    more, named = given.get("args", ()), given.get("kwargs", {})
 
-    @functools.wraps(func)
-    def called(part: Any, *more: Any, **named: Any) -> Any:
-        return func(given(part), *more, **{**named, **own})
+    def with_more(f: Any) -> Any:
+        """A function of the program's, which gets further arguments as they are."""
+        if not _is_function(f) or not (more or named):
+            return f
+        return functools.wraps(f)(lambda part: f(part, *more, **named))
 
-    options = {k: v for k, v in kwargs.items() if k in _OPTIONS}
-    return _applied(getattr(entries.table(x), name), called, args, options)
+    by_name = not _is_function(func)
+
+    def called(by: Recorder, table: Any, options: Any) -> Any:
+        return getattr(table, name)(by.by(func if by_name else with_more(func)), **options)
+
+    return recorded(called, f"{x._kind}.{name}", x, options)
+
+
+_VARIOUS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _plainly(name: str) -> Callable[..., Any]:
@@ -84,16 +92,21 @@ def _applied(method: Any, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     plain = method(called, *args, **kwargs)
     if not has_traced(outcomes):
         return plain
-    entries, returned = Entries(), iter(outcomes)
+    returned: Iterator[Any] = iter(())
+
+    def again(outcomes: Any) -> Any:
+        nonlocal returned
+        returned = iter(outcomes)
+        return method(replayed, *args, **kwargs)
 
     @functools.wraps(func)
-    def again(*given: Any, **named: Any) -> Any:
+    def replayed(*given: Any, **named: Any) -> Any:
         outcome = next(returned)
         if isinstance(outcome, Exception):
             raise outcome
-        return entries.of(outcome)
+        return outcome
 
-    return entries.put(method(again, *args, **kwargs))
+    return asked(again, "a function that pandas calls", outcomes, proven=True)
 
 
 def _is_function(x: Any) -> bool:

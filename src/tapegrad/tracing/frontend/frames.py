@@ -14,7 +14,6 @@ from tapegrad.core.tables import (
     Labels,
     as_trees,
     is_frame,
-    is_of_numbers,
     is_series,
     pandas,
 )
@@ -22,7 +21,6 @@ from tapegrad.tracing.answers import declare, declare_late, declare_operands
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.labelled import (
     OPERATORS,
-    At,
     Labelled,
     Reductions,
     TracedSeries,
@@ -31,9 +29,9 @@ from tapegrad.tracing.frontend.labelled import (
     places,
     reduced,
     refused,
+    same_index,
     stood_in,
 )
-from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
@@ -90,6 +88,15 @@ class TracedFrame(Reductions, Labelled):
             self._labels, [x if isinstance(x, Column) else x.copy() for x in self._branches]
         )
 
+    @unobserved
+    def astype(self, dtype: Any, copy: Any = None) -> Any:
+        def own(name: Any) -> Any:
+            return dtype.get(name) if isinstance(dtype, dict) else dtype
+
+        columns = [c if own(n) is None else c.astype(own(n)) for n, c in self.items()]
+        each = [stood_in(c)._branches[0] for c in columns]
+        return made_of_columns(self._labels.index, self._labels.columns, each)
+
     @property
     def T(self) -> Any:
         return self._like(self._labels.columns, self._labels.index, self._array().T)
@@ -112,7 +119,7 @@ class TracedFrame(Reductions, Labelled):
         return made_of_columns(self._labels.index, columns, [self._branches[k] for k in key])
 
     @unobserved
-    def __getitem__(self, key: Any) -> Any:
+    def _item(self, key: Any) -> Any:
         at = places(self._labels.columns, key)
         return dispatch.table_item(self, "", key) if at is None else self._chosen(at)
 
@@ -133,36 +140,6 @@ class TracedFrame(Reductions, Labelled):
 
     def items(self) -> Iterator[Any]:
         return iter((c, self._series(k)) for k, c in enumerate(self._labels.columns))
-
-    @property
-    def iloc(self) -> At:
-        return At(lambda key: dispatch.table_item(self, "iloc", key))
-
-    @property
-    def loc(self) -> At:
-        return At(lambda key: dispatch.table_item(self, "loc", key))
-
-    @unobserved
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """A column is put there, or another one in its place."""
-        columns = self._labels.columns
-        if type(key) is not str or columns.nlevels > 1 or not columns.is_unique:
-            raise refused(f"writing to a DataFrame by a {type(key).__name__}")
-        index, value = self._labels.index, stood_in(value)
-        if isinstance(value, Labelled):
-            check_index(index, value._labels.index, "writing")
-            value = value.to_numpy()
-        value = strong(value) if isinstance(value, Tracer) else np.asarray(value)
-        if not is_of_numbers(value.dtype) or value.shape not in ((), (len(index),)):
-            raise refused(f"writing a column of shape {value.shape} and dtype {value.dtype}")
-        column = np.broadcast_to(value, (len(index),)).copy()
-        branches = [b if isinstance(b, Column) else self._column(k) for k, b in self._parts()]
-        if key in columns:
-            branches[columns.get_loc(key)] = column
-        else:
-            columns, branches = columns.insert(len(columns), key), [*branches, column]
-        self._labels = _labels_of(index, columns, branches)
-        self._branches = _as_whole(branches)
 
     def _parts(self) -> list[tuple[int, Any]]:
         whole = self._labels.whole
@@ -277,8 +254,9 @@ _KNOWN = {
 def _on_series(op: Any, xs: Sequence[Any]) -> Any:
     series = [x for x in xs if isinstance(x, TracedSeries)]
     first, name = series[0], series[0].name
+    if len(series) == 2 and not same_index(first.index, series[1].index):
+        return _on_series(op, _brought_together(op, *xs))
     for x in series[1:]:
-        check_index(first.index, x.index, "an operation")
         if not (x.name is name or (type(x.name) is type(name) and x.name == name)):
             name = None
     values = [_values(x, (len(first),), first.dtype) for x in xs]
@@ -286,6 +264,34 @@ def _on_series(op: Any, xs: Sequence[Any]) -> Any:
     if isinstance(results, tuple):
         return tuple([first._with(x, name=name) for x in results])
     return first._with(results, name=name)
+
+
+def _brought_together(op: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Operands with different labels in one order, as pandas has it."""
+    if op in _COMPARING:
+        raise ValueError(f"Can only compare identically-labeled {x._kind} objects")
+    if op in (operator.and_, operator.or_, operator.xor):
+        check_index(x.index, y.index, "an operation")
+        check_index(x._labels.columns, y._labels.columns, "an operation")
+    return aligned(x, y)
+
+
+_COMPARING = {operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne}
+
+
+def aligned(x: Any, y: Any, axis: int | None = None) -> tuple[Any, Any]:
+    """Two tables with the labels of both, in one order, as pandas brings them together."""
+    found = dispatch.table_method(x, "align")(y, axis=axis)
+    return stood_in(found[0]), stood_in(found[1])
+
+
+def filled(x: Any, y: Any, value: Any) -> tuple[Any, Any]:
+    """Two tables with the same labels, with a value in the place of what is NaN in one of them."""
+    x, y = aligned(x, y)
+    a, b = x.to_numpy(), y.to_numpy()
+    only_a, only_b = np.isnan(a) & ~np.isnan(b), np.isnan(b) & ~np.isnan(a)
+    filled = np.where(only_a, value, a), np.where(only_b, value, b)
+    return made(x._labels, [filled[0]]), made(y._labels, [filled[1]])
 
 
 def _values(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -322,12 +328,13 @@ def _on_frames(op: Any, xs: Sequence[Any]) -> Any:
     index, columns = first._labels.index, first._labels.columns
     if isinstance(op, np.ufunc) and any(isinstance(x, TracedSeries) for x in xs):
         raise refused(f"np.{op.__name__} of a DataFrame and a Series")
-    for x in xs:
+    for k, x in enumerate(xs):
         if isinstance(x, TracedFrame):
-            check_index(index, x._labels.index, "an operation")
-            check_index(columns, x._labels.columns, "an operation")
-        elif isinstance(x, TracedSeries):
-            check_index(columns, x.index, "an operation")
+            if not (same_index(index, x.index) and same_index(columns, x.columns)):
+                return _on_frames(op, _brought_together(op, *xs))
+        elif isinstance(x, TracedSeries) and not same_index(columns, x.index):
+            both = aligned(first, x, axis=1)
+            return _on_frames(op, both[::-1] if k == 0 else both)
     own_dtype = first._labels.whole and first._branches[0].dtype == np.float64
     if isinstance(op, np.ufunc) and op.nin > 1 and not own_dtype:  # numbers become float64
         raise refused(f"np.{op.__name__} of a DataFrame that isn't one of float64")

@@ -1,128 +1,345 @@
-"""Series and DataFrames by groups of rows. Which row is in which group pandas says."""
+"""Tables by groups of rows: `x.groupby(...)`, `x.resample(...)`, windows, pivot tables.
+
+pandas makes the groups, of a table that has the numbers of entries (`numbering.py`). In the place
+of "sum" or "mean" it is passed a function, which notes the entries of each group and returns the
+number of one more entry. What these are is computed for all groups at once:
+
+    x.groupby(keys).sum()   -->   np.add.at(zeros, group, x)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Labels
-from tapegrad.tracing.frontend.arranging import Entries
-from tapegrad.tracing.frontend.labelled import (
-    Labelled,
-    TracedSeries,
-    made,
-    plain_of,
-    reduced,
-    refused,
+from tapegrad.core.tables import is_frame, is_of_numbers, is_series, pandas
+from tapegrad.errors import TapegradError
+from tapegrad.tracing.frontend.cells import asked
+from tapegrad.tracing.frontend.labelled import Labelled, plain_of, refused
+from tapegrad.tracing.frontend.numbering import (
+    WAYS,
+    Entries,
+    Looks,
+    Reading,
+    Source,
+    assumptions,
+    drawn,
+    numbers_of,
 )
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.tracer import Tracer
 
-MOST = 1000  # groups of which each is a step of its own
-_NAMES = ("sum", "mean", "std", "var", "min", "max", "prod")
+REDUCED = frozenset(["sum", "mean", "std", "var", "sem", "min", "max", "prod", "median"])
+_FIRST = 10**9  # the number of the first entry that a function makes; each kind has as many
 
 
-@unobserved
-def groupby(x: Any, by: Any = None, *, sort: bool = True, level: Any = None) -> Any:
-    keys = [] if isinstance(x, TracedSeries) else [k for k in _listed(by) if isinstance(k, str)]
-    plain = [_plain(x, key) for key in _listed(by)]
+class Batch(Source):
+    """What one reduction comes to, for each call of it."""
+
+    def __init__(self, name: str, ddof: int, dtype: Any, first: int) -> None:
+        self.name, self.ddof, self.dtype, self.first = name, ddof, np.dtype(dtype), first
+        self.is_itself, self.how, self.size = True, "numbered", 0
+        self.shown = []
+        self.parts: dict[int, list[np.ndarray]] = {}  # what it was called with, in each way
+
+    def called(self, way: int, part: np.ndarray) -> Any:
+        parts = self.parts.setdefault(way, [])
+        parts.append(part)
+        return numbers_of(np.array([self.first + len(parts) - 1]), way, self.dtype, "present")[0]
+
+    def numbers(self, way: int) -> Any:
+        ids = self.first + np.arange(self.size)
+        return numbers_of(ids, way, self.dtype, "present")
+
+    def evaluate(self, reading: Reading) -> None:
+        lengths = [[len(part) for part in parts] for parts in self.parts.values()]
+        if len(lengths) != WAYS or any(x != lengths[0] for x in lengths):
+            raise Looks
+        flat = reading.read([np.concatenate(parts) for parts in self.parts.values()])
+        self.x = _reduced(self.name, flat, np.array(lengths[0]), self.ddof)
+        self.size = len(lengths[0])
+
+    def guard(self) -> None:
+        """Nothing is taken for granted."""
+
+
+def _reduced(name: str, flat: Any, lengths: np.ndarray, ddof: int) -> Any:
+    """One number for each part of these lengths."""
+    if name == "sem":
+        return _reduced("std", flat, lengths, ddof) / np.sqrt(lengths)
+    given = {"ddof": ddof} if name in ("std", "var") else {}
+    f = getattr(np, name)
+    if np.all(lengths == lengths[0]):
+        return f(flat.reshape(len(lengths), lengths[0]), axis=1, **given)
+    group = np.repeat(np.arange(len(lengths)), lengths)
+    if name == "sum":
+        found = np.zeros(len(lengths), flat.dtype) + 0 * flat[0]
+        np.add.at(found, group, flat)
+        return found
+    if name == "mean":
+        return _reduced("sum", flat, lengths, 0) / lengths
+    if name in ("std", "var"):
+        apart = flat - _reduced("mean", flat, lengths, 0)[group]
+        found = _reduced("sum", apart**2, lengths, 0) / (lengths - ddof)
+        return np.sqrt(found) if name == "std" else found
+    ends = np.cumsum(lengths)
+    parts, order = [], []
+    for n in np.unique(lengths):
+        at = np.flatnonzero(lengths == n)
+        rows = (ends[at] - n)[:, None] + np.arange(n)
+        parts.append(f(flat[rows], axis=1))
+        order.append(at)
+    return np.concatenate(parts)[np.argsort(np.concatenate(order))]
+
+
+class Recorder:
+    """What pandas is passed in the place of functions that compute with a group."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources, self.way = sources, 0
+        self.batches: dict[Any, Batch] = {}
+        self.made = Entries(first=2 * _FIRST)
+        self.outcomes: list[Any] = []
+        self.seen: list[list[Any]] = []  # what the program's functions get, in each way
+
+    def begin(self, way: int) -> None:
+        self.way = self.made.way = way
+        self.seen.append([])
+
+    def by(self, x: Any) -> Any:
+        """Functions by their names, and the program's own."""
+        if isinstance(x, str) and x in REDUCED:
+            return self.reduction(x)
+        if isinstance(x, dict):
+            return {key: self.by(value) for key, value in x.items()}
+        if type(x) in (list, tuple):
+            return type(x)(map(self.by, x))
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(self.by, x))
+        for name in REDUCED:
+            if x is getattr(np, name, None) or x is getattr(pandas().Series, name, None):
+                return self.reduction(name)
+        return self.function(x) if callable(x) else x
+
+    def reduction(self, name: str, ddof: int = 1) -> Any:
+        def called(part: Any, *args: Any, **kwargs: Any) -> Any:
+            if not (is_series(part) or isinstance(part, np.ndarray)):
+                raise ValueError("a reduction of one number")
+            values = np.asarray(part)
+            if not is_of_numbers(part.dtype) or part.dtype.kind in "bc":
+                return getattr(part, name)(*args, **kwargs)
+            values = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+            if len(values) <= (ddof if name in ("std", "var", "sem") else 0):
+                return getattr(pandas().Series(part), name)(*args, **kwargs)
+            dtype = values.dtype if values.dtype.kind == "f" else np.dtype(float)
+            if values.dtype.kind != "f" and name in ("sum", "min", "max", "prod"):
+                dtype = np.dtype(np.int64)
+            key = name, ddof, dtype
+            if key not in self.batches:
+                first = _FIRST + len(self.batches) * 10**7
+                self.batches[key] = Batch(name, ddof, dtype, first)
+            return self.batches[key].called(self.way, values)
+
+        called.__name__ = name
+        return called
+
+    def function(self, f: Any) -> Any:
+        @functools.wraps(f)
+        def called(part: Any, *args: Any, **kwargs: Any) -> Any:
+            seen = self.seen[self.way]
+            seen.append(part)
+            if self.way:
+                if len(seen) > len(self.outcomes):
+                    raise Looks
+                outcome = self.outcomes[len(seen) - 1]
+            else:
+                try:
+                    outcome = f(Reading(self.sources, [0]).read([part]), *args, **kwargs)
+                except TapegradError:
+                    raise
+                except Exception as error:
+                    outcome = error
+                self.outcomes.append(outcome)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return self.made.of(outcome)
+
+        return called
+
+    def read(self, found: Sequence[Any]) -> Any:
+        reading = Reading(self.sources, range(WAYS))
+        if any(len(seen) != len(self.seen[0]) for seen in self.seen):
+            raise Looks
+        for parts in zip(*self.seen, strict=True):
+            reading.read(parts)
+        for batch in self.batches.values():
+            batch.evaluate(reading)
+        sources = [*self.sources, *self.batches.values(), *self.made.sources]
+        return Reading(sources, range(WAYS)).read(found)
+
+
+def recorded(f: Callable[..., Any], what: str, *given: Any) -> Any:
+    """What pandas' `f(recorder, *given)` is of tables with traced values, where it computes only
+    by the recorder's functions."""
+    failed: Exception = Looks()
     entries = Entries()
-    grouped = plain if isinstance(by, list) else plain[0]
-    rows = entries.table(x).groupby(grouped, sort=sort, level=level)
-    place, labels = rows.ngroup().to_numpy(), rows.size().index
-    return Groups(x, place, labels, keys, (entries, rows))
+    entries.of(list(given))
+    for source in entries.sources:
+        if source.is_float:
+            source.how = "present"  # pandas leaves out what is NaN
+    for _ in assumptions(entries.sources):
+        recorder, found = Recorder(entries.sources), []
+        try:
+            for way in range(WAYS):
+                entries.way = way
+                recorder.begin(way)
+                with warnings.catch_warnings(), np.errstate(all="ignore"):
+                    warnings.simplefilter("ignore")
+                    found.append(drawn(f(recorder, *entries.of(list(given)))))
+            result = recorder.read(found)
+        except TapegradError:
+            raise
+        except Exception as error:
+            failed = error
+            continue
+        for source in entries.sources:
+            source.guard()
+        return result
+    if isinstance(failed, Looks):
+        raise refused(f"{what} of traced numbers, or by a column of traced numbers,")
+    raise failed
 
 
-def _listed(by: Any) -> list[Any]:
-    return by if isinstance(by, list) else [by]
-
-
-def _plain(x: Any, key: Any) -> Any:
-    """A key of groups, with its plain numbers in the place of a column's name."""
-    if isinstance(key, str) and not isinstance(x, TracedSeries) and key in x._labels.columns:
-        key = x[key]
-    if isinstance(key, Tracer) or (isinstance(key, Labelled) and _is_traced(key)):
-        raise refused(
-            f"{x._kind}.groupby by a column of traced numbers", "Pass its plain numbers: by=array"
-        )
-    if callable(key) and not isinstance(key, Labelled):
-        raise refused(f"{x._kind}.groupby by a function")
-    return plain_of(key)
-
-
-def _is_traced(x: Any) -> bool:
-    return any(isinstance(b, Tracer) for b in x._branches)
+def aggregated(f: Callable[..., Any], what: str, args: Sequence[Any], kwargs: Any) -> Any:
+    """`f(*args, **kwargs)` of pandas' that has a parameter `aggfunc`, as pivot tables have."""
+    given = inspect.signature(f).bind(*args, **kwargs)
+    given.apply_defaults()
+    by = given.arguments.pop("aggfunc")
+    options = {
+        k: v for k, v in given.arguments.items() if v is not pandas().api.extensions.no_default
+    }
+    options.update(options.pop("kwargs", {}))
+    return recorded(lambda recorder, options: f(**options, aggfunc=recorder.by(by)), what, options)
 
 
 class Groups:
-    """`x.groupby(...)`: the `place` of each row's group, and the `labels` of the groups. As pandas
-    has them, they are `rows` with the numbers of `entries`."""
+    """`x.groupby(...)` and the like: what pandas' `make(*given)` gives."""
 
-    def __init__(
-        self, x: Any, place: np.ndarray, labels: Any, keys: list[str], pandas: tuple[Entries, Any]
-    ) -> None:
-        if np.any(place < 0):
-            raise refused(f"{x._kind}.groupby by what is missing")
-        self._x, self._place, self._labels, self._keys = x, place, labels, keys
-        self._entries, self._rows = pandas
+    def __init__(self, what: str, make: Callable[..., Any], *given: Any) -> None:
+        self._what, self._make, self._given = what, make, given
+        self._plain = make(*map(plain_of, given))  # an error is pandas' own
 
     @unobserved
     def __getitem__(self, key: Any) -> Any:
-        found = self._entries, self._rows[key]
-        return Groups(self._x[key], self._place, self._labels, [], found)
+        return Groups(self._what, lambda *given: self._make(*given)[key], *self._given)
 
-    @unobserved
     def __iter__(self) -> Iterator[Any]:
-        return iter([(name, self._entries.put(part)) for name, part in self._rows])
+        return iter(self._asked(lambda groups: list(groups)))
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _NAMES:
-            return unobserved(lambda: self._made(self._labels, self._each(name)))
-        if not isinstance(self._x, TracedSeries) and name in self._x._labels.columns:
-            return self[name]
-        raise refused(f"{self._x._kind}.groupby(...).{name}")
+        return len(self._plain)
 
     @unobserved
-    def transform(self, name: Any) -> Any:
-        if name not in _NAMES:
-            raise refused(f"{self._x._kind}.groupby(...).transform by this")
-        return self._made(self._x._labels.index, self._each(name)[self._place])
+    def _asked(self, f: Callable[..., Any], *more: Any) -> Any:
+        count = len(self._given)
+        return asked(
+            lambda *given: f(self._make(*given[:count]), *given[count:]),
+            self._what,
+            *self._given,
+            *more,
+        )
 
-    def agg(self, name: Any) -> Any:
-        if name not in _NAMES:
-            raise refused(f"{self._x._kind}.groupby(...).agg by this")
-        return getattr(self, name)()
+    def _recorded(self, f: Callable[[Any, Any], Any]) -> Any:
+        return recorded(lambda by, *given: f(by, self._make(*given)), self._what, *self._given)
 
-    def _numbers(self) -> Any:
-        """What is grouped, without the columns that say how."""
-        x = self._x
-        if self._keys:
-            x = x[[c for c in x._labels.columns if c not in self._keys]]
-        return x, x.to_numpy()
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        kind = type(self._plain)
+        if not hasattr(kind, name):
+            getattr(self._plain, name)  # an error is pandas' own
+            return self[name]
+        if not callable(getattr(kind, name)):
+            return self._asked(lambda groups: getattr(groups, name))
+        if name in REDUCED:
+            return functools.partial(self._reduce, name)
+        if name in ("agg", "aggregate", "transform", "apply", "filter", "pipe"):
+            return functools.partial(self._apply, name)
+        return functools.partial(self._call, name)
 
-    def _each(self, name: str) -> Any:
-        _, values = self._numbers()
-        count = len(self._labels)
-        is_linear = name in ("sum", "mean") and values.dtype == np.float64
-        if is_linear and not bool(np.any(np.isnan(values))):
-            member = (np.arange(count)[:, None] == self._place).astype(float)
-            return (
-                member / member.sum(axis=1, keepdims=True) if name == "mean" else member
-            ) @ values
-        if count > MOST:
-            raise refused(f"{self._x._kind}.groupby of more than {MOST} groups")
-        ddof = {"ddof": 1} if name in ("std", "var") else {}
-        places = [np.flatnonzero(self._place == k) for k in range(count)]
-        axis = {} if values.ndim == 1 else {"axis": 0}
-        return np.stack([reduced(name, values[k], True, **axis, **ddof) for k in places])
+    @unobserved
+    def _reduce(self, name: str, numeric_only: bool = False, ddof: int = 1, **kwargs: Any) -> Any:
+        if kwargs:
+            raise refused(f"{self._what}.{name} with {', '.join(kwargs)}=")
+        options: dict[str, Any] = {"numeric_only": True} if numeric_only else {}
+        if name in ("std", "var", "sem"):
+            options["ddof"] = ddof
+        plain = getattr(self._plain, name)(**options)
 
-    def _made(self, index: Any, values: Any) -> Any:
-        x, _ = self._numbers()
-        if isinstance(x, TracedSeries):
-            return made(Labels(index, name=x.name), [values])
-        return x._like(index, x._labels.columns, values)
+        def called(by: Recorder, groups: Any) -> Any:
+            f = by.reduction(name, ddof)
+            if hasattr(groups, "window"):
+                return groups.apply(f, raw=True)
+            if is_frame(plain) and numeric_only:
+                groups = groups[[c for c in plain.columns if c in groups.obj.columns]]
+            return groups.agg(f)
+
+        return _checked(self._recorded(called), plain, f"{self._what}.{name}")
+
+    def _apply(self, name: str, f: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if name in ("agg", "aggregate") and isinstance(f, str) and f in REDUCED:
+            return self._reduce(f, *args, **kwargs)
+        if name == "pipe":
+            return f(self, *args, **kwargs)
+
+        def called(by: Recorder, groups: Any) -> Any:
+            named = {k: by.by(v) for k, v in kwargs.items()}
+            own = () if f is None else (by.by(f),)
+            return getattr(groups, name)(*own, *args, **named)
+
+        return self._recorded(called)
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name in ("cumsum", "cumprod", "cummax", "cummin", "diff", "pct_change", "rank"):
+            return self._apply("transform", lambda s: getattr(s, name)(*args, **kwargs))
+        return self._asked(
+            lambda groups, a, k: getattr(groups, name)(*a, **k), [*args], dict(kwargs)
+        )
+
+
+def _checked(x: Any, plain: Any, what: str) -> Any:
+    """What was found, in the dtypes of what pandas makes of plain numbers, if it is like that."""
+    own = plain_of(x)
+    try:
+        if is_series(plain):
+            pandas().testing.assert_series_equal(own, plain, check_dtype=False, rtol=1e-4)
+        else:
+            pandas().testing.assert_frame_equal(own, plain, check_dtype=False, rtol=1e-4)
+    except AssertionError:
+        raise refused(what) from None
+    dtypes = [plain.dtype] if is_series(plain) else list(plain.dtypes)
+    if isinstance(x, Labelled) and len(x._branches) == 1 and len(set(dtypes)) == 1:
+        x._branches = [b if b.dtype == dtypes[0] else b.astype(dtypes[0]) for b in x._branches]
+    return x
+
+
+@unobserved
+def groupby(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return Groups(
+        f"{x._kind}.groupby(...)",
+        lambda table, args, kwargs: table.groupby(*args, **kwargs),
+        *(x, [*args], kwargs),
+    )
+
+
+@unobserved
+def resample(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return Groups(
+        f"{x._kind}.resample(...)",
+        lambda table, args, kwargs: table.resample(*args, **kwargs),
+        *(x, [*args], kwargs),
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def same_index(x: Any, y: Any) -> bool:
 
 
 def check_index(x: Any, y: Any, what: str) -> None:
-    """An error unless labels are the same: pandas would bring the entries into one order."""
+    """An error unless labels are the same."""
     if not same_index(x, y):
         raise refused(
             f"{what} of Series or DataFrames with different labels",
@@ -104,12 +105,23 @@ def _in_place(op: Callable[[Any, Any], Any]) -> Any:
 
 
 def _method(name: str) -> Any:
-    """The operator as a method, which could be told more."""
+    """The operator as a method, which may be told more."""
 
-    def method(self: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
-        if args or kwargs:
-            raise refused(f"{self._kind}.{name} with further arguments")
-        return getattr(self, f"__{name}__")(other)
+    @unobserved
+    def method(
+        self: Any, other: Any, axis: Any = None, level: Any = None, fill_value: Any = None
+    ) -> Any:
+        if level is not None:
+            raise refused(f"{self._kind}.{name} with a level")
+        x, other = self, stood_in(other)
+        if fill_value is not None and np.ndim(other) == 0:
+            x = dispatch.table_method(x, "fillna")(fill_value)
+        elif fill_value is not None:
+            x, other = dispatch.table_filled(x, other, fill_value)
+        by_rows = axis in (0, "index", "rows") and np.ndim(other) == 1
+        if by_rows and x._labels.columns is not None:
+            return getattr(x.T, f"__{name}__")(other).T
+        return getattr(x, f"__{name}__")(other)
 
     return method
 
@@ -125,9 +137,6 @@ def _unary(op: Callable[[Any], Any]) -> Any:
 def _is_operand(x: Any) -> bool:
     kinds = (Labelled, Tracer, np.ndarray, np.generic, int, float, list, tuple)
     return isinstance(x, kinds) or is_series(x) or is_frame(x)
-
-
-_IN_ARRAYS = "Write to a copy of its numbers: y = x.to_numpy().copy()"
 
 
 class Labelled:
@@ -187,13 +196,10 @@ class Labelled:
             raise refused(f"np.{func.__name__} of a {self._kind}")
         return func(*map(_as_array, args), **{k: _as_array(v) for k, v in kwargs.items()})
 
-    @property
-    def at(self) -> At:
-        return At(lambda key: dispatch.table_item(self, "at", key))
-
-    @property
-    def iat(self) -> At:
-        return At(lambda key: dispatch.table_item(self, "iat", key))
+    loc = property(lambda self: At(self, "loc"))
+    iloc = property(lambda self: At(self, "iloc"))
+    at = property(lambda self: At(self, "at"))
+    iat = property(lambda self: At(self, "iat"))
 
     def _numpys(self, name: str, args: Any, kwargs: Any) -> Any:
         """A sum or the like, as NumPy asks an object's own method for it."""
@@ -222,8 +228,18 @@ class Labelled:
             "a.any() or a.all()."
         )
 
+    def _item(self, key: Any) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._item(_of_table(key, self))
+
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise refused(f"writing to a {self._kind}", _IN_ARRAYS)
+        dispatch.table_write(self, "", _of_table(key, self), value)
+
+    @unobserved
+    def __delitem__(self, key: Any) -> None:
+        self.pop(key)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("_labels", "_branches"):
@@ -231,7 +247,7 @@ class Labelled:
         elif self._labels.columns is not None and name in self._labels.columns:
             self[name] = value
         else:
-            raise refused(f"writing to {self._kind}.{name}", "Make another one, by x.set_axis(...)")
+            dispatch.table_write(self, "setattr", name, value)
 
     def __copy__(self) -> Any:
         return self.copy()
@@ -293,17 +309,8 @@ OPERATORS = {
     )
 }
 # Functions for which NumPy asks an object's own method
-_REDUCTIONS = {
-    np.sum: "sum",
-    np.mean: "mean",
-    np.prod: "prod",
-    np.max: "max",
-    np.min: "min",
-    np.amax: "max",
-    np.amin: "min",
-    np.std: "std",
-    np.var: "var",
-}
+_NAMES = ("sum", "mean", "prod", "max", "min", "std", "var")
+_REDUCTIONS = {getattr(np, n): n for n in _NAMES} | {np.amax: "max", np.amin: "min"}
 # Functions that make arrays of what they are given, and return arrays
 _BY_METHODS = frozenset([np.clip, np.cumprod, np.cumsum, np.round])  # NumPy asks for pandas' own
 _OF_ARRAYS = {
@@ -311,15 +318,7 @@ _OF_ARRAYS = {
     *(np.concatenate, np.stack, np.vstack, np.hstack, np.column_stack),
     *(np.nansum, np.nanmean, np.shape, np.ndim, np.size, np.linalg.norm),
 }
-_NANS: dict[str, Callable[..., Any]] = {
-    "sum": np.nansum,
-    "prod": np.nanprod,
-    "mean": np.nanmean,
-    "max": np.nanmax,
-    "min": np.nanmin,
-    "std": np.nanstd,
-    "var": np.nanvar,
-}
+_NANS: dict[str, Callable[..., Any]] = {name: getattr(np, f"nan{name}") for name in _NAMES}
 
 
 def reduced(name: str, x: Any, skipna: bool, axis: int | None = None, **given: Any) -> Any:
@@ -415,7 +414,7 @@ class TracedSeries(Reductions, Labelled):
     # ---- entries
 
     @unobserved
-    def __getitem__(self, key: Any) -> Any:
+    def _item(self, key: Any) -> Any:
         return self.loc[key] if type(key) is str else dispatch.table_item(self, "", key)
 
     def __contains__(self, key: Any) -> bool:
@@ -428,26 +427,15 @@ class TracedSeries(Reductions, Labelled):
     def items(self) -> Iterator[Any]:
         return iter(zip(self._labels.index, self, strict=True))
 
-    @property
-    def iloc(self) -> At:
-        def chosen(key: Any) -> Any:
-            if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-                return self._numbers[key]
-            if isinstance(key, slice):
-                return self._with(self._numbers[key], self._labels.index[key])
-            return dispatch.table_item(self, "iloc", key)
-
-        return At(chosen)
-
-    @property
-    def loc(self) -> At:
-        def chosen(key: Any) -> Any:
-            at = places(self._labels.index, key)
-            if isinstance(at, int):
-                return self._numbers[at]
-            return dispatch.table_item(self, "loc", key)
-
-        return At(chosen)
+    def _entry(self, how: str, key: Any) -> Any:
+        """An entry, or a few rows, where pandas needn't be asked; else None."""
+        if how == "loc" and isinstance(at := places(self._labels.index, key), int):
+            return self._numbers[at]
+        if how == "iloc" and isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+            return self._numbers[key]
+        if how == "iloc" and isinstance(key, slice):
+            return self._with(self._numbers[key], self._labels.index[key])
+        return None
 
     # ---- products
 
@@ -470,15 +458,27 @@ TracedSeries.__name__ = "Series"  # for messages
 class At:
     """`x.iloc`, `x.loc`, `x.iat` and `x.at`: entries by their places or labels."""
 
-    def __init__(self, chosen: Callable[[Any], Any]) -> None:
-        self._chosen = chosen
+    def __init__(self, of: Any, how: str) -> None:
+        self._of, self._how = of, how
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._item(_of_table(key, self._of))
 
     @unobserved
-    def __getitem__(self, key: Any) -> Any:
-        return self._chosen(key)
+    def _item(self, key: Any) -> Any:
+        x = self._of
+        found = x._entry(self._how, key) if isinstance(x, TracedSeries) else None
+        return dispatch.table_item(x, self._how, key) if found is None else found
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise refused("writing to entries of a Series or DataFrame", _IN_ARRAYS)
+        dispatch.table_write(self._of, self._how, _of_table(key, self._of), value)
+
+
+def _of_table(key: Any, x: Any) -> Any:
+    """A key, or what a function of the program's says it is for this table."""
+    if type(key) is tuple:
+        return tuple([_of_table(k, x) for k in key])
+    return key(x) if isinstance(key, FunctionType) else key
 
 
 def places(index: Any, key: Any) -> Any:

@@ -9,29 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Labels, built, is_series, pandas, turned
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.core.tables import Labels, is_series, pandas
 from tapegrad.tracing.frontend.applying import APPLYING, applied
-from tapegrad.tracing.frontend.arranging import arranged
+from tapegrad.tracing.frontend.cells import asked, by_pandas
 from tapegrad.tracing.frontend.frames import made_of_columns, together
-from tapegrad.tracing.frontend.groups import groupby
+from tapegrad.tracing.frontend.groups import Groups, groupby, resample
 from tapegrad.tracing.frontend.labelled import (
     Labelled,
     TracedSeries,
     check_index,
     made,
-    plain_of,
     refused,
     stood_in,
 )
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.tracer import Tracer
-
-# What pandas does without looking at the numbers.
-_ARRANGING = """
-    add_prefix add_suffix drop droplevel get head reindex rename rename_axis set_axis shift
-    sort_index squeeze stack swapaxes swaplevel tail take to_frame transpose truncate unstack xs
-"""
 
 
 def method_of(x: Any, name: str) -> Any:
@@ -46,18 +37,12 @@ def method_of(x: Any, name: str) -> Any:
         if of_several and name not in _OF_ANY:
             raise refused(f"DataFrame.{name} of columns of several dtypes")
         return _bound(_METHODS[name], x)
-    if name not in _ARRANGING.split():
+    real = getattr(getattr(pandas(), x._kind), name, None)
+    if name.startswith("_") or real is None:
         return None
-
-    @unobserved
-    def method(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(v, (Tracer, Labelled)) for v in (*args, *kwargs.values())):
-            raise refused(f"{x._kind}.{name} with traced arguments")
-        if kwargs.pop("inplace", False):
-            raise refused(f"{x._kind}.{name} with inplace=True", f"Use x = x.{name}(...)")
-        return arranged(lambda table: getattr(table, name)(*args, **kwargs), x)
-
-    return method
+    if not callable(real):
+        return asked(lambda table: getattr(table, name), f"{x._kind}.{name}", x)
+    return unobserved(functools.partial(by_pandas, x, name))
 
 
 def _by_column(x: Any, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -67,9 +52,9 @@ def _by_column(x: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     return made_of_columns(x._labels.index, x._labels.columns, [_values(c) for c in columns])
 
 
-_OF_ANY = frozenset(["dropna", "pipe", "groupby", "sort_values", "set_index", "reset_index"])
+_OF_ANY = frozenset(["pipe", "groupby", "resample", "expanding"])
 _BY_COLUMN = frozenset(["clip", "cummax", "cummin", "cumprod", "cumsum", "diff", "fillna"])
-_BY_COLUMN |= {"isna", "isnull", "notna", "notnull", "pct_change", "round"}
+_BY_COLUMN |= {"isna", "isnull", "notna", "notnull", "pct_change", "rank", "round"}
 
 
 def _bound(f: Callable[..., Any], x: Any) -> Any:
@@ -78,7 +63,7 @@ def _bound(f: Callable[..., Any], x: Any) -> Any:
             return f(x, *args, **kwargs)
         except TypeError as error:
             if f.__name__ in str(error) and "argument" in str(error):
-                raise refused(f"{x._kind}.{f.__name__} with these arguments") from error
+                return by_pandas(x, f.__name__, *args, **kwargs)
             raise
 
     return method
@@ -162,8 +147,8 @@ def count(x: Any) -> Any:
 
 @unobserved
 def fillna(x: Any, value: Any) -> Any:
-    if np.ndim(value) or isinstance(value, (Labelled, dict, str)):
-        raise refused(f"{x._kind}.fillna by more than one number")
+    if np.ndim(value) or isinstance(value, (Labelled, dict, str)) or is_series(value):
+        return by_pandas(x, "fillna", value)
     return _like(x, np.where(np.isnan(_values(x)), value, _values(x)))
 
 
@@ -204,6 +189,20 @@ def round(x: Any, decimals: Any = 0) -> Any:
 
 
 @unobserved
+def rank(x: Any, *, method: str = "average", ascending: bool = True, pct: bool = False) -> Any:
+    """Places in the order of values, from 1 on: piecewise constant."""
+    _check_numbers(x, "rank")
+    if method not in ("average", "min", "max") or not isinstance(x, TracedSeries):
+        raise refused(f"{x._kind}.rank by {method}")
+    values = _values(x) if ascending else -_values(x)
+    ordered = np.sort(values)
+    before = np.searchsorted(ordered, values, side="left") + 1.0
+    until = np.searchsorted(ordered, values, side="right") * 1.0
+    found = {"average": 0.5 * (before + until), "min": before, "max": until}[method]
+    return x._with(found / len(x) if pct else found)
+
+
+@unobserved
 def median(x: Any) -> Any:
     _check_numbers(x, "median")
     return _of_columns(x, np.median(_floats(x, "median"), axis=0))
@@ -212,9 +211,17 @@ def median(x: Any) -> Any:
 @unobserved
 def quantile(x: Any, q: Any = 0.5) -> Any:
     _check_numbers(x, "quantile")
-    if np.ndim(q) or not isinstance(x, TracedSeries):
-        raise refused(f"{x._kind}.quantile of several")
-    return np.quantile(_floats(x, "quantile"), q)
+    found = np.quantile(_floats(x, "quantile"), q, axis=0)
+    if not np.ndim(q):
+        return (
+            found
+            if isinstance(x, TracedSeries)
+            else made(Labels(x._labels.columns, name=q), [found])
+        )
+    rows = pandas().Index(q)
+    if isinstance(x, TracedSeries):
+        return x._with(found, rows)
+    return x._like(rows, x._labels.columns, found)
 
 
 @unobserved
@@ -243,15 +250,6 @@ def _of_pairs(x: Any, other: Any, name: str) -> Any:
     return x._like(columns, columns, np.reshape(f(_floats(x, name).T), (len(columns),) * 2))
 
 
-@unobserved
-def dropna(x: Any) -> Any:
-    there = ~np.isnan(_values(x))
-    if there.ndim > 1:
-        there = np.all(there, axis=1)
-    kept = np.flatnonzero(there._guarded_array())
-    return arranged(lambda table: table.iloc[kept], x)
-
-
 def pipe(x: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
     return f(x, *args, **kwargs)
 
@@ -277,7 +275,7 @@ class Windows:
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("sum", "mean", "std", "var", "min", "max", "median"):
-            raise refused(f"{self._x._kind}.rolling(...).{name}")
+            return getattr(_rolling(self._x, self._length), name)
         return unobserved(lambda: self._of(name))
 
     def _of(self, name: str) -> Any:
@@ -293,36 +291,27 @@ class Windows:
 
 
 @unobserved
-def rolling(x: Any, window: Any, min_periods: Any = None) -> Any:
-    if not isinstance(window, int) or window < 1 or min_periods not in (None, window):
-        raise refused(f"{x._kind}.rolling with windows of other lengths")
-    return Windows(x, window)
+def rolling(x: Any, window: Any, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(window, int) and window > 0 and not (args or kwargs):
+        return Windows(x, window)
+    return _rolling(x, window, *args, **kwargs)
 
 
-class Expanding:
-    """The same of all rows up to each one."""
-
-    def __init__(self, x: Any) -> None:
-        self._x = x
-
-    @unobserved
-    def sum(self) -> Any:
-        _check_numbers(self._x, "expanding")
-        return _like(self._x, np.cumsum(_floats(self._x, "expanding"), axis=0))
-
-    @unobserved
-    def mean(self) -> Any:
-        total = _values(self.sum())
-        counts = np.arange(1.0, len(self._x) + 1)
-        return _like(self._x, total / (counts if total.ndim == 1 else counts[:, None]))
-
-    def __getattr__(self, name: str) -> Any:
-        raise refused(f"{self._x._kind}.expanding().{name}")
+def _rolling(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return Groups(
+        f"{x._kind}.rolling(...)",
+        lambda table, args, kwargs: table.rolling(*args, **kwargs),
+        *(x, [*args], kwargs),
+    )
 
 
 @unobserved
-def expanding(x: Any) -> Any:
-    return Expanding(x)
+def expanding(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return Groups(
+        f"{x._kind}.expanding(...)",
+        lambda table, args, kwargs: table.expanding(*args, **kwargs),
+        *(x, [*args], kwargs),
+    )
 
 
 class Weighted:
@@ -376,87 +365,10 @@ def ewm(
     return Weighted(x, factor, adjust)
 
 
-# ---- entries
-
-
-@unobserved
-def chosen(x: Any, how: str, key: Any) -> Any:
-    """`x[key]`, `x.loc[key]` or `x.iloc[key]`."""
-    plain = tuple(map(_plain_key, key)) if type(key) is tuple else _plain_key(key)
-    if not how:
-        return arranged(lambda table: table[plain], x)
-    return arranged(lambda table: getattr(table, how)[plain], x)
-
-
-@unobserved
-def sort_values(
-    x: Any,
-    by: Any,
-    *,
-    ascending: Any = True,
-    kind: str = "quicksort",
-    na_position: str = "last",
-    ignore_index: bool = False,
-) -> Any:
-    """Rows in the order of plain columns, which pandas finds."""
-    keys = _plain_columns(x, by, "sort_values")
-    keys.index = pandas().RangeIndex(len(keys))
-    names = list(keys.columns)
-    order = keys.sort_values(names, ascending=ascending, kind=kind, na_position=na_position).index
-    found = arranged(lambda table: table.iloc[order], x)
-    return found.reset_index(drop=True) if ignore_index else found
-
-
-@unobserved
-def set_index(x: Any, keys: Any, *, drop: bool = True) -> Any:
-    plain = _plain_columns(x, keys, "set_index")
-    index = plain.set_index(keys).index
-    found = x.drop(columns=list(plain.columns)) if drop else x
-    return found.set_axis(index)
-
-
-def _plain_columns(x: Any, names: Any, how: str) -> Any:
-    """Columns that nothing traced is in, as a DataFrame of pandas'."""
-    names = names if isinstance(names, list) else [names]
-    if isinstance(x, TracedSeries) or not all(isinstance(k, str) for k in names):
-        raise refused(f"{x._kind}.{how} by other things than the names of columns")
-    found = x[names]
-    if any(isinstance(b, Tracer) for b in found._branches):
-        raise refused(
-            f"{x._kind}.{how} by a column of traced numbers",
-            "Keep what it is ordered by in a table of plain numbers",
-        )
-    return plain_of(found)
-
-
-@unobserved
-def reset_index(x: Any, *, drop: bool = False) -> Any:
-    if not drop:
-        raise refused(f"{x._kind}.reset_index without drop=True")
-    return arranged(lambda table: table.reset_index(drop=True), x)
-
-
-def _plain_key(key: Any) -> Any:
-    """A key whose numbers are guarded."""
-    if isinstance(key, Labelled) and not is_series(key) and key._branches:
-        (values,) = key._branches
-        return built(key._labels, turned(key._labels, [_guarded(values)]))
-    return _guarded(key) if isinstance(key, Tracer) else key
-
-
-def _guarded(x: Any) -> Any:
-    if not isinstance(x, Tracer):
-        return x
-    if x.dtype.kind not in "iub":
-        raise refused("entries of a Series or DataFrame by traced numbers")
-    return x._guarded_array() if x.ndim else dispatch.whole(x)
-
-
 _METHODS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in (diff, pct_change, isna, notna, count, fillna, where, mask, clip)},
-    **{f.__name__: f for f in (round, median, quantile, cov, corr, dropna, pipe)},
-    **{f.__name__: f for f in (tolist, item, rolling, expanding, ewm, groupby)},
+    **{f.__name__: f for f in (round, rank, median, quantile, cov, corr, pipe)},
+    **{f.__name__: f for f in (tolist, item, rolling, expanding, ewm, groupby, resample)},
     **{name: _cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin")},
-    **{f.__name__: f for f in (sort_values, set_index, reset_index)},
     **{"isnull": isna, "notnull": notna, "to_list": tolist},
 }

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.core.tables import is_table
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, tables
@@ -49,10 +50,13 @@ def fill_called(
     a: Activation, f: Any, values: Sequence[Any], named: dict[str, Any]
 ) -> list[tuple[int, bool]]:
     """The ids of plain arrays that a call of a function of NumPy's, or of an array's method, is
-    about to write to, if they may have to take traced values, and whether they have to."""
+    about to write to, if they may have to take traced values, and whether they have to; or that of
+    a table of pandas'."""
     if type(f) in _BOUND and type(f.__self__) in (np.ndarray, np.ufunc):
         own = f.__self__
         f, values = getattr(type(own), f.__name__), [own, *values]
+    if (table := tables.written_by(f, values)) is not None:
+        return [] if a.o.reads.place(table) is not None else [(id(table), True)]
     given = [x for x in _targets(f, values, named) if type(x) is np.ndarray]
     if not given:
         return []
@@ -98,6 +102,9 @@ _IN_PLACE |= {operator.ifloordiv, operator.imod, operator.ipow, operator.imatmul
 
 def fill_all(a: Activation, found: Iterable[tuple[int, bool]]) -> None:
     found = list(found)
+    if is_table(ctypes.cast(found[0][0], ctypes.py_object).value):
+        tables.fill(a, found[0][0])
+        return
     _fill(a, [key for key, _ in found], any(traced for _, traced in found))
 
 

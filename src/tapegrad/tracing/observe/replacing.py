@@ -77,6 +77,8 @@ def put(
     if tables.is_refused(a, f, args):
         frames.replace(operand_at(a.stack, at), tables.refused_write)
         return f
+    if tables.put_method(a, f, args, at):
+        return f
     exhausted = dispatch.exhausted(a.frame, f, args)
     if exhausted is not None:
         frames.replace(operand_at(a.stack, at), exhausted)

@@ -39,25 +39,61 @@ def guard_write(a: Activation, target: int, values: Sequence[Any], in_place: boo
     """Operand number `target` is about to be written to with these, or computed with `in_place`."""
     if pandas() is None or not any(map(_is_traced, values)):
         return
-    if _is_refused(a, a.top(target), values):
+    x = a.top(target)
+    if _is_refused(a, x, values):
         frames.replace(operand_at(a.stack, target), _Refusing())
-    elif is_frame(a.top(target)) or is_series(a.top(target)):
-        by_name = is_frame(a.top(target)) and len(values) == 2 and type(values[0]) is str
-        alone = by_name or (in_place and copies_on_write())
-        if not _fill(a, id(a.top(target)), alone) and in_place:
+    elif is_frame(x) or is_series(x):
+        by_name = is_frame(x) and len(values) == 2 and type(values[0]) is str
+        key = id(x)
+        del x
+        if not fill(a, key, by_name) and in_place:
             frames.replace(operand_at(a.stack, target), _Held())
+    elif is_pandas_class(type(x)) and is_table(getattr(x, "obj", None)):  # `x.loc`
+        table, late = x.obj, dispatch.table_at(None, x.name)
+        frames.replace(operand_at(a.stack, target), late)
+        del x  # it holds the table
+        if fill(a, id(table), False, 1):
+            late._of = table
+        else:
+            frames.replace(operand_at(a.stack, target), _Refusing())
 
 
-def _fill(a: Activation, key: int, alone: bool) -> bool:
+def written_by(f: Any, args: Sequence[Any]) -> Any:
+    """The table that a method of pandas' writes traced values to; None for all else."""
+    if not args or not _is_writing(f) or not (is_frame(args[0]) or is_series(args[0])):
+        return None
+    return args[0] if any(map(_is_traced, args)) else None
+
+
+def put_method(a: Activation, f: Any, args: Sequence[Any], at: int) -> bool:
+    """A method of pandas' of what was a table becomes that of what stands for this now."""
+    if not args or not _is_writing(f) or type(args[0]) not in (dispatch.frame, dispatch.series):
+        return False
+    name = f.__name__
+    frames.replace(
+        operand_at(a.stack, at), lambda x, *given, **named: getattr(x, name)(*given, **named)
+    )
+    return True
+
+
+def _is_writing(f: Any) -> bool:
+    """Whether this is a method of pandas' tables that writes to them."""
+    if type(f) is not FunctionType or f.__name__ not in _WRITING or pandas() is None:
+        return False
+    kinds = pandas().DataFrame, pandas().Series
+    return any(getattr(kind, f.__name__, None) is f for kind in kinds)
+
+
+def fill(a: Activation, key: int, by_name: bool = False, holders: int = 0) -> bool:
     """The table with this id becomes what stands for one, if the run has made it and nobody else
-    holds it. Says whether it does. A column that is put there by its name changes no memory that
-    something else shows; nor does what computes in place, if it is done to the table `alone`, or
-    if nothing but the operand holds that."""
+    holds it but so many holders here. A column that is put there `by_name` changes no memory that
+    something else shows; what computes in place may."""
     family = Family(ctypes.cast(key, ctypes.py_object).value)
     search = Search(a, family, dispatch.began(), strict=dispatch.trace() is not a.o.trace)
     search.run()
     known = counted(filter(family.has, (*dispatch.held(), *a.o.captured)))
-    if not (alone or family.counts[key] == 1):
+    known[key] += holders
+    if not (by_name or copies_on_write() or family.counts[key] == 1):
         return False
     if not (family.is_whole(known) and search.is_own()):
         return False
@@ -91,9 +127,9 @@ _WRITING = {
 def refused_write(*args: Any, **kwargs: Any) -> Any:
     """Stands in the place of a function that writes."""
     _refuse(
-        f"a traced value is written to a Series or DataFrame of the outside{at_line()}, where it "
-        "would outlive the trace. Return the value from the function instead, or keep it in a "
-        "NumPy array, a list or a dict, which are followed"
+        f"a traced value is written to a Series or DataFrame of the outside{at_line()}, or to one "
+        "that others hold, where it would outlive the trace. Return the value from the function "
+        "instead, or keep it in a NumPy array, a list or a dict, which are followed"
     )
 
 

@@ -1,0 +1,435 @@
+"""What pandas does with a table's entries, whatever numbers these are.
+
+pandas' own method runs on tables that have the *numbers* of entries, 1st, 2nd, ..., in the place of
+traced values. Where each entry of the result came from can be read off, and the traced values are
+taken from there:
+
+    x.sort_index()   with x = [a, b], 20 and 10 their labels
+    [#0, #1].sort_index() = [#1, #0]   -->   x[[1, 0]]
+
+That holds for what only moves entries. Whether a method does is found by running it several times,
+with numbers that rise, that fall, and that are 0, infinite or NaN: all must say the same. One that
+looks at integers, at which entries are NaN, or at the order of entries, is run with these as they
+are, and they are guarded. One that computes is refused.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.tables import (
+    Column,
+    Labels,
+    built,
+    copies_on_write,
+    index_key,
+    is_frame,
+    is_of_numbers,
+    is_series,
+    is_table,
+    pandas,
+)
+from tapegrad.errors import TapegradError
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.frames import made_of_columns
+from tapegrad.tracing.frontend.labelled import Labelled, made
+from tapegrad.tracing.loops.stacking import strong
+from tapegrad.tracing.observe.observer import observer
+from tapegrad.tracing.tracer import Tracer
+
+WAYS = 14  # numbers that rise, that fall, and special ones
+_SCALES = (0.7390851332, -0.5671432904)  # whose multiples are in nobody's data
+
+
+class Looks(Exception):
+    """A result depends on what the numbers are."""
+
+
+class Source:
+    """Traced values in the place of which are the numbers of entries, from `first` on; `how`:
+
+    - `numbered`: all of them
+    - `plain`: none, as the values count themselves; they are guarded
+    - `present`: those that aren't NaN; which are is guarded
+    - `finite`: the same, where no number is infinite
+    - `ordered`: the numbers of one column, `at`, are in the order of its values, which is guarded
+    """
+
+    def __init__(self, given: Any, first: int, proven: bool) -> None:
+        self.given, self.x = given, strong(given)
+        self.first, self.size, dtype = first, given.size, self.x.dtype
+        # pandas sees the dtype, if it has enough numbers
+        self.is_itself = dtype.kind in "fiu" and dtype.itemsize > 2
+        self.how, self.at = "numbered", 0
+        self.shown: list[np.ndarray] = []  # the numbers of the first way
+        if not (self.is_itself or proven):
+            if dtype.kind in "fc":
+                raise Looks
+            self.how = "plain"
+
+    @property
+    def is_float(self) -> bool:
+        return bool(self.x.dtype.kind == "f")
+
+    def numbers(self, way: int) -> Any:
+        """What pandas gets."""
+        x, seen = self.x, np.asarray(self.x._concrete)
+        if self.how == "plain":
+            return seen.copy()
+        ids = np.arange(self.first, self.first + self.size).reshape(x.shape)
+        dtype = x.dtype if self.is_itself else np.dtype(float)
+        found = numbers_of(ids, way, dtype, self.how)
+        if self.how == "ordered":
+            rank = np.argsort(np.argsort(seen[self.column]))
+            found[self.column] = _rising(rank, self.first + self.at, way)
+        if self.how != "numbered":
+            found = np.where(np.isnan(seen), np.nan, found)
+        return found.astype(x.dtype) if self.is_itself else found
+
+    @property
+    def column(self) -> Any:
+        """Which entries are in order."""
+        return (slice(None), self.at) if self.x.ndim > 1 else slice(None)
+
+    def may_be_ordered(self) -> bool:
+        """Whether no two values of a column are the same: else nothing tells them apart."""
+        seen = np.asarray(self.x._concrete)[self.column]
+        seen = seen[~np.isnan(seen)]
+        return len(np.unique(seen)) == len(seen)
+
+    def guard(self) -> None:
+        """What a result took for granted."""
+        x = self.x
+        if self.how == "plain":
+            x._guarded_array()
+        elif self.how != "numbered" and self.is_float:
+            np.isnan(x)._guarded_array()
+            if self.how == "finite":
+                np.isinf(x)._guarded_array()
+            if self.how == "ordered":
+                seen = np.asarray(x._concrete)[self.column]
+                there = x[self.column][np.argsort(seen)[: np.sum(~np.isnan(seen))]]
+                (there[1:] > there[:-1])._guarded_array()
+
+
+def numbers_of(ids: np.ndarray, way: int, dtype: Any, how: str) -> np.ndarray:
+    """The numbers of entries in one of the ways."""
+    digit = _digit(ids, way)
+    if dtype.kind in "iu":
+        top = min(np.iinfo(dtype).max // 2, 2**50)  # as a float, too
+        special = np.array([0, 1, top, 3])
+        return (top - 7 - ids, top + 7 + ids)[way] if way < 2 else special[digit]
+    special = np.array([0.0, np.inf, -np.inf, np.nan if how == "numbered" else -1.0])
+    if how == "finite":
+        special = np.array([0.0, 3.0, -3.0, -1.0])
+    return (ids + 1) * _SCALES[way] if way < 2 else special[digit]
+
+
+def _digit(ids: np.ndarray, way: int) -> np.ndarray:
+    """Which of four special numbers an entry is. Any two entries are different ones in some way, by
+    the digits of their numbers; many entries differ by chance."""
+    k = (way - 2) // 4
+    few = ids // 4**k
+    many = ids * (1, 2654435761, 40503)[k] >> (0, 7, 5)[k]
+    found: np.ndarray = (np.where(ids < 64, few, many) + way) % 4
+    return found
+
+
+def _rising(rank: np.ndarray, column: int, way: int) -> np.ndarray:
+    """Numbers in the order of ranks, and in none with other columns or plain numbers: once they are
+    above, once below these."""
+    if way < 2:
+        return (rank - 0.25) + (-1) ** way * 2.0**21 * (column + 1)
+    return (rank - (way % 6) * len(rank) / 6) * (0.7 + way)
+
+
+class Entries:
+    """Traced values and what stands for them while pandas works, in one `way` at a time."""
+
+    def __init__(self, proven: bool = False, first: int = 0) -> None:
+        self.sources: list[Source] = []
+        self.count, self.way, self.proven = first, 0, proven
+        self._known: dict[int, Any] = {}
+
+    def numbered(self, x: Any) -> Any:
+        """What pandas gets in the place of a traced value."""
+        source = self._known.get(id(x))
+        if source is None:
+            source = self._known[id(x)] = Source(x, self.count, self.proven)
+            self.sources.append(source)
+            self.count += source.size
+        found = source.numbers(self.way)
+        if self.way == 0:
+            source.shown.append(found)
+        if found.ndim:
+            return found
+        return found.item() if x._weak else found[()]
+
+    def of(self, x: Any) -> Any:
+        """The same of what holds traced values: tables, lists, dicts."""
+        if isinstance(x, Labelled):
+            return self.table(x)
+        if isinstance(x, Tracer):
+            return self.numbered(x) if x.ndim or x.dtype.kind in "fc" else dispatch.whole(x)
+        if isinstance(x, slice):
+            return slice(*[self.of(v) for v in (x.start, x.stop, x.step)])
+        if isinstance(x, dict):
+            return {key: self.of(value) for key, value in x.items()}
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(self.of, x))
+        if isinstance(x, (list, tuple)):
+            return type(x)(map(self.of, x))
+        here = observer()
+        if is_table(x) and here is not None:
+            here.read_all(x)
+        return x
+
+    def table(self, x: Any) -> Any:
+        """A Series or DataFrame of pandas', with the numbers of entries."""
+        whole = x._labels.columns is not None and x._labels.whole
+        found = [self.numbered(b) if isinstance(b, Tracer) else b for b in x._branches]
+        return built(x._labels, [b.T for b in found] if whole else found)
+
+
+class Reading:
+    """Reads off, from what pandas made in several ways, where entries came from."""
+
+    def __init__(self, sources: Sequence[Source], ways: Sequence[int]) -> None:
+        self.sources = [s for s in sources if s.size]
+        self.starts = np.cumsum([0, *(s.size for s in self.sources)])
+        none = np.zeros(0)
+        self.numbers = [
+            np.concatenate([none, *(np.reshape(s.numbers(way), -1) for s in self.sources)])
+            for way in ways
+        ]
+        self.order = np.argsort(self.numbers[0], kind="stable")
+        self.sorted = self.numbers[0][self.order]
+
+    def read(self, found: Sequence[Any]) -> Any:
+        """What the results of all ways stand for."""
+        x = found[0]
+        if any(type(y) is not type(x) for y in found) and not hasattr(x, "_fields"):
+            raise Looks
+        if is_series(x) or is_frame(x):
+            return self._table(found)
+        if isinstance(x, (list, tuple)):
+            if any(len(y) != len(x) for y in found):
+                raise Looks
+            items = [self.read(part) for part in zip(*found, strict=True)]
+            return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+        if isinstance(x, dict):
+            if any(list(y) != list(x) for y in found):
+                raise Looks
+            return {key: self.read([y[key] for y in found]) for key in x}
+        if isinstance(x, np.ndarray) and is_of_numbers(x.dtype):
+            return self._numbers(found)
+        if isinstance(x, (int, float, np.number)) and not isinstance(x, bool):
+            value = self._numbers([np.asarray(y) for y in found])
+            if not isinstance(value, Tracer):
+                return x
+            return value.item() if type(x) in (int, float) else value
+        if isinstance(x, (np.ndarray, pandas().Index)) or hasattr(x, "dtype"):
+            self._check_same([pandas().Series(np.asarray(y, object)) for y in found])
+            return x
+        if any(not _same(x, y) for y in found):
+            raise Looks
+        return x
+
+    def _table(self, found: Sequence[Any]) -> Any:
+        x = found[0]
+        names = [y.columns if is_frame(y) else y.name for y in found]
+        if any(index_key(y.index) != index_key(x.index) for y in found):
+            raise Looks
+        if is_series(x):
+            if any(not _same(n, names[0]) for n in names):
+                raise Looks
+            column, labels = self._column(found), Labels(x.index, name=x.name)
+            if _is_traced(column):
+                return made(labels, [column])
+            return x if isinstance(column, Column) else built(labels, [column])
+        if any(index_key(n) != index_key(names[0]) for n in names):
+            raise Looks
+        dtypes = set(x.dtypes)
+        if len(dtypes) == 1 and is_of_numbers(*dtypes) and x.size:
+            whole = self._numbers([y.to_numpy() for y in found], mixed=False)
+            if whole is not None:
+                return made(Labels(x.index, x.columns), [whole])
+        columns = [self._column([y.iloc[:, k] for y in found]) for k in range(x.shape[1])]
+        if x.size and not any(map(_is_traced, columns)):
+            return x
+        return made_of_columns(x.index, x.columns, columns)
+
+    def _column(self, found: Sequence[Any]) -> Any:
+        x = found[0]
+        if any(y.dtype != x.dtype for y in found):
+            raise Looks
+        if is_of_numbers(x.dtype):
+            return self._numbers([y.to_numpy() for y in found])
+        self._check_same(found)
+        return Column(x)
+
+    def _check_same(self, found: Sequence[Any]) -> None:
+        x = found[0].array
+        for y in found[1:]:
+            if len(y) != len(x) or any(not _same(a, b) for a, b in zip(x, y.array, strict=True)):
+                raise Looks
+
+    def _numbers(self, found: Sequence[np.ndarray], mixed: bool = True) -> Any:
+        """Traced values, or a plain array if none are; None unless `mixed` if only some are."""
+        x = found[0]
+        if any(y.shape != x.shape or y.dtype != x.dtype for y in found):
+            raise Looks
+        values = [np.asarray(y.real, float).reshape(-1) for y in found]
+        constant = np.ones(x.size, bool)
+        if len(values) == 1 and len(self.order):
+            constant = ~_alike(self.numbers[0][self._ids(values[0])], values[0])
+        for y in values[1:]:
+            constant &= _alike(values[0], y)
+        if not x.size:
+            return np.zeros(x.shape, self._dtype_of_none(x.dtype))
+        if constant.all():
+            return x if mixed else None
+        if constant.any() and not mixed:
+            return None
+        if x.dtype.kind == "b":
+            raise Looks
+        ids = self._ids(values[0][~constant])
+        if any(
+            not _alike(n[ids], y[~constant]).all()
+            for n, y in zip(self.numbers, values, strict=True)
+        ):
+            raise Looks
+        return self._taken(ids, constant, x)
+
+    def _dtype_of_none(self, dtype: Any) -> Any:
+        """The dtype of no entries, of which pandas has said this."""
+        dtypes = {s.x.dtype for s in self.sources}
+        if all(s.is_itself for s in self.sources):
+            return dtype
+        if len(dtypes) > 1:
+            raise Looks
+        return dtypes.pop()
+
+    def _shares(self, x: np.ndarray) -> bool:
+        """Whether pandas has made a view, and no copy."""
+        return any(np.may_share_memory(x, y) for s in self.sources for y in s.shown)
+
+    def _ids(self, numbers: np.ndarray) -> np.ndarray:
+        at = np.minimum(np.searchsorted(self.sorted, numbers), len(self.sorted) - 1)
+        return self.order[at] if len(self.order) else np.zeros(0, int)
+
+    def _taken(self, ids: np.ndarray, constant: np.ndarray, like: np.ndarray) -> Any:
+        """The entries `ids` in the places that aren't constant."""
+        owner = np.searchsorted(self.starts, ids, side="right") - 1
+        touched = np.unique(owner)
+        substituted = {self.sources[k].x.dtype for k in touched if not self.sources[k].is_itself}
+        if substituted and (len(touched) > len(substituted) or constant.any()):
+            raise Looks
+        places, start, parts = ids.copy(), 0, []
+        for k in touched:
+            x = self.sources[k].x
+            places[owner == k] += start - self.starts[k]
+            parts.append(x if x.ndim == 1 else x.reshape(-1))
+            start += x.size
+        flat = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        at = _step(places)
+        found = flat[at]
+        if isinstance(at, slice) and not (copies_on_write() or self._shares(like)):
+            found = found.copy()
+        if not substituted and found.dtype != like.dtype:
+            found = found.astype(like.dtype)
+        if constant.any():
+            full = np.zeros(like.size, int)
+            full[~constant] = np.arange(len(ids))
+            found = np.where(constant, like.reshape(-1), found[full])
+        if like.shape == ():
+            return found[0]
+        return found if like.ndim == 1 else found.reshape(like.shape)
+
+
+def _step(places: np.ndarray) -> Any:
+    """A slice for places that are equally far apart."""
+    steps = np.diff(places)
+    if len(steps) and steps[0] > 0 and np.all(steps == steps[0]):
+        return slice(int(places[0]), int(places[-1]) + 1, int(steps[0]))
+    return places
+
+
+def _alike(x: np.ndarray, y: np.ndarray) -> Any:
+    return (x == y) | (np.isnan(x) & np.isnan(y))
+
+
+def _same(x: Any, y: Any) -> bool:
+    if x is y:
+        return True
+    if type(x) is not type(y):
+        return False
+    try:
+        return bool(x == y) or bool(x != x and y != y)
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, Tracer)
+
+
+def moved(f: Callable[..., Any], *given: Any, proven: bool = False) -> Any:
+    """What pandas' `f(*given)` is of tables with traced values; `Looks` if it computes with these.
+    That it doesn't may be `proven`."""
+    failed: Exception = Looks()
+    ways = 2 if proven else WAYS
+    entries = Entries(proven)
+    entries.of(list(given))
+    for _ in assumptions(entries.sources):
+        found = []
+        try:
+            for way in range(ways):
+                entries.way = way
+                with warnings.catch_warnings(), np.errstate(all="ignore"):
+                    warnings.simplefilter("ignore")
+                    found.append(drawn(f(*entries.of(list(given)))))
+            result = Reading(entries.sources, range(ways)).read(found)
+        except TapegradError:
+            raise
+        except Exception as error:
+            failed = error
+            continue
+        for source in entries.sources:
+            source.guard()
+        return result
+    raise failed
+
+
+def drawn(x: Any) -> Any:
+    return list(x) if hasattr(x, "__next__") else x
+
+
+def assumptions(sources: Sequence[Source]) -> Iterator[None]:
+    """What may be taken for granted of the values, little first."""
+    yield
+    looked_at = [s for s in sources if not s.is_float and s.how == "numbered"]
+    floats = [s for s in sources if s.is_float]
+    for s in looked_at:
+        s.how = "plain"
+    if looked_at:
+        yield
+    for s in floats:
+        s.how = "present"
+    if floats:
+        yield
+    if floats and all(np.all(~np.isinf(s.x._concrete)) for s in floats):
+        for s in floats:
+            s.how = "finite"
+        yield
+    for s in floats:
+        s.how = "ordered"
+        for at in range(s.x.shape[1] if s.x.ndim > 1 else s.x.ndim):
+            s.at = at
+            if s.may_be_ordered():
+                yield
+        s.how = "present"

@@ -1,0 +1,667 @@
+"""Programs as analysts write them: tables that are written to, joined, turned, grouped and ordered.
+
+Each is held against pandas (values, labels, dtypes) and against differences, as tables change.
+"""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tapegrad as tg
+
+DAYS = pd.date_range("2020-01-01", periods=12, freq="D")
+K = pd.DataFrame(
+    {"k": [0, 1, 2] * 4, "s": list("abcbacabccba"), "t": np.arange(12.0)[::-1]}, index=DAYS
+)
+PROGRAMS = {}
+
+
+def program(f):
+    PROGRAMS[f.__name__] = f
+    return f
+
+
+def frame(seed):
+    r = np.random.default_rng(seed)
+    columns = {"x": r.normal(size=12), "y": r.normal(size=12) + 3, "w": r.normal(size=12)}
+    return pd.DataFrame(columns, index=DAYS)
+
+
+def total(r):
+    """a sum that sees each entry, and leaves out what is missing"""
+    if not isinstance(r, float | np.generic) and hasattr(r, "to_numpy"):
+        r = r.to_numpy()
+    weights = np.cos(np.arange(1, 1 + np.size(r))).reshape(np.shape(r))
+    return np.sum(np.where(np.isnan(r), 0.0, r) * weights)
+
+
+def with_keys(d):
+    d = d.copy()
+    d["s"] = K["s"]
+    d["k"] = K["k"]
+    return d
+
+
+@program
+def loc_write(d):
+    d = d.copy()
+    d.loc[d.index[2], "x"] = d["y"].sum()
+    return d
+
+
+@program
+def iloc_write(d):
+    d = d.copy()
+    d.iloc[3, 1] = d.iloc[0, 0] * 2
+    return d
+
+
+@program
+def at_write(d):
+    d = d.copy()
+    d.at[d.index[1], "w"] = 1.5
+    d.iat[0, 0] = d["x"].mean()
+    return d
+
+
+@program
+def mask_write(d):
+    d = d.copy()
+    d.loc[d["x"] > 0, "x"] = 0.0
+    return d
+
+
+@program
+def mask_write_new(d):
+    d = d.copy()
+    d.loc[d["x"] > 0, "z"] = d["x"] * 2
+    d["z"] = d["z"].fillna(0)
+    return d
+
+
+@program
+def series_mask(d):
+    s = d["x"].copy()
+    s[s < 0] = 0.0
+    return s
+
+
+@program
+def key_mask(d):
+    d = with_keys(d)
+    d.loc[d.s == "a", "x"] *= 2
+    return d[["x", "y"]]
+
+
+@program
+def new_frame_loc(d):
+    o = pd.DataFrame(index=d.index, columns=["a", "b"], dtype=float)
+    o["a"] = d["x"]
+    o.loc[:, "b"] = d["y"] * 2
+    return o
+
+
+@program
+def made_loc(d):
+    o = pd.DataFrame(0.0, index=d.index, columns=["a", "b"])
+    for i in range(3):
+        o.loc[o.index[i], "a"] = d["x"].iloc[i] ** 2
+    return o
+
+
+@program
+def made_iloc(d):
+    o = pd.Series(0.0, index=range(4))
+    for i in range(4):
+        o.iloc[i] = d["x"].iloc[i] ** 2
+    return o
+
+
+@program
+def aug(d):
+    s = pd.Series(np.ones(12), index=d.index)
+    s += d["x"]
+    return s
+
+
+@program
+def insert(d):
+    d = d.copy()
+    d.insert(0, "z", d["x"] * 2)
+    return d
+
+
+@program
+def insert_plain(d):
+    o = K[["t"]].copy()
+    o.insert(0, "z", d["x"] * 2)
+    return o
+
+
+@program
+def pop(d):
+    d = d.copy()
+    z = d.pop("x")
+    d["q"] = z * d["y"]
+    return d
+
+
+@program
+def dele(d):
+    d = d.copy()
+    del d["x"]
+    return d
+
+
+@program
+def query(d):
+    d = with_keys(d)
+    return d.query("s == 'a' and k < 2")[["x", "y"]]
+
+
+@program
+def pivot(d):
+    d = with_keys(d).reset_index(drop=True)
+    d["i"] = np.arange(12) // 3
+    d = d.drop_duplicates(["i", "k"])
+    return d.pivot(index="i", columns="k", values="x")
+
+
+@program
+def pivot_table(d):
+    return with_keys(d).pivot_table(index="s", columns="k", values="x", aggfunc="mean")
+
+
+@program
+def pivot_table_sum(d):
+    return with_keys(d).pivot_table(
+        index="s", columns="k", values=["x", "y"], aggfunc="sum", fill_value=0
+    )
+
+
+@program
+def rank(d):
+    return d["x"].rank() * d["y"]
+
+
+@program
+def rank_pct(d):
+    return d["x"].rank(pct=True, ascending=False) * d["y"]
+
+
+@program
+def agg_dict(d):
+    return with_keys(d).groupby("s").agg({"x": "sum", "y": "mean"})
+
+
+@program
+def agg_lists(d):
+    return with_keys(d).groupby("s").agg({"x": ["sum", "std"], "y": ["mean"]})
+
+
+@program
+def agg_named(d):
+    return with_keys(d).groupby("s").agg(a=("x", "sum"), b=("y", "max"))
+
+
+@program
+def agg_list(d):
+    return with_keys(d).groupby("s")["x"].agg(["sum", "mean", "min"])
+
+
+@program
+def agg_fn(d):
+    return with_keys(d).groupby("s")["x"].agg(lambda v: v.max() - v.min())
+
+
+@program
+def agg_np(d):
+    return with_keys(d).groupby("s")["x"].agg(np.mean)
+
+
+@program
+def g_cumsum(d):
+    return with_keys(d).groupby("s")["x"].cumsum()
+
+
+@program
+def g_shift(d):
+    return with_keys(d).groupby("s")["x"].shift()
+
+
+@program
+def g_diff(d):
+    return with_keys(d).groupby("s")["x"].diff()
+
+
+@program
+def g_apply(d):
+    return (
+        with_keys(d)
+        .groupby("s")[["x", "y"]]
+        .apply(lambda g: (g["x"] * g["y"]).sum() / g["y"].sum())
+    )
+
+
+@program
+def g_apply_frame(d):
+    return (
+        with_keys(d)
+        .groupby("s", group_keys=False)[["x", "y"]]
+        .apply(lambda g: g.assign(z=g["x"] - g["x"].mean()))
+    )
+
+
+@program
+def g_transform(d):
+    return with_keys(d).groupby("s")["x"].transform("mean")
+
+
+@program
+def g_transform_fn(d):
+    return with_keys(d).groupby("s")["x"].transform(lambda v: (v - v.mean()) / v.std())
+
+
+@program
+def g_int(d):
+    return with_keys(d).groupby("k")["x"].sum()
+
+
+@program
+def g_two(d):
+    return with_keys(d).groupby(["k", "s"])[["x", "y"]].sum()
+
+
+@program
+def g_asindex(d):
+    return with_keys(d).groupby("k", as_index=False)[["x", "y"]].mean()
+
+
+@program
+def g_first(d):
+    return with_keys(d).groupby("k")["x"].first()
+
+
+@program
+def g_std(d):
+    return with_keys(d).groupby("s")[["x", "y"]].std()
+
+
+@program
+def g_median(d):
+    return with_keys(d).groupby("s")["x"].median()
+
+
+@program
+def g_iter(d):
+    return pd.concat([g["x"] * i for i, (k, g) in enumerate(with_keys(d).groupby("s"))])
+
+
+@program
+def g_dates(d):
+    return d.groupby(d.index.month)["x"].sum()
+
+
+@program
+def merge(d):
+    o = pd.DataFrame({"s": list("abc"), "v": [1.0, 2.0, 3.0]})
+    m = with_keys(d).merge(o, on="s", how="left")
+    return m["x"] * m["v"]
+
+
+@program
+def merge2(d):
+    m = pd.merge(with_keys(d).reset_index(), K.reset_index()[["index", "t"]], on="index")
+    return m["x"] * m["t"]
+
+
+@program
+def merge_outer(d):
+    o = pd.DataFrame({"s": list("abz"), "v": [1.0, 2.0, 3.0]})
+    m = with_keys(d).merge(o, on="s", how="outer")
+    return m[["x", "v"]]
+
+
+@program
+def join(d):
+    return d.join(K[["t"]])[["x", "t"]]
+
+
+@program
+def rolling(d):
+    return d["x"].rolling(3).mean()
+
+
+@program
+def rolling_min(d):
+    return d["x"].rolling(3, min_periods=1).mean()
+
+
+@program
+def rolling_center(d):
+    return d["x"].rolling(3, center=True).sum()
+
+
+@program
+def rolling_time(d):
+    return d["x"].rolling("3D").std()
+
+
+@program
+def rolling_apply(d):
+    return d["x"].rolling(3).apply(lambda w: w[0] * w[-1], raw=True)
+
+
+@program
+def rolling_frame(d):
+    return d[["x", "y"]].rolling(4, min_periods=2).max()
+
+
+@program
+def expanding(d):
+    return d["x"].expanding().std()
+
+
+@program
+def ewm(d):
+    return d["x"].ewm(span=5).mean()
+
+
+@program
+def resample(d):
+    return d.resample("5D").sum()
+
+
+@program
+def resample_mean(d):
+    return d["x"].resample("4D").mean()
+
+
+@program
+def apply1(d):
+    return d.apply(lambda r: r["x"] * r["y"], axis=1)
+
+
+@program
+def itertuples(d):
+    return pd.Series([r.x * r.y for r in d.itertuples()])
+
+
+@program
+def iterrows(d):
+    return pd.Series([r["x"] * r["y"] for i, r in d.iterrows()])
+
+
+@program
+def melt(d):
+    return with_keys(d).melt(id_vars=["s"], value_vars=["x", "y"])["value"]
+
+
+@program
+def melt2(d):
+    return pd.melt(with_keys(d), id_vars=["s"], value_vars=["x", "y"])["value"]
+
+
+@program
+def stack(d):
+    return d.stack()
+
+
+@program
+def unstack(d):
+    return d.unstack()
+
+
+@program
+def crosstab(d):
+    return pd.crosstab(K["s"], K["k"], values=d["x"], aggfunc="sum")
+
+
+@program
+def cut(d):
+    return d["x"].groupby(pd.cut(d["x"], [-10, -0.5, 0.5, 10]), observed=True).mean()
+
+
+@program
+def cut_labels(d):
+    return d["y"] * pd.cut(d["x"], [-10, 0, 10], labels=False)
+
+
+@program
+def qcut(d):
+    return d["y"] * pd.qcut(d["x"], 3, labels=False)
+
+
+@program
+def sort_traced(d):
+    return d.sort_values("x")
+
+
+@program
+def sort_series(d):
+    return d["x"].sort_values(ascending=False)
+
+
+@program
+def nlargest(d):
+    return d.nlargest(3, "x")
+
+
+@program
+def idxmax(d):
+    return d.loc[d["x"].idxmax(), "y"]
+
+
+@program
+def align(d):
+    return d["x"] * d["y"].iloc[::-1]
+
+
+@program
+def align2(d):
+    return d["x"].iloc[2:] + d["y"].iloc[:8]
+
+
+@program
+def sub0(d):
+    return d.sub(d.mean(axis=1), axis=0)
+
+
+@program
+def div0(d):
+    return d.div(d["y"], axis="index")
+
+
+@program
+def addfill(d):
+    return d["x"].iloc[2:].add(d["y"].iloc[:8], fill_value=0)
+
+
+@program
+def zscore(d):
+    return (d - d.mean()) / d.std()
+
+
+@program
+def corr(d):
+    return d.corr()
+
+
+@program
+def dropna(d):
+    r = d["x"].pct_change().dropna()
+    return r
+
+
+@program
+def fill(d):
+    return d["x"].shift(2).bfill()
+
+
+@program
+def interp(d):
+    return d["x"].shift(1).fillna(d["y"])
+
+
+@program
+def to_dict(d):
+    q = d.to_dict("list")
+    return pd.Series(q["x"]) * 2
+
+
+@program
+def rename(d):
+    return d.rename(columns={"x": "a"})["a"]
+
+
+@program
+def inplace(d):
+    d = d.copy()
+    d.rename(columns={"x": "a"}, inplace=True)
+    d.drop(columns="y", inplace=True)
+    d.reset_index(drop=True, inplace=True)
+    return d
+
+
+@program
+def columns(d):
+    d = d.copy()
+    d.columns = ["a", "b", "c"]
+    d.index = range(12)
+    return d["a"] * d.b
+
+
+@program
+def multi(d):
+    d = d.copy()
+    d[["a", "b"]] = d[["x", "y"]] * 2
+    return d
+
+
+@program
+def astype(d):
+    return d.astype({"x": "float32"})["y"]
+
+
+@program
+def select(d):
+    return with_keys(d).select_dtypes("number")["x"]
+
+
+@program
+def cond(d):
+    d = d.copy()
+    d["z"] = np.where(d["x"] > 0, d["x"], 0.1 * d["x"])
+    return d
+
+
+@program
+def clipd(d):
+    return d.clip(lower=0)
+
+
+@program
+def lag(d):
+    d = d.copy()
+    for l in (1, 2):
+        d[f"l{l}"] = d["x"].shift(l)
+    return d.dropna()
+
+
+@program
+def explode(d):
+    return d["x"].repeat(2)
+
+
+@program
+def quantiles(d):
+    return d["x"].quantile([0.25, 0.5])
+
+
+@program
+def cumret(d):
+    return (1 + d["x"] * 0.01).cumprod().iloc[-1]
+
+
+@program
+def drawdown(d):
+    c = (1 + d["x"] * 0.01).cumprod()
+    return (c / c.cummax() - 1).min()
+
+
+@program
+def valuecounts(d):
+    return K["s"].value_counts().mul(d["x"].iloc[0])
+
+
+@program
+def weighted(d):
+    return (d["x"] * d["y"]).groupby(K["s"]).sum() / d["y"].groupby(K["s"]).sum()
+
+
+@program
+def mapped(d):
+    return with_keys(d)["s"].map({"a": 1.0, "b": 2.0, "c": 3.0}) * d["x"]
+
+
+@program
+def assignl(d):
+    return d.assign(z=lambda q: q.x * q.y)["z"]
+
+
+@program
+def locslice(d):
+    return d.loc["2020-01-03":"2020-01-06", ["x", "y"]]
+
+
+@program
+def isin(d):
+    e = with_keys(d)
+    return e[e.s.isin(["a", "b"])]["x"]
+
+
+@program
+def concat(d):
+    return pd.concat([d["x"], d["y"]], axis=1, keys=["p", "q"])
+
+
+@program
+def appendrow(d):
+    d = d.copy()
+    d.loc[pd.Timestamp("2021-01-01")] = d.mean()
+    return d
+
+
+# These look at the order of traced numbers, or between which edges they are.
+LOOKING = {"cut", "cut_labels", "qcut", "sort_traced", "sort_series", "nlargest", "idxmax"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name):
+    f = PROGRAMS[name]
+
+    def number(d):
+        return total(f(d))
+
+    df, same = tg.value_and_grad(number, compile="never"), tg.jit(f, compile="never")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(3):
+            d = frame(seed)
+            before = d.copy()
+            value, found = df(d)
+            np.testing.assert_allclose(value, number(d), rtol=1e-10, atol=1e-10)
+            for i, j in [(0, 0), (3, 1), (5, 0), (7, 2)]:
+                step = pd.DataFrame(0.0, d.index, d.columns)
+                step.iloc[i, j] = 1e-6
+                expected = (number(d + step) - number(d - step)) / 2e-6
+                np.testing.assert_allclose(found.iloc[i, j], expected, rtol=1e-4, atol=1e-5)
+            expected = f(d)
+            if isinstance(expected, pd.DataFrame):
+                pd.testing.assert_frame_equal(same(d), expected, rtol=1e-9)
+            elif isinstance(expected, pd.Series):
+                pd.testing.assert_series_equal(same(d), expected, rtol=1e-9)
+            pd.testing.assert_frame_equal(d, before)
+    assert df.cache_info().traces == (3 if name in LOOKING else 1)
