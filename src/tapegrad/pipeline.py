@@ -233,7 +233,7 @@ def bytes_taken(tape: Tape, mode: str) -> int:
     played = 0 if mode == "always" else max(live_bytes(tape), default=0)
     if mode == "never":
         return played
-    plan = looped(_at_its_best(tape)).plan
+    plan = looped(at_its_best(tape)).plan
     return max(played, scratch_of(plan) + _returned_between(plan))
 
 
