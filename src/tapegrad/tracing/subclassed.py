@@ -150,7 +150,7 @@ def _objection(kind: type) -> str:
     names = {name for base in _above(kind) for name in vars(base)}
     for base in _above(kind):
         if is_numpys_module(module_of(base)):
-            return "of NumPy's own,"
+            return f"that is, or derives from, NumPy's own {base.__name__},"
         if issubclass(base, np.ndarray) and not is_pythons_class(base):
             return "that isn't written in Python,"
         if any(type(x) is MemberDescriptorType for x in vars(base).values()):
