@@ -17,7 +17,7 @@ from scipy import stats
 from tests.primitives.ranges_test import differences, of_inverse
 from tests.primitives.references import Inverse
 
-from tapegrad import grad
+from tapegrad import grad, value_and_grad
 
 Point = tuple[float, ...]
 
@@ -202,3 +202,13 @@ def test_both_sides_of_even_densities() -> None:
     bend = grad(grad(stats.semicircular.isf, compile="never"), compile="never")
     low = grad(grad(stats.semicircular.ppf, compile="never"), compile="never")
     assert bend(1e-7) == -low(1e-7)
+
+
+@pytest.mark.parametrize("law", [stats.f, stats.betaprime], ids=["f", "betaprime"])
+@pytest.mark.parametrize("point", [(1e290, 5.0, 0.02), (1e-30, 3.0, 2.0)])
+def test_probabilities_of_odds(law: Any, point: Point) -> None:
+    """x / (1 + x) is 1 far out, and its complement next to 0."""
+    for method, sign in (("cdf", 1), ("sf", -1)):
+        value, slope = value_and_grad(getattr(law, method), compile="never")(*point)
+        np.testing.assert_allclose(value, getattr(law, method)(*point), rtol=1e-13)
+        np.testing.assert_allclose(slope, sign * law.pdf(*point), rtol=1e-9)

@@ -187,8 +187,8 @@ def _f_entropy(n: Any, m: Any) -> Any:
 law(
     "f",
     logpdf=_f_logpdf,
-    cdf=lambda x, n, m: sc.betainc(n / 2, m / 2, n * x / (m + n * x)),
-    sf=lambda x, n, m: sc.betainc(m / 2, n / 2, m / (m + n * x)),
+    cdf=lambda x, n, m: sc.fdtr(n, m, x),
+    sf=lambda x, n, m: sc.fdtrc(n, m, x),
     ppf=lambda q, n, m: sc.fdtri(n, m, q),
     mean=_f_mean,
     var=_f_var,
@@ -196,11 +196,23 @@ law(
     finite=True,
     rvs=lambda rng, size, n, m: rng.f(n, m, size),
 )
+
+
+def _beta_of_odds(below: Any, above: Any) -> Any:
+    """x / (1 + x) is 1 far out, where 1 / (1 + x) still tells arguments apart."""
+
+    def found(x: Any, a: Any, b: Any) -> Any:
+        far = above(b, a, 1 / (1 + where(x > 1, x, 1.0)))
+        return where(x > 1, far, below(a, b, x / (1 + x)))
+
+    return found
+
+
 law(
     "betaprime",
     logpdf=lambda x, a, b: sc.xlogy(a - 1.0, x) - (a + b) * np.log1p(x) - sc.betaln(a, b),
-    cdf=lambda x, a, b: sc.betainc(a, b, x / (1 + x)),
-    sf=lambda x, a, b: sc.betainc(b, a, 1 / (1 + x)),
+    cdf=_beta_of_odds(sc.betainc, sc.betaincc),
+    sf=_beta_of_odds(sc.betaincc, sc.betainc),
     mean=lambda a, b: where(b > 1, a / (where(b > 1, b, 2.0) - 1), np.inf),
     open=True,
     finite=True,
