@@ -20,7 +20,7 @@ POINTS = [np.array([s, s + 0.5, 2 * s]) for s in (1.3, 0.7, 2.1, 1.9, 0.4)]
 def closed():
     """Generators are closed here, not by the collector in the middle of another test's trace."""
     yield
-    gc.collect()
+    gc.collect(1)
 
 
 def numbers():

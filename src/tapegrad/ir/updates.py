@@ -101,6 +101,13 @@ def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
         candidates = kept
 
 
+@lru_cache(maxsize=256)
+def in_new_memory(body: Tape) -> frozenset[Operand]:
+    """The outputs of a loop's body that share no memory with what it is given."""
+    made = {out for call in body.calls if makes_new_memory(call) for out in call.outs}
+    return frozenset(made.intersection(body.outputs))
+
+
 def _chain(before: Mapping[Operand, Operand], x: Operand) -> set[Operand]:
     """The updates that lead to a value."""
     found = set()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import METHODS, Aval, Operand, Tape, Var
-from tapegrad.ir.updates import kept_in_place, makes_new_memory
+from tapegrad.ir.updates import in_new_memory, kept_in_place
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
 
@@ -118,7 +118,7 @@ class Loop(Repeated):
             return ()
         if m < self.carried:  # what is carried is left as it is where there are no rounds
             return others
-        new = {out for call in self.body.calls if makes_new_memory(call) for out in call.outs}
+        new = in_new_memory(self.body)
         return [k for k in others if self.body.outputs[k] not in new]
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
