@@ -121,6 +121,7 @@ def test_functions_are_measured():
     assert len({*names}) == len(names)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("loop", loops.LOOPS, ids=lambda loop: loop.name)
 def test_a_loop_is_timed_and_its_gradient_is_right(loop):
     workload = loop.of(loop.few)

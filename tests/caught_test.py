@@ -105,6 +105,7 @@ FUNCTIONS: list[Callable[..., Any]] = [
 ]
 
 
+@pytest.mark.every(12)
 @pytest.mark.filterwarnings("ignore:.* was traced for three calls")
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -219,6 +220,7 @@ REFUSED: list[tuple[Callable[..., Any], int]] = [  # and the paths of these call
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("at", range(len(REFUSED)))
 def test_what_numpy_refuses_again_costs_no_new_trace(at: int, compile: Any) -> None:

@@ -229,6 +229,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize(("f", "args"), PROGRAMS, ids=lambda x: getattr(x, "__name__", ""))
 def test_values_and_gradients(f, args):
     wrt = tuple(range(len(args)))
@@ -242,6 +243,7 @@ def test_values_and_gradients(f, args):
                 np.testing.assert_allclose(found[k], differences(f, given, k), 1e-5, 1e-6)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(("f", "args"), PROGRAMS, ids=lambda x: getattr(x, "__name__", ""))
 def test_second_derivatives(f, args):
     w = np.exp(1j * np.arange(args[0].size)).reshape(args[0].shape)[()]

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+import zlib
 
 import pytest
 
@@ -21,6 +22,30 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
     parser.addoption("--freeze", action="store_true", help="break the promises of tests/honesty")
+    parser.addoption("--sweep", action="store_true", help="run all cases of the sweeps")
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "every(n): a sweep, of which one case in n runs, and all with --sweep"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of a sweep over many cases a share runs where all tests do, which its cases' names decide: a
+    case that is added moves no other one. Of files that the command line names, all cases run."""
+    if config.getoption("sweep") or config.args_source is not config.ArgsSource.TESTPATHS:
+        return
+    of_sweeps = {}
+    for item in items:
+        if (mark := item.get_closest_marker("every")) is not None:
+            of_sweeps.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
+    left = set()
+    for n, cases in of_sweeps.values():
+        chosen = [x for x in cases if zlib.crc32(x.nodeid.encode()) % n == 0] or cases[:1]
+        left.update(set(cases).difference(chosen))
+    config.hook.pytest_deselected(items=[x for x in items if x in left])
+    items[:] = [x for x in items if x not in left]
 
 
 @pytest.hookimpl(wrapper=True)

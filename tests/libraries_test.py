@@ -58,6 +58,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", FUNCTIONS)
 def test_a_librarys_function_itself(f):
     """Nobody's code makes the call."""
@@ -151,6 +152,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_functions_that_numba_compiled(name):
     """Their Python is traced, with its branches."""
@@ -210,6 +212,7 @@ def total_of(x):
     return s
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("first", ["numba", "tapegrad"])
 def test_globals_that_numba_has_frozen(first, monkeypatch):
     """Machine code goes on using the globals, arrays and closures that it was compiled with, until

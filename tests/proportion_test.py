@@ -177,6 +177,7 @@ def steps(program, n):
     return sum(entry.callcount for entry in profile.getstats())
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_twice_the_program_takes_twice_the_steps(program, monkeypatch):
     """Nothing is compared with all else, be it arguments, results, calls or rounds."""

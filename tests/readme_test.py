@@ -66,6 +66,7 @@ def blocks(text):
         yield Block(match[2], files[0] if files else "example.py", raises, match[3], line), match
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch, request, own_answers):
     text = path.read_text(encoding="utf-8")

@@ -273,6 +273,7 @@ def _signalling(called):
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("form", ["method", "object", "function", "closure"])
 @pytest.mark.parametrize("source", ["collector", "signal"])
 def test_what_python_runs_by_itself_costs_no_trace(source, form):

@@ -40,6 +40,7 @@ class Length:
         return complex(self.metres, 1.0)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     "f",
     [
@@ -88,6 +89,7 @@ def test_of_what_an_object_says_it_is_pythons_error_is_raised():
             grad(f)(np.float32(1.0))
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     "f",
     [

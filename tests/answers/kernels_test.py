@@ -23,6 +23,7 @@ def total(f: Callable[..., Any]) -> Callable[..., Any]:
     return number
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(("f", "args"), KERNELS, ids=[f.__name__ for f, _ in KERNELS])
 def test_a_kernel(f, args):
     number = total(f)

@@ -288,6 +288,7 @@ HELD = [everywhere, objects, tuples, functions, generators, iterators, named, re
 HELD += [used_before, branches]
 
 
+@pytest.mark.every(8)
 @COMPILE
 @pytest.mark.parametrize("f", HELD)
 def test_all_who_hold_it_see_what_is_written(f, compile):
@@ -372,6 +373,7 @@ def by_statements(c):
     return weighted(u, w) + np.sum(m)
 
 
+@pytest.mark.every(8)
 @COMPILE
 @pytest.mark.parametrize("f", [by_functions, by_methods, by_views, by_statements])
 def test_all_ways_of_writing(f, compile):

@@ -333,6 +333,7 @@ CLOSURES = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", CLOSURES)
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_a_derivative_is_freed_with_its_last_reference(name, compile):

@@ -161,6 +161,7 @@ def test_objects_in_trees_and_as_values():
     np.testing.assert_allclose(square.c, [4 * c for c in P.c])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("modes", [["fwd"], ["rev"], ["fwd", "rev"]])
 def test_second_derivatives(modes):
     np.random.seed(0)

@@ -185,6 +185,7 @@ INSIDE = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", INSIDE)
 def test_one_inside_a_function_is_traced_once(name):
     """Nothing of what was made outside changes from call to call."""

@@ -89,6 +89,7 @@ def agree(found, expected, single=False):
         np.testing.assert_allclose(x, y, rtol=0, atol=(1e-5 if single else 1e-12) * size)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_two_lengths_are_compiled_and_serve_all(name):
     f, make, kernels = PROGRAMS[name]

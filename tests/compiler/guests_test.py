@@ -68,6 +68,7 @@ def test_forks_while_modules_are_loaded(tmp_path):
     run(program, tmp_path, "-W", "ignore")
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_pools(method, tmp_path):
     program = f"""
@@ -79,6 +80,7 @@ def test_pools(method, tmp_path):
     run(program, tmp_path, "-W", "ignore")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("where", ["", "client.failed = office.ATTEMPTS"])
 def test_a_fork_while_the_compiler_is_waited_for(where, tmp_path):
     """As by a signal's handler; the child goes on, where only its parent will get an answer."""

@@ -59,6 +59,7 @@ def test_a_function_that_is_called_once_is_not_compiled(tmp_path):
     run(program, tmp_path)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", ["KILL", "STOP", "SEGV"])
 def test_a_worker_that_dies_or_hangs_is_replaced(name, tmp_path):
     program = f"""
@@ -249,6 +250,7 @@ def test_a_program_that_only_this_process_knows(tmp_path):
     run(program, tmp_path)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("mode", ["auto", "always"])
 def test_functions_of_the_users_stay_apart(mode, tmp_path):
     """Programs that differ in the user's functions alone are one program on disk; each calls its

@@ -67,6 +67,7 @@ def least(f, *args, **how):
     return int(re.search(r"takes ([\d,]+) bytes", str(error.value))[1].replace(",", ""))
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     ("f", "compile"),
     [*[(f, "never") for f in PLAYED], *[(f, "always") for f in COMPILED]],

@@ -191,11 +191,13 @@ def check_rows(f, compiled):
         np.testing.assert_allclose(found, wanted, **close)
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_rows_are_those_of_single_passes(f):
     check_rows(f, "always")
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_rows_of_panels_are_those_of_single_passes(f, monkeypatch):
     """The last of five panels has fewer directions."""
@@ -220,6 +222,7 @@ def test_pairs_have_no_rows_of_their_own(f):
     assert max(x.aval.size for call in tape.calls for x in call.outs) <= N * N
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_a_dense_hessian_needs_no_more_than_twice_its_result(f, monkeypatch):
     n = 1000

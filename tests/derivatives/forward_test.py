@@ -132,6 +132,7 @@ def one_of_two(x, y):
     return cond(y > 0, lambda v: v**3 * y, lambda v: v * 2, x)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", MODES)
 @pytest.mark.parametrize(
     "looping",

@@ -79,6 +79,7 @@ def together(samples, derivatives, literals=False):
     return inline_custom(tape), values
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("samples", BATCHES, ids=lambda b: f"{b[0].primitive.name}...")
 def test_samples_of_every_primitive(samples):
     assert_agree(*together(samples, derivatives=False))
@@ -100,6 +101,7 @@ if not NEW:  # compiling takes long: half of each primitive's samples, and all i
     REVERSIBLE = sorted(REVERSIBLE, key=lambda s: s.primitive.name)[::2]
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize(
     "samples",
     [REVERSIBLE[k : k + BATCH] for k in range(0, len(REVERSIBLE), BATCH)],
@@ -210,6 +212,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p[0].__name__)
 def test_programs(program):
     """Compiled and played agree, on the gradient that finite differences find."""

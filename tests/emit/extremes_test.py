@@ -61,6 +61,7 @@ def kind_of(x):
     return np.select([np.isnan(x), np.isinf(x), x == 0], [3, 2, 0], 1)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f8", "f4"])
 def test_zeros_infinities_and_signs_are_those_of_numpy(dtype):
     """What `evaluate` gives, which is NumPy's and SciPy's, and the compiled loops agree in kind."""

@@ -124,6 +124,7 @@ for when, program in PROGRAMS.items():
 """
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("by", ["tapegrad", "LLVM's linker"])
 def test_they_can_be_called(by, code):
     command = [sys.executable, "-c", f"{START}\nPROGRAMS = {PROGRAMS}\n{EACH}", by]

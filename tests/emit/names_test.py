@@ -133,6 +133,7 @@ def emitted(tape):
     return "\n".join(k.text for k in made.kernels), made
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("words", BATCHES, ids=lambda words: words[0])
 def test_no_name_of_a_users_shadows_what_a_text_says(words):
     others = BATCHES[(BATCHES.index(words) + 1) % len(BATCHES)][: len(words)]

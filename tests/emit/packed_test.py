@@ -111,6 +111,7 @@ def assert_product(x: Any, y: Any, old: Any, found: Any) -> None:
     assert (np.abs(found - (x @ y + old)) <= bound).all()
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("registers", PROCESSORS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_products_of_any_layout(monkeypatch, registers, dtype):

@@ -82,6 +82,7 @@ def numbers(tape: Tape, seed: int, spoilt: str = "") -> list[np.ndarray]:
     return values
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("batch", "dtype"),
     [*((batch, np.float64) for batch in [(), (0,), (3,)]), ((2, 3), np.float32)],
@@ -146,6 +147,7 @@ SHAPES = [(m, k, n) for m in (2, 3, 8) for k in (2, 5, 16) for n in (2, 3, 8)]
 SHAPES += [(2, 2, 9), (3, 4, 17), (2, 3, 33), (12, 7, 12), (40, 3, 3), (2, 17, 2), (2, 40, 13)]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_products(dtype):
     """Of matrices, their transposes and parts of others; some are added to others."""

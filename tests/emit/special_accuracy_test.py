@@ -100,6 +100,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f8", "f4"])
 def test_ulps(dtype):
     assert not inexact(FUNCTIONS, dtype, count=60)

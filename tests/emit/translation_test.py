@@ -189,6 +189,7 @@ def small(request, monkeypatch):
     monkeypatch.setattr(translation, "SMALL", request.param)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("what", BODIES)
 def test_each_kind_of_statement(what, small):
     body = textwrap.indent(textwrap.dedent(BODIES[what]).strip(), "    ")
@@ -309,6 +310,7 @@ LOOPS = {  # and how many functions they are
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("what", LOOPS)
 def test_loops_as_functions(what, monkeypatch):
     count, text = LOOPS[what]

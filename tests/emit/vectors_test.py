@@ -22,6 +22,7 @@ CORRELATED = [
 ]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("registers", PROCESSORS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_correlations_are_sums_of_products(monkeypatch, registers, dtype):
@@ -52,6 +53,7 @@ def test_correlations_are_sums_of_products(monkeypatch, registers, dtype):
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("registers", PROCESSORS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_searches_find_what_numpy_finds(monkeypatch, registers, dtype):
@@ -90,6 +92,7 @@ def test_functions_are_computed_in_vectors_whatever_is_known_of_their_operands(t
 LENGTHS = ((9, 4), (4, 9), (6, 5), (5, 6), (5, 5), (1, 4))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("function", [np.convolve, np.correlate])
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 def test_the_shorter_one_moves(function, mode):

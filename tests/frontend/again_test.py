@@ -67,6 +67,7 @@ def same(f: Callable[..., Any], *args: Any) -> int:
     return quick
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("program", PROGRAMS[::7], ids=lambda program: program.name)
 def test_programs_with_loops(program: Any) -> None:
     with warnings.catch_warnings():

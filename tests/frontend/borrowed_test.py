@@ -179,6 +179,7 @@ def missing(text: str) -> Any:
 EACH = [pytest.param(text, marks=missing(text)) for text in CALLS]
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("text", EACH)
 def test_values_and_gradients(text):
@@ -263,6 +264,7 @@ def test_without_python_code_there_is_nothing_to_borrow():
         jit(lambda x: np.save("none", x))(Y)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["asanyarray", "asarray", "array", "zeros"])
 def test_a_numpy_that_makes_arrays_otherwise_is_refused(name, monkeypatch):
     """As a later one may: what isn't known makes a plain array, and that holds nothing traced."""

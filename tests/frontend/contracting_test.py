@@ -116,6 +116,7 @@ EINSUM = [
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("case", EINSUM, ids=source_line)
 def test_einsum(case: Any) -> None:
     text, *arrays = case()

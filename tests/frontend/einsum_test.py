@@ -139,11 +139,13 @@ def check_all(mode: str, these: list[Case]) -> None:
         check_near(case, dotted(second, case.steps), case.bend())
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("seed", range(6))
 def test_played(seed: int) -> None:
     check_all("never", [*cases(seed, TOGETHER)])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_compiled(seed: int) -> None:
     check_all("always", [*cases(seed, TOGETHER)])
@@ -195,6 +197,7 @@ def kind_of(x: Any) -> Any:
     return np.where(np.signbit(x), -1, 1) * np.select([~np.isfinite(x), x == 0], [0, 1], 2)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("mode", "seed"), [("never", 1), ("never", 2), ("always", 3)])
 def test_sizes(mode: str, seed: int) -> None:
     """Parts of products overflow or vanish where whole products don't, and the result is NumPy's:
@@ -330,6 +333,7 @@ def _summed(c):
 CUBE = np.arange(27.0).reshape(3, 3, 3) / 9
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("f", [_diagonal, _of_traced, _of_parts, _of_all, _summed])
 def test_what_sums_nothing_is_a_view_that_is_written_to(f, compile):

@@ -159,6 +159,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", ELEMENTS, ids=range(len(ELEMENTS)))
 def test_traced_is_untraced(f):
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -178,6 +179,7 @@ def test_traced_is_untraced(f):
             check_gradient(f, X)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "f",
     [

@@ -237,6 +237,7 @@ def test_function_of_positive_numbers(f: Any) -> None:
     check(f, P)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", PAIRS, ids=source_line)
 def test_function_of_two(f: Any) -> None:
     check(f, P, positive(3, 4, seed=2))
@@ -269,6 +270,7 @@ def test_integers_give_what_numpy_gives(f: Any) -> None:
             check_value(f, x)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("other", OTHERS, ids=lambda o: f"{type(o).__name__} {o}")
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda o: o.__name__)
 def test_operator(op: Any, other: Any) -> None:

@@ -83,6 +83,7 @@ def is_alike(x: np.ndarray, y: np.ndarray) -> bool:
     return bool(np.all(near & ((x == 0) == (y == 0)) | (x == y) | ((x != x) & (y != y))))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("home", HOMES)
 def test_numbers_of_any_size(home: str) -> None:
     rng, wrong, compared = np.random.default_rng(5), [], 0

@@ -86,12 +86,14 @@ ANY: list[Callable[[Any], Any]] = [
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", SQUARE, ids=name_of)
 def test_functions_of_square_matrices(f: Callable[[Any], Any]) -> None:
     check(f, regular(3, 3))
     check(f, regular(2, 3, 3))
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", ANY, ids=name_of)
 def test_functions_of_matrices(f: Callable[[Any], Any]) -> None:
     for shape in ((3, 3), (4, 2), (2, 4), (2, 4, 3)):
@@ -432,6 +434,7 @@ def test_residuals_of_least_squares() -> None:
     check(lambda a, b: np.concatenate([np.linalg.lstsq(a, b)[1], b[0]]), a, b)
 
 
+@pytest.mark.every(4)
 @pytest.mark.filterwarnings("ignore:overflow")  # of SciPy's residuals
 @pytest.mark.parametrize("name", ["lstsq", "scipy's lstsq", "pinv", "polyfit"])
 def test_least_squares_of_numbers_of_any_size(name: str) -> None:

@@ -60,6 +60,7 @@ METHODS: dict[str, Any] = {
 }
 
 
+@pytest.mark.every(8)
 @COMPILE
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_of_plain_arrays(name, compile):

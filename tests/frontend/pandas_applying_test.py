@@ -78,6 +78,7 @@ def held_against_pandas(f, x, compile):
         pd.testing.assert_frame_equal(found, expected)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", PLAIN)
 def test_tables_of_the_outside(name):
     f = PLAIN[name]

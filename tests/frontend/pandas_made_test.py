@@ -152,6 +152,7 @@ def masks(b):
     return (same * TABLE["x"] * b[1]).sum()
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize(
     "f",

@@ -188,6 +188,7 @@ def held_against_pandas(f: Any, x: Any, compile: str) -> bool:
     return True
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", OF_SERIES)
 def test_series_do_what_they_do_in_pandas(name):
     f = OF_SERIES[name]
@@ -195,6 +196,7 @@ def test_series_do_what_they_do_in_pandas(name):
     assert followed[0] != (name in {*REFUSED, "wrong array", "positions"})
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", OF_FRAMES)
 def test_frames_do_what_they_do_in_pandas(name):
     f = OF_FRAMES[name]
@@ -365,6 +367,7 @@ def branched(s):
     return (s * s).sum()
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("f", [ranged, reordered, waited, branched])
 def test_loops_and_branches(f, compile):

@@ -37,6 +37,7 @@ def replayed(f: Callable[..., Any], *args: Any) -> int:
     return count
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_programs_with_loops(program: Any) -> None:
     """The first trace tells which branches may be conditionals."""

@@ -194,6 +194,7 @@ TURNED = np.array([1.0, 2.0, 3.0]).view(Reflected)
 HELD = Signal(np.array([1.0, 2.0, 3.0]), 5.0)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", PROGRAMS, ids=name_of)
 def test_what_a_subclass_does_is_followed(f):
     """Methods, properties, operators, `super()`, attributes, writes: values and slopes are NumPy's,

@@ -160,6 +160,7 @@ def test_writing(f: Any) -> None:
     check(f, X, Y)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", CASES, ids=source_line)
 def test_layouts(f: Any) -> None:
     check(f, normal(5, 4).T, Y[:, ::-1])
@@ -309,6 +310,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_program(f: Any) -> None:
     check(f, X)

@@ -80,17 +80,20 @@ def rolled(part, monkeypatch):
         monkeypatch.setattr(repetition, "NUMPYS", 6)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs(part, rolled, record_property, capfd):
     run(grow, check, part, EXAMPLES, (REACHED, REACHED_OF_MANY), record_property, capfd)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs_of_plain_numpy(part, rolled, record_property, capfd):
     hold = partial(check, effort=HALF)
     run(grow_plain, hold, part, EXAMPLES // 2, (PLAIN, PLAIN_OF_MANY), record_property, capfd)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs_of_numbers_of_any_size(part, rolled, record_property, capfd, monkeypatch):
     monkeypatch.setattr(debug, "ON", False)  # it doesn't look at small numbers beside large ones
@@ -98,6 +101,7 @@ def test_programs_of_numbers_of_any_size(part, rolled, record_property, capfd, m
     run(grow_ranges, hold, part, EXAMPLES // 4, (RANGES, RANGES_OF_MANY), record_property, capfd)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_transformation_of_programs(part, rolled, record_property, capfd):
     """Those of the one kind, and of the other in every other part."""

@@ -148,6 +148,7 @@ def test_a_failing_program_is_made_short():
     assert short.lines[0] == "v3 = x1 * 3" and len(short.lines) == 2
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["jvp", "vmap", "sparse_hessian", "jet"])
 def test_a_transformation_that_is_wrong_is_noticed(name, monkeypatch):
     program = Program({"x1": "reals((3,))"}, {}, ("return np.sin(x1) * x1[::-1]",))

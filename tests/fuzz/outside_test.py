@@ -135,6 +135,7 @@ def program(seed: int) -> str:
     return "def f(x):\n" + textwrap.indent("\n".join(lines), "    ")
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # branches and states that take turns
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_programs_that_write_to_arrays_of_the_outside(seed: int) -> None:

@@ -763,6 +763,7 @@ def test_a_loop_whose_guards_alone_are_read():
         np.testing.assert_allclose(slope, expected, rtol=1e-6)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("carries", [True, False])
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_a_nest_whose_inner_loops_only_look(carries, mode):

@@ -356,6 +356,7 @@ class Shown:
         return f"Shown({self.scale})"
 
 
+@pytest.mark.every(8)
 @UNCOMPILED
 @pytest.mark.parametrize(
     "read",

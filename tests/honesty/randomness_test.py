@@ -657,6 +657,7 @@ except RandomnessError as error:
 """
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("function", "said"),
     [

@@ -97,6 +97,7 @@ def before_types_change(use, w, x, n):
 by_name = pytest.mark.parametrize("name", PROGRAMS)
 
 
+@pytest.mark.every(4)
 @by_name
 def test_the_tape_does_not_grow_with_the_rounds(name):
     lengths = set()
@@ -110,6 +111,7 @@ def test_the_tape_does_not_grow_with_the_rounds(name):
     assert one < 3 * ROUNDS
 
 
+@pytest.mark.every(8)
 @by_name
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.filterwarnings("ignore:.*recorded:RuntimeWarning")

@@ -50,6 +50,7 @@ def anew(f):
     return lambda *args: f(*args)
 
 
+@pytest.mark.every(12)
 @by_program
 def test_flips_are_no_new_trace(program):
     """A first call finds that they occur, and has them as guards up to there."""
@@ -62,6 +63,7 @@ def test_flips_are_no_new_trace(program):
     assert derivative.cache_info().traces == 1
 
 
+@pytest.mark.every(8)
 @by_program
 def test_it_is_a_loop_on_the_tape(program):
     for x in USUAL:
@@ -91,6 +93,7 @@ def test_compiled():
     assert compiled.cache_info().traces == 1
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("function", KEPT, ids=lambda f: f.__name__)
 def test_what_else_a_side_does_is_done(function):
     derivative = value_and_grad(anew(function), compile="never")
@@ -159,6 +162,7 @@ def gone_on(x):
     return s
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("f", [made_before, reset, chosen_once, gone_on])
 def test_what_is_not_taken_has_no_slope_before_it_either(f, mode):
@@ -318,6 +322,7 @@ def shown_in_no_round(x):
     return x[0] + last @ np.arange(1.0, len(x) + 1)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("f", [written_in_no_round, shown_in_no_round])
 def test_a_plain_array_that_only_the_other_side_writes_to(f, mode):

@@ -36,6 +36,7 @@ def of(layer):
     return lambda x: np.sum(layer(layer(x)) ** 2)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("compile", MODES)
 def test_derivatives_are_those_of_the_function(compile):
     """Of every kind, also where one such part stands in another one."""
@@ -91,6 +92,7 @@ def named(x, w=W):
     return np.tanh(h) * np.exp(-h * h) + a
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("compile", MODES)
 def test_named_values_change_no_derivative(compile):
     """Values and gradients are the same to the last bit; second derivatives go through what is
@@ -204,6 +206,7 @@ def test_it_decorates_methods_which_read_what_stands_on_their_object():
         np.testing.assert_allclose(derivative(X)[1], slope, rtol=1e-6)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("compile", MODES)
 def test_it_stands_in_rounds_of_loops(compile):
     def rounds(x):

@@ -134,6 +134,7 @@ def test_no_bit_depends_on_what_is_kept(case, backwards, slots):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("case", ["recurrence", "wave", "network", "running", "counted", "masked"])
 @pytest.mark.parametrize("slots", [1, 3])
 def test_all_ways_to_run_it_agree(case, slots):
@@ -147,6 +148,7 @@ def test_all_ways_to_run_it_agree(case, slots):
             np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("made", [newton, cooling])
 @pytest.mark.parametrize("slots", [1, 2, 5])
 def test_conditions(made, slots):
@@ -222,6 +224,7 @@ FUNCTIONS = {
 functions = pytest.mark.parametrize("name", FUNCTIONS)
 
 
+@pytest.mark.every(4)
 @functions
 def test_gradients_of_functions(name):
     f, *args = FUNCTIONS[name]
@@ -234,6 +237,7 @@ def test_gradients_of_functions(name):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15, err_msg=f"{name}, {way}")
 
 
+@pytest.mark.every(8)
 @functions
 @pytest.mark.parametrize("way", ["sqrt", 3])
 def test_compiled_gradients_of_functions(name, way):
@@ -244,6 +248,7 @@ def test_compiled_gradients_of_functions(name, way):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.every(8)
 @functions
 @pytest.mark.parametrize("way", ["sqrt", 2])
 def test_second_derivatives(name, way):

@@ -308,6 +308,7 @@ def plain(x: Any, a: Any) -> Any:
     return x[3] * weights[3] + len(f"{weights[1]:.3f}") * a
 
 
+@pytest.mark.every(8)
 @by_program(*once)
 def test_a_round_is_traced_once(f):
     x, a = arguments(0)
@@ -315,6 +316,7 @@ def test_a_round_is_traced_once(f):
     assert calls_of(noted, lambda: trace(f, x, a)) <= 40
 
 
+@pytest.mark.every(12)
 @by_program(*once, *each)
 def test_values_and_derivatives(f):
     held(f)

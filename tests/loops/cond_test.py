@@ -200,6 +200,7 @@ def wrt(args):
     return tuple(k for k, x in enumerate(args) if np.asarray(x).dtype.kind == "f")
 
 
+@pytest.mark.every(8)
 @by_name
 def test_values(name):
     f, calls = PROGRAMS[name]
@@ -211,6 +212,7 @@ def test_values(name):
     assert derived.cache_info().traces == 1
 
 
+@pytest.mark.every(12)
 @by_name
 def test_gradients(name):
     f, calls = PROGRAMS[name]
@@ -227,6 +229,7 @@ def test_gradients(name):
         gradcheck(lambda *args: total(f(EXPLICIT, *args)), calls[-1])
 
 
+@pytest.mark.every(12)
 @by_name
 def test_second_derivatives(name):
     f, calls = PROGRAMS[name]
@@ -242,6 +245,7 @@ def test_second_derivatives(name):
     assert found.cache_info().traces == 1
 
 
+@pytest.mark.every(12)
 @by_name
 def test_compiled(name):
     f, calls = PROGRAMS[name]
@@ -283,6 +287,7 @@ UNUSED = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     ("passed", "kind", "mode"),
     [(True, float, "never"), (False, np.float64, "never"), (False, float, "always")],

@@ -187,6 +187,7 @@ def test_second_derivatives(case):
         assert inner(gradients, directions) == pytest.approx(expected, rel=1e-6, abs=1e-8)
 
 
+@pytest.mark.every(8)
 @over
 @both_ways
 def test_all_ways_to_run_a_loop_agree(case, backwards):
@@ -200,6 +201,7 @@ def test_all_ways_to_run_a_loop_agree(case, backwards):
             np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("rounds", [16, 23, 40])
 @both_ways
 def test_what_would_take_too_much_memory_is_computed_again(monkeypatch, rounds, backwards):

@@ -192,6 +192,7 @@ def from_seed(k: int, f: Callable[..., Any], *args: Any) -> tuple[Any, str]:
     return f(*args), states()
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("f", [*ONCE, *OTHERWISE], ids=lambda f: f.__name__)
 def test_the_numbers_and_states_are_those_of_plain_numpy(f: Any) -> None:
     derivative = value_and_grad(f, compile="never")
@@ -205,6 +206,7 @@ def test_the_numbers_and_states_are_those_of_plain_numpy(f: Any) -> None:
         assert slope == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", ONCE, ids=lambda f: f.__name__)
 def test_a_round_is_traced_for_all(f: Any) -> None:
     runs = [
@@ -251,6 +253,7 @@ CALLS = [
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("rng, name, args, kwargs", CALLS)
 def test_many_draws_at_once_are_those_of_one_after_the_other(
     rng: Any, name: str, args: Any, kwargs: Any

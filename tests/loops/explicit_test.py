@@ -297,6 +297,7 @@ def test_values_without_a_trace(name):
     same(f(EXPLICIT, *args), f(PLAIN, *args))
 
 
+@pytest.mark.every(8)
 @by_name
 def test_values_in_a_trace(name):
     f, args = PROGRAMS[name]
@@ -306,6 +307,7 @@ def test_values_in_a_trace(name):
     same(derived(*args), f(PLAIN, *args))
 
 
+@pytest.mark.every(8)
 @by_name
 def test_gradients(name):
     f, args = PROGRAMS[name]
@@ -318,6 +320,7 @@ def test_gradients(name):
     assert found.cache_info().traces == 1
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["network_backwards", "trees", "counts", "nested", "algebra"])
 def test_gradients_by_differences(name):
     f, args = PROGRAMS[name]
@@ -327,6 +330,7 @@ def test_gradients_by_differences(name):
 SECOND = ["network", "integer_becomes_float", "trees", "nested", "of_gradients", "writes", "flags"]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", SECOND)
 def test_second_derivatives(name):
     f, args = PROGRAMS[name]
@@ -667,6 +671,7 @@ def gathered(w, x):
     return scan(lambda h, k: (w @ h + x[np.atleast_1d(k)][0], None), np.ones(3), np.arange(6)[::-1])
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "f", [svd, sorts, system_of_an_invariant, chosen_places, gathered], ids=lambda f: f.__name__
 )

@@ -406,6 +406,7 @@ def check(f: Any, derivative: Any, x: Any, c: float) -> None:
     assert dx @ along + dc == pytest.approx(differences, rel=1e-5, abs=1e-5, nan_ok=True)
 
 
+@pytest.mark.every(12)
 @by_program(*once, *numbered, *any_number)
 def test_what_is_computed_is_numpys(f):
     derivative = value_and_grad(f, (0, 1), compile="never")
@@ -432,12 +433,14 @@ def test_one_trace_serves_each_number_of_entries(f):
     assert traces_of(f, range(21, 50)) == 0
 
 
+@pytest.mark.every(4)
 @by_program(*numbered)
 def test_a_trace_serves_each_choice_of_so_many_entries(f):
     numbers = {int(sum(x > c)) for x, c in map(arguments, range(20, 60))}
     assert traces_of(f, range(20, 60)) <= len(numbers) < 20
 
 
+@pytest.mark.every(4)
 @by_program(
     filtered,
     parted,

@@ -134,6 +134,7 @@ def test_second_derivatives(mode):
     np.testing.assert_allclose(grad(along, compile=mode)(x), expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.every(4)
 @MODES
 @pytest.mark.parametrize("checkpoint", ["sqrt", 3])
 def test_rounds_that_are_run_again(mode, checkpoint):

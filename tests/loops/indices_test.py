@@ -130,6 +130,7 @@ def test_values(name):
     assert derived.cache_info().traces == 1
 
 
+@pytest.mark.every(12)
 @by_name
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_gradients(name, mode):
@@ -143,6 +144,7 @@ def test_gradients(name, mode):
     gradcheck(lambda x: total(f(EXPLICIT, x, args[1])), args[:1])
 
 
+@pytest.mark.every(8)
 @by_name
 def test_second_derivatives(name):
     f, args = PROGRAMS[name]
@@ -289,6 +291,7 @@ def following(p):
     return total
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", [nearest, following])
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_places_in_lists(f, compile):

@@ -139,6 +139,7 @@ def points():
         yield -np.abs(x) if call % 5 == 0 else np.abs(x) + 0.1 if call % 7 == 0 else x
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
 def test_kinds_of_numbers(f):
     """Values, and what is kept with its kinds, are those of plain Python."""

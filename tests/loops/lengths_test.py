@@ -131,6 +131,7 @@ def nothing_known():
 BRANCHING = ("adaptive", "both_ways", "turning_point", "bisection")
 
 
+@pytest.mark.every(12)
 @by_name
 def test_another_length_has_the_same_code(program):
     """Which programs of the suite find their machine code, and which don't, with the reasons.
@@ -218,11 +219,13 @@ def test_products_over_all_rounds(dtype, nothing_known):
         assert check(recurrent, of_network(n, dtype=dtype)) == 0
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("n", [1, 4, 16, 17, 31, 32, 33, 34, 64])
 def test_sizes_that_are_lengths_by_coincidence(n):
     check(recurrent, of_network(n, width=32))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("n", [5, 8, 17, 24])
 def test_square_states(n):
     check(recurrent, of_network(n, width=n))

@@ -286,6 +286,7 @@ def check(f: Any, mode: str = "never") -> None:
         np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_round_is_traced(name: str) -> None:
     """What a round appends is a result of it; the arrays of lists are those of all rounds."""
@@ -296,6 +297,7 @@ def test_one_round_is_traced(name: str) -> None:
     check(f)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", ROUND_BY_ROUND)
 def test_each_round_is_made(name: str) -> None:
     """A list that others hold or rounds read, that doesn't grow in each round, or whose entries

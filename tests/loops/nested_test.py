@@ -74,6 +74,7 @@ X = np.random.default_rng(0).uniform(-0.9, 0.9, (N, N))
 FUNCTIONS = [grid, two_loops, row_before, table_before]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", FUNCTIONS)
 def test_values_and_gradients(f):
     before = X.copy()

@@ -149,6 +149,7 @@ def looked_back(x, start):
     return done[-1] + done[-2]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", [gone_through, looked_back])
 @pytest.mark.parametrize("first", [1, 2, 5])
 def test_what_cannot_be_folded_is_not_tried_from_each_call_on(monkeypatch, f, first):

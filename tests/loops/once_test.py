@@ -249,6 +249,7 @@ def test_a_round_is_traced_once(f):
     assert calls_of(noted, lambda: trace(f, x, a)) <= 5
 
 
+@pytest.mark.every(8)
 @by_program(*once, *each)
 def test_values_and_derivatives(f):
     held(f)

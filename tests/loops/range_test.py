@@ -209,6 +209,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_it_computes_what_pythons_loop_does(program, compile):
@@ -547,6 +548,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", OTHERS, ids=lambda f: f.__name__)
 def test_each_round_is_made_once_where_one_cant_stand_for_all(f):
     ours, plain = functools.partial(f, tapegrad.range), functools.partial(f, builtins.range)

@@ -90,6 +90,7 @@ def rolled(program):
     return args, trace(program.function, *args)[1]
 
 
+@pytest.mark.every(8)
 @by_name
 def test_a_loop_computes_what_its_rounds_do(monkeypatch, program):
     """To the last bit: the same operations, in the same order; but for sums of what grows."""
@@ -103,6 +104,7 @@ def test_a_loop_computes_what_its_rounds_do(monkeypatch, program):
         assert tape.play(*args) == plain.play(*args)
 
 
+@pytest.mark.every(8)
 @by_rolled
 def test_loops_are_those_of_the_program(program):
     _, tape = rolled(program)
@@ -111,6 +113,7 @@ def test_loops_are_those_of_the_program(program):
     assert program.loops is None or found <= program.loops + program.passes
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("program", COMPILED, ids=lambda program: program.name)
 def test_compiled_loops_compute_the_same(program):
     args = drawn(program, 6, 20)

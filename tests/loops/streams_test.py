@@ -139,6 +139,7 @@ def held(f: Any, derivative: Any, k: int, x: float) -> None:
     assert slope == pytest.approx((ends[0] - ends[1]) / 2e-7, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", STREAMS, ids=lambda f: f.__name__)
 def test_later_calls_draw_from_the_stream(f: Any) -> None:
     derivative = value_and_grad(f, compile="never")
@@ -216,6 +217,7 @@ def of_another_generator(x: Any, s: Any) -> Any:
 AFTER = (of_another_kind, of_an_array, of_a_list, of_a_state, of_a_copy, of_another_generator)
 
 
+@pytest.mark.every(4)
 @pytest.mark.filterwarnings("ignore:.*traced for three calls:RuntimeWarning")
 @pytest.mark.parametrize("then", AFTER, ids=lambda f: f.__name__)
 def test_what_looks_at_the_generator_afterwards_finds_it_where_it_is(then: Any) -> None:

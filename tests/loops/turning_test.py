@@ -326,6 +326,7 @@ def test_tests_that_leave_in_turns(f: Program) -> None:
     assert derived.cache_info().traces == before
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_round_is_traced(name: str) -> None:
     """One tape serves calls of any number of rounds, and is as long as one round."""
@@ -501,6 +502,7 @@ def grows_until(a: Any) -> Any:
     return x * len(path) + path[0][1] * path[-1][0]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     "f",
     [

@@ -59,6 +59,7 @@ def quietly():
         yield
 
 
+@pytest.mark.every(12)
 @by_rolled
 def test_another_number_of_rounds_is_no_new_trace(program, monkeypatch):
     (found,) = held(program, monkeypatch, [*range(len(program.calls)), 0])
@@ -80,6 +81,7 @@ def test_compiled():
     assert compiled.cache_info().traces == 1
 
 
+@pytest.mark.every(8)
 @by_rolled
 def test_gradients_are_those_of_differences(program):
     args = program.calls[0]
@@ -100,6 +102,7 @@ def test_it_is_a_loop_on_the_tape(program):
     assert str(tape).count(" = loop(") == program.loops
 
 
+@pytest.mark.every(12)
 @by_kept
 def test_what_depends_on_the_number_of_rounds(program, monkeypatch):
     order = [*range(len(program.calls))]

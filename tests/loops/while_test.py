@@ -86,6 +86,7 @@ def test_values(f, args):
     same(jit(lambda *args: f(while_loop, *args), compile="never")(*args), expected)
 
 
+@pytest.mark.every(4)
 @by_program
 def test_gradients(f, args):
     found = value_and_grad(lambda *args: total(f(while_loop, *args)), compile="never")

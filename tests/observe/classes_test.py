@@ -110,6 +110,7 @@ def slope(f, x):
     return np.array([(f(x + s) - f(x - s)) / 2e-6 for s in steps])
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_a_class_that_is_made_inside(f, monkeypatch):
     g = grad(f)

@@ -63,6 +63,7 @@ READERS = [by_open, by_lines, in_binary, by_json, lambda file: float(file.read_t
 READERS += [by_its_folder, in_memory, by_pandas]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("read", READERS)
 def test_a_file_is_read_anew_where_it_has_changed(read, tmp_path):
     file = tmp_path / "scale.txt"

@@ -121,6 +121,7 @@ def slope(f, log, x):
     return np.array([(at(x + s) - at(x - s)) / 2e-6 for s in steps])
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
 @MODES
 @pytest.mark.parametrize("f", [*PROGRAMS, one_that_was_set])

@@ -326,6 +326,7 @@ def outcome(f, *args):
         return repr(error)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("f", [*ONCE, *TWICE, *EACH])
 @pytest.mark.filterwarnings("ignore:.* was traced for three calls")
@@ -544,6 +545,7 @@ READ += [by_json, by_csv, by_pickle, by_a_variable_of_the_environment, by_a_stre
 READ += [by_what_is_printed_to_a_stream, by_a_text]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", READ)
 @pytest.mark.filterwarnings("ignore:.* was traced for three calls")
 def test_what_is_written_and_read_again_has_no_derivative(f, tmp_path, monkeypatch):

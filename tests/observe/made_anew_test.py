@@ -82,6 +82,7 @@ def written(values):
     return np.sum(values)
 
 
+@pytest.mark.every(8)
 @MODES
 @pytest.mark.parametrize("name", RANDOM)
 @pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
@@ -237,6 +238,7 @@ PROGRAMS += [of_arrays_in_containers]
 PROGRAMS += [with_own, with_own_before]
 
 
+@pytest.mark.every(8)
 @MODES
 @pytest.mark.parametrize("f", PROGRAMS)
 @pytest.mark.filterwarnings("ignore:grad_<lambda> was traced for three calls")

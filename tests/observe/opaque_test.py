@@ -38,6 +38,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", MODES)
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_function_of_scipys_depends_on_its_arguments(name, compile):

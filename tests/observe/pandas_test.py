@@ -53,6 +53,7 @@ def slope(f, x):
     return np.array([(f(x + d) - f(x - d)) / 2e-6 for d in 1e-6 * np.eye(2)])
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore:grad_")  # of several changes in a row
 @pytest.mark.parametrize("name", READS)
 def test_a_table_that_stays_the_same_needs_no_other_trace(name):

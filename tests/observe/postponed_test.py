@@ -208,6 +208,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.every(8)
 @MODES
 @pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
 @pytest.mark.filterwarnings("ignore:.* was traced for three calls")

@@ -425,6 +425,7 @@ def totals(rng: np.random.Generator) -> tuple[Any, list[Any]]:
     return f, made
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("seed", range(8))
 def test_totals(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -29,6 +29,7 @@ def played(tape: Tape, seed: int) -> list:
     return run(tape, [awkward(var, seed + 3 * k) for k, var in enumerate(tape.inputs)])[0]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("apply", PASSES, ids=lambda p: p.__name__)
 @share(0.2)
 @given(tape=tapes())
@@ -39,6 +40,7 @@ def test_a_pass_keeps_every_value(apply, tape):
     assert_same_bits(played(done, 5), played(tape, 5))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("apply", PASSES, ids=lambda p: p.__name__)
 @share(0.1)
 @given(tape=tapes())
@@ -52,6 +54,7 @@ def test_a_pass_does_the_same_to_a_tape_inside_tapes(apply, tape):
     assert middle.calls[0].primitive.tapes == (apply(tape),)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("apply", PASSES, ids=lambda p: p.__name__)
 @share(0.13)
 @given(tape=tapes())
@@ -107,6 +110,7 @@ def derivatives(f, w, x) -> list:
     return [value, *gradients, second, tg.jit(f, compile="never")(w, x)]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_no_pass_is_needed_for_correctness(f, monkeypatch):
     rng = np.random.default_rng(0)

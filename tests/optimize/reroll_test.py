@@ -293,6 +293,7 @@ RECOGNISED: dict[Any, tuple[tuple[Any, ...], list[Any], str]] = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", RECOGNISED, ids=lambda f: f.__name__)
 def test_a_loop_is_found_again(f):
     args, expected, calls = RECOGNISED[f]
@@ -472,6 +473,7 @@ def looked_at_in_rows(x):
     return np.sum(x * (len(seen) + 1))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize(
     "f, further", [(counted_only, (S,)), (looked_at_only, ()), (looked_at_in_rows, ())]

@@ -301,6 +301,7 @@ def test_one_variable_as_both_operands(sample: Sample) -> None:
 # ---- forward rules
 
 
+@pytest.mark.every(8)
 @over(BOTH)
 def test_adjoint_identity(sample: Sample) -> None:
     """<ct, J t> = <J' ct, t>, with all tangents together and one at a time."""
@@ -343,6 +344,7 @@ def test_what_has_no_rule_says_so() -> None:
 # ---- second order
 
 
+@pytest.mark.every(8)
 @over(SMOOTH)
 def test_the_reverse_rule_differentiates_in_both_modes(sample: Sample) -> None:
     """Reverse mode of the reverse rule, along random directions, against its differences, and
@@ -370,6 +372,7 @@ def test_the_reverse_rule_differentiates_in_both_modes(sample: Sample) -> None:
         assert_adjoint(sample, back, list(ds.values()), ts, moved)
 
 
+@pytest.mark.every(8)
 @over([s for s in SMOOTH if s.forward])
 def test_the_forward_rule_differentiates_in_both_modes(sample: Sample) -> None:
     """Forward mode of the forward rule against its differences, and reverse mode of it against

@@ -193,6 +193,7 @@ TIED = [
 ]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["elliprf", "elliprd", "elliprg", "elliprc"])
 def test_equal_complex_arguments_of_carlsons_integrals(name: str) -> None:
     """Differences of R_D over those of the arguments are 0 / 0 there."""
@@ -282,6 +283,7 @@ SINGLE: dict[str, tuple[tuple[float, ...], ...]] = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", SINGLE)
 def test_single_precision(name: str) -> None:
     """Formulas that overflow or cancel in single precision: the derivatives are those of double

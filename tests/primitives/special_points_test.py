@@ -190,6 +190,7 @@ def _diff(f: Any, point: Sequence[float], counts: tuple[int, ...]) -> Any:
     return mp.diff(f, xs[0], counts[0]) if len(xs) == 1 else mp.diff(f, xs, counts)
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("name", SCALARS)
 def test_numbers(name: str) -> None:
     case = SCALARS[name]
@@ -404,6 +405,7 @@ def exact_along(name: str, number: int, order: int) -> float:
         return float(mp.diff(moved, (0,) * order, (1,) * order))
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", MATRICES)
 def test_matrices(name: str) -> None:
     case = MATRICES[name]

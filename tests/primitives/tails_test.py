@@ -162,6 +162,7 @@ def check(points: Any, found: Any, exact: Callable[[Any], Any], label: Any) -> N
             assert near or y == right, (label, x, y, right)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", [*TABLE, *COMPOSED])
 def test_every_digit_counts(name: str) -> None:
     for f, *derivatives in {**TABLE, **COMPOSED}[name]:
@@ -296,6 +297,7 @@ NEAR_POLES: dict[str, tuple[Any, Any, tuple[float, ...]]] = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", NEAR_POLES)
 def test_slopes_near_poles_of_gamma_and_far_from_them(name: str) -> None:
     """where formulas would be infinity less infinity, or 0 times infinity"""

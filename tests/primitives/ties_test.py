@@ -65,6 +65,7 @@ def differences(f: Callable[[float], Any], x: float, order: int) -> float:
     return float((f(x + h) - 2 * f(x) + f(x - h)) / h**2)
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("outer", PENALISED)
 @pytest.mark.parametrize("name", TIES)
 def test_along_a_parameter(name: str, outer: str) -> None:
@@ -180,6 +181,7 @@ def test_a_model_of_pieces() -> None:
         np.testing.assert_allclose(found[k], wanted, rtol=1e-7)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("outer", PENALISED)
 @pytest.mark.parametrize("name", [name for name in TIES if name not in ("twice", "abs(abs)")])
 def test_both_modes_differentiate_a_gradient_alike(name: str, outer: str) -> None:
@@ -231,6 +233,7 @@ SETTLED = [
 NESTS = [*SETTLED, *[written(random.Random(k), 2 + k % 3) for k in range(20)]]
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("text", NESTS)
 def test_ties_inside_of_ties(text: str) -> None:
     """The mean of both sides, in each way to a second derivative; `jet` has it or NaN."""

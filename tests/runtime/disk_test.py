@@ -399,6 +399,7 @@ STILL_GOOD = {"readable only"}
 NOT_REPLACED = {"a folder"}
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_compiled_anew_and_replaced(damage, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -1052,6 +1053,7 @@ def test_four_processes_at_once_and_one_after_them(folder):
     assert answer(process("auto")) == ("0", "1", "False")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_lapack_is_found_in_another_process(dtype, folder):
     """Routines stand in the code as names: each process has them at other addresses. One that

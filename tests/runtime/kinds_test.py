@@ -141,6 +141,7 @@ def kind_of(x):
     return hash((type(x).__name__, repr(x))) % 9973
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("how", ["never", "always"])
 @pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
 def test_each_kind_has_its_own_variant(kinds, how):

@@ -121,6 +121,7 @@ def test_results_and_arguments_of_any_kind() -> None:
         assert value["n"] == k and value["s"] == "s"
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("how", ["never", "always"])
 def test_nothing_keeps_an_array(how: str) -> None:
     """Those that a function reaches are freed with it."""

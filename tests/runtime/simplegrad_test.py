@@ -60,6 +60,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("case", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_values_and_gradients(case):
     against_grad(*case)
@@ -106,6 +107,7 @@ def assert_same_tree(found, expected):
         np.testing.assert_allclose(found, expected)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(("tree", "expected"), TREES.values(), ids=TREES)
 def test_gradients_mirror_the_arguments(tree, expected):
     df = simplegrad(lambda p: squares(p), tree)

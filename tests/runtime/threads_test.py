@@ -71,6 +71,7 @@ def leaves(found):
     return [*found] if isinstance(found, tuple) else [found]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_threads_dont_matter(name):
     f, args = PROGRAMS[name]
@@ -151,6 +152,7 @@ def test_small_loops_stay_whole(monkeypatch):
     assert [k.chunks for k in program.kernels] == [0]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["sums of rows", "products"])
 def test_a_function_that_stands_alone(name, tmp_path):
     """The saved file brings the threads along."""

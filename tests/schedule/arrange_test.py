@@ -77,6 +77,7 @@ CASES = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_the_same(name):
     f, args, _ = CASES[name]

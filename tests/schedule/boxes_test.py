@@ -61,6 +61,7 @@ def one_layer(x):
     return x[1, :-2, 1:-1] + x[1, 2:, 1:-1] * x[1, 1:-1, 2:]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
     ("function", "shape"),
@@ -74,6 +75,7 @@ def test_each_element_of_the_core_is_written_once(function, shape, dtype):
     assert_agree(tape, values, [spoilt, weights])
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     ("function", "shape"),
     [

@@ -53,6 +53,7 @@ def chain(number: int) -> Callable[..., Any]:
     return f
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_as_written_in_shared_memory(first):
     for number in range(first, first + 20):
@@ -120,6 +121,7 @@ EXTREMES: dict[str, dict[str, Any]] = {
 EXTREMES["all at once"] = {k: v for extreme in EXTREMES.values() for k, v in extreme.items()}
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("extreme", EXTREMES)
 def test_at_every_threshold(monkeypatch, extreme):
     for place, value in EXTREMES[extreme].items():

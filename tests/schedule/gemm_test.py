@@ -219,6 +219,7 @@ def interpreted(monkeypatch):
     monkeypatch.setattr("tapegrad.backends.oracle.MOST", 200_000)
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_what_is_one_product(name):
     f, *shapes, wanted = PRODUCTS[name]
@@ -265,6 +266,7 @@ GRAM: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", GRAM)
 def test_by_symmetry(name, always_by_symmetry):
     """Four blocks of rows up to the diagonal, and three copies; run as it is written."""
@@ -344,6 +346,7 @@ def attention(rng: np.random.Generator) -> tuple[Callable[..., Any], list[np.nda
     return f, [rng.normal(size=[size[k] for k in axes]) for axes in (q, k, v)]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("kind", [shifted, attention], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("seed", range(4))
 def test_programs(kind, seed):

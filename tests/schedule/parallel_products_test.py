@@ -83,6 +83,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_they_are_what_they_were(name, short_chunks):
     """Run as it is written, which is held against the tape as tests run, and compiled; whatever
@@ -104,6 +105,7 @@ def test_they_are_what_they_were(name, short_chunks):
         np.testing.assert_array_equal(each, found[0])
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("number", range(4))
 def test_programs_of_products(number, short_chunks):
     """Layers and heads with sizes at random, and their gradients."""

@@ -21,6 +21,7 @@ WHOLE = [
 LOOPS = [((3, 3), (3,)), ((3, 1), (1, 3)), ((7, 4, 4), (7, 4, 4)), ((2, 17), (17, 2))]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(("x", "y"), WHOLE + LOOPS, ids=str)
 def test_small_ones_are_loops_where_they_fuse_or_run_along_memory(x, y):
     rng = np.random.default_rng(0)

@@ -70,6 +70,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_gradient_is_the_same_without_a_stage(monkeypatch, stage, program):
@@ -79,6 +80,7 @@ def test_a_gradient_is_the_same_without_a_stage(monkeypatch, stage, program):
     assert_agree(tape, (*args, *tape.captured))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_and_without_all_of_them(monkeypatch, program):
     f, args = PROGRAMS[program]

@@ -217,6 +217,7 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", CASES)
 def test_sums(name):
     inputs, body, expected = CASES[name]
@@ -369,6 +370,7 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_of_shared_weights(name, kind):

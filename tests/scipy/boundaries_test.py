@@ -85,6 +85,7 @@ def test_the_length_of_the_interval():
     np.testing.assert_allclose(grad(f)(1.0), exact, rtol=1e-5)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("given", [False, True])
 def test_unknown_parameters(given):
     """y'' + w p^2 y = 0 with y = 0 at 0 and 1: sqrt(w) p is 2 pi. Jacobians of the user's, too."""

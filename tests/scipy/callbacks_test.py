@@ -34,6 +34,7 @@ def in_c(x):
     return x * x
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     "f",
     [

@@ -245,6 +245,7 @@ GAPS = [
 ]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", GAPS)
 def test_nans_of_samples_are_left_out_or_an_error(f):
     x = np.abs(np.sin(np.arange(1.0, 13.0))).reshape(3, 4) + 0.1

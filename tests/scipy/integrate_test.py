@@ -104,6 +104,7 @@ def _filled(y, end):
     return np.sum(end) + y[0, -1]
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("method", ["RK45", "DOP853", "LSODA"])
 @pytest.mark.parametrize("read", [*ENDS, *MORE])
 def test_a_solution_of_any_number_of_steps_of_which_the_ends_are_read(read, method):
@@ -123,6 +124,7 @@ def test_a_solution_of_any_number_of_steps_of_which_the_ends_are_read(read, meth
     assert (df.cache_info().traces == 1) == (read in ENDS)
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("read", WHOLE)
 def test_a_solution_of_any_number_of_steps_is_read_whole(read, method="RK45"):
     """The derivative is that of the arrays of as many steps: these are constants to it."""
@@ -140,6 +142,7 @@ def test_a_solution_of_any_number_of_steps_is_read_whole(read, method="RK45"):
     assert df.cache_info().traces == 1
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("read", ["sums", "an integral", "between steps", "where it is largest"])
 def test_steps_of_fortrans_solvers_are_read_whole(read):
     test_a_solution_of_any_number_of_steps_is_read_whole(read, "LSODA")
@@ -186,6 +189,7 @@ def test_all_steps_are_read_in_machine_code_and_backwards():
     assert df.cache_info().traces == 1
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_a_solution_between_its_steps_is_read_for_any_number_of_them(mode):
     def f(p):
@@ -202,6 +206,7 @@ def test_a_solution_between_its_steps_is_read_for_any_number_of_them(mode):
     assert df.cache_info().traces == 1
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_an_equation_is_solved_with_scipys_own_steps(mode):
     def f(p):
@@ -218,6 +223,7 @@ def test_an_equation_is_solved_with_scipys_own_steps(mode):
     assert g.cache_info().traces <= 2
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("method", ["RK23", "DOP853"])
 @pytest.mark.parametrize(
     ("times", "checkpoint"), [(np.array([1.99, 1.2, 1.19, 0.0]), "auto"), (TIMES[-1:], 4)]
@@ -278,6 +284,7 @@ def test_all_steps_where_no_times_are_given():
         np.testing.assert_allclose(g(p)[0], f(p), rtol=1e-8)  # sizes of steps are of small errors
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("method", ["RK23", "DOP853"])
 @pytest.mark.parametrize(
     "how", [{"max_step": 0.1}, {"first_step": 0.01}, {"atol": np.array([1e-9, 1e-7])}]
@@ -380,6 +387,7 @@ def of_events(p, back=False, **how):
     return passed + np.sum(r.y[:, -1]) + r.t[-1] + r.status + r.nfev
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("method", "back", "mode"),
     [("RK45", False, "always"), ("RK45", True, "never"), ("DOP853", False, "never")],
@@ -395,6 +403,7 @@ def test_events(method, back, mode):
         np.testing.assert_allclose(gradient @ d, exact, rtol=1e-5)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", ["RK45", "DOP853"])
 def test_events_in_any_number_of_steps(method):
     """One trace, as long as each event happens as often."""
@@ -425,6 +434,7 @@ def test_events_to_second_order():
     np.testing.assert_allclose(second, slope(g, p, d), rtol=1e-4)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("method", ["RK45", "RK23", "DOP853"])
 def test_the_solution_between_its_steps(method):
     times = np.array([1.3, 0.0, 0.4, 2.0])
@@ -480,6 +490,7 @@ def test_where_nothing_is_observed():
     np.testing.assert_allclose(pull(1.0)[0], 4 - 2 * np.exp(0.5), rtol=1e-10)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "f",
     [
@@ -498,6 +509,7 @@ def test_a_jump_that_moves_with_a_traced_value_is_refused(f):
         grad(f)(1.0)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     "f",
     [
@@ -541,6 +553,7 @@ def test_a_limit_at_a_jump_that_moves_with_it():
         grad(f)(1.0)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("second", "f"),
     [
@@ -560,6 +573,7 @@ def test_second_derivatives_with_kinks_that_stay_or_are_smooth(second, f):
     np.testing.assert_allclose(grad(grad(f))(1.3), second, rtol=1e-6)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("slope", "f"),
     [
@@ -582,6 +596,7 @@ def relay(p, method="RK45"):
     ).y[0, -1]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "f",
     [
@@ -599,6 +614,7 @@ def test_a_right_hand_side_that_jumps_on_the_way_is_refused(f):
         grad(f)(0.51)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "slope",
     [
@@ -683,6 +699,7 @@ def same_as_differences(f, p):
     np.testing.assert_allclose(slope, expected, rtol=1e-6)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "f",
     [
@@ -702,6 +719,7 @@ def test_whole_numbers_as_times_and_bounds(f):
         np.testing.assert_allclose(slope, found, rtol=1e-4)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("how", [integrate.quad, integrate.quad_vec])
 @pytest.mark.parametrize("place", [1.0, 0.5])
 def test_a_kink_beside_an_end_of_an_interval(how, place):
@@ -738,6 +756,7 @@ INTEGRALS = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, float) for name in INTEGRALS]  # SciPy warns of an inner integral in single precision
@@ -752,6 +771,7 @@ def test_integrands_of_elements_of_an_array(name, dtype):
     np.testing.assert_allclose(found, right, rtol=1e-6)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("second", [hessian, lambda f: grad(grad(f))], ids=["forward", "reverse"])
 @pytest.mark.parametrize("place", [0.3, 0.3137, 0.9])
 def test_a_second_slope_that_jumps_in_an_integrand(second, place):

@@ -49,6 +49,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("count", [2, 3, 4, 6])
 def test_values_are_scipys_along_any_axis(kind, count):
@@ -208,6 +209,7 @@ OF_KNOTS = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", OF_KNOTS)
 def test_splines_follow_their_points(name):
     """the values, the points, and where they are evaluated"""

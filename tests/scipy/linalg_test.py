@@ -332,6 +332,7 @@ SIGNED = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", SIGNED)
 def test_vectors_have_the_signs_that_scipy_gives_them(name):
     """whichever routine of LAPACK's it takes; and their squares, which have no sign to jump, have
@@ -398,6 +399,7 @@ def test_a_power_is_complex_where_eigenvalues_are() -> None:
         check_gradient(lambda a, power=power: np.sum(power(a).real * (1 + a)), a)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("call", [jit, value_and_grad])
 def test_functions_that_look_for_what_isnt_finite_do_at_later_calls(call, bad) -> None:

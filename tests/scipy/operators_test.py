@@ -37,6 +37,7 @@ def symmetric(A):
     return (A + A.T) / 2
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", ["cg", "minres", "gmres", "bicgstab"])
 def test_systems_of_operators(name, mode):
     """x = A^-1 b, of a function, a matrix as an operator, and combinations of them."""
@@ -101,6 +102,7 @@ def test_second_derivatives_and_forward_mode():
     np.testing.assert_allclose(t, -np.linalg.solve(GENERAL, C @ x), rtol=1e-8)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["lsqr", "lsmr"])
 def test_least_squares(name, mode):
     """min |A x - b|^2 + damp^2 |x|^2, of a matrix, a sparse one, and an operator."""

@@ -155,6 +155,7 @@ def test_curve_fit_follows_data_and_closure():
     agree(lambda s: fitted(y, s)[0], 1.5, rtol=1e-4)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("absolute", [False, True])
 @pytest.mark.parametrize("method", ["lm", "trf"])
 def test_standard_errors_of_curve_fit(method, absolute):
@@ -341,6 +342,7 @@ REDUNDANT = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", REDUNDANT)
 def test_constraints_of_which_some_follow_from_others(name):
     """hold where these do"""

@@ -52,6 +52,7 @@ TOLERANCES = [
 ]
 
 
+@pytest.mark.every(12)
 @pytest.mark.filterwarnings("ignore:.*was traced for:RuntimeWarning")
 @pytest.mark.parametrize("f, first, second", [*INTEGERS, *REALS, *TOLERANCES])
 def test_each_call_has_its_own_option(f, first, second):
@@ -129,6 +130,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("f", WAYS)
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_ways_to_a_result_are_taken(f, mode):

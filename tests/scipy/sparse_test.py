@@ -32,6 +32,7 @@ def is_right(df: Any, f: Any, x: Any) -> bool:
     return bool(np.isclose(value, f(x)) and np.isclose(slope, f(x + e) - f(x - e), rtol=1e-4))
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,6 +121,7 @@ def test_a_singular_system_and_one_that_doesnt_converge() -> None:
     assert f(X) == linalg.cg(D, X, maxiter=1)[1] == 1
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("method", [linalg.cg, linalg.gmres, linalg.bicgstab, linalg.lgmres])
 def test_preconditioners_change_how_a_solution_is_found_alone(method: Any) -> None:
     definite, inverse = D @ D.T + np.eye(len(D)), np.diag(1 / np.diag(D @ D.T))
@@ -284,6 +286,7 @@ def test_the_mean_of_no_elements_is_an_error() -> None:
         jit(lambda x: sparse.csr_array(np.diag(x)).mean())(np.zeros(0))
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", ["cg", "gmres", "bicgstab", "lsqr", "eigsh"])
 @pytest.mark.parametrize("operator", [False, True])
 def test_derivatives_of_iterations_whatever_their_weight(name, operator):
@@ -332,6 +335,7 @@ _OF_TWO: dict[str, Any] = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("of", _OF_TWO.values(), ids=list(_OF_TWO))
 def test_infinities_where_one_of_two_matrices_stores_nothing(of: Any) -> None:

@@ -73,6 +73,7 @@ def test_points_that_are_changed():
         np.testing.assert_allclose(second(VALUES)[1], differences(h, VALUES), atol=1e-8)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("method", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_scattered_points(method, compile):

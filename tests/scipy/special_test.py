@@ -50,6 +50,7 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=digits, atol=digits / 10)
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_are_scipys(name: str) -> None:

@@ -142,6 +142,7 @@ def differs(found, wanted, apart=False):
     return "" if np.all(same | apart) else f"{found} and {wanted}"
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "shapes"), CASES)
 def test_a_distribution_is_scipys_everywhere(name, shapes):
@@ -310,6 +311,7 @@ IN_SINGLE = {
 }
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", IN_SINGLE)
 @pytest.mark.parametrize("compile", ["never", "always"])
@@ -455,6 +457,7 @@ def test_what_has_no_formula_is_refused_by_its_name(f, error, words):
         grad(f, compile="never")(np.array([0.3, 0.5, 0.9]))
 
 
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "text",
@@ -482,6 +485,7 @@ LINES = [law.name for law in laws() if not law.discrete and law.ends == (-np.inf
 LINES.remove("reciprocal")  # whose shapes are its ends
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", LINES)
 def test_the_middle_of_the_real_line(name):
     """At 0 formulas of positive and of negative numbers meet."""
@@ -554,6 +558,7 @@ def total(found):
     return sum(np.sum(part) for part in (found if isinstance(found, tuple) else (found,)))
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", [*RANKED, *TESTED])
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_tests_of_hypotheses_are_scipys(f, mode):
@@ -596,6 +601,7 @@ def test_a_call_that_is_refused_has_scipys_error_first(f):
     assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["invgauss", "skewnorm", "foldnorm", "dgamma", "exponnorm"])
 def test_quantiles_that_scipy_looks_for_have_the_slope_of_the_inverse(name):
     """Along probabilities and shapes, to second order."""

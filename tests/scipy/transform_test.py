@@ -81,6 +81,7 @@ def slope(f: Any, x: Any, d: Any, h: float = 2e-4) -> Any:
     return (4 * fine - coarse) / 3
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("name", CALLS)
 def test_first_and_second_derivatives(name: str) -> None:
     f, x = CALLS[name]
@@ -93,6 +94,7 @@ def test_first_and_second_derivatives(name: str) -> None:
     assert np.sum(along(x) * d) == pytest.approx(second, rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["products at 0", "no rotations", "each", "slerp", "power"])
 def test_compiled_as_it_is_played(name: str) -> None:
     f, x = CALLS[name]
@@ -108,6 +110,7 @@ def test_compiled_as_it_is_played(name: str) -> None:
 SEQUENCES = [s for s in map("".join, itertools.product("xyz", repeat=3)) if s[1] not in s[::2]]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("seq", [*SEQUENCES, *map(str.upper, SEQUENCES)])
 def test_angles_of_each_sequence(seq: str) -> None:
     f = weighted(lambda x: R.from_euler(seq, x).as_euler(seq, degrees=True))
@@ -214,6 +217,7 @@ ALIGNED = [
 ]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", ALIGNED)
 def test_vectors_are_aligned(f):
     weighted = lambda x: np.sum(np.cos(np.arange(np.size(f(x)))) * np.ravel(f(x)))  # noqa: E731

@@ -156,6 +156,7 @@ def work(of):
     return sum(c.out.aval.size for t in of.tapes for c in t.calls if c.primitive.pointwise)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_dense_jacobian_is_the_same_by_few_passes(name, mode, monkeypatch):

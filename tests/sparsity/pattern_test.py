@@ -140,6 +140,7 @@ def test_what_moves_and_adds_elements_has_the_very_structure(f, held):
 LONG = [window_loop, written_over, recurrence, grid_loop]
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", LONG, ids=lambda f: f.__name__)
 def test_loops_that_stay_loops_have_it_too(f, held):
     """A tape with a call of `loop`: the structure is that of the rounds."""
