@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PROGRAMS ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz check golden bench docs
+.PHONY: help demo test sweep fuzz check golden bench docs
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -28,8 +28,11 @@ help:  ## list these targets
 demo: $(INSTALLED)  ## train a network on handwritten digits, and show what happens inside
 	$(VENV) -m tapegrad demo
 
-test: $(INSTALLED)  ## run all tests
+test: $(INSTALLED)  ## run the tests, and of sweeps over many cases a share
 	$(VENV) -m pytest -n 2 --dist worksteal
+
+sweep: $(INSTALLED)  ## run all tests, each with all its cases
+	$(VENV) -m pytest -n 2 --dist worksteal --sweep
 
 fuzz: $(INSTALLED)  ## hold 10,000 random programs against NumPy and finite differences
 	TAPEGRAD_FUZZ_EXAMPLES=$(PROGRAMS) $(VENV) -m pytest -n 2 --dist worksteal tests/fuzz tests/honesty/concurrency_test.py tests/emit/agreement_test.py tests/scipy/names_test.py

@@ -356,6 +356,13 @@ def test_compiled_functions_of_special_numbers_are_numpys(name):
         assert np.all(same), z[~same]
 
 
+@pytest.mark.parametrize("decimals", [0, 1, -1])
+def test_parts_are_rounded_apart(decimals):
+    z = np.array([complex(x, y) for x in (np.nan, np.inf, 1.26) for y in (2.16, -np.inf, -0.0)])
+    found, wanted = jit(lambda z: np.round(z, decimals), compile="never")(z), np.round(z, decimals)
+    np.testing.assert_array_equal([found.real, found.imag], [wanted.real, wanted.imag])
+
+
 def test_compiled_quotients_of_special_numbers_are_numpys():
     z = np.empty((len(SPECIAL),) * 2, complex)
     z.real, z.imag = SPECIAL[:, None], SPECIAL

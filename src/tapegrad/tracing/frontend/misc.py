@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.attributes import is_passed
+from tapegrad.tracing.frontend.complexes import by_parts
 from tapegrad.tracing.frontend.indexing import as_python, nonzero
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
@@ -91,13 +92,19 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
         loop_dtypes(np.rint, [a])  # np.round has float16 here, which can't be traced
     if a.dtype.kind in "iu" and decimals >= 0:
         result = ew.copy(a)
-    elif decimals == 0:
-        result = np.rint(a)
+    elif a.dtype.kind == "c":
+        result = by_parts(lambda part: _rounded(part, decimals), a)
     else:
-        scale = 10.0 ** abs(decimals)
-        result = np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
+        result = _rounded(a, decimals)
     result = cast(result, a.dtype)
     return scalar(result) if out is None else store(out, result)
+
+
+def _rounded(x: Any, decimals: int) -> Any:
+    if decimals == 0:
+        return np.rint(x)
+    scale = 10.0 ** abs(decimals)
+    return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
 
 
 def fix(x: Any, out: Any = None) -> Any:
