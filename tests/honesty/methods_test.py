@@ -357,7 +357,7 @@ def test_outputs_of_filters():
 
 
 OTHERS = {
-    "find_peaks": lambda x: scipy.signal.find_peaks(x)[0],
+    "anderson": lambda x: scipy.stats.anderson(x).statistic,
     "differential_evolution": lambda x: (
         scipy.optimize.differential_evolution(
             lambda v: np.sum((v - x) ** 2), [(0.0, 1.0)], maxiter=1

@@ -158,6 +158,7 @@ PARAMETERS = {
     "twice": (3, 1, 1),
     "left": ((2, 3), False, True),
     "sifted": True,
+    "shifted": True,
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 

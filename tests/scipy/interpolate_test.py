@@ -115,9 +115,8 @@ def test_what_isnt_known_is_refused():
         grad(lambda y: interpolate.CubicSpline(X, y).roots()[0])(Y)
     with pytest.raises(UnsupportedError, match="get_residual"):
         grad(lambda y: interpolate.UnivariateSpline(X, y, s=0).get_residual())(Y)
-    for make in (interpolate.UnivariateSpline, interpolate.BarycentricInterpolator):
-        with pytest.raises(TapegradError, match=make.__name__):
-            grad(lambda y: make(X, y)(1.0))(Y)  # noqa: B023
+    with pytest.raises(TapegradError, match="UnivariateSpline"):
+        grad(lambda y: interpolate.UnivariateSpline(X, y)(1.0))(Y)
 
 
 @pytest.mark.parametrize("kind", ["nearest", "previous", "next", "zero", "linear"])

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
 from tapegrad.core.tables import is_frame, is_of_numbers, is_series, pandas
 from tapegrad.errors import TapegradError
 from tapegrad.tracing.frontend.cells import asked
@@ -162,6 +163,7 @@ class Recorder:
                 except TapegradError:
                     raise
                 except Exception as error:
+                    let_through(error)
                     outcome = error
                 self.outcomes.append(outcome)
             if isinstance(outcome, Exception):
@@ -204,6 +206,7 @@ def recorded(f: Callable[..., Any], what: str, *given: Any) -> Any:
         except TapegradError:
             raise
         except Exception as error:
+            let_through(error)
             failed = error
             continue
         for source in entries.sources:

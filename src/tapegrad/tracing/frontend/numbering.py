@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
 from tapegrad.core.tables import (
     Column,
     Labels,
@@ -397,6 +398,7 @@ def moved(f: Callable[..., Any], *given: Any, proven: bool = False) -> Any:
         except TapegradError:
             raise
         except Exception as error:
+            let_through(error)
             failed = error
             continue
         for source in entries.sources:
