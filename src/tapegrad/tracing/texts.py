@@ -180,7 +180,7 @@ def _is_shown() -> bool:
     users = next(user_frames(), None)
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame is not users:
-        if any(isinstance(node, ast.Raise) for node in enclosing(frame)):
+        if _is_for_error(frame):
             return True
         frame = frame.f_back
     return users is None or is_to_show(users, SHOWING)  # nobody's program
@@ -195,6 +195,8 @@ def is_to_show(frame: FrameType | None, known: frozenset[str]) -> bool:
             folder, name = os.path.split(file)
             if os.path.basename(folder) == "logging" or name == "bdb.py":  # a debugger shows it
                 return True
+            if _is_for_error(frame):
+                return True
         elif is_users(frame.f_code):  # Python's own library is asked by its caller
             if is_bars(file) or is_shown_by(frame, known):
                 return True
@@ -202,6 +204,19 @@ def is_to_show(frame: FrameType | None, known: frozenset[str]) -> bool:
                 return is_installed(file) and _is_for_assert(frame)
             known = known - WRITING  # it would be the same in all files
         frame = frame.f_back
+    return False
+
+
+def _is_for_error(frame: FrameType) -> bool:
+    """Whether a frame of a library's is about to raise an error, or makes one: what is called there
+    has a part in its message."""
+    for node in enclosing(frame):
+        if isinstance(node, ast.Raise):
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            kind = _found(node.func, frame) or getattr(builtins, node.func.id, None)
+            if isinstance(kind, type) and issubclass(kind, BaseException):
+                return True
     return False
 
 

@@ -135,7 +135,12 @@ _OF_PICKLES = (
     "What is written for another process or for a cache, as dask does, is more than the function "
     "computes with: call plain functions in it, one after another"
 )
+_OF_EVENT_LOOPS = (
+    "An event loop reads the clock and the system at each call: await outside, and compute with "
+    "what was awaited in a plain function"
+)
 _BY_MODULE = {
+    "_asyncio": _OF_EVENT_LOOPS,
     **dict.fromkeys(("io", "_io", "posix", "nt"), OF_FILES),
     **dict.fromkeys(("_queue", "_thread", "threading", "queue"), OF_THREADS),
     **dict.fromkeys(("_pickle", "pickle"), _OF_PICKLES),
@@ -149,7 +154,8 @@ OF_TIME = "Ask for the time outside, and pass it as an argument, or only print o
 
 def advice_about(f: Any, otherwise: str = CALLED_OUTSIDE) -> str:
     """What the user can do where a function or class in C has a program traced at each call."""
-    module = str(getattr(f, "__module__", None) or getattr(f, "__self__", None))
+    held = getattr(f, "__self__", None)  # no text of it: that would read what it holds
+    module = str(getattr(f, "__module__", None) or type(held).__module__)
     named = _BY_NAME.get(getattr(f, "__name__", ""))
     return OF_TIME if is_date(f) else named or _BY_MODULE.get(module, otherwise)
 
