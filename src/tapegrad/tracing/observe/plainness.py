@@ -230,7 +230,7 @@ def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
 
 
 _KEYED = (dict, set, frozenset, types.MappingProxyType)
-_BY_KEY = {"get", "setdefault", "pop", "add", "discard", "remove"}
+_BY_KEY = {"get", "setdefault", "pop", "add", "discard", "remove", "move_to_end"}
 _BY_KEY |= {"__getitem__", "__setitem__", "__delitem__", "__contains__"}
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Source
 from tapegrad.tracing.bars import is_unused
 from tapegrad.tracing.dispatch import dispatch
@@ -31,6 +32,7 @@ from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.source import user_source
 
 _OF_DICTS = "clear pop"
@@ -95,17 +97,24 @@ class Postponed:
     src: Source | None
     site: tuple[set[int], int]
     changes: Callable[[Any], None]  # notes that a container is about to change
+    trace: Any  # that this is part of
 
     def at_once(self, reads: Reads) -> None:
-        """Make it now, and from the next trace on where it stands."""
-        held, at = self.site
-        held.add(at)
+        """Make it now, and from the next trace on where it stands; if it can't be made here, the
+        trace is made again, so that it is made there."""
         reads.lost(self.holder.word)
         for x in self.held():
             if reads.place(x) is None:
                 reads.constant(x, self.holder.word)
             self.changes(x)
-        self.f(self.holder.x, *self.args, **self.kwargs)
+        try:
+            self.f(self.holder.x, *self.args, **self.kwargs)
+        except Exception as error:  # of a traced key, or of the program's: that is raised there
+            let_through(error)
+            self.trace.renounced = Reconsidered([self.site], None)  # the program may catch it
+            raise self.trace.renounced from None
+        held, at = self.site
+        held.add(at)
 
     def held(self) -> list[Any]:
         """The containers that it changes."""
@@ -178,7 +187,8 @@ def _waits(
     if begins:
         a.o.identities.changes(x)
         site, holder = (places(code, AT_ONCE), place), a.o.reads.places[id(x)]
-        change = Postponed(holder, f, args, dict(kwargs), user_source(), site, a.o.changes)
+        notes = a.o.changes, a.o.trace
+        change = Postponed(holder, f, args, dict(kwargs), user_source(), site, *notes)
         a.o.reads.postpone(change)
     return True
 
