@@ -561,3 +561,44 @@ def test_single_entries():
     for wrong in (lambda x: (given * x).iat[5, 0], lambda x: (given * x).at["w", "a"]):
         with pytest.raises((IndexError, KeyError)):
             tg.grad(wrong)(1.5)
+
+
+def test_bounds_in_any_order() -> None:
+    """pandas puts them in order, and NumPy doesn't."""
+    s = pd.Series([1.0, -2.0, 3.0])
+    for f in (lambda w, s: (s * w).clip(-w, 0.5).sum(), lambda w, s: (s * w).clip(2.0, -2.0).sum()):
+        g = tg.value_and_grad(f, compile="never")
+        for w in (-1.5, 1.5):
+            assert g(w, s)[0] == pytest.approx(f(w, s))
+            assert g(w, s)[1] == pytest.approx((f(w + 1e-6, s) - f(w - 1e-6, s)) / 2e-6, abs=1e-8)
+
+
+def test_columns_of_objects_stay_so() -> None:
+    d = pd.DataFrame({"a": [1.0, 2.0], "k": pd.Series(["x", "y"], dtype=object)})
+    for f in (
+        lambda w, d: d.assign(y=d.a * w).dtypes.k,
+        lambda w, d: (d.set_index("k").a * w).index.dtype,
+        lambda w, d: d.k.dtype,
+    ):
+        assert tg.jit(f, compile="never")(2.0, d) == f(2.0, d) == object
+
+
+def test_errors_of_numbers_and_labels() -> None:
+    whole = tg.jit(lambda w, s: (s * w).astype(int).sum(), compile="never")
+    for last in (2.0, np.nan, 3.0):
+        s = pd.Series([1.0, last])
+        if np.isnan(last):
+            with pytest.raises(pd.errors.IntCastingNaNError):
+                whole(2.0, s)
+        else:
+            assert whole(2.0, s) == (s * 2.0).astype(int).sum()
+
+    def f(w, d):
+        d = d.copy()
+        d.loc[d.a > 0, "b"] = w * d.a
+        return d.b.sum()
+
+    d = pd.DataFrame({"a": [1.0, -2.0, 3.0], "b": 0.0}, index=[0, 1, 1])
+    with pytest.raises(ValueError, match="duplicate labels"):
+        tg.jit(f, compile="never")(2.0, d)
+    assert tg.jit(f, compile="never")(2.0, d.reset_index(drop=True)) == 8.0

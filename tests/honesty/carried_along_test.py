@@ -223,3 +223,24 @@ def test_what_can_change_without_notice_is_a_branch():
         register_tree(Own, lambda x, kept=kept: ([x.w], kept), lambda rest, b: Own(*b, rest))
         with pytest.raises(ArgumentError, match="which can change without notice"):
             grad(lambda x: np.sum(x.w), compile="never")(Own(np.ones(2), None))
+
+
+def test_a_cached_property_that_is_dropped_is_kept_again():
+    class Model:
+        scale = 2.0
+
+        @functools.cached_property
+        def table(self):
+            return np.arange(3.0) * self.scale
+
+    def run(wrapped):
+        model = Model()
+        f, x = wrapped(lambda x: np.sum(model.table * x)), np.ones(3)
+        found = [f(x), f(x)]
+        for drop in (lambda: delattr(model, "table"), lambda: model.__dict__.pop("table")):
+            drop()
+            found += [f(x), "table" in vars(model)]
+        model.scale = 5.0
+        return [*found, f(x)]
+
+    assert run(lambda f: jit(f, compile="never")) == run(lambda f: f)

@@ -98,15 +98,25 @@ def built(labels: Labels, branches: Sequence[Any]) -> Any:
     pd = pandas()
     if all(x is None for x in branches) and branches:  # cotangents of integers
         return None
-    values = [x.series.array if isinstance(x, Column) else x for x in branches]
+    # Of an array of objects pandas makes a column of texts; of a Series what it is.
+    values = [x.series if isinstance(x, Column) else x for x in branches]
+    if labels.columns is None and isinstance(values[0], pd.Series):
+        return pd.Series(values[0].array, labels.index, values[0].dtype, labels.name, copy=False)
     if labels.columns is None:
         return pd.Series(values[0], index=labels.index, name=labels.name, copy=False)
     if labels.whole:
         return pd.DataFrame(values[0].T, labels.index, labels.columns, copy=False)
     there = [k for k, x in enumerate(values) if x is not None]
-    frame = pd.DataFrame({k: values[k] for k in there}, index=labels.index)
+    frame = pd.DataFrame({k: _renamed(values[k], labels.index) for k in there}, labels.index)
     frame.columns = labels.columns[there]
     return frame
+
+
+def _renamed(x: Any, index: Any) -> Any:
+    """A column with this index; an array as it is."""
+    if not isinstance(x, pandas().Series):
+        return x
+    return pandas().Series(x.array, index, x.dtype, copy=False)
 
 
 def turned(labels: Labels, branches: Sequence[Any]) -> list[Any]:

@@ -115,7 +115,9 @@ def written(x: Any, how: str, key: Any, value: Any) -> None:
 
     parts = key if type(key) is tuple else (key,)
     masks = [k for k in parts if _is_mask(k)]
-    if len(masks) == 1 and (np.ndim(value) == 0 or isinstance(value, Labelled)):
+    # Of rows with equal labels pandas refuses a value with labels, but not for all rows.
+    by_label = isinstance(value, Labelled) and x._labels.index.is_unique
+    if len(masks) == 1 and (by_label or (np.ndim(value) == 0 and not isinstance(value, Labelled))):
         (mask,) = masks
         flags = mask.to_numpy() if isinstance(mask, Labelled) else mask
         for_all = [

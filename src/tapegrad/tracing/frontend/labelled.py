@@ -21,6 +21,7 @@ from tapegrad.core.tables import (
     built,
     copies_on_write,
     is_frame,
+    is_of_numbers,
     is_series,
     pandas,
     taken_apart,
@@ -393,7 +394,11 @@ class TracedSeries(Reductions, Labelled):
 
     @unobserved
     def astype(self, dtype: Any, copy: Any = None) -> Any:
-        return self._with(self._numbers.astype(dtype))
+        x = self._numbers
+        is_whole = is_of_numbers(np.dtype(dtype)) and np.dtype(dtype).kind in "iu"
+        if is_whole and x.dtype.kind == "f" and not np.all(np.isfinite(x)):
+            pandas().Series([np.nan]).astype(dtype)  # pandas' own error
+        return self._with(x.astype(dtype))
 
     @unobserved
     def copy(self, deep: bool = True) -> Any:

@@ -23,6 +23,7 @@ from tapegrad.tracing.frontend.labelled import (
     stood_in,
 )
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.tracer import Tracer
 
 
 def method_of(x: Any, name: str) -> Any:
@@ -179,6 +180,11 @@ def clip(x: Any, lower: Any = None, upper: Any = None) -> Any:
     if any(np.ndim(b) or isinstance(b, Labelled) for b in (lower, upper) if b is not None):
         raise refused(f"{x._kind}.clip by more than two numbers")
     _check_no_booleans(x, "clip")
+    if lower is not None and upper is not None:  # pandas puts these in order, and NumPy doesn't
+        if isinstance(lower, Tracer) or isinstance(upper, Tracer):
+            lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
+        elif upper < lower:
+            lower, upper = upper, lower
     return _like(x, np.clip(_values(x), lower, upper))
 
 

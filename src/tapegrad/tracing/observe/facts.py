@@ -62,11 +62,13 @@ class Facts:
         self._at_line(word)
 
     def _is_absent(self, holder: Any, keys: str, name: str) -> None:
-        """There was no such name. There may be what a cached property of this run's has kept."""
+        """There was no such name, or a cached property has kept there what this run came to: where
+        that was dropped, a call that isn't traced wouldn't keep it again."""
         same = f"{self.key(name)} not in {keys}"
         at = id(holder), ("item", Key(name)) if isinstance(holder, dict) else ("attr", name)
         if at in self.remembered:
-            same += f" or {keys}[{self.key(name)}] is {self._value(self.remembered[at])}"
+            kept = f"{keys}[{self.key(name)}] is {self._value(self.remembered[at])}"
+            same = f"{self.key(name)} in {keys} and {kept}"
         self._fact(same, name)
 
     def _assigned(self, text: str) -> str:
