@@ -580,7 +580,7 @@ def test_columns_of_objects_stay_so() -> None:
         lambda w, d: (d.set_index("k").a * w).index.dtype,
         lambda w, d: d.k.dtype,
     ):
-        assert tg.jit(f, compile="never")(2.0, d) == f(2.0, d) == object
+        assert tg.jit(f, compile="never")(2.0, d) == f(2.0, d) == np.dtype(object)
 
 
 def test_errors_of_numbers_and_labels() -> None:
