@@ -133,7 +133,6 @@ def held(f, derivative, x):
         assert gradient @ along == pytest.approx(slope, rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.every(8)
 @by_name
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_as_plain_numpy(name, compile):
@@ -157,7 +156,6 @@ def test_no_number_is_a_trace(name):
     assert derivative.cache_info().traces <= max(found, 2)
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["sum", "standardized", "parameter", "updated", "matrix", "data"])
 def test_second_derivatives_and_rows(name):
     f = program(name)

@@ -31,7 +31,6 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(derivative, name):
     """`1j * x`, `complex(x, y)`, `z.real`, `abs(z)`, `cmath.exp(z)` of floats -> as untraced"""
@@ -69,7 +68,6 @@ AT = {"order": 0.5}
 FINE = {"power": 5.0, "size": 0.7, "logarithm": 0.5, "exponential": 0.5, "order": 2.0}
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("name", RAISES)
 def test_errors_are_pythons(derivative, name):
     """a division by zero, a power or size that no float holds, an order -> Python's error at each

@@ -125,7 +125,6 @@ QUESTIONS = {
 REFUSED = {"hash", "sqrt"}
 
 
-@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
 def test_questions(kind):
@@ -144,7 +143,6 @@ NAMES = {n for k in (int, float, bool, np.float64, np.int64, np.ndarray) for n i
 NAMES |= {"unknown", "value", "aval", "read", "root", "write", "bind", "tape", "trace"}
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("kind", KINDS)
 def test_attributes(kind):
     """`hasattr(x, name)` for every attribute of Python's numbers and of NumPy's -> as untraced, but

@@ -212,7 +212,6 @@ def test_algebra(dtype):
     assert_as_numpy(lambda x: tuple(f(x) for f in ALGEBRA.values()), x, ulps=1)
 
 
-@pytest.mark.every(12)
 @pytest.mark.parametrize("f", ALGEBRA.values(), ids=ALGEBRA)
 def test_algebra_in_sums(f):
     """the same as the terms of a sum -> each term as written, only their order is free"""
@@ -303,7 +302,6 @@ LONG_SUMS = {
 }
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("f", LONG_SUMS.values(), ids=LONG_SUMS)
 def test_long_sums_of_float32(singles, f):
     """sums of ten million float32 numbers, of rows and columns, means, variances, dot products ->
@@ -378,7 +376,6 @@ def corners(dtype):
     return np.array(numbers + ([-1, -2, -3, -7] if info.min else []), dtype)
 
 
-@pytest.mark.every(8)
 @INTEGERS
 def test_integer_arithmetic(dtype):
     """integers that overflow, and are divided by zero and by -1, shifted too far -> as in NumPy"""

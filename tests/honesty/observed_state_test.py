@@ -356,7 +356,6 @@ class Shown:
         return f"Shown({self.scale})"
 
 
-@pytest.mark.every(8)
 @UNCOMPILED
 @pytest.mark.parametrize(
     "read",

@@ -68,7 +68,6 @@ def is_known(kind, other, line):
     )
 
 
-@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
 def test_operators(kind):

@@ -124,7 +124,6 @@ def differences(f, x):
     return np.array([(f(x + h) - f(x - h)) / 2e-6 for h in 1e-6 * np.eye(len(x))])
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_that_write_to_work_arrays(name, compile):

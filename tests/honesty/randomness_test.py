@@ -657,7 +657,6 @@ except RandomnessError as error:
 """
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("function", "said"),
     [

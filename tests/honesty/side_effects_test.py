@@ -152,7 +152,6 @@ REPRS = {
 }
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("f", REPRS.values(), ids=list(REPRS))
 def test_reprs_that_decide(derivative, f):
     """`repr` of a number, or of an array of integers or booleans, decides what is computed -> as
@@ -185,7 +184,6 @@ MADE_NUMBERS = {
 }
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("made", MADE_NUMBERS.values(), ids=list(MADE_NUMBERS))
 @pytest.mark.filterwarnings("ignore:string or file:DeprecationWarning")
 def test_numbers_that_are_made_of_texts(made):
@@ -808,7 +806,6 @@ def test_values_kept_on_objects(method, compile):
     assert df.cache_info().traces == 1 + (method == "branching")
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize(
     ("method", "traces"),

@@ -53,7 +53,6 @@ def of_the_last_figure(axes, x):
     plt.xlabel("t")
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize("draws", [lines, of_a_figure, of_the_last_figure])
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_each_call_draws_its_own(draws, compile, axes):
