@@ -226,6 +226,9 @@ def test_what_can_change_without_notice_is_a_branch():
 
 
 def test_a_cached_property_that_is_dropped_is_kept_again():
+    """a cached property that the function keeps is dropped between calls -> the next call computes
+    it, and keeps it again"""
+
     class Model:
         scale = 2.0
 

@@ -47,6 +47,8 @@ def gathered(x):
 
 @pytest.mark.parametrize("f", [plain, by_loop, gathered])
 def test_a_coroutine_returns_a_traced_value(f):
+    """`asyncio.run` of a coroutine that returns a traced value -> followed; the event loop has the
+    function traced at each call, and a warning says so"""
     df = value_and_grad(f, compile="never")
     for k in range(4):
         value, gradient = df(np.array([1.0 + k, 2.0]))
@@ -59,6 +61,8 @@ class Colour(enum.Enum):
 
 
 def test_no_number_is_read_from_the_message_of_an_error_that_pythons_library_raises():
+    """a number is made of the text of an error that Python's library has raised -> refused"""
+
     def f(x):
         try:
             Colour([x[0]])

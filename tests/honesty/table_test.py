@@ -36,6 +36,7 @@ PARTS = [
     "small_integers",
     "methods",
     "side_effects",
+    "coroutines",
     "concurrency",
     "transformations",
     "gaps",
