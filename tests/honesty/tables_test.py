@@ -135,7 +135,8 @@ LIMIT = 1.5
 
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_texts_that_pandas_evaluates(compile, monkeypatch):
-    """`table.query("a > @limit")` and `eval`, where the limit changes -> traced anew"""
+    """`table.query("a > @limit")` and `eval` of a table of the outside, where the limit
+    changes -> traced anew"""
     table = pd.DataFrame({"a": X, "b": X + 3})
     df = grad(lambda w: w * table.query("a > @LIMIT")["b"].sum(), compile=compile)
     for limit in (1.5, 1.5, 2.5):
