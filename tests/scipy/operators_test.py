@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, linalg
 
-from tapegrad import grad, hessian, jvp, vjp
+from tapegrad import as_linear_operator, grad, hessian, jit, jvp, vjp
 from tapegrad.errors import GradientError, UnsupportedError
 
 N = 5
@@ -166,3 +166,92 @@ def test_eigenvalues_of_a_matrix_of_single_precision_are_single():
         found = vjp(f, A)[0]
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, f(A), rtol=1e-5)
+
+
+POINT, V = np.array([1.0, 2.0, -0.5]), np.array([1.0, -1.0, 2.0])
+Z = np.array([1.0 + 2.0j, 0.5, -1.0j])
+COMPLEX = np.array([[1.0, 2.0j, 0.0], [1.0 + 1.0j, 3.0, 1.0], [0.0, 2.0, 1.0j]])
+
+
+def moved(x):
+    return x**2 * x[::-1] + x[0]
+
+
+class ByMatrices(linalg.LinearOperator):
+    """A class that has no products with vectors."""
+
+    def __init__(self, A):
+        self.A = A
+        super().__init__(np.dtype(A.dtype), A.shape)
+
+    def _matmat(self, X):
+        return self.A @ X
+
+    def _adjoint(self):
+        return ByMatrices(np.conj(self.A.T))
+
+
+# Asked of an operator M and a vector v, and the same of a matrix.
+ASKED = {
+    "M v": (lambda M, v: M @ v, lambda M, v: M @ v),
+    "M V": (lambda M, v: M @ np.outer(v, v[:2]), lambda M, v: M @ np.outer(v, v[:2])),
+    "M [..]": (lambda M, v: M @ [1.0, v[0], v[1]], lambda M, v: M @ np.array([1.0, v[0], v[1]])),
+    "M * v": (lambda M, v: M * v, lambda M, v: M @ v),
+    "M(v)": (lambda M, v: M(v), lambda M, v: M @ v),
+    "v M": (lambda M, v: v @ M, lambda M, v: v @ M),
+    "dot": (lambda M, v: M.dot(v), lambda M, v: M @ v),
+    "matvec": (lambda M, v: M.matvec(v), lambda M, v: M @ v),
+    "rmatvec": (lambda M, v: M.rmatvec(v), lambda M, v: np.conj(M.T) @ v),
+    "matmat": (lambda M, v: M.matmat(np.outer(v, v)), lambda M, v: M @ np.outer(v, v)),
+    "rmatmat": (lambda M, v: M.rmatmat(np.outer(v, v)), lambda M, v: np.conj(M.T) @ np.outer(v, v)),
+    "M^T": (lambda M, v: M.T @ v, lambda M, v: M.T @ v),
+    "M^H": (lambda M, v: M.H @ v, lambda M, v: np.conj(M.T) @ v),
+    "sum": (lambda M, v: (M - M.T) @ v, lambda M, v: (M - M.T) @ v),
+    "product": (lambda M, v: (M.T @ M).T @ v, lambda M, v: M.T @ M @ v),
+    "power": (lambda M, v: (M**2).H @ v, lambda M, v: np.conj(M.T) @ np.conj(M.T) @ v),
+    "scaled": (lambda M, v: (2.0 * -M).H @ v, lambda M, v: -2.0 * np.conj(M.T) @ v),
+    "times v[0]": (lambda M, v: (v[0] * M / v[1]).T @ v, lambda M, v: v[0] / v[1] * M.T @ v),
+    "again": (lambda M, v: linalg.aslinearoperator(M) @ v, lambda M, v: M @ v),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_products_with_operators(asked):
+    """With a traced vector of operators from outside, and with a plain one of those made inside."""
+    of_operator, of_matrix = ASKED[asked]
+    J = lambda x: np.diag(2 * x * x[::-1]) + np.diag(x**2)[:, ::-1] + [[1.0, 0, 0]] * 3  # noqa: E731
+    outside = as_linear_operator(moved, POINT)
+
+    def plain(x, v):
+        return np.sum(np.abs(of_matrix(J(x), v)) ** 2)
+
+    def inside(x):
+        return np.sum(np.abs(of_operator(as_linear_operator(moved, x), V)) ** 2)
+
+    makes = (
+        lambda: outside,
+        lambda: linalg.aslinearoperator(J(POINT)),
+        lambda: ByMatrices(J(POINT)),
+    )
+    slopes = [jvp(lambda v: plain(POINT, v), (V,), (e,))[1] for e in np.eye(3)]
+    for make in makes:
+        found = grad(lambda v, make=make: np.sum(np.abs(of_operator(make(), v)) ** 2))(V)
+        np.testing.assert_allclose(found, slopes, rtol=1e-12)
+    steps = [(plain(POINT + 1e-6 * e, V) - plain(POINT - 1e-6 * e, V)) / 2e-6 for e in np.eye(3)]
+    np.testing.assert_allclose(grad(inside)(POINT), steps, rtol=1e-7)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_products_with_complex_operators(asked):
+    """The adjoint is conjugate, and the transpose isn't."""
+    of_operator, of_matrix = ASKED[asked]
+    found = jit(lambda z: of_operator(linalg.aslinearoperator(COMPLEX * z[0]), z))(Z)
+    np.testing.assert_allclose(found, of_matrix(COMPLEX * Z[0], Z), rtol=1e-12)
+
+
+def test_operators_have_the_same_errors():
+    """As SciPy raises them."""
+    operator = as_linear_operator(moved, POINT)
+    for f, v in ((operator.matvec, np.ones((3, 2))), (lambda v: operator @ v, np.ones(4))):
+        with pytest.raises(ValueError, match="dimension mismatch"):
+            grad(lambda v, f=f: np.sum(f(v)))(v)

@@ -211,6 +211,9 @@ def answer_of(x: Any) -> Answer | None:
     if row is None and kind in _of_kinds:
         by, lists, when = _of_kinds[kind]
         return Answer(kind, "__call__", x, functools.partial(by, x), lists, when=when)
+    if row is None and type(call := getattr(kind, "__call__", None)) is FunctionType:  # noqa: B004
+        row = _rows.get(id(call))
+        return None if row is None else replace(row, original=x, by=functools.partial(row.by, x))
     return row
 
 

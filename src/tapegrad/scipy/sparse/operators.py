@@ -1,18 +1,22 @@
 """Linear maps that are functions: `LinearOperator`, whose products may be traced.
 
-Such a map is a function of the user's, which may reach traced values. What SciPy's iterations find
-by it stands in `iterations.py`.
+Such a map is a function of the user's, which may reach traced values, or is made of others. It
+stays an object of SciPy's. Products with it are made here, of the functions that it holds: SciPy's
+own methods take what these return for plain arrays. What SciPy's iterations find by such a map
+stands in `iterations.py`.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.sparse import linalg as theirs
 from scipy.sparse.linalg import LinearOperator
 
-from tapegrad.scipy.declaring import Carrier, any_traced, seen, stands_for
+from tapegrad.scipy.declaring import Untraced, any_traced, seen, stands_for
 from tapegrad.scipy.optimize.roots import plainly
 from tapegrad.scipy.sparse.matrices import as_sparse
 from tapegrad.tracing.answers import as_called, declare, declare_operands
@@ -22,82 +26,73 @@ from tapegrad.tracing.observe.observer import observed, unobserved
 HOME = "scipy.sparse.linalg"
 
 
-class Operator(LinearOperator, Carrier):
-    """A map that reaches traced values: functions for products with it and with its transpose."""
-
-    def __init__(self, shape: Any, f: Any, transposed: Any = None, dtype: Any = None) -> None:
-        self.shape = int(shape[0]), int(shape[1])
-        self.dtype = np.dtype(float if dtype is None else dtype)
-        self.args = ()
-        self.f, self.transposed = f, transposed
-
-    @unobserved
-    def matvec(self, x: Any) -> Any:
-        return _shaped(self.f, self.shape, x)
-
-    @unobserved
-    def rmatvec(self, x: Any) -> Any:
-        if self.transposed is None:
-            raise NotImplementedError("rmatvec is not defined")
-        return _shaped(self.transposed, self.shape[::-1], x)
-
-    @unobserved
-    def matmat(self, X: Any) -> Any:
-        return np.stack([self.matvec(X[:, k]) for k in range(X.shape[1])], 1)
-
-    @unobserved
-    def rmatmat(self, X: Any) -> Any:
-        return np.stack([self.rmatvec(X[:, k]) for k in range(X.shape[1])], 1)
-
-    _matvec, _rmatvec = matvec, rmatvec
-
-    @unobserved
-    def dot(self, x: Any) -> Any:
-        if isinstance(x, LinearOperator):
-            return _composed(self, x)
-        if np.ndim(x) == 0:
-            return _scaled(self, x)
-        return self.matmat(x) if np.ndim(x) == 2 and x.shape[1] != 1 else self.matvec(x)
-
-    __call__ = __matmul__ = __mul__ = dot
-
-    @unobserved
-    def __rmul__(self, x: Any) -> Any:
-        return _scaled(self, x)
-
-    @unobserved
-    def __add__(self, other: Any) -> Any:
-        if not isinstance(other, LinearOperator):
-            return NotImplemented
-        return Operator(
-            self.shape,
-            lambda v: product(self, v) + product(other, v),
-            lambda v: product(self, v, True) + product(other, v, True),
-        )
-
-    __radd__ = __add__
-
-    @unobserved
-    def __neg__(self) -> Any:
-        return _scaled(self, -1.0)
-
-    @unobserved
-    def __sub__(self, other: Any) -> Any:
-        return self + _scaled(other, -1.0)
-
-    @unobserved
-    def adjoint(self) -> Any:
-        return Operator(self.shape[::-1], self.rmatvec, self.matvec)
-
-    transpose = adjoint
-    H = T = property(adjoint)
+# ---- products
 
 
-def _shaped(f: Any, shape: tuple[int, int], x: Any) -> Any:
-    """A product with a vector or a column, which it has the shape of."""
-    if np.shape(x) not in ((shape[1],), (shape[1], 1)):
-        raise ValueError("dimension mismatch")
-    return np.reshape(f(x), (shape[0], *np.shape(x)[1:]))
+def product(A: Any, v: Any, adjoint: bool = False) -> Any:
+    """A v, or A^H v, of arrays, sparse matrices and operators; v is a vector, or a column."""
+    if not isinstance(A, LinearOperator):
+        return (A.T.conj() if adjoint else A) @ v
+    kind, parts = type(A).__name__, list(getattr(A, "args", ()))
+    if kind == "MatrixLinearOperator":
+        return product(as_matrix(A.A), v, adjoint)
+    if kind == "_AdjointMatrixOperator":
+        return product(as_matrix(parts[0]), v, not adjoint)
+    if kind == "IdentityOperator":
+        return v
+    if kind == "_SumLinearOperator":
+        return product(parts[0], v, adjoint) + product(parts[1], v, adjoint)
+    if kind == "_ScaledLinearOperator":
+        return (np.conj(parts[1]) if adjoint else parts[1]) * product(parts[0], v, adjoint)
+    if kind == "_ProductLinearOperator":
+        first, then = parts if adjoint else parts[::-1]
+        return product(then, product(first, v, adjoint), adjoint)
+    if kind == "_PowerLinearOperator":
+        for _ in range(parts[1]):
+            v = product(parts[0], v, adjoint)
+        return v
+    if kind == "_AdjointLinearOperator":
+        return product(A.A, v, not adjoint)
+    if kind == "_TransposedLinearOperator":
+        return np.conj(product(A.A, np.conj(v), not adjoint))
+    return _of_its_methods(A, v, adjoint)
+
+
+def _of_its_methods(A: Any, v: Any, adjoint: bool) -> Any:
+    """The same of a class that has one method for it or another: of vectors, of matrices, or that
+    gives its adjoint."""
+    name, wide = ("_rmatvec", "_rmatmat") if adjoint else ("_matvec", "_matmat")
+    if not _has(A, name) and adjoint and _has(A, "_adjoint"):
+        return product(A.H, v)
+    as_column = not _has(A, name) and _has(A, wide)
+    with observed():
+        found = getattr(A, wide)(np.reshape(v, (-1, 1))) if as_column else getattr(A, name)(v)
+    return np.reshape(found, (A.shape[1 if adjoint else 0], *np.shape(v)[1:]))
+
+
+def _has(A: Any, name: str) -> bool:
+    return getattr(type(A), name) is not getattr(LinearOperator, name)
+
+
+def as_matrix(A: Any) -> Any:
+    """What products can be made with."""
+    if isinstance(A, LinearOperator):
+        return seen(A)
+    found = as_sparse(A)
+    return A if found is None else found
+
+
+def is_operator(args: Any) -> bool:
+    """Whether an operator, which may reach traced values, or a traced value is among arguments."""
+    return any(isinstance(x, LinearOperator) for x in args) or any_traced(args)
+
+
+def reaches(A: Any) -> bool:
+    """Whether products with an operator are traced."""
+    return isinstance(A, LinearOperator) and has_traced(product(seen(A), np.zeros(A.shape[1])))
+
+
+# ---- making them
 
 
 def _users(f: Any) -> Any:
@@ -111,74 +106,17 @@ def _users(f: Any) -> Any:
     return product
 
 
-def _scaled(A: Any, c: Any) -> Operator:
-    return Operator(A.shape, lambda v: c * product(A, v), lambda v: c * product(A, v, True))
-
-
-def _composed(A: Any, B: Any) -> Operator:
-    return Operator(
-        (A.shape[0], B.shape[1]),
-        lambda v: product(A, product(B, v)),
-        lambda v: product(B, product(A, v, True), True),
-    )
-
-
-def product(A: Any, v: Any, transposed: bool = False) -> Any:
-    """A v, or its transpose's, of arrays, sparse matrices and SciPy's own operators."""
-    if isinstance(A, Operator):
-        return A.rmatvec(v) if transposed else A.matvec(v)
-    if not isinstance(A, LinearOperator):
-        return (A.T if transposed else A) @ v
-    kind, parts = type(A).__name__, list(getattr(A, "args", ()))
-    if kind == "MatrixLinearOperator":
-        return product(as_matrix(A.A), v, transposed)
-    if kind == "IdentityOperator":
-        return v
-    if kind == "_SumLinearOperator":
-        return product(parts[0], v, transposed) + product(parts[1], v, transposed)
-    if kind == "_ScaledLinearOperator":
-        return parts[1] * product(parts[0], v, transposed)
-    if kind == "_ProductLinearOperator":
-        first, then = parts if transposed else parts[::-1]
-        return product(then, product(first, v, transposed), transposed)
-    if kind in ("_AdjointLinearOperator", "_TransposedLinearOperator"):
-        return product(A.A, v, not transposed)
-    with observed():
-        return A._rmatvec(v) if transposed else A._matvec(v)
-
-
-def as_matrix(A: Any) -> Any:
-    """What products can be made with."""
-    if isinstance(A, LinearOperator):
-        return A if isinstance(A, Operator) else seen(A)
-    found = as_sparse(A)
-    return A if found is None else found
-
-
-def is_operator(args: Any) -> bool:
-    """Whether an operator, which may reach traced values, or a traced value is among arguments."""
-    return any(isinstance(x, LinearOperator) for x in args) or any_traced(args)
-
-
-def reaches(A: Any) -> bool:
-    """Whether products with an operator are traced."""
-    if isinstance(A, Operator):
-        return True
-    return isinstance(A, LinearOperator) and has_traced(product(seen(A), np.zeros(A.shape[1])))
-
-
-# ---- making them
-
-
 @unobserved
 def _made(
     shape: Any, matvec: Any, rmatvec: Any = None, matmat: Any = None, dtype: Any = None,
     rmatmat: Any = None,
 ) -> Any:  # fmt: skip
-    """`LinearOperator(...)`: one of ours where its products are traced."""
-    f, transposed = _users(matvec), None if rmatvec is None else _users(rmatvec)
-    if has_traced(f(np.zeros(int(shape[1])))):
-        return Operator(shape, f, transposed, dtype)
+    """`LinearOperator(...)`. SciPy would find its dtype by a product, of which it makes a plain
+    array."""
+    f, adjoint = _users(matvec), None if rmatvec is None else _users(rmatvec)
+    found = f(np.zeros(int(shape[1])))
+    if has_traced(found):
+        return LinearOperator(shape, f, adjoint, dtype=found.dtype if dtype is None else dtype)
     return plainly(LinearOperator, shape, matvec, rmatvec, matmat, dtype, rmatmat)
 
 
@@ -188,30 +126,77 @@ declare(theirs, "LinearOperator", _made, when=lambda args: True)
 @stands_for(HOME)
 def aslinearoperator(A: Any) -> Any:
     """Products with a matrix."""
-    if isinstance(A, Operator):
-        return A
     A = as_matrix(A)
-    return Operator(A.shape, lambda v: A @ v, lambda v: A.T @ v)
+    return LinearOperator(
+        A.shape, lambda v: product(A, v), lambda v: product(A, v, True), dtype=A.dtype
+    )
 
 
-def _method(name: str, transposed: bool) -> None:
+def _scaled(A: Any, c: Any) -> Any:
+    """c A, of a traced number."""
+    return LinearOperator(
+        A.shape,
+        lambda v: c * product(A, v),
+        lambda v: np.conj(c) * product(A, v, True),
+        dtype=np.result_type(A.dtype or np.float64, c.dtype),
+    )
+
+
+# ---- their methods
+
+
+def _product(A: Any, x: Any, adjoint: bool = False) -> Any:
+    """A x, or A^H x, of a vector or a matrix."""
+    m, n = A.shape[::-1] if adjoint else A.shape
+    if np.ndim(x) not in (1, 2) or np.shape(x)[0] != n:
+        raise ValueError(f"dimension mismatch: {(m, n)}, {np.shape(x)}")
+    if np.ndim(x) == 1 or np.shape(x)[1] == 1:
+        return np.reshape(product(A, x, adjoint), (m, *np.shape(x)[1:]))
+    return np.stack([product(A, x[:, k], adjoint) for k in range(np.shape(x)[1])], 1)
+
+
+def _vector(A: Any, x: Any, adjoint: bool = False) -> Any:
+    if np.ndim(x) == 2 and np.shape(x)[1] != 1:
+        raise ValueError("dimension mismatch")
+    return _product(A, x, adjoint)
+
+
+class _Beside:
+    """What stands for an operator beside a traced value, or an array."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, A: Any) -> None:
+        self.A = A
+
+
+def _is_answered(others: Any) -> bool:
+    """Whether this is an array, or a traced number."""
+    x = others[0]
+    return any_traced([x]) or not (np.isscalar(x) or isinstance(x, LinearOperator) or issparse(x))
+
+
+def _answer(name: str, find: Any) -> None:
+    """One of SciPy's methods, and what answers it."""
+
     def answer(self: Any, x: Any) -> Any:
-        A = as_matrix(self)
-        shape = A.shape[::-1] if transposed else A.shape
-        return _shaped(lambda v: product(A, v, transposed), shape, x)
+        if not _is_answered([x]):
+            raise Untraced
+        return find(as_matrix(self), x if has_traced(x) else np.asarray(x))
 
     answer.__name__ = name
-    stands_for(LinearOperator, name)(answer)
+    answer.__signature__ = inspect.signature(getattr(LinearOperator, name))  # type: ignore[attr-defined]
+    answered = stands_for(LinearOperator, name, callbacks=True)(answer)
+    setattr(_Beside, name, lambda self, x: answered(self.A, x))
 
 
-for _name in ("matvec", "rmatvec", "dot", "__matmul__"):
-    _method(_name, _name == "rmatvec")
+for _name in ("matvec", "rmatvec", "matmat", "rmatmat"):
+    _adjoint, _find = _name.startswith("r"), _product if _name.endswith("mat") else _vector
+    _answer(_name, lambda A, x, find=_find, adjoint=_adjoint: find(A, x, adjoint))
+for _name in ("__call__", "__matmul__", "__mul__", "dot"):
+    _answer(_name, lambda A, x: _product(A, x) if np.ndim(x) else _scaled(A, x))
+for _name in ("__rmatmul__", "__rmul__"):
+    _answer(_name, lambda A, x: _product(A.T, x.T).T if np.ndim(x) else _scaled(A, x))
+_answer("__truediv__", lambda A, c: _scaled(A, 1.0 / c))
 
-
-def _ours(A: Any) -> Operator:
-    """What stands for an operator beside a traced value."""
-    A = as_matrix(A)
-    return Operator(A.shape, lambda v: product(A, v), lambda v: product(A, v, True))
-
-
-declare_operands(LinearOperator, _ours, when=any_traced)
+declare_operands(LinearOperator, _Beside, when=_is_answered)

@@ -234,13 +234,14 @@ def put_operands(a: Activation, x: Any, y: Any) -> None:
         if isinstance(operand, (Value, np.ndarray)) or CALM[type(operand)]:
             continue
         found = operand_of(operand)
-        if found is not None and (plain := dispatch.plain(other)) is not None:
+        if found is None:
+            continue
+        if (plain := dispatch.plain(other)) is not None:
             frames.replace(operand_at(a.stack, 1 - k), plain)
-        elif found is not None:
-            by, when = found
-            row = Answer(type(operand), "operand", operand, by, when=when)
-            if is_answered(row, a.frame.f_code, (other,)):
-                frames.replace(operand_at(a.stack, k), by(operand))
+        by, when = found
+        row = Answer(type(operand), "operand", operand, by, when=when)
+        if is_answered(row, a.frame.f_code, (other if plain is None else plain,)):
+            frames.replace(operand_at(a.stack, k), by(operand))
 
 
 def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> bool:
