@@ -1,9 +1,9 @@
 """Functions that numba has compiled: of traced values their Python is called.
 
 Machine code reads arrays as they lie in memory. The Python that it was made of does the same, and
-is traced as the program's own, with the globals that numba has frozen in it (`frozen.py`). What was
-compiled for given types alone makes its arguments and results such: where they aren't, Python
-computes something else, and the call is refused.
+is traced as the program's own, with the globals that numba has frozen in it (`frozen.py`). numba
+compiles it first, as at a plain call, and says of which types each expression is: where Python's
+aren't the same, or the first result isn't, the call is refused (`typed.py`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import quiet
 from tapegrad.errors import ConversionError
 from tapegrad.tracing import swapping
 from tapegrad.tracing.answers import declare_calls, declare_late
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
-from tapegrad.tracing.frontend.frozen import called_with, frozen, note_compiled
+from tapegrad.tracing.frontend.frozen import compiled_for, frozen, note_compiled
+from tapegrad.tracing.frontend.operands import dtype_of
+from tapegrad.tracing.frontend.typed import alike, argument_dtypes, as_pythons, check_types, typed
 from tapegrad.tracing.frontend.vectorizing import as_array, vectorized
+from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.tracer import Tracer
 
 
 class _Following(threading.local):
@@ -56,9 +61,9 @@ def _within() -> Iterator[None]:
 
 
 def _python(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the Python of a function comes to."""
+    """What the Python of a function comes to. numba warns of nothing."""
     with _within():
-        return followed(f, *args, **kwargs)
+        return quiet(followed)(f, *args, **kwargs)
 
 
 @unobserved
@@ -68,13 +73,24 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
         with observed():
             return f(*args, **kwargs)
     if f._can_compile:
-        return _python(called_with(f, args, kwargs), *args, **kwargs)
+        compiled = compiled_for(f, args, kwargs)
+        check_types(f, compiled)
+        python = frozen(f, compiled.signature.args)
+        returned = compiled.signature.return_type
+
+        def run() -> Any:
+            given = [as_pythons(x) for x in args]
+            named = {name: as_pythons(x) for name, x in kwargs.items()}
+            return typed(returned, _python(python, *given, **named))
+
+        return run() if _following.now else alike(f, compiled, args, kwargs, run)
     for signature in f.nopython_signatures:
         given = _all_as(signature.args, args)
         if not kwargs and given is not _OTHER:
+            check_types(f, f.overloads[signature.args])
             found = _as(signature.return_type, _python(frozen(f, signature.args), *given))
             if found is not _OTHER:
-                return found
+                return typed(signature.return_type, found)
     kinds = ["(" + ", ".join(map(str, x.args)) + ")" for x in f.nopython_signatures]
     raise _cast(f.py_func.__name__, ", ".join(kinds))
 
@@ -135,27 +151,52 @@ def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
     if kwargs or not _is_followed(args):
         with observed():
             return f(*args, **kwargs)
-    if f._frozen:
-        args = tuple(
-            float(x) if isinstance(x, int) and {t[k] for t in f.types} == {"d"} else x
-            for k, x in enumerate(args)
-        )
-    elements = [x.ravel()[0] if np.ndim(x) and np.size(x) else x for x in args]
-    python = called_with(f._dispatcher, elements, {})
-    if all(np.ndim(x) == 0 for x in args):
-        found = as_array(_python(python, *args))[()]
-    else:
-        with _within():
-            found = vectorized(np.vectorize(python), *args)
-    if f._frozen and _chars((*args, found)) not in [x.replace("->", "") for x in f.types]:
-        raise _cast(f.__name__, ", ".join(f.types))
-    return found
+    loop = _loop(f, args)
+    compiled = next(x for x in f._dispatcher.overloads.values() if argument_dtypes(x) == loop[:-1])
+    check_types(f._dispatcher, compiled)
+    python = frozen(f._dispatcher, compiled.signature.args)
+    given = [_with_dtype(x, dtype) for x, dtype in zip(args, loop, strict=False)]
+
+    def run() -> Any:
+        if all(np.ndim(x) == 0 for x in given):
+            found = as_array(_python(python, *given))[()]
+        else:
+            with _within():
+                found = vectorized(np.vectorize(_of_elements(python)), *given)
+        if not np.can_cast(found.dtype, loop[-1], "same_kind"):
+            raise _cast(f.__name__, ", ".join(f.types))
+        return _with_dtype(found, loop[-1])
+
+    return run() if _following.now else alike(f, compiled, args, {}, run)
 
 
-def _chars(xs: Sequence[Any]) -> str:
-    """How NumPy writes their types."""
-    dtypes = [x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype for x in xs]
-    return "".join(dtype.char for dtype in dtypes)
+def _loop(f: Any, args: Sequence[Any]) -> tuple[np.dtype, ...]:
+    """The dtypes of the arguments and the result; numba compiles it for these if need be."""
+    given = tuple(dtype_of(x) for x in args) + (None,)
+    try:
+        return f.ufunc.resolve_dtypes(given)
+    except TypeError:
+        if f._frozen:
+            raise
+        f._compile_for_args(*[np.zeros(1, x)[0] for x in given[:-1]])
+        return f.ufunc.resolve_dtypes(given)
+
+
+def _of_elements(python: Any) -> Any:
+    """NumPy's numbers: a division by 0 isn't an error."""
+
+    def called(*xs: Any) -> Any:
+        return python(*[strong(x) if has_traced(x) else np.asarray(x)[()] for x in xs])
+
+    return called
+
+
+def _with_dtype(x: Any, dtype: np.dtype) -> Any:
+    """An argument as numba casts it."""
+    if not isinstance(x, (Tracer, np.ndarray)):
+        return dtype.type(x)
+    x = strong(x) if isinstance(x, Tracer) else x
+    return x if x.dtype == dtype else x.astype(dtype)
 
 
 def _mean_the_originals() -> None:

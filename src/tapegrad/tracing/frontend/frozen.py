@@ -27,17 +27,17 @@ from tapegrad.tracing.tracer import Tracer
 _known: WeakKeyDictionary[Any, dict[Any, list[Any]]] = WeakKeyDictionary()
 
 
-def called_with(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The Python of what numba calls for `f(*args, **kwargs)`."""
-    try:
-        kinds = _kinds(f, args, kwargs)
-    except (TypeError, ValueError):  # not a call that numba would make
-        return f.py_func
+def compiled_for(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What numba has compiled for `f(*args, **kwargs)`: at its first call that is done now."""
+    kinds = _kinds(f, args, kwargs)
     compiled = _compiled(f)
     if kinds not in compiled:  # what lies in memory in another way than on the tape
         alike = [k for k in compiled if tuple(map(_loose, k)) == tuple(map(_loose, kinds))]
         kinds = alike[0] if alike else kinds
-    return frozen(f, kinds)
+    if kinds not in compiled:
+        f.compile(kinds)
+        compiled = _compiled(f)
+    return compiled[kinds]
 
 
 def frozen(f: Any, kinds: Any) -> Any:
@@ -117,10 +117,10 @@ def _values_in(compiled: Any) -> Iterator[tuple[str, Any]]:
     while waiting:
         block = waiting.pop()
         for statement in block.body:
-            value = getattr(statement, "value", None)
+            value = statement.value if type(statement) is ir.Assign else None
             if isinstance(value, (ir.Global, ir.FreeVar)):
                 yield value.name, value.value
-            if hasattr(statement, "loop_body"):  # a parallel loop
+            if type(statement).__name__ == "Parfor":
                 waiting += [*statement.loop_body.values(), statement.init_block]
 
 
