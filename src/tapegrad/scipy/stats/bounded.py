@@ -33,11 +33,6 @@ law(
     pdf=lambda x: x * 0.0 + 1.0,
     cdf=lambda x: x,
     ppf=lambda q: q,
-    mean=lambda: 0.5,
-    var=lambda: 1.0 / 12,
-    skew=lambda: 0.0,
-    kurtosis=lambda: -1.2,
-    entropy=lambda: 0.0,
     rvs=lambda rng, size: rng.uniform(0.0, 1.0, size),
 )
 
@@ -60,8 +55,6 @@ law(
     sf=lambda x, a, b: sc.betaincc(a, b, x),
     ppf=lambda q, a, b: sc.betaincinv(a, b, q),
     isf=lambda q, a, b: sc.betainccinv(a, b, q),
-    mean=lambda a, b: a / (a + b),
-    var=lambda a, b: a * b / ((a + b) ** 2 * (a + b + 1)),
     entropy=_beta_entropy,
     rvs=lambda rng, size, a, b: rng.beta(a, b, size),
 )
@@ -71,8 +64,6 @@ law(
     logpdf=lambda x, c: _beta_logpdf((x + 1) / 2, c / 2, c / 2) - LOG_2,
     cdf=lambda x, c: sc.betainc(c / 2, c / 2, (x + 1) / 2),
     ppf=lambda q, c: 2 * sc.betaincinv(c / 2, c / 2, q) - 1,
-    mean=lambda c: 0.0 * c,
-    var=lambda c: 1 / (c + 1),
 )
 law(
     "arcsine",
@@ -80,9 +71,6 @@ law(
     cdf=lambda x: 2.0 / np.pi * np.arcsin(np.sqrt(x)),
     ppf=lambda q: np.sin(np.pi / 2.0 * q) ** 2.0,
     isf=lambda q: np.cos(np.pi / 2.0 * q) ** 2.0,
-    mean=lambda: 0.5,
-    var=lambda: 1.0 / 8,
-    entropy=lambda: float(np.log(np.pi / 4)),
 )
 law(
     "powerlaw",
@@ -93,9 +81,6 @@ law(
         lambda x, a: np.log(a) + np.log(-np.log(x)),
         lambda h, y, a: np.exp(-h / a),
     ),
-    mean=lambda a: a / (a + 1.0),
-    var=lambda a: a / (a + 2.0) / (a + 1.0) ** 2,
-    entropy=lambda a: 1 - 1.0 / a - np.log(a),
     support=lambda a: (where(a >= 1, 0.0, np.nextafter(0.0, 1.0)), 1.0),
     within=lambda a: 0.5,
     inside=True,
@@ -119,9 +104,6 @@ law(
     logpdf=lambda x: LOG_2 - LOG_PI + 0.5 * np.log1p(-x * x),
     pdf=lambda x: 2.0 / np.pi * np.sqrt(1 - x * x),
     cdf=lambda x: _less_its_sine(2 * np.arccos(-x)) / (2 * np.pi),
-    mean=lambda: 0.0,
-    var=lambda: 0.25,
-    entropy=lambda: 0.64472988584940017414,
 )
 law(
     "cosine",
@@ -129,9 +111,6 @@ law(
     logpdf=lambda x: 2 * np.log(np.cos(x / 2)) - LOG_PI,
     pdf=lambda x: np.cos(x / 2) ** 2 / np.pi,
     cdf=lambda x: _less_its_sine(np.pi + x) / (2 * np.pi),
-    mean=lambda: 0.0,
-    var=lambda: np.pi * np.pi / 3.0 - 2.0,
-    entropy=lambda: float(np.log(4 * np.pi)) - 1.0,
 )
 law(
     "anglit",
@@ -141,9 +120,6 @@ law(
     cdf=lambda x: np.sin(x + np.pi / 4) ** 2.0,
     sf=lambda x: np.cos(x + np.pi / 4) ** 2.0,
     ppf=lambda q: np.arcsin(np.sqrt(q)) - np.pi / 4,
-    mean=lambda: 0.0,
-    var=lambda: np.pi * np.pi / 16 - 0.5,
-    entropy=lambda: 1 - LOG_2,
 )
 law(
     "johnsonsb",
@@ -190,9 +166,6 @@ law(
     isf=lambda q, c: where(q < 1 - c, 1 - np.sqrt((1 - c) * q), np.sqrt(c * (1 - q))),
     valid=lambda c: both(c >= 0, c <= 1),
     within=lambda c: 0.5,
-    mean=lambda c: (c + 1.0) / 3.0,
-    var=lambda c: (1.0 - c + c * c) / 18,
-    entropy=lambda c: 0.5 - LOG_2,
 )
 
 
@@ -206,7 +179,6 @@ for _name in ("loguniform", "reciprocal"):
         valid=lambda a, b: both(a > 0, b > a),
         support=lambda a, b: (a, b),
         mean=lambda a, b: (b - a) / (np.log(b) - np.log(a)),
-        entropy=lambda a, b: 0.5 * (np.log(a) + np.log(b)) + np.log(np.log(b) - np.log(a)),
     )
 
 
@@ -355,7 +327,6 @@ law(
     ppf=_wrapcauchy_ppf,
     isf=lambda q, c: 2 * np.pi - _wrapcauchy_ppf(q, c),
     valid=lambda c: both(c > 0, c < 1),
-    entropy=lambda c: np.log(2 * np.pi * (1 - c * c)),
 )
 
 
@@ -385,11 +356,6 @@ def _vonmises_cdf(x: Any, kappa: Any) -> Any:
     return where(few, series, near) + turns
 
 
-def _vonmises_entropy(kappa: Any) -> Any:
-    bessel = sc.i0e(kappa)
-    return -kappa * sc.i1e(kappa) / bessel + LOG_2PI + np.log(bessel) + kappa
-
-
 for _name in ("vonmises", "vonmises_line"):
     law(
         _name,
@@ -397,6 +363,5 @@ for _name in ("vonmises", "vonmises_line"):
         cdf=_vonmises_cdf,
         finite=True,
         valid=lambda kappa: kappa >= 0,
-        entropy=_vonmises_entropy,
         within=lambda kappa: 0.0,
     )

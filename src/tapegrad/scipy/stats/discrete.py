@@ -35,8 +35,6 @@ law(
     valid=lambda n, p: both(n >= 0, _whole(n), p >= 0, p <= 1),
     support=lambda n, p: (0.0, n),
     within=lambda n, p: 0.0,
-    mean=lambda n, p: n * p,
-    var=lambda n, p: n * p - n * (p * p),
     rvs=lambda rng, size, n, p: rng.binomial(n, p, size),
 )
 law(
@@ -46,9 +44,6 @@ law(
     sf=lambda k, p: p + k * 0.0,
     valid=lambda p: both(p >= 0, p <= 1),
     within=lambda p: 0.0,
-    mean=lambda p: p,
-    var=lambda p: p - p * p,
-    entropy=lambda p: sc.entr(p) + sc.entr(1 - p),
     rvs=lambda rng, size, p: rng.binomial(1, p, size),
 )
 
@@ -64,14 +59,7 @@ law(
     valid=lambda n, a, b: both(n >= 0, _whole(n), a > 0, b > 0),
     support=lambda n, a, b: (0.0, n),
     within=lambda n, a, b: 0.0,
-    mean=lambda n, a, b: n * (a / (a + b)),
-    var=lambda n, a, b: n * (a + b + n) * (a / (a + b)) * (b / (a + b)) / (a + b + 1),
 )
-
-
-def _betanbinom_moment(a: Any, limit: float, value: Any) -> Any:
-    exists = a > limit
-    return where(exists, value(where(exists, a, limit + 1.0)), np.inf)
 
 
 law(
@@ -81,10 +69,6 @@ law(
     ),
     valid=lambda n, a, b: both(n >= 0, _whole(n), a > 0, b > 0),
     within=lambda n, a, b: 0.0,
-    mean=lambda n, a, b: _betanbinom_moment(a, 1.0, lambda a: n * b / (a - 1.0)),
-    var=lambda n, a, b: _betanbinom_moment(
-        a, 2.0, lambda a: n * b * (n + a - 1.0) * (a + b - 1.0) / ((a - 2.0) * (a - 1.0) ** 2)
-    ),
 )
 law(
     "nbinom",
@@ -129,8 +113,6 @@ law(
     sf=lambda k, mu: sc.gammainc(k + 1, mu),
     valid=lambda mu: mu >= 0,
     within=lambda mu: 0.0,
-    mean=lambda mu: mu,
-    var=lambda mu: mu,
     rvs=lambda rng, size, mu: rng.poisson(mu, size),
 )
 law(
@@ -139,9 +121,6 @@ law(
     **rising(lambda k, p: -np.log1p(-p) * k, lambda k, p: np.log(k) + np.log(-np.log1p(-p))),
     valid=lambda p: both(p <= 1, p > 0),
     within=lambda p: 1.0,
-    mean=lambda p: 1.0 / p,
-    var=lambda p: (1.0 - p) / p / p,
-    entropy=lambda p: -np.log(p) - np.log1p(-p) * (1.0 - p) / p,
     rvs=lambda rng, size, p: rng.geometric(p, size=size),
 )
 law(
@@ -149,8 +128,6 @@ law(
     logpdf=lambda k, p: k * np.log(p) - np.log(k) - np.log(-np.log1p(-p)),
     valid=lambda p: both(p > 0, p < 1),
     within=lambda p: 1.0,
-    mean=lambda p: p / (p - 1.0) / np.log1p(-p),
-    var=lambda p: -p / np.log1p(-p) / (p - 1.0) ** 2 - (p / (p - 1.0) / np.log1p(-p)) ** 2,
     rvs=lambda rng, size, p: rng.logseries(p, size=size),
 )
 law(
@@ -158,9 +135,6 @@ law(
     logpdf=lambda k, rate: np.log(-np.expm1(-rate)) - rate * k,
     **rising(lambda k, rate: rate * (k + 1), lambda k, rate: np.log(rate) + np.log(k + 1)),
     within=lambda rate: 0.0,
-    mean=lambda rate: 1 / np.expm1(rate),
-    var=lambda rate: np.exp(-rate) / np.expm1(-rate) ** 2,
-    entropy=lambda rate: rate / np.expm1(rate) - np.log(-np.expm1(-rate)),
 )
 law(
     "boltzmann",
@@ -179,9 +153,6 @@ law(
         np.exp(a * (where(k >= 0, 0.0, k) + 1)) / (np.exp(a) + 1),
     ),
     within=lambda a: 0.0,
-    mean=lambda a: 0.0,
-    var=lambda a: 2.0 * np.exp(a) / np.expm1(a) ** 2,
-    entropy=lambda a: a / np.sinh(a) - np.log(np.tanh(a / 2.0)),
 )
 law(
     "randint",
@@ -190,16 +161,7 @@ law(
     valid=lambda low, high: both(high > low, _whole(low), _whole(high)),
     support=lambda low, high: (low, high - 1),
     within=lambda low, high: low,
-    mean=lambda low, high: (high + low - 1.0) / 2,
-    var=lambda low, high: ((high - low) ** 2 - 1) / 12.0,
-    entropy=lambda low, high: np.log(high - low),
 )
-
-
-def _zipf_moment(a: Any, n: int) -> Any:
-    exists = a > n + 1
-    safe = where(exists, a, n + 2.0)
-    return where(exists, zeta(safe - n) / zeta(safe), np.inf)
 
 
 law(
@@ -207,15 +169,10 @@ law(
     logpdf=lambda k, a: -a * np.log(k) - np.log(zeta(a)),
     valid=lambda a: a > 1,
     within=lambda a: 1.0,
-    mean=lambda a: _zipf_moment(a, 1),
-    var=lambda a: _zipf_moment(a, 2) - _zipf_moment(a, 1) ** 2,
     rvs=lambda rng, size, a: rng.zipf(a, size=size),
 )
 law(
     "yulesimon",
     logpdf=lambda k, alpha: np.log(alpha) + sc.betaln(k, alpha + 1),
     within=lambda alpha: 1.0,
-    mean=lambda alpha: where(
-        alpha <= 1, np.inf, where(alpha <= 1, 2.0, alpha) / (where(alpha <= 1, 2.0, alpha) - 1)
-    ),
 )

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.special as sc
 
 from tapegrad.primitives.special import gammaln_of_positive
-from tapegrad.primitives.special import trigamma as _trigamma
 from tapegrad.primitives.special_gamma import riemann_zeta
 from tapegrad.primitives.stated import Stated
 from tapegrad.scipy.stats.laws import Formula, both, choose, varies
@@ -34,10 +33,6 @@ def norm_pdf(x: Any) -> Any:
 def gammaln(x: Any) -> Any:
     """log(Gamma(x)) of what the domains of shapes and the support let be positive only."""
     return recorded(x, gammaln_of_positive, x) if isinstance(x, Tracer) else sc.gammaln(x)
-
-
-def trigamma(x: Any) -> Any:
-    return recorded(x, _trigamma, x) if isinstance(x, Tracer) else sc.polygamma(1, x)
 
 
 def zeta(s: Any) -> Any:
@@ -199,7 +194,7 @@ def mirrored(formulas: dict[str, Any]) -> dict[str, Any]:
         turned[OTHER[name]] = _minus(formula) if name in ("ppf", "isf") else _at_minus(formula)
     for name in {"pdf", "logpdf"} & formulas.keys():
         turned[name] = _at_minus(formulas[name])
-    for name in {"mean", "skew", "within", "rvs"} & formulas.keys():
+    for name in {"within", "rvs"} & formulas.keys():
         turned[name] = _minus(formulas[name])
     return turned
 

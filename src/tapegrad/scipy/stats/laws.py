@@ -28,7 +28,7 @@ from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.optimize.elementwise import Each
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
-from tapegrad.scipy.stats.others import ADVICE, formulas_of
+from tapegrad.scipy.stats.others import ADVICE, formulas_of, moments_of
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.source import at_line
@@ -47,7 +47,7 @@ class Law:
     logpdf, pdf, cdf, sf, logcdf, logsf : formulas of z and the shapes; of a discrete distribution
         `logpdf` and `pdf` are the mass function.
     ppf, isf : formulas of a probability and the shapes.
-    mean, var, skew, kurtosis, entropy : formulas of the shapes.
+    mean, var, skew, kurtosis, entropy : formulas of the shapes: without them, SciPy's own.
     valid : which shapes are in their domain: without it, those that are positive.
     support : the ends of the support, of the shapes: without it, what SciPy says.
     within : a point of the support where the formulas are smooth, of the shapes.
@@ -101,7 +101,7 @@ def law(name: str, **formulas: Any) -> None:
     """Declare the formulas of SciPy's distribution of this name, if this SciPy has it."""
     dist = getattr(stats, name, None)
     if dist is not None:
-        _laws[_key(dist)] = _law(dist, name, formulas)
+        _laws[_key(dist)] = _law(dist, name, moments_of(dist, formulas) | formulas)
 
 
 def _law(dist: Any, name: str, formulas: dict[str, Any]) -> Law:
@@ -204,9 +204,10 @@ class Located:
 
     def _apply(self, name: str, *xs: Any) -> Any:
         formula = getattr(self.law, name)
-        if formula is None:
+        found = None if formula is None else formula(*xs, *self.shapes)
+        if found is None:
             raise self._refused(name)
-        return formula(*xs, *self.shapes)
+        return found
 
     # ---- along the axis
 

@@ -1,4 +1,4 @@
-"""Distributions that stand in no table here: by the formulas that they are made of themselves.
+"""Formulas that stand in no table here: those that a distribution is made of itself.
 
 A class of SciPy's or of the user's that derives from `rv_continuous` or `rv_discrete` says what its
 density is, by `_pdf` or `_logpdf`, and maybe more. These are Python, and run on traced values. What
@@ -9,8 +9,9 @@ with a case of its own for one value of a shape, whose slope isn't the one besid
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dis import get_instructions
+from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -46,6 +47,42 @@ def formulas_of(dist: Any) -> dict[str, Any]:
         is_open = kind._support_mask is base._open_support_mask
         found |= {"finite": True, "inside": True, "open": is_open}
     return found
+
+
+def moments_of(dist: Any, known: Iterable[str]) -> dict[str, Callable[..., Any]]:
+    """Formulas of SciPy's for the moments of a distribution, and for its entropy. Where one moment
+    is `known`, SciPy's aren't followed."""
+    kind = type(dist)
+    base = stats.rv_discrete if isinstance(dist, stats.rv_discrete) else stats.rv_continuous
+
+    @cache
+    def said(name: str, *first: int) -> Callable[..., Any]:
+        """The method of its own class; of another one there is nothing that can be followed."""
+        if getattr(kind, name) is getattr(base, name) or _cases(kind, name):
+            return lambda *shapes: None
+        method = getattr(instance(dist), name)
+        named = {"moments": "mvsk"} if "moments" in inspect.signature(method).parameters else {}
+        return _formula(partial(method, *first, **named), f"{dist.name}.{name}", False)
+
+    def told(place: int, *shapes: Any) -> Any:
+        found = said("_stats")(*shapes)
+        return None if found is None else found[place]
+
+    def mean(*shapes: Any) -> Any:
+        found = told(0, *shapes)
+        return said("_munp", 1)(*shapes) if found is None else found
+
+    def var(*shapes: Any) -> Any:
+        found = told(1, *shapes)
+        square = said("_munp", 2)(*shapes) if found is None else None
+        return found if square is None else square - mean(*shapes) ** 2
+
+    def entropy(*shapes: Any) -> Any:
+        return said("_entropy")(*shapes)
+
+    moments: dict[str, Callable[..., Any]] = {"mean": mean, "var": var}
+    moments |= {"skew": partial(told, 2), "kurtosis": partial(told, 3)}
+    return {"entropy": entropy} | ({} if moments.keys() & set(known) else moments)
 
 
 def _cases(kind: type, name: str) -> bool:
@@ -84,13 +121,14 @@ def _formula(method: Callable[..., Any], shown: str, is_along: bool) -> Callable
         except Exception as error:
             let_through(error)
             raise refusal(f"{shown} can't be traced{at_line()}: {error}. {ADVICE}") from error
-        if isinstance(found, tuple):
-            return tuple(_restored(x, shape) for x in found)
-        known = rows[0] == rows[0]
-        return _restored(np.where(known, found, np.nan) if is_along else found, shape)
+        if isinstance(found, (tuple, list)):
+            return tuple(None if x is None else _restored(x, shape) for x in found)
+        if is_along:
+            found = np.where(rows[0] == rows[0], found, np.nan)
+        return _restored(found, shape)
 
     return formula
 
 
 def _restored(x: Any, shape: tuple[int, ...]) -> Any:
-    return np.reshape(x, shape)[()] if np.ndim(x) else x
+    return np.reshape(x, shape)[()] if np.ndim(x) else np.broadcast_to(x, shape)[()]

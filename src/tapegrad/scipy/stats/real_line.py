@@ -12,7 +12,6 @@ import numpy as np
 import scipy.special as sc
 
 from tapegrad.scipy.stats.formulas import (
-    EULER,
     LOG_2,
     LOG_2PI,
     LOG_PI,
@@ -24,7 +23,6 @@ from tapegrad.scipy.stats.formulas import (
     norm_pdf,
     product,
     split,
-    trigamma,
     where,
     with_slopes,
 )
@@ -41,11 +39,6 @@ law(
     cdf=sc.ndtr,
     logcdf=sc.log_ndtr,
     ppf=sc.ndtri,
-    mean=lambda: 0.0,
-    var=lambda: 1.0,
-    skew=lambda: 0.0,
-    kurtosis=lambda: 0.0,
-    entropy=lambda: 0.5 * (LOG_2PI + 1),
     rvs=lambda rng, size: rng.standard_normal(size),
 )
 
@@ -62,11 +55,6 @@ def _t_logpdf(x: Any, df: Any) -> Any:
 
 def _finite(df: Any) -> Any:
     return where(df == np.inf, 1.0, df)
-
-
-def _t_var(df: Any) -> Any:
-    above = where(df == np.inf, 1.0, where(df > 2, _finite(df) / (_finite(df) - 2.0), np.inf))
-    return where(df > 1, above, np.nan)
 
 
 def _t_cdf(x: Any, df: Any) -> Any:
@@ -93,8 +81,6 @@ law(
     logpdf=_t_logpdf,
     cdf=lambda x, df: _t_cdf(x, df),
     ppf=lambda q, df: _t_ppf(q, df),
-    mean=lambda df: where(df > 1, 0.0, np.inf),
-    var=_t_var,
     entropy=_t_entropy,
     rvs=lambda rng, size, df: rng.standard_t(df, size),
 )
@@ -128,11 +114,6 @@ law(
     pdf=lambda x: 1.0 / np.pi / (1.0 + x * x),
     cdf=lambda x: np.arctan2(1.0, -x) / np.pi,
     ppf=lambda q: _cauchy_ppf(q),
-    mean=lambda: np.nan,
-    var=lambda: np.nan,
-    skew=lambda: np.nan,
-    kurtosis=lambda: np.nan,
-    entropy=lambda: float(np.log(4 * np.pi)),
 )
 law(
     "laplace",
@@ -141,11 +122,6 @@ law(
     pdf=lambda x: 0.5 * np.exp(-np.abs(x)),
     cdf=lambda x: _laplace_cdf(x),
     ppf=lambda q: _laplace_ppf(q),
-    mean=lambda: 0.0,
-    var=lambda: 2.0,
-    skew=lambda: 0.0,
-    kurtosis=lambda: 3.0,
-    entropy=lambda: LOG_2 + 1,
     rvs=lambda rng, size: rng.laplace(0, 1, size=size),
 )
 
@@ -173,11 +149,6 @@ law(
     cdf=sc.expit,
     logcdf=sc.log_expit,
     ppf=sc.logit,
-    mean=lambda: 0.0,
-    var=lambda: np.pi * np.pi / 3.0,
-    skew=lambda: 0.0,
-    kurtosis=lambda: 6.0 / 5.0,
-    entropy=lambda: 2.0,
     rvs=lambda rng, size: rng.logistic(size=size),
 )
 
@@ -194,10 +165,6 @@ _GUMBEL: dict[str, Any] = {
     **falling(lambda x: np.exp(-x), lambda x: -x, lambda h, y: -y),
     "cdf": lambda x: np.exp(-_capped_exp(-x)),
     "sf": lambda x: -np.expm1(-_capped_exp(-x)),
-    "mean": lambda: EULER,
-    "var": lambda: np.pi * np.pi / 6.0,
-    "kurtosis": lambda: 12.0 / 5,
-    "entropy": lambda: EULER + 1.0,
 }
 law("gumbel_r", **_GUMBEL)
 law("gumbel_l", **mirrored(_GUMBEL))
@@ -215,11 +182,6 @@ law(
         2.0 / np.pi * np.arctan(_capped_exp(x)), (x, np.exp(_hypsecant_logpdf(x)))
     ),
     ppf=lambda q: np.log(np.tan(np.pi * q / 2.0)),
-    mean=lambda: 0.0,
-    var=lambda: np.pi * np.pi / 4,
-    skew=lambda: 0.0,
-    kurtosis=lambda: 2.0,
-    entropy=lambda: LOG_2PI,
 )
 law(
     "moyal",
@@ -228,9 +190,6 @@ law(
     cdf=lambda x: sc.erfc(np.exp(-0.5 * x) / SQRT_2),
     sf=lambda x: sc.erf(np.exp(-0.5 * x) / SQRT_2),
     ppf=lambda q: -np.log(2 * sc.erfcinv(q) ** 2),
-    mean=lambda: LOG_2 + EULER,
-    var=lambda: np.pi**2 / 2,
-    kurtosis=lambda: 4.0,
 )
 
 # ---- with shapes
@@ -250,8 +209,6 @@ law(
         lambda x, c: np.log(c) + log_softplus(-x),
         lambda h, y, c: -log_expm1(h / c, y - np.log(c)),
     ),
-    mean=lambda c: EULER + sc.digamma(c),
-    var=lambda c: np.pi * np.pi / 6.0 + trigamma(c),
 )
 law(
     "gennorm",
@@ -262,7 +219,6 @@ law(
     mean=lambda b: 0.0,
     var=lambda b: np.exp(sc.gammaln(3.0 / b) - sc.gammaln(1.0 / b)),
     skew=lambda b: 0.0,
-    entropy=lambda b: 1.0 / b - np.log(0.5 * b) + sc.gammaln(1.0 / b),
 )
 
 
@@ -310,14 +266,8 @@ law(
     sf=lambda x, a: _skewnorm_cdf(-x, -a),
     valid=lambda a: both(np.isfinite(a)),
     finite=True,
-    mean=lambda a: _skewness_of(a),
-    var=lambda a: 1 - _skewness_of(a) ** 2,
     rvs=lambda rng, size, a: _skewed(rng.normal(size=size), rng.normal(size=size), a),
 )
-
-
-def _skewness_of(a: Any) -> Any:
-    return np.sqrt(2 / np.pi) * a / np.sqrt(1 + a * a)
 
 
 def _skewed(u: Any, v: Any, a: Any) -> Any:
@@ -337,18 +287,9 @@ law(
     logpdf=lambda x, k: _exponnorm_term(x, k) - np.log(k),
     cdf=lambda x, k: sc.ndtr(x) - np.exp(_exponnorm_term(x, k)),
     sf=lambda x, k: sc.ndtr(-x) + np.exp(_exponnorm_term(x, k)),
-    mean=lambda k: k,
-    var=lambda k: 1.0 + k * k,
     finite=True,
     rvs=lambda rng, size, k: rng.standard_exponential(size) * k + rng.standard_normal(size),
 )
-
-
-def _loggamma_entropy(c: Any) -> Any:
-    small, r = where(c >= 45, 1.0, c), 1 / where(c >= 45, c, 45.0)
-    regular = sc.gammaln(small) - small * sc.digamma(small) + small
-    series = r * (1 / 6 + r * r * (-1 / 90 + r * r / 210))
-    return where(c >= 45, 0.5 * (LOG_2PI + 1) + 0.5 * np.log(r) + series, regular)
 
 
 def _loggamma_tail(x: Any, c: Any, upper: bool) -> Any:
@@ -377,9 +318,6 @@ law(
     sf=lambda x, c: _loggamma_tail(x, c, upper=True),
     ppf=lambda q, c: _loggamma_ppf(q, c),
     isf=lambda q, c: np.log(sc.gammainccinv(c, q)),
-    mean=lambda c: sc.digamma(c),
-    var=lambda c: trigamma(c),
-    entropy=_loggamma_entropy,
     rvs=lambda rng, size, c: (
         np.log(rng.gamma(c + 1, size=size)) + np.log(rng.uniform(size=size)) / c
     ),
@@ -393,8 +331,6 @@ law(
     ppf=lambda q, a: _skewcauchy_ppf(q, a),
     isf=lambda q, a: -_skewcauchy_ppf(q, -a),
     valid=lambda a: np.abs(a) < 1,
-    mean=lambda a: np.nan,
-    var=lambda a: np.nan,
 )
 
 
@@ -418,9 +354,6 @@ law(
     logpdf=lambda x, k: x * where(x >= 0, -k, 1 / k) - np.log(k + 1 / k),
     cdf=lambda x, k: where(x >= 0, 1 - _above(x, k), _below(x, k)),
     sf=lambda x, k: where(x >= 0, _above(x, k), 1 - _below(x, k)),
-    mean=lambda k: 1 / k - k,
-    var=lambda k: 1 / (k * k) + k * k,
-    entropy=lambda k: 1 + np.log(k + 1 / k),
 )
 
 
@@ -447,8 +380,6 @@ law(
     even=True,
     cdf=_half(lambda x, a: sc.gammaincc(a, x)),
     logpdf=lambda x, a: sc.xlogy(a - 1.0, np.abs(x)) - np.abs(x) - LOG_2 - sc.gammaln(a),
-    mean=lambda a: 0.0,
-    var=lambda a: a * (a + 1.0),
 )
 law(
     "dweibull",
@@ -457,8 +388,6 @@ law(
     **product(
         lambda x, c: sc.xlogy(c - 1.0, np.abs(x)) - np.abs(x) ** c, lambda x, c: 0.5, lambda x, c: c
     ),
-    mean=lambda c: 0.0,
-    var=lambda c: sc.gamma(1.0 + 2.0 / c),
 )
 law(
     "johnsonsu",
@@ -471,6 +400,4 @@ law(
     ppf=lambda q, a, b: np.sinh((sc.ndtri(q) - a) / b),
     isf=lambda q, a, b: np.sinh((-sc.ndtri(q) - a) / b),
     valid=lambda a, b: both(b > 0, a == a),
-    mean=lambda a, b: -np.exp(0.5 / (b * b)) * np.sinh(a / b),
-    var=lambda a, b: 0.5 * np.expm1(1 / (b * b)) * (np.exp(1 / (b * b)) * np.cosh(2 * a / b) + 1),
 )

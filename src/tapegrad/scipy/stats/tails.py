@@ -52,9 +52,6 @@ law(
         lambda x, b: np.log(b) + np.log(np.log(x)),
         lambda h, y, b: np.exp(h / b),
     ),
-    mean=_power_mean,
-    var=_power_var,
-    entropy=lambda b: 1 + 1.0 / b - np.log(b),
 )
 law(
     "lomax",
@@ -66,7 +63,6 @@ law(
     ),
     mean=lambda c: _power_mean(c) - 1.0,
     var=_power_var,
-    entropy=lambda c: 1 + 1.0 / c - np.log(c),
 )
 law(
     "halfcauchy",
@@ -81,9 +77,6 @@ law(
         lambda q: 1.0 / np.tan(np.pi * q / 2),
         lambda q: np.tan(np.pi / 2 * (1 - q)),
     ),
-    mean=lambda: np.inf,
-    var=lambda: np.inf,
-    entropy=lambda: float(np.log(2 * np.pi)),
 )
 
 # ---- Burr's
@@ -126,7 +119,6 @@ law("burr", **_BURR, inside=True)
 law(
     "fisk",
     **{name: _at_one(formula) for name, formula in _BURR.items()},
-    entropy=lambda c: 2 - np.log(c),
     inside=True,
 )
 law(
@@ -148,7 +140,6 @@ law(
     **product(lambda x, c: -np.log(x) - c * np.abs(np.log(x)), lambda x, c: 0.5, lambda x, c: c),
     cdf=lambda x, c: _loglaplace(x, c, 1.0),
     sf=lambda x, c: _loglaplace(x, c, -1.0),
-    entropy=lambda c: np.log(2.0 / c) + 1.0,
     open=True,
 )
 
@@ -167,32 +158,12 @@ def _f_logpdf(x: Any, n: Any, m: Any) -> Any:
     return found - ((n + m) / 2 * np.log(m + n * x) + sc.betaln(n / 2, m / 2))
 
 
-def _f_mean(n: Any, m: Any) -> Any:
-    safe = where(m > 2, m, 3.0)
-    return _exists(m > 2, safe / (safe - 2), np.inf)
-
-
-def _f_var(n: Any, m: Any) -> Any:
-    safe = where(m > 4, m, 5.0)
-    value = 2 * safe * safe * (n + safe - 2) / (n * (safe - 2) ** 2 * (safe - 4))
-    return _exists(m > 4, value, np.inf)
-
-
-def _f_entropy(n: Any, m: Any) -> Any:
-    n2, m2 = 0.5 * n, 0.5 * m
-    found = np.log(m) - np.log(n) + sc.betaln(n2, m2) + (1 - n2) * sc.digamma(n2)
-    return found - (1 + m2) * sc.digamma(m2) + (n2 + m2) * sc.digamma(n2 + m2)
-
-
 law(
     "f",
     logpdf=_f_logpdf,
     cdf=lambda x, n, m: sc.fdtr(n, m, x),
     sf=lambda x, n, m: sc.fdtrc(n, m, x),
     ppf=lambda q, n, m: sc.fdtri(n, m, q),
-    mean=_f_mean,
-    var=_f_var,
-    entropy=_f_entropy,
     finite=True,
     rvs=lambda rng, size, n, m: rng.f(n, m, size),
 )
@@ -283,18 +254,12 @@ law(
     within=lambda c: 0.0,
     mean=lambda c: where(c < -1.0, np.nan, _gamma_difference(c)),
     var=_genextreme_var,
-    entropy=lambda c: EULER * (1 - c) + 1,
     inside=True,
 )
 
 
 def _genpareto_ends(c: Any) -> Any:
     return 0.0, where(c < 0, -1.0 / where(c < 0, c, -1.0), np.inf)
-
-
-def _genpareto_moment(c: Any, limit: float, formula: Any, otherwise: float) -> Any:
-    exists = c < limit
-    return where(exists, formula(where(exists, c, 0.0)), otherwise)
 
 
 law(
@@ -308,7 +273,4 @@ law(
     valid=lambda c: both(np.isfinite(c)),
     support=_genpareto_ends,
     within=lambda c: 0.0,
-    mean=lambda c: _genpareto_moment(c, 1.0, lambda c: 1 / (1 - c), np.inf),
-    var=lambda c: _genpareto_moment(c, 0.5, lambda c: 1 / (1 - c) ** 2 / (1 - 2 * c), np.nan),
-    entropy=lambda c: 1.0 + c,
 )
