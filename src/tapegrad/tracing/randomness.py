@@ -9,12 +9,13 @@ are refused, and so are draws in what is traced once for all rounds.
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from tapegrad.errors import RandomnessError
+from tapegrad.tracing.observe.harmless import is_librarys_code
 from tapegrad.tracing.source import at_line
 
 FIX = (
@@ -28,6 +29,15 @@ def _loaded(name: str, needs: str) -> Any:
     """A module, if it is loaded: who has a generator has its module."""
     module = sys.modules.get(name)
     return module if hasattr(module, needs) else None  # another thread may be at it
+
+
+def asks_system(frame: FrameType) -> bool:
+    """Whether this draws random numbers that no seed decides, as a generator without one does. One
+    that is copied is made without one, and then gets its state."""
+    code, back = frame.f_code, frame.f_back
+    if not (code.co_qualname.startswith("SystemRandom.") and is_librarys_code(code)):
+        return False
+    return back is None or back.f_globals.get("__name__") != "numpy.random._pickle"
 
 
 def kinds() -> tuple[type, ...]:

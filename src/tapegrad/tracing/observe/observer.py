@@ -25,7 +25,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.bars import is_bars
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames, watching
+from tapegrad.tracing.observe import frames, garbage, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.branches import reached
 from tapegrad.tracing.observe.callers import looks_back, note_callers
@@ -36,7 +36,6 @@ from tapegrad.tracing.observe.harmless import (
     CALM,
     PLAIN,
     PLAIN_TYPES,
-    is_librarys_code,
     is_own,
     is_silent,
 )
@@ -95,15 +94,6 @@ def _passing(frame: FrameType, event: str, arg: Any) -> Any:
     return _passing
 
 
-def _asks_system(frame: FrameType) -> bool:
-    """Whether this draws random numbers that no seed decides, as a generator without one does. One
-    that is copied is made without one, and then gets its state."""
-    code, back = frame.f_code, frame.f_back
-    if not (code.co_qualname.startswith("SystemRandom.") and is_librarys_code(code)):
-        return False
-    return back is None or back.f_globals.get("__name__") != "numpy.random._pickle"
-
-
 class Observer(Notes):
     """Follows what runs in its context, in this thread, and notes what it reads."""
 
@@ -123,10 +113,13 @@ class Observer(Notes):
         self.follower = self.enter
         self._outer, following.observer = following.observer, self
         self.is_nested = self._outer is not None
+        garbage.postpone()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         following.observer = self._outer
+        if not self.is_nested:
+            garbage.go_on()
         raised = isinstance(error, Exception) and not isinstance(error, TapegradError)
         again = self.clocks.are_read and isinstance(error, (TapegradError, TypeError))
         if error is not None and (again or not raised):
@@ -167,6 +160,7 @@ class Observer(Notes):
             sys.settrace(None)
             return None
         try:
+            garbage.collect_much()
             found = None if self.quiet else self._mark(frame)
         except Exception as error:
             if self.apart is not None and self.apart.code is frame.f_code:
@@ -203,7 +197,7 @@ class Observer(Notes):
                 note_callers(self, frame)
         else:
             return self._followed(frame)
-        if _asks_system(frame):
+        if randomness.asks_system(frame):
             self.reads.lost("a random generator that is made without a seed")
         frame.f_trace_lines = False
         return mark

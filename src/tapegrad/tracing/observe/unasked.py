@@ -1,5 +1,5 @@
-"""What Python runs by itself in the middle of a function: the callbacks of its garbage collector,
-which any library may have put in, and handlers of signals.
+"""What Python runs by itself in the middle of a function: handlers of signals. Garbage, whose
+objects may be finalised by code, is collected elsewhere meanwhile: see `garbage.py`.
 
 They are no part of what the function does. What they read says nothing about its result; what they
 change is seen where the function reads it.
@@ -7,7 +7,6 @@ change is seen where the function reads it.
 
 from __future__ import annotations
 
-import gc
 import inspect
 import signal
 from types import CellType, CodeType, FrameType
@@ -18,16 +17,14 @@ from tapegrad.tracing.observe.frames import local
 
 def is_unasked(frame: FrameType, address: int) -> bool:
     """Whether a frame that begins is one that Python called by itself. A signal's handler is passed
-    the frame that was interrupted, a callback the phase of the collector and what it says."""
+    its number and the frame that was interrupted."""
     code = frame.f_code
     if code.co_argcount < 2 and not code.co_flags & _VARARGS:
         return False
-    first, second = _last_arguments(code, address)
-    if second is frame.f_back and type(first) is int:
-        return first in signal.valid_signals() and _runs(signal.getsignal(first), code)
-    if type(first) is str and first in ("start", "stop") and type(second) is dict:
-        return "generation" in second and any(_runs(f, code) for f in gc.callbacks)
-    return False
+    number, interrupted = _last_arguments(code, address)
+    if interrupted is not frame.f_back or type(number) is not int:
+        return False
+    return number in signal.valid_signals() and _runs(signal.getsignal(number), code)
 
 
 def _last_arguments(code: CodeType, address: int) -> tuple[Any, Any]:
