@@ -6,7 +6,7 @@ import pytest
 from tests.compiler.programs import run
 
 
-def test_forks(tmp_path):
+def test_forks(shared):
     """Before, while and after something is compiled, in a process with threads."""
     program = """
     def child(work):
@@ -31,17 +31,17 @@ def test_forks(tmp_path):
     parents, children, derived = set(), [], []
     busy = threading.Thread(target=lambda: [right(made(200 + k), 200 + k) for k in range(6)])
     busy.start()
-    for k in range(8):
+    for k in range(4):  # each starts a compiler
         derived.append(made(k, "auto" if k % 2 else "always"))
         right(derived[k], k), right(derived[k], k)
         parents.add(client.worker.pid)
         children.append(child(work))
-        time.sleep(0.05 * k)
+        time.sleep(0.1 * k)
     busy.join()
     assert [os.waitpid(number, 0)[1] for number in children] == [0] * len(children)
     right(made(9), 9)
     """
-    run(program, tmp_path, "-W", "ignore")
+    shared.run(program)
 
 
 def test_forks_while_modules_are_loaded(tmp_path):
@@ -82,7 +82,7 @@ def test_pools(method, tmp_path):
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("where", ["", "client.failed = office.ATTEMPTS"])
-def test_a_fork_while_the_compiler_is_waited_for(where, tmp_path):
+def test_a_fork_while_the_compiler_is_waited_for(where, shared):
     """As by a signal's handler; the child goes on, where only its parent will get an answer."""
     program = f"""
     {where}
@@ -107,10 +107,10 @@ def test_a_fork_while_the_compiler_is_waited_for(where, tmp_path):
     if children[0]:
         assert os.waitpid(children[0], 0)[1] == 0
     """
-    run(program, tmp_path, "-W", "ignore")
+    shared.run(program)
 
 
-def test_asyncio_and_threads(tmp_path):
+def test_asyncio_and_threads(shared):
     program = """
     async def one(k):
         df = made(k, ["always", "auto"][k % 2])
@@ -123,7 +123,7 @@ def test_asyncio_and_threads(tmp_path):
 
     asyncio.run(main())
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
 def test_joblib(tmp_path):

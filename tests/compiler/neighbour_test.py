@@ -19,6 +19,7 @@ def test_no_call_waits_and_numba_is_never_loaded(tmp_path):
     calls = 0
     while not compiled(df):
         right(df, 3)
+        time.sleep(0.001)
         calls += 1
         if calls == 2:
             assert df.cache_info().compiling == 1 or compiled(df)
@@ -31,7 +32,7 @@ def test_no_call_waits_and_numba_is_never_loaded(tmp_path):
     run(program, tmp_path)
 
 
-def test_what_nobody_asks_for_any_more(tmp_path):
+def test_what_nobody_asks_for_any_more(shared):
     """A function that is forgotten while it is compiled doesn't stand in the way of others."""
     program = """
     from tapegrad.runtime import tier
@@ -46,22 +47,22 @@ def test_what_nobody_asks_for_any_more(tmp_path):
     until(lambda: right(df, 2) or compiled(df))
     assert client.pending == 0
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
-def test_a_function_that_is_called_once_is_not_compiled(tmp_path):
+def test_a_function_that_is_called_once_is_not_compiled(shared):
     program = """
     for k in range(5):
         df = made(k, "auto")
         right(df, k)
         assert client.pending == 0
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("name", ["KILL", "STOP", "SEGV"])
-def test_a_worker_that_dies_or_hangs_is_replaced(name, tmp_path):
+def test_a_worker_that_dies_or_hangs_is_replaced(name, shared):
     program = f"""
     office.SILENCE = 1.0
     df = made(1)
@@ -81,10 +82,10 @@ def test_a_worker_that_dies_or_hangs_is_replaced(name, tmp_path):
     except ProcessLookupError:
         pass
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
-def test_workers_that_are_killed_at_random(tmp_path):
+def test_workers_that_are_killed_at_random(shared):
     program = """
     random.seed(1)
     stop = False
@@ -103,10 +104,10 @@ def test_workers_that_are_killed_at_random(tmp_path):
     stop = True
     killer.join()
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
-def test_a_program_that_kills_its_compiler_is_played(tmp_path):
+def test_a_program_that_kills_its_compiler_is_played(shared):
     """In the default mode with a warning; where the compiler is waited for it is an error."""
     program = """
     import warnings
@@ -140,7 +141,7 @@ def test_a_program_that_kills_its_compiler_is_played(tmp_path):
     right(made(4), 4)
     assert client.inside is None
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
 # Why there is none; and whether there are threads.
@@ -214,7 +215,7 @@ def test_where_no_thread_can_be_had_none_is_asked_for(tmp_path):
     run(program, tmp_path)
 
 
-def test_asking_whether_something_is_compiled(tmp_path):
+def test_asking_whether_something_is_compiled(shared):
     """Who asks need not call."""
     program = """
     df = made(1, "auto")
@@ -223,10 +224,10 @@ def test_asking_whether_something_is_compiled(tmp_path):
     right(df, 1)
     assert compiled(df)
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
-def test_a_program_that_only_this_process_knows(tmp_path):
+def test_a_program_that_only_this_process_knows(shared):
     """A primitive whose parameter can't travel, or can't be read there -> compiled here."""
     program = """
     from tapegrad.ir.tape import Aval, Builder
@@ -247,17 +248,19 @@ def test_a_program_that_only_this_process_knows(tmp_path):
         np.testing.assert_array_equal(builder.finish([out]).compile()(X), np.sin(X))
     assert client.inside is not None and client.worker is not None
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("mode", ["auto", "always"])
-def test_functions_of_the_users_stay_apart(mode, tmp_path):
+def test_functions_of_the_users_stay_apart(mode, shared, tmp_path):
     """Programs that differ in the user's functions alone are one program on disk; each calls its
     own, also where they are compiled at the same time."""
     program = f"""
     import warnings
     from tapegrad import defvjp, primitive
+
+    os.environ["TAPEGRAD_CACHE_DIR"] = {str(tmp_path / "cache")!r}
 
     def opaque(k):
         @primitive
@@ -292,18 +295,19 @@ def test_functions_of_the_users_stay_apart(mode, tmp_path):
 
     until(ready)
     """
-    run(program, tmp_path, TAPEGRAD_CACHE_DIR=str(tmp_path / "cache"))
+    shared.run(program)
 
 
-def test_what_the_parent_has_open_is_closed(tmp_path):
+def test_what_the_parent_has_open_is_closed(shared):
     program = """
+    client.end()
     reads, writes = os.pipe()
     os.set_inheritable(writes, True)
     right(made(1), 1)
     os.close(writes)
     assert os.read(reads, 1) == b""  # at once: the worker has no hold of it
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
 def test_a_cache_folder_that_is_named_from_here(tmp_path):
@@ -320,7 +324,7 @@ def test_a_cache_folder_that_is_named_from_here(tmp_path):
     run(program, tmp_path, TAPEGRAD_CACHE_DIR="cache")
 
 
-def test_a_compiler_that_is_stopped(tmp_path):
+def test_a_compiler_that_is_stopped(shared):
     """The process that compiles one program: another takes its place."""
     program = """
     def forks():
@@ -340,7 +344,7 @@ def test_a_compiler_that_is_stopped(tmp_path):
     """
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         pytest.skip("this system doesn't tell a process's children")
-    run(program, tmp_path)
+    shared.run(program)
 
 
 def test_files_with_the_names_of_modules(tmp_path):
@@ -385,7 +389,7 @@ def is_running(pid):
     return True
 
 
-def test_a_socket_that_the_program_closes_is_not_written_to(tmp_path):
+def test_a_socket_that_the_program_closes_is_not_written_to(shared, tmp_path):
     """It closes all files, and opens its own under the same numbers."""
     program = f"""
     right(made(1), 1)
@@ -400,7 +404,7 @@ def test_a_socket_that_the_program_closes_is_not_written_to(tmp_path):
     os.fstat(file)  # it is still open
     assert os.path.getsize({str(tmp_path / "own")!r}) == 0
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
 # ---- interruptions
@@ -450,7 +454,7 @@ def test_calls_in_the_middle_of_calls(tmp_path):
     run(program, tmp_path)
 
 
-def test_waiting_for_the_compiler_can_be_interrupted(tmp_path):
+def test_waiting_for_the_compiler_can_be_interrupted(shared):
     program = """
     def strike():
         time.sleep(0.3)
@@ -470,10 +474,10 @@ def test_waiting_for_the_compiler_can_be_interrupted(tmp_path):
     right(df, 2)
     assert compiled(df)
     """
-    run(program, tmp_path)
+    shared.run(program)
 
 
-def test_messages_of_long_programs(tmp_path):
+def test_messages_of_long_programs(shared):
     """They are larger than what a socket holds."""
     program = """
     def long(x):
@@ -486,4 +490,4 @@ def test_messages_of_long_programs(tmp_path):
     until(lambda: df(X) is None or client.worker and not client.worker.outgoing)
     right(made(1), 1)
     """
-    run(program, tmp_path)
+    shared.run(program)

@@ -1,8 +1,9 @@
-"""Programs that run in a process of their own, with a limit on their time: a hang is a failure."""
+"""Programs that run in another process, with a limit on their time: a hang is a failure."""
 
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import textwrap
@@ -56,3 +57,80 @@ def run(program, tmp_path, *options, head=HEAD, **environment):
     )
     assert found.returncode == 0, found.stderr[-3000:]
     return found.stdout
+
+
+# Runs one program after the other. Names and environment are those of the head again for each, and
+# the compiler's parts; the worker stays. A fork that comes to a program's end ends, as it would.
+SERVER = """
+import traceback
+from tapegrad.runtime import relatives
+
+def serve():
+    parts = [(owner, dict(vars(owner))) for owner in (office, office.Client, office.Worker)]
+    names, environment, server = dict(globals()), dict(os.environ), os.getpid()
+    for line in iter(sys.stdin.readline, ""):
+        status = "done"
+        try:
+            exec(compile(open(line[:-1]).read(), line[:-1], "exec"), globals())
+        except BaseException:
+            status = traceback.format_exc()
+        if os.getpid() != server:
+            sys.exit(status if status != "done" else 0)
+        for owner, before in parts:
+            for name, value in before.items():
+                if vars(owner)[name] is not value:
+                    setattr(owner, name, value)
+        globals().clear(), globals().update(names)
+        os.environ.clear(), os.environ.update(environment)
+        relatives.forget()
+        client.inside, client.failed = None, 0
+        sys.stdout.write(status + chr(0))
+        sys.stdout.flush()
+
+serve()
+"""
+
+
+class Shared:
+    """A process for programs that do without one of their own: starting it, and its worker, takes
+    more than all that they do."""
+
+    def __init__(self, folder):
+        self.folder, self.process, self.count = folder, None, 0
+
+    def run(self, program):
+        """Run it after its head. An error of it is one here, and the next gets a new process."""
+        self.count += 1
+        path = self.folder / f"program{self.count}.py"
+        path.write_text(textwrap.dedent(program))
+        if self.process is None:
+            self._start()
+        self.process.stdin.write(f"{path}\n".encode())
+        self.process.stdin.flush()
+        found = b""
+        while not found.endswith(b"\0"):
+            ready, _, _ = select.select([self.process.stdout], [], [], LIMIT)
+            part = os.read(self.process.stdout.fileno(), 1 << 16) if ready else b""
+            if not part:
+                self.end()
+                raise AssertionError("it hangs" if not ready else f"it has ended: {found!r}")
+            found += part
+        if found != b"done\0":
+            self.end()
+            raise AssertionError(found.decode())
+
+    def _start(self):
+        path = self.folder / "server.py"
+        path.write_text(HEAD + SERVER)
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", str(path)],
+            env={**os.environ, "TAPEGRAD_DEBUG": ""},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def end(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
