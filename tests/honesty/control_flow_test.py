@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special
 from tests.debugged import unobserved
 from tests.honesty.check import refused
 
@@ -487,6 +488,34 @@ def test_each_kind_of_error_is_guarded():
                 x = np.array(point)
                 with np.errstate(all="ignore"):
                     np.testing.assert_allclose(played(x), f(x), 1e-15)
+
+
+def test_errors_of_special_functions(derivative):
+    """an error of SciPy's functions under `scipy.special.errstate(all="raise")`, or a warning that
+    is made an error, is caught -> guarded"""
+
+    def f(x):
+        try:
+            with special.errstate(all="raise"):
+                return np.sum(special.gammaln(x)) + special.polygamma(1, x[0])
+        except special.SpecialFunctionError:
+            return np.sum(x**3)
+
+    df = derivative(f)
+    df.at(np.array([1.5, 2.0]))
+    df.at(np.array([1.5, 0.0]), gradient=np.array([3 * 1.5**2, 0.0]))
+    df.at(np.array([3.0, 2.5]))
+
+    def warned(x):
+        with warnings.catch_warnings(), special.errstate(singular="warn"):
+            warnings.simplefilter("error")
+            try:
+                return special.digamma(x)
+            except special.SpecialFunctionWarning:
+                return x
+
+    played = jit(warned, compile="never")
+    assert [played(x) for x in (1.5, 0.0, 2.5)] == [warned(x) for x in (1.5, 0.0, 2.5)]
 
 
 def test_warnings_that_are_errors():

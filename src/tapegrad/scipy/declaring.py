@@ -14,6 +14,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.answers import declare
+from tapegrad.tracing.floating import watch_special
 from tapegrad.tracing.frontend.accepting import accepted, error_of
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
@@ -124,6 +125,7 @@ def answering(
                 return original(*map(unmade, args), **plain)
         if callbacks or draws or running.numpys:
             return answer(args, kwargs)
+        watch_special(original, args, kwargs)
         return accepted(original, args, kwargs, lambda: followed(args, kwargs), shown)
 
     def followed(args: Any, kwargs: Any) -> Any:

@@ -4,11 +4,15 @@ Under `np.errstate(divide="raise")` a division by zero is an exception, and wher
 made errors of warnings, or records them, so is NumPy's warning. Such a call of NumPy is repeated at
 each call of the derivative, on the values that its operands have then, and a guard compares which
 errors occur. Everything else runs without a word, as the tape does.
+
+So it is with `scipy.special.errstate(all="raise")`, for all functions of SciPy's.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +29,7 @@ from tapegrad.tracing.again import errors_now
 from tapegrad.tracing.mixed import MixedTree, mixed_tree
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import Trace, innermost
+from tapegrad.tracing.trace import Trace, innermost, refusing
 from tapegrad.tracing.tracer import Tracer, record
 
 _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbers
@@ -34,6 +38,8 @@ _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbe
 def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
     """What `run()` records for `func(*args, **kwargs)`, a call of NumPy, and a guard on its
     errors, if the program watches for them."""
+    if isinstance(func, np.ufunc):
+        watch_special(func, args, kwargs)
     direct, nested = [], False
     for x in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(x, Tracer):
@@ -63,6 +69,38 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
             "Leave it outside of the with block"
         )
     return result
+
+
+def watch_special(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """A guard on the error of SciPy's special functions in a call, if the program watches for
+    these. Where there is one now it is raised."""
+    special: Any = sys.modules.get("scipy.special")
+    modes = {} if special is None else special.geterr()
+    modes = {kind: x for kind, x in modes.items() if x != "ignore" and kind != "memory"}
+    if not modes or (isinstance(func, np.ufunc) and hasattr(np, func.__name__)):
+        return
+    leaves, structure = flatten((tuple(args), kwargs))
+    tracers = [x for x in leaves if isinstance(x, Tracer)]
+    if not tracers:
+        return
+    if not _warnings_matter(innermost(tracers), special.SpecialFunctionWarning):
+        modes = {kind: "raise" for kind, x in modes.items() if x == "raise"}
+    if not modes:
+        return
+    found = -1
+    if _can_be_repeated(leaves):
+        call, operands = _repeated(SpecialCall, func, leaves, structure, modes)
+        found = _guarded(call, operands, "an error of scipy.special")
+    if found > 0:
+        call.repeat([x._read()[1] if isinstance(x, Tracer) else x for x in operands])  # may raise
+    if found < 0:
+        raise refusing(
+            UnsupportedError(
+                f"whether {_name(func)} has an error of scipy.special can't be followed"
+                f"{at_line()}, and scipy.special.errstate or seterr makes a branch of it. Leave it "
+                "outside of the with block, and test the arguments"
+            )
+        )
 
 
 def watched(trace: Trace) -> int:
@@ -165,6 +203,29 @@ class WatchedCall(RepeatedCall):
 
 
 @dataclass(frozen=True, eq=False)
+class SpecialCall(RepeatedCall):
+    """One whose errors of SciPy's special functions are watched for."""
+
+    modes: dict[str, str]
+
+    @quiet
+    def __call__(self, *values: Any) -> list[Any]:
+        """A number for the error that occurs, 0 for none; -1 if the call raises something else."""
+        special = sys.modules["scipy.special"]
+        try:
+            with warnings.catch_warnings(), special.errstate(**self.modes):
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("error", special.SpecialFunctionWarning)
+                self.repeat(values)
+        except (special.SpecialFunctionError, special.SpecialFunctionWarning) as error:
+            return [np.int64(1 + zlib.crc32(str(error).encode()))]
+        except Exception as error:
+            let_through(error)
+            return [np.int64(-1)]
+        return [np.int64(0)]
+
+
+@dataclass(frozen=True, eq=False)
 class RefusedCall(RepeatedCall):
     """One that the library refuses, where the program may go on after that."""
 
@@ -184,8 +245,8 @@ class RefusedCall(RepeatedCall):
         return [np.int64(0)]
 
 
-def _warnings_matter(trace: Trace) -> bool:
-    """Whether the function has made errors of NumPy's warnings, or looks at those that are given.
+def _warnings_matter(trace: Trace, category: Any = RuntimeWarning) -> bool:
+    """Whether the function has made errors of such warnings, or looks at those that are given.
 
     What its caller has set holds for the call that is traced alone.
     """
@@ -194,7 +255,7 @@ def _warnings_matter(trace: Trace) -> bool:
         return True
     if warnings.filters is filters and filters == were:
         return False
-    first = next((f for f in warnings.filters if issubclass(RuntimeWarning, f[2])), None)
+    first = next((f for f in warnings.filters if issubclass(category, f[2])), None)
     return first is not None and first[0] == "error"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.again import made
+from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.layout import is_ordered
 from tapegrad.tracing.source import user_source
@@ -101,3 +103,9 @@ def learn(
         and result._root is None
     ):
         KNOWN[ufunc, kinds] = primitive, types.pop(), last.out.aval
+
+
+def is_scipys(ufunc: np.ufunc) -> bool:
+    """Whether this is the function of scipy.special of its name: others may be called so, too."""
+    module = sys.modules.get("scipy.special")
+    return original_of(getattr(module, ufunc.__name__, None)) is ufunc

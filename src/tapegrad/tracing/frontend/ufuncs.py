@@ -7,7 +7,6 @@ explicitly, so primitives only ever see operands of one dtype.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import NoneType
@@ -327,12 +326,6 @@ _SPECIAL_COMPOSED: dict[str, Handler] = {
 }
 
 
-def _is_scipys(ufunc: np.ufunc) -> bool:
-    """Whether this is the function of scipy.special of its name: others may be called so, too."""
-    module = sys.modules.get("scipy.special")
-    return original_of(getattr(module, ufunc.__name__, None)) is ufunc
-
-
 def call_plain(
     ufunc: np.ufunc,
     xs: Sequence[Any],
@@ -348,7 +341,7 @@ def call_plain(
         dtype = None  # that of the result, which it has anyway; operands aren't cast to it
     primitive, handler = _DIRECT.get(ufunc), _COMPOSED.get(ufunc)
     if original_of(getattr(np, ufunc.__name__, None)) is not ufunc:  # NumPy's own
-        name = ufunc.__name__ if _is_scipys(ufunc) else ""
+        name = ufunc.__name__ if known_calls.is_scipys(ufunc) else ""
         if ufunc.nout > 1 and f"{name}_0" in _SPECIAL:
             parts = [_SPECIAL[f"{name}_{k}"] for k in range(ufunc.nout)]
             return tuple(applied(part, ufunc, xs, dtype) for part in parts)
@@ -404,9 +397,14 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
 
     if running.numpys or vectorizing.is_of_function(ufunc):
-        return recipes.applied(ufunc, given, kwargs, run)
+        return _again(ufunc, given, kwargs, run)
     name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
-    return recipes.applied(ufunc, given, kwargs, lambda: accepted(func, inputs, kwargs, run, name))
+    return _again(ufunc, given, kwargs, lambda: accepted(func, inputs, kwargs, run, name))
+
+
+def _again(ufunc: np.ufunc, given: Any, kwargs: Any, run: Callable[[], Any]) -> Any:
+    """`run()`; by a recipe if it is NumPy's. SciPy's may be told to raise: each call asks."""
+    return run() if known_calls.is_scipys(ufunc) else recipes.applied(ufunc, given, kwargs, run)
 
 
 def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
@@ -433,7 +431,7 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     def met() -> Any:
         if meets_object(ufunc, inputs):
             return meet(ufunc, inputs)
-        return recipes.applied(ufunc, inputs, {}, run)
+        return _again(ufunc, inputs, {}, run)
 
     if any(map(_is_no_number, inputs)) and not running.numpys:
         return accepted(ufunc, inputs, {}, met, f"np.{ufunc.__name__}")
