@@ -105,7 +105,8 @@ def test_repr(capsys):
 
 
 def test_logging(caplog):
-    """logging of traced values -> shows their numbers"""
+    """logging of traced values -> shows each call's numbers; where they go to the screen alone,
+    those of the trace"""
     log = logging.getLogger("model")
 
     def f(x):
@@ -118,7 +119,78 @@ def test_logging(caplog):
     vjp(f, np.array([4.0, 2.0]))
     df(np.array([4.0, 2.0]))
     assert df.cache_info().traces == 1
-    assert caplog.messages == ["loss 5.00 at [1. 2.] after 1", "loss 20.00 at [4. 2.] after 0"]
+    assert caplog.messages == [
+        "loss 5.00 at [1. 2.] after 1",
+        "loss 20.00 at [4. 2.] after 0",
+        "loss 20.00 at [4. 2.] after 0",
+    ]
+
+
+class Kept(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.records = []
+
+    def emit(self, record):
+        self.records.append((record.getMessage(), record.lineno, record.funcName))
+
+
+def test_logging_to_a_handler_of_the_programs(monkeypatch):
+    """the same by a text, in rounds, in methods and within `with`; a handler or a level changes ->
+    each call's own, with its line"""
+    log, kept = logging.getLogger("model.inner"), Kept()
+    log.addHandler(kept)
+    monkeypatch.setattr(log, "propagate", False)
+
+    class Model:
+        def __init__(self):
+            self.calls = 0
+
+        def loss(self, x):
+            self.calls += 1
+            log.error("call %d: %s", self.calls, x)
+            for k in range(30):
+                x = x * 0.9
+                log.debug("round %d: %.3f", k, x[0])
+            with contextlib.suppress(KeyError):
+                text = f"scaled {x[0]:.4f}"
+                log.warning(text)
+            if log.isEnabledFor(logging.INFO):
+                log.info("%(s)s", {"s": np.sum(x)})
+            return np.sum(x**2)
+
+    plain, traced = Model(), Model()
+    df = value_and_grad(traced.loss, compile="never")
+    for level in (30, 30, 20, 10, 30, 10):
+        log.setLevel(level)
+        x = X * (level + len(kept.records))
+        wanted = plain.loss(x)
+        records, kept.records = kept.records, []
+        assert df(x)[0] == pytest.approx(wanted, rel=1e-15)
+        assert kept.records == records
+        kept.records = []
+    assert df.cache_info().traces == 3
+    log.removeHandler(kept)
+    df(X)
+    assert kept.records == []
+
+
+def test_a_record_that_is_read_again():
+    """what a handler keeps of a record decides what is computed, or is computed with -> as untraced
+    at each call"""
+    log, last = logging.Logger("own"), []
+    keep = logging.Handler()
+    keep.emit = lambda record: last.__setitem__(slice(None), [record])
+    log.addHandler(keep)
+
+    def f(x):
+        log.warning("at %s", x[0] ** 2)
+        return x[1] * last[0].args[0] * (2.0 if "4" in last[0].getMessage() else 3.0)
+
+    df = grad(f, compile="never")
+    for x in ([1.0, 2.0], [2.0, 2.0], [3.0, 1.0]):
+        factor = 2.0 if x[0] == 2 else 3.0
+        assert df(np.array(x)).tolist() == [2 * factor * x[0] * x[1], factor * x[0] ** 2]
 
 
 def test_texts_that_decide():

@@ -30,6 +30,7 @@ from tapegrad.errors import ConversionError
 from tapegrad.tracing.bars import is_bar, is_bars, is_screen
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_exact
+from tapegrad.tracing.loggers import logs_elsewhere
 from tapegrad.tracing.source import at_line, is_users, user_frames, user_source
 
 _LOGGING = ("log", "debug", "info", "warning", "warn", "error", "critical", "exception", "fail")
@@ -259,6 +260,8 @@ def _shows(nodes: Sequence[ast.AST], frame: FrameType, names: frozenset[str]) ->
             files = [k.value for k in node.keywords if k.arg in ("file", "stream")]
             if name in _TO_FILES and not all(_is_screen(x, frame) for x in files):
                 name, unused = "write", True
+            if logs_elsewhere(known, name):
+                name, unused = "write", True
             files += [named.value] if isinstance(named, ast.Attribute) else []
             shows = name in names and (unused or name == "print")
             if WRITING.isdisjoint(names) and _is_programs(named, frame):
@@ -401,9 +404,9 @@ def _tells(call: ast.Call, frame: FrameType) -> bool:
     known = _found(f.value, frame)
     logging = sys.modules.get("logging")
     loggers = (getattr(logging, "Logger", ()), getattr(logging, "LoggerAdapter", ()))
-    return (
-        f.attr in SHOWING and logging is not None and (known is logging or type(known) in loggers)
-    )
+    shows = f.attr in SHOWING and logging is not None
+    known_one = known is logging or type(known) in loggers
+    return shows and known_one and not logs_elsewhere(known, f.attr)
 
 
 def _is_builtin(name: str, frame: FrameType) -> bool:

@@ -31,7 +31,7 @@ from tapegrad.errors import ConversionError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.bars import is_screen, is_unused, plots
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames, libraries, threads
+from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
 from tapegrad.tracing.observe.catching import is_caught
@@ -61,7 +61,6 @@ from tapegrad.tracing.observe.later import (
     left_by,
     now_of,
     parts_of,
-    pass_texts,
     read_back,
     read_error,
     text_in_list,
@@ -69,7 +68,6 @@ from tapegrad.tracing.observe.later import (
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
-from tapegrad.tracing.observe.postponed import postpone
 from tapegrad.tracing.observe.replacing import put, tells
 from tapegrad.tracing.observe.told import is_source, stays
 from tapegrad.tracing.observe.uses import Then
@@ -100,7 +98,7 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
         return None
     if not (library or (is_later(a.o, values[0]) and _is_method(f))):
         return FOLLOWED
-    made = _made(a, f, args, kwargs)
+    made = made_later(a, f, args, kwargs)
     if made is None:
         for x in filter(functools.partial(is_later, a.o), parts_of(values)):
             a.o.kind(x)
@@ -125,22 +123,11 @@ def _drawn(a: Activation, f: Any) -> Then:
     return then
 
 
-def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:
-    """What is noted of a call that isn't followed: it waits, or each call makes it anew."""
-    note = threads.call(a, f, args, kwargs, at)
-    note = postpone(a, f, args, kwargs, at) if note is FOLLOWED else note
-    note = call(a, f, args, kwargs, at) if note is FOLLOWED else note
-    if note is FOLLOWED:
-        note = libraries.call(a, f, args, kwargs, at, passed)
-        pass_texts(a, f, [*args, *kwargs.values()], as_one=note is not FOLLOWED)
-    return note
-
-
 def instruction(a: Activation, f: Any, args: Sequence[Any], begins: bool = False) -> Any:
     """An instruction is about to do what `f(*args)` does, with the topmost operands."""
     if not (begins or (a.o.reads.anew and any(is_later(a.o, x) for x in parts_of(args)))):
         return FOLLOWED
-    made = _made(a, f, args, {})
+    made = made_later(a, f, args, {})
     if made is None:
         return FOLLOWED
     later, given, _ = made
@@ -188,7 +175,7 @@ def _set(value: Any, x: Any, key: Any) -> None:
 
 def enter_with(a: Activation, x: Any) -> Any:
     """`with x` begins."""
-    made = _made(a, _entered, [x], {}) if is_later(a.o, x) else None
+    made = made_later(a, _entered, [x], {}) if is_later(a.o, x) else None
     if made is None:
         return FOLLOWED
     a.o.managed.add((id(a.frame.f_code), a.frame.f_lasti))
@@ -336,7 +323,7 @@ def _may(a: Activation) -> bool:
     return o.again and o.trace is not None and o.apart is None and o.library is None and own
 
 
-def _is_once(a: Activation) -> bool:
+def is_once(a: Activation) -> bool:
     """Whether later calls wouldn't do it as this run does: in rounds, for which the trace is made
     again then, and in inner derivatives."""
     trace = a.o.trace
@@ -353,7 +340,7 @@ def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
         o.effects.changed()
     before = Holding([x for x in values if not (CALM[type(x)] or is_later(o, x) or plots(type(x)))])
     unused, begun = is_unused(a.frame), later.has_effect
-    caught, once = begun and is_caught(a), _is_once(a)
+    caught, once = begun and is_caught(a), is_once(a)
     o.quiet = True
 
     def then(result: Any) -> None:
@@ -432,7 +419,7 @@ def _refusal_of(later: Later) -> ConversionError | None:
     )
 
 
-def _made(
+def made_later(
     a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Later, list[Any], dict[str, Any]] | None:
     """The call that later calls make, and the arguments as they are now; None if they can't."""

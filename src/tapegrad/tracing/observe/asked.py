@@ -33,6 +33,8 @@ from tapegrad.tracing.observe.harmless import (
     PLAIN_TYPES,
     is_numpys_module,
     is_own,
+    is_silent,
+    module_of,
 )
 from tapegrad.tracing.observe.settings import note_settings
 from tapegrad.tracing.observe.uses import Then, Uses, both
@@ -55,6 +57,7 @@ _NAMES = {
     "time": "asctime ctime gmtime localtime mktime strftime",
     **dict.fromkeys(["io", "_io"], "text_encoding"),  # "_io" from Python 3.13 on
     "_pickle": "dumps loads",
+    "logging": "isEnabledFor getEffectiveLevel hasHandlers getLevelName",
     "numpy": "genfromtxt get_printoptions geterr getbufsize fromfile load loadtxt",
 }
 _ASKED = {module: frozenset(names.split()) for module, names in _NAMES.items()}
@@ -163,7 +166,8 @@ def advice_about(f: Any, otherwise: str = CALLED_OUTSIDE) -> str:
 def _is_asked(f: Any) -> bool:
     module, name = str(getattr(f, "__module__", "")), getattr(f, "__name__", "")
     if type(f) is types.FunctionType:
-        module = "numpy" if is_own(f.__code__) and is_numpys_module(module) else ""
+        numpys = is_own(f.__code__) and is_numpys_module(module)
+        module = "numpy" if numpys else module if is_silent(f.__code__) else ""
     elif type(f) is DISPATCHER:
         module = "numpy"
     elif not isinstance(f, types.BuiltinFunctionType):
@@ -215,6 +219,7 @@ def _plain(x: Any) -> Any:
         if type(x) in (*PLAIN_TYPES, time.struct_time)
         or any(x is kind for kind in TYPES)
         or plainly.is_plain(x)
+        or module_of(type(x)) == "logging"
         else MISSING
     )
 

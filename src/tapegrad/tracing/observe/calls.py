@@ -97,7 +97,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if _harmless.get(id(f)) is not f:
             if not is_own(f.__code__):
                 if is_silent(f.__code__):
-                    return _told(o, f)
+                    return asked(o, f, args, kwargs, name_of(f), None) or _told(o, f)
                 note = opaque(o, f, args, kwargs)
                 return None if note is FOLLOWED else note
             if f.__code__.co_filename.startswith(TAPEGRAD) or is_harmless(f):

@@ -40,6 +40,7 @@ from tapegrad.tracing.observe.harmless import (
     SEQUENCES,
     is_pythons_class,
 )
+from tapegrad.tracing.observe.logged import made_as_one
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED, remembers
@@ -403,7 +404,7 @@ def call_with(
     at = above + count + (first is not MISSING)
     passed = functools.partial(put_plain, a, places, None)
     positional = values[: len(values) - named]
-    note = afterwards.made_as_one(a, f, positional, kwargs, at, passed)
+    note = made_as_one(a, f, positional, kwargs, at, passed)
     if note is not FOLLOWED:
         return note
     f = put(a, f, above + count + (first is not MISSING), values, places)
@@ -434,7 +435,7 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
         return call_together(a, flags, filled=True)
     if type(args) in (list, tuple) and type(kwargs) is dict:
         plain = functools.partial(put_plain, a, (), above)
-        note = afterwards.made_as_one(a, f, passed, kwargs, above + 1 + lower, plain)
+        note = made_as_one(a, f, passed, kwargs, above + 1 + lower, plain)
         if note is not FOLLOWED:
             return note
     passed = passed if type(args) in (list, tuple) else [UNKNOWN]

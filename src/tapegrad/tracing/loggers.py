@@ -1,0 +1,72 @@
+"""Loggers of Python's `logging`, and where their records go: to the screen, or elsewhere, too."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from tapegrad.tracing.bars import is_screen
+
+
+def logger_of(f: Any, args: Sequence[Any]) -> tuple[Any, Sequence[Any], bool]:
+    """The logger whose method this is, of a class of Python's own, or the root's, of functions of
+    `logging`, with the other arguments; and whether an adapter stands before it. None of anything
+    else."""
+    logging: Any = sys.modules.get("logging")
+    if logging is None or type(f) not in (types.MethodType, types.FunctionType):
+        return None, args, False
+    if f.__name__ not in LEVELS and f.__name__ != "log":
+        return None, args, False
+    if type(f) is types.FunctionType and vars(logging).get(f.__name__) is f:
+        return logging.root, args, False
+    if type(f) is types.MethodType:
+        x, function = f.__self__, f.__func__
+    else:
+        x, function, args = args[0] if args else None, f, args[1:]
+    if function is not getattr(type(x), f.__name__, None):
+        return None, args, False
+    return _behind(x), args, type(x) is logging.LoggerAdapter
+
+
+def _behind(x: Any) -> Any:
+    """The logger that this is, or hands records on to."""
+    logging: Any = sys.modules["logging"]
+    x = logging.root if x is logging else x
+    while type(x) is logging.LoggerAdapter:
+        x = x.logger
+    return x if type(x) in (logging.Logger, logging.RootLogger) else None
+
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "exception": 40}
+LEVELS |= {"critical": 50, "fatal": 50}
+_NOWHERE, _SCREEN, ELSEWHERE = range(3)
+
+
+def goes_to(logger: Any, level: int) -> int:
+    """Where records of a level go: nowhere, to the screen alone, or elsewhere, too."""
+    if not logger.isEnabledFor(level):
+        return _NOWHERE
+    found, logging = _NOWHERE, sys.modules["logging"]
+    if logger.filters:
+        return ELSEWHERE
+    while logger is not None:
+        for handler in logger.handlers:
+            if level >= handler.level and type(handler) is not logging.NullHandler:
+                plain = type(handler) is logging.StreamHandler and not handler.filters
+                if not (plain and is_screen(handler.stream)):
+                    return ELSEWHERE
+                found = _SCREEN
+        logger = logger.parent if logger.propagate else None
+    return found
+
+
+def logs_elsewhere(x: Any, name: str) -> bool:
+    """Whether the method `name` of a logger, or the function of `logging`, makes records that don't
+    go to the screen alone."""
+    logging = sys.modules.get("logging")
+    if logging is None or name not in LEVELS:
+        return False
+    logger = _behind(x)
+    return logger is not None and goes_to(logger, LEVELS[name]) == ELSEWHERE
