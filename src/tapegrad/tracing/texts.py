@@ -260,7 +260,7 @@ def _shows(nodes: Sequence[ast.AST], frame: FrameType, names: frozenset[str]) ->
             files = [k.value for k in node.keywords if k.arg in ("file", "stream")]
             if name in _TO_FILES and not all(_is_screen(x, frame) for x in files):
                 name, unused = "write", True
-            if logs_elsewhere(known, name):
+            if logs_elsewhere(known, str(name)):
                 name, unused = "write", True
             files += [named.value] if isinstance(named, ast.Attribute) else []
             shows = name in names and (unused or name == "print")

@@ -1,7 +1,6 @@
 """What each instruction of Python's reads, writes and calls.
 
-Each function notes one kind of instruction. Short names: `a` is the activation of a frame, `arg`
-the instruction's argument. What is returned is called with the result.
+Each function notes one kind, of the activation `a`; what it returns is called with the result.
 """
 
 from __future__ import annotations
