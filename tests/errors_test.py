@@ -310,10 +310,6 @@ def test_code_in_c_that_takes_plain_arrays():
     with pytest.raises(TypeError) as caught:
         grad(lambda x: (lambda f, g: f(g(x)))(lambda v: np.frombuffer(v), lambda v: v * 2.0))(X)
     assert says("".join(caught.value.__notes__), "tapegrad: in ", "`np.frombuffer(v)`", "primitive")
-    text = message(ConversionError, lambda x: np.sum(np.ma.masked_less(x, 2.0)), X)
-    assert says(
-        text, "in `np.ma.masked_less(x, 2.0)`", "Masked arrays aren't followed: use np.where"
-    )
 
 
 def test_arrays_of_other_libraries(tmp_path, monkeypatch):
@@ -380,11 +376,11 @@ def test_conversion_to_float(convert):
 
 
 def test_arrays_made_of_traced_values():
-    found = message(ConversionError, lambda x: np.ma.array(x).sum(), X)
+    found = message(ConversionError, lambda x: np.rec.fromarrays([x]).f0.sum(), X)
     assert says(
-        found, "a traced array (f8[3])", "plain NumPy array", "errors_test.py", "np.ma.array(x)"
+        found, "a traced array (f8[3])", "plain NumPy array", "errors_test.py", "np.rec.fromarrays"
     )
-    assert says(found, "carries no derivative", "Masked arrays", "np.where", "tapegrad.primitive")
+    assert says(found, "carries no derivative", "np.stack([a, b])", "tapegrad.primitive")
 
 
 OUTSIDE = np.frombuffer(bytearray(32))  # its memory is another object's

@@ -184,7 +184,7 @@ def weighted(f: Any) -> Any:
     def total(x: Any) -> Any:
         out: Any = 0.0
         for r in floats(f(x)):
-            part = np.sum(np.cos(1.0 + np.arange(np.size(r)).reshape(np.shape(r))) * r)
+            part = np.sum(np.cos(1.0 + np.arange(np.size(r)).reshape(np.shape(r))) * np.asarray(r))
             out = out + (part.real + 0.5 * part.imag if np.iscomplexobj(part) else part)
         return out
 
@@ -209,8 +209,7 @@ def table() -> dict[tuple[str, str], str]:
 
 
 # Refused by what they call, with words of that.
-OWN_WORDS = {"array2string", "array_repr", "array_str", "asmatrix", "bmat", "matrix"}
-OWN_WORDS |= {"fromiter"}
+OWN_WORDS = {"array2string", "array_repr", "array_str", "fromiter"}
 ADVICE = {(home, name): advice for home, name, advice in declared()}
 SHOWN = table() if PAGE.exists() else {}
 EACH = sorted({*NAMES, *SHOWN})

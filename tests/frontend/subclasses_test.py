@@ -364,7 +364,7 @@ REFUSED = {
         Signal(x)
     ),
     r"Unit.* with its own __array_function__": lambda x: np.ones(3).view(Unit) * x,
-    r"numpy\.matrix.* NumPy's own matrix, .*np\.asarray\(x\)": lambda x: x.view(np.matrix),
+    r"recarray.* NumPy's own recarray, .*np\.asarray\(x\)": lambda x: x.view(np.recarray),
     r"Named.* with its own __array_function__": lambda x: x.view(Named),
     r"Slotted.* an attribute '_value'": lambda x: x.view(Slotted).set(x),
     r"an __array_finalize__ reads the elements": lambda x: np.diff(x.view(Reading)),

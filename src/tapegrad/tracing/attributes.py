@@ -15,7 +15,7 @@ from tapegrad.tracing.again import seen
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
-from tapegrad.tracing.source import at_line, caller
+from tapegrad.tracing.source import asks_for, at_line, caller, is_numpys_class
 from tapegrad.tracing.trace import refusing
 
 
@@ -122,6 +122,15 @@ class NumpyAttributes:
     def device(self: Any) -> str:
         return "cpu"
 
+    @property
+    def __array_interface__(self: Any) -> dict[str, Any]:
+        """Of a traced array NumPy's classes may ask where it begins, to compare that with others.
+        Code in C would take its numbers."""
+        asking = sys._getframe(1).f_code.co_filename
+        if not (is_numpys_class(asking) and asks_for("__array_interface__")):
+            raise AttributeError("__array_interface__")
+        return {"shape": self.shape, "data": (_Start(self), False)}
+
     def to_device(self: Any, device: Any, /, *, stream: Any = None) -> Any:
         np.empty(0).to_device(device, stream=stream)  # NumPy's own errors
         return self
@@ -191,6 +200,21 @@ def laid_out(x: Any) -> Any:
 def is_passed(x: Any) -> bool:
     """Whether the memory of an array is, or may be, that of an argument."""
     return x._owner._read()[0] in x._trace.builder.inputs
+
+
+class _Start:
+    """Where the first element of a traced array lies, which is nothing but equal or not."""
+
+    def __init__(self, x: Any) -> None:
+        self._owner, self._at = x._owner, 0
+        if x._root is not None:
+            whole, part = (y._read()[1].__array_interface__["data"][0] for y in (x._root, x))
+            self._at = part - whole
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is _Start and (self._owner is other._owner and self._at == other._at)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 _OF_LAYOUT = {"aligned", "c_contiguous", "contiguous", "f_contiguous", "fnc", "forc", "fortran"}

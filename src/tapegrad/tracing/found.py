@@ -171,7 +171,7 @@ def input_of(
     code, place = a.frame.f_code, a.frame.f_lasti
     names, fixed = _set_by(code), places(code, FIXED)
     holder = holder_of()
-    if holder is None or not _may_take_inputs(o):
+    if holder is None or isinstance(holder.x, np.ndarray) or not _may_take_inputs(o):
         return None
     key, written = (id(holder.x), at), o.reads.written
     if key in written or _is_noted(o, holder.x):

@@ -35,7 +35,6 @@ REFUSED: dict[str, dict[str, str]] = {
         """bytes_ clongdouble complex256 float128 float16 half longdouble longlong object_
         ulonglong""": "x.astype(dtype); as dtypes they are fine",
         "frombuffer": _BITS,
-        "asmatrix bmat matrix": "arrays of two axes, with @ and np.block",
         "nested_iters": "loops over np.ndindex(x.shape), or functions of whole arrays",
         "save savetxt savez savez_compressed": _OUTSIDE,
         "isnat": "np.isnan: dates can't be traced",

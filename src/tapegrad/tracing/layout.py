@@ -50,7 +50,8 @@ def is_doubtful(view: View, root: Proxy, operand: Any) -> bool:
     certain = root._ordered and root._value is not None
     if certain and operand is not root:  # a part of complex numbers may be there as a copy
         certain = np.may_share_memory(operand._value, root._value)
-    return isinstance(view, Reshape) and long > 1 and not certain
+    moves = isinstance(view, Reshape) and view.shape != operand.shape
+    return moves and long > 1 and not certain
 
 
 def settle(result: Any, args: Sequence[Any], certain: bool) -> Any:

@@ -27,9 +27,9 @@ def _folder(package: str) -> str:
 # The user calls NumPy, SciPy and numba; their own lines tell nothing about the user's program.
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
 TAPEGRAD, SCIPY = _OWN[0], _OWN[2]
-_MASKED = os.path.join(_OWN[1], "ma", "")
-_CLASSES = os.path.join(_OWN[1], "polynomial", "")  # NumPy's, which are followed as a library's
-_CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}
+# NumPy's classes in Python, which are followed as a library's.
+_CLASSES = tuple([os.path.join(_OWN[1], name, "") for name in ("polynomial", "matrixlib", "ma")])
+_CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 # Programs like a user's, though they lie here.
 _PROGRAMS = (os.path.join(_OWN[0], "demo.py"), os.path.join(_OWN[0], "autograd", ""))
 _MACHINERY = tuple([_PROGRAMS[1] + name for name in ("boxes.py", "objects.py", "spaces.py")])
@@ -43,9 +43,21 @@ _told: dict[str, bool] = {}  # and none of Python's library
 
 def is_users_path(file: str) -> bool:
     """Whether a file is none of tapegrad's, NumPy's, SciPy's and numba's."""
-    if file.startswith((*_PROGRAMS, _CLASSES)):
+    if file.startswith((*_PROGRAMS, *_CLASSES)):
         return file not in _MACHINERY
     return not file.startswith((*_OWN, "<__array_function__"))
+
+
+def is_numpys_class(file: str) -> bool:
+    """Whether a file holds classes of NumPy's that are followed."""
+    return file.startswith(_CLASSES)
+
+
+def comes_back(frame: FrameType) -> bool:
+    """Whether NumPy's functions come back to a class of its own: `np.sum(m)` calls `m.sum()`."""
+    caller = "" if frame.f_back is None else frame.f_back.f_code.co_filename
+    back = caller.startswith(_OWN[:2]) and not is_numpys_class(caller)
+    return back and is_numpys_class(frame.f_code.co_filename)
 
 
 def is_users(code: CodeType) -> bool:
@@ -81,7 +93,7 @@ def is_told(file: str) -> bool:
     known = _told.get(file)
     if known is None:
         library = is_pythons(file) or file.startswith("<frozen ")
-        others = library or file.startswith((_CLASSES, _PROGRAMS[1]))
+        others = library or file.startswith((*_CLASSES, _PROGRAMS[1]))
         known = _told[file] = is_users_path(file) and not others
     return known
 
@@ -187,7 +199,7 @@ def source_of(code: CodeType, line: int) -> Source:
 
 
 def caller() -> str:
-    """Who is at work for the user's program: "SciPy", "numba", "numpy.ma" or nobody."""
+    """Who is at work for the user's program: "SciPy", "numba" or nobody."""
     frame, users = sys._getframe(1), _user_frame()
     while frame is not users and frame is not None:
         for folder, name in _CALLERS.items():

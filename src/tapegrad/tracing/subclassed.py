@@ -25,7 +25,7 @@ from tapegrad.tracing.chains import show
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.harmless import is_numpys_module, is_pythons_class, module_of
 from tapegrad.tracing.observe.observer import following, observed
-from tapegrad.tracing.source import TAPEGRAD, at_line
+from tapegrad.tracing.source import TAPEGRAD, asks_itself, at_line, is_numpys_class
 from tapegrad.tracing.strong import operators
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
@@ -135,21 +135,38 @@ def _above(kind: type) -> list[type]:
     return [*mro[: mro.index(np.ndarray)]]
 
 
+def _is_plain(name: str, x: Any) -> bool:
+    """Whether a property of NumPy's own classes is read as an ndarray's is."""
+    f = getattr(x, "fget", None)
+    own = type(f) is FunctionType and is_numpys_class(f.__code__.co_filename)
+    return own and name in _TYPES
+
+
+_TYPES = ("shape", "dtype")
+
+
 def own_names(kind: type) -> dict[str, Any]:
     """What a subclass does in a way of its own of what an ndarray does: by name, what is found."""
     found: dict[str, Any] = {}
     for base in _above(kind):
         for name, x in vars(base).items():
-            if name not in HARMLESS and hasattr(np.ndarray, name):
+            if name not in HARMLESS and hasattr(np.ndarray, name) and not _is_plain(name, x):
                 found.setdefault(name, x)
     return found
+
+
+def _is_numpys(kind: type) -> bool:
+    """Whether a class is NumPy's, and its code isn't followed."""
+    methods = [x for x in vars(kind).values() if type(x) is FunctionType]
+    followed = any(is_numpys_class(f.__code__.co_filename) for f in methods)
+    return is_numpys_module(module_of(kind)) and not followed
 
 
 def _objection(kind: type) -> str:
     """Why a subclass isn't followed; nothing if it is."""
     names = {name for base in _above(kind) for name in vars(base)}
     for base in _above(kind):
-        if is_numpys_module(module_of(base)):
+        if _is_numpys(base):
             return f"that is, or derives from, NumPy's own {base.__name__},"
         if issubclass(base, np.ndarray) and not is_pythons_class(base):
             return "that isn't written in Python,"
@@ -178,6 +195,16 @@ class _OfClass:
 
     def __get__(self, x: Any, kind: Any) -> Any:
         return getattr(kind._subclass, self.name)
+
+
+def _own_part(name: str, x: Any) -> Any:
+    """A part of the user's class, as the tracers' class has it."""
+    if type(x) is classmethod:
+        return _OfClass(name)
+    if type(x) is property and name in _TYPES:  # which tapegrad reads itself
+        own: Any = getattr(ArrayTracer, name)
+        return x.getter(lambda self: (own if asks_itself() else x).__get__(self))
+    return x
 
 
 def _getter(users: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
@@ -227,7 +254,7 @@ def tracers_of(kind: Any) -> Any:
     tracers: Any = ABCMeta(kind.__name__, tuple(bases), {"_subclass": kind, "__class__": told})
     for name, x in vars(kind).items():
         if name not in _LEFT_OUT:
-            setattr(tracers, name, _OfClass(name) if type(x) is classmethod else x)
+            setattr(tracers, name, _own_part(name, x))
     if "__getattr__" in vars(kind):
         tracers.__getattr__ = _getter(vars(kind)["__getattr__"])
     if len(_made) >= MOST:

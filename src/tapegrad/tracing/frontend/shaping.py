@@ -29,6 +29,7 @@ from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, rec
 from tapegrad.tracing.layout import laid_out_like, lay_out
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.subclassed import bare
 from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, stand_in
 
@@ -83,10 +84,13 @@ def _check_view(x: Any, dims: list[int], order: Any) -> None:
 def set_shape(x: Any, shape: Any) -> None:
     """`x.shape = shape` of an array that the function has made: from now on `x` is a view, of what
     owns its memory, or of a new tracer of that if it was `x` itself."""
+    same = shape if isinstance(shape, tuple) else ()
+    if same == x._aval.shape and all(type(n) is int for n in same):
+        return
     trace = _let_be_shaped(x)
     if isinstance(value := x._read()[1], np.ndarray):
         value.view().shape = shape  # NumPy's own error
-    view, root = reshape(x, shape, copy=False), x._root
+    view, root = reshape(bare(x), shape, copy=False), x._root
     if root is None:
         root = stand_in(trace, *x._read())
         root._version, root._ordered = x._version, x._ordered
@@ -127,7 +131,7 @@ def _let_be_shaped(x: Any) -> Trace:
         x._become_traced()
     trace, here = x._trace, current_trace()
     given = x._root is None and id(x) in trace.arguments
-    if given or type(x) is not ArrayTracer or here is None or here is not trace:
+    if given or not isinstance(x, ArrayTracer) or here is None or here is not trace:
         raise UnsupportedError(
             f"the shape of a traced array is set in place{at_line()}, which a trace follows of "
             "arrays alone that the function has made. Make another array: y = x.reshape(...)"

@@ -16,7 +16,9 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import (
     SUBCLASS,
     SubclassTracer,
+    among,
     bare,
     is_followed,
     made,
@@ -98,8 +101,7 @@ def _wrapping(
 
 
 def _shown_class(kind: Any) -> type:
-    own = own_names(kind)
-    names: dict[str, Any] = {name: _Trip(name) for name in own}
+    names: dict[str, Any] = {name: _Trip(name) for name in own_names(kind)}
     names |= {"of": kind, "__array_priority__": kind.__array_priority__}
     if kind.__array_wrap__ is not np.ndarray.__array_wrap__:
         names["__array_wrap__"] = _wrapping
@@ -175,6 +177,11 @@ class _Call:
         kind = parent.of if isinstance(parent, _Shown) else np.ndarray
         above = self._parent(parent, like) if isinstance(parent, _Shown) else None
         return passing(kind, like, parent.shape, parent.dtype, above)
+
+    def wraps_what_it_makes(self, plain: Any) -> bool:
+        """Whether `__array_wrap__` of an array that NumPy makes on its way has made the result."""
+        owners = [owner for found, owner, _, _ in self.wrapped if found is plain]
+        return bool(owners) and all(own is not owners[0] for _, _, own in self.given)
 
     def _wrapped(self, x: Tracer, owner: Any, context: Any, return_scalar: bool) -> Any:
         """What the subclass's own `__array_wrap__` makes of a result."""
@@ -259,8 +266,8 @@ def typed(
         let_through(error)  # the front end raises NumPy's own
     finally:
         _noted.calls.pop()
-    if call.own:
-        return by_numpys_code(f"its own {call.own}")
+    if call.own or call.wraps_what_it_makes(plain):
+        return by_numpys_code(f"its own {call.own or '__array_wrap__'}")
     found = traced(*[a for a, _ in pairs], **{k: a for k, (a, _) in named.items()})
     if plain is _Own:
         raise _gone_on(kind, "what isn't known")
@@ -302,7 +309,18 @@ def of_method(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
         lambda y, *xs, **given: dispatch.method(name, y, *xs, **given),
         (x, *args),
         kwargs,
+        _code_of_method(name),
     )
+
+
+@cache
+def _code_of_method(name: str) -> Any:
+    """NumPy's Python code for a method of arrays, for traced ones; None if there is none."""
+    own = getattr(_METHODS_IN_PYTHON, f"_{name}", None)
+    return borrowed(own, own) if isinstance(own, FunctionType) else None
+
+
+_METHODS_IN_PYTHON: Any = import_module("numpy._core._methods")
 
 
 def _attribute(name: str, x: Any) -> Any:
@@ -426,16 +444,22 @@ def _made_of(kind: Any) -> Any:
     if not issubclass(kind, np.ndarray) or kind is np.ndarray or SUBCLASS[kind] is None:
         return None
     plain = kind.__init__ is object.__init__ and kind.__new__ is not np.ndarray.__new__
-    return None if plain or is_numpys_module(kind.__module__) else partial(_called, kind)
+    return None if plain else partial(_called, kind)
 
 
 def _is_subclass(args: Sequence[Any]) -> bool:
     return bool(args) and isinstance(args[0], type) and args[0] is not np.ndarray
 
 
+def _among_traced(args: Sequence[Any]) -> bool:
+    return among(args, traced=True)
+
+
 def declare_all() -> None:
     """Fill the table."""
     declare(np.ndarray, "__new__", _new, when=_is_subclass)
+    within: Any = np.lib._function_base_impl  # which masked arrays' median calls
+    declare(within, "_ureduce", borrowed(None, within._ureduce), when=_among_traced)
 
 
 dispatch.with_bare = _with_bare

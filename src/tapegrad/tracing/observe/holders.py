@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import stood_for
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
@@ -199,7 +200,7 @@ class Search:
     def _met(self, x: Any, put: Put | None, what: str) -> None:
         """A reference to this was found."""
         kind: Any = type(x)
-        if CALM[kind] or isinstance(x, Value):
+        if CALM[kind] or (isinstance(x, Value) and stood_for(kind) is None):
             return
         if self.family.has(x):
             self.family.held(x, put, what)
@@ -217,6 +218,8 @@ class Search:
 
     def _is_open(self, x: Any, kind: Any) -> bool:
         """Whether what this holds is looked at: the run has made it."""
+        if isinstance(x, Value):  # of a subclass of ndarray: its attributes
+            return True
         known = kind in _ITEMS or kind in _HELD or kind in _ITERATORS or kind in _FRAMED
         if not known and (isinstance(x, (np.ndarray, type)) or not is_pythons_class(kind)):
             return False
@@ -257,9 +260,9 @@ class Search:
                 self._met(held, None, "")
         elif kind is types.GeneratorType:
             self._generator(x)
-        elif not is_pythons_class(kind):
+        elif not (isinstance(x, Value) or is_pythons_class(kind)):
             self._parts(x)
-        if is_pythons_class(kind) and kind not in _ITEMS:
+        if isinstance(x, Value) or (is_pythons_class(kind) and kind not in _ITEMS):
             self._attributes(x)
 
     def _items(self, x: Any, keys: Iterable[Any], base: Any) -> None:
@@ -296,7 +299,7 @@ class Search:
                 self.current = id(held)
                 self._items(held, list(held), dict)
                 self.current = id(x)
-        for place in slots_of(type(x)):
+        for place in () if isinstance(x, Value) else slots_of(type(x)):
             try:
                 value = place.__get__(x)
             except AttributeError:

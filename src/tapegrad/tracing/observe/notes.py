@@ -33,7 +33,7 @@ from tapegrad.tracing.observe.naming import Key, name_of
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.undoing import Undoing
 from tapegrad.tracing.observe.uses import Then, Uses
-from tapegrad.tracing.source import is_compat, is_told
+from tapegrad.tracing.source import is_compat, is_numpys_class, is_told
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
@@ -362,7 +362,8 @@ class Notes(Uses):
             if result is not type(x) or here is None:
                 return
             by = here.frame
-            told = is_told(by.f_code.co_filename) and not is_compat(by.f_globals.get("__name__"))
+            file, module = by.f_code.co_filename, by.f_globals.get("__name__")
+            told = is_numpys_class(file) or (is_told(file) and not is_compat(module))
             if x._subclass is not None or told:
                 frames.replace(here.stack, x.__class__)
 

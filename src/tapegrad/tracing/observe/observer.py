@@ -46,6 +46,7 @@ from tapegrad.tracing.observe.places import owner_of
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.threads import check_done
 from tapegrad.tracing.observe.unasked import is_unasked
+from tapegrad.tracing.source import comes_back
 from tapegrad.tracing.swapping import Names
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -190,7 +191,7 @@ class Observer(Notes):
         elif kind is _OWN or (
             above == _passing
             and not self.is_users(frame)
-            and frame.f_code not in self.roots  # what tapegrad was given, of an installed package
+            and not (frame.f_code in self.roots or comes_back(frame))  # given, of a package
         ):
             mark = _passing
             if looks_back(frame.f_code):

@@ -15,8 +15,10 @@ from types import (
     BuiltinFunctionType,
     CellType,
     FunctionType,
+    GetSetDescriptorType,
     MethodDescriptorType,
     MethodType,
+    MethodWrapperType,
     SimpleNamespace,
     WrapperDescriptorType,
 )
@@ -57,6 +59,9 @@ def put(
     """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
     operands at these places, or stand `together` in one. Returns what is noted as called: `f`, but
     for a function or class written in Python, of which nothing will run."""
+    if type(f) is MethodWrapperType and f.__name__ == "__call__":  # `np.zeros.__call__(n)`
+        f = f.__self__
+        frames.replace(operand_at(a.stack, at), f)
     if tells(f):
         a.o.told += 1
         a.o.shown()
@@ -96,6 +101,8 @@ def put(
     if type(f) in _UNBOUND and f.__objclass__ in _NUMBERS and args and isinstance(args[0], Value):
         if plain is None or plain(args[0]) is None:
             frames.replace(operand_at(a.stack, at), functools.partial(_method_of, f.__name__))
+    elif type(f) is MethodWrapperType and _is_of_descriptor(f) and isinstance(args[0], Value):
+        frames.replace(operand_at(a.stack, at), _of_descriptor(f, args[0]))
     elif type(f) is functools.partial or any(f is x for x in _CALLERS) or _sorts(f):
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
@@ -177,6 +184,18 @@ def _method_of(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     """`np.ndarray.sum(x)`, `float.is_integer(x)`: of a traced value its own method."""
     method = getattr(x, name) if x._subclass is None else x._as_numpys(name)
     return method(*args, **kwargs)
+
+
+def _is_of_descriptor(f: Any) -> bool:
+    """Whether this is `np.ndarray.shape.__set__` or the like."""
+    own = f.__self__
+    return type(own) is GetSetDescriptorType and own.__objclass__ is np.ndarray
+
+
+def _of_descriptor(f: Any, x: Any) -> Any:
+    """The same of a traced array `x`, as an ndarray has the attribute."""
+    tracers = next(kind for kind in type(x).__mro__ if "_subclass" not in vars(kind))
+    return getattr(getattr(tracers, f.__self__.__name__), f.__name__)
 
 
 def _is_pythons(f: Any) -> bool:
