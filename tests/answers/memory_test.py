@@ -80,13 +80,11 @@ KEPT: list[Any] = [
     lambda a: sliding_window_view(a[0], 2)[1:],
     lambda a: as_strided(a, (2, 2), (24, 8)),
     lambda a: np.asarray(a.data),
-    lambda a: np.matrix(a, copy=False).A[1:],
     lambda a: a.view(np.int64),
     lambda a: np.asarray(memoryview(a)),
 ]
 
 
-@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 @pytest.mark.parametrize("share", KEPT)
 def test_views_that_are_no_tapes(share):
     """They are plain, and show what is written to the array. Traced values are refused it."""

@@ -76,7 +76,16 @@ def set_rows(x):
     return np.linalg.det(m + np.eye(4)) + np.trace(m)
 
 
+def a_matrix_in_the_memory_of_an_array(x):
+    a = np.ones((2, 2))
+    m = np.matrix(a, copy=False)
+    a[0] = x[:2]
+    m[1, 0] = x[2]
+    return np.sum(a * x[3]) + (m * m).sum() + m.A[1:].sum()
+
+
 PROGRAMS = [
+    a_matrix_in_the_memory_of_an_array,
     with_masked_entries,
     filled_one_by_one,
     in_place,

@@ -431,6 +431,8 @@ def test_arguments_that_are_refused(x, advice):
 
 
 _TAKEN = (
+    "a masked array",
+    "np.matrix",
     "a subclass",
     "records",
     "strings",

@@ -321,6 +321,8 @@ class Swapped:
         code = frame.f_code
         if not is_answered(self.answer, code, args) or not frames.is_described():
             return False
+        if getattr(frame.f_globals.get("__spec__"), "_initializing", False):
+            return False  # what a module holds once it is imported is plain
         heights, at = heights_of(code), frame.f_lasti >> 1
         if heights is None:
             return False

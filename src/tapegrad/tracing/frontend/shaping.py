@@ -90,7 +90,7 @@ def set_shape(x: Any, shape: Any) -> None:
     trace = _let_be_shaped(x)
     if isinstance(value := x._read()[1], np.ndarray):
         value.view().shape = shape  # NumPy's own error
-    view, root = reshape(bare(x), shape, copy=False), x._root
+    view, root = reshape(bare(x) if x._subclass else x, shape, copy=False), x._root
     if root is None:
         root = stand_in(trace, *x._read())
         root._version, root._ordered = x._version, x._ordered
