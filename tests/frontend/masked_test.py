@@ -207,6 +207,19 @@ def test_shapes_that_are_set_to_what_they_are_and_methods_by_their_call():
     assert df.cache_info().traces == 1
 
 
+def test_a_call_of_a_metaclass_goes_on_to_types():
+    class Single(type):
+        def __call__(cls, x):
+            call = super().__call__
+            return call(x)
+
+    class Holder(metaclass=Single):
+        def __init__(self, x):
+            self.x = x
+
+    assert grad(lambda x: Holder(x).x ** 2)(3.0) == 6.0
+
+
 def test_a_masked_result_is_refused():
     with pytest.raises(Exception, match=r"MaskedArray.* its class would be lost"):
         jit(lambda x: ma.array(x, mask=MASK) * 2)(POINTS[0])

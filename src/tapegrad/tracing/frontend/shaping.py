@@ -110,10 +110,10 @@ def resize_in_place(x: Any, *new_shape: Any, refcheck: bool = True) -> None:
     if x._root is not None or (refcheck and views_of(x)):
         np.empty(2)[:1].resize(3)
     value = x._read()[1]
-    if value is None or not value.flags.c_contiguous or views_of(x):
+    if value is None or x._subclass or not value.flags.c_contiguous or views_of(x):
         raise UnsupportedError(
-            f"ndarray.resize of an array with views, or not in row-major order{at_line()}, isn't "
-            "followed. Make another array: np.concatenate([x, np.zeros(n)])"
+            "ndarray.resize of an array with views, of a subclass, or not in row-major order"
+            f"{at_line()}, isn't followed. Make another array: np.concatenate([x, np.zeros(n)])"
         )
     dims = x.shape if shape is None or shape == () else ints(shape, x)
     size = math.prod(dims)

@@ -444,7 +444,7 @@ def _made_of(kind: Any) -> Any:
     if not issubclass(kind, np.ndarray) or kind is np.ndarray or SUBCLASS[kind] is None:
         return None
     plain = kind.__init__ is object.__init__ and kind.__new__ is not np.ndarray.__new__
-    return None if plain else partial(_called, kind)
+    return None if plain or is_numpys_module(kind.__module__) else partial(_called, kind)
 
 
 def _is_subclass(args: Sequence[Any]) -> bool:

@@ -36,7 +36,13 @@ from tapegrad.tracing.observe import frames, tables
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.generators import generator_drawn_from, generator_of
-from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, is_silent, module_of
+from tapegrad.tracing.observe.harmless import (
+    CALM,
+    DISPATCHER,
+    is_pythons_class,
+    is_silent,
+    module_of,
+)
 from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.tracing.observe.plainness import (
     called_plainly,
@@ -59,8 +65,8 @@ def put(
     """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
     operands at these places, or stand `together` in one. Returns what is noted as called: `f`, but
     for a function or class written in Python, of which nothing will run."""
-    if type(f) is MethodWrapperType and f.__name__ == "__call__":  # `np.zeros.__call__(n)`
-        f = f.__self__
+    if type(f) is MethodWrapperType and f.__name__ == "__call__" and type(f.__self__) in _IN_C:
+        f = f.__self__  # `np.zeros.__call__(n)`
         frames.replace(operand_at(a.stack, at), f)
     if tells(f):
         a.o.told += 1
@@ -101,7 +107,7 @@ def put(
     if type(f) in _UNBOUND and f.__objclass__ in _NUMBERS and args and isinstance(args[0], Value):
         if plain is None or plain(args[0]) is None:
             frames.replace(operand_at(a.stack, at), functools.partial(_method_of, f.__name__))
-    elif type(f) is MethodWrapperType and _is_of_descriptor(f) and isinstance(args[0], Value):
+    elif args and isinstance(args[0], Value) and _is_of_descriptor(f):
         frames.replace(operand_at(a.stack, at), _of_descriptor(f, args[0]))
     elif type(f) is functools.partial or any(f is x for x in _CALLERS) or _sorts(f):
         _put_answers(a, at, f, places)
@@ -176,6 +182,7 @@ def _sorts(f: Any) -> bool:
     return type(f) is BuiltinFunctionType and f.__name__ == "sort" and type(f.__self__) is list
 
 
+_IN_C = (BuiltinFunctionType, DISPATCHER, np.ufunc)
 _UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
 _NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
@@ -188,7 +195,7 @@ def _method_of(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _is_of_descriptor(f: Any) -> bool:
     """Whether this is `np.ndarray.shape.__set__` or the like."""
-    own = f.__self__
+    own = f.__self__ if type(f) is MethodWrapperType else None
     return type(own) is GetSetDescriptorType and own.__objclass__ is np.ndarray
 
 
