@@ -20,29 +20,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from tapegrad.core.late import REPETITION, SERIES, load
 from tapegrad.differentiate.activity import check_kept
 from tapegrad.differentiate.budget import within as keep_within
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
-from tapegrad.differentiate.taylor import expand
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.memory import bytes_inside, live_bytes
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
-from tapegrad.optimize.bodies import reroll_bodies
 from tapegrad.optimize.composites import expand_composites, expand_ordered
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.loops import hoist, slim_loops
 from tapegrad.optimize.parts import part_rounds
-from tapegrad.optimize.reroll import reroll
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import reorder, simplify
 from tapegrad.optimize.softplus import tell_softplus
 from tapegrad.optimize.stops import drop_stops
 from tapegrad.optimize.unrolled import unrolled_loop
+from tapegrad.primitives.loops import CALLS
 
 if TYPE_CHECKING:
     from tapegrad.backends.cpu.machine_code import Build
@@ -127,6 +126,12 @@ def rolled(
 ) -> tuple[Tape, tuple[Any, ...]]:
     """A tape as it was recorded, with loops, and the values of its last inputs, of which those
     numbered in `constants` never change."""
+    if not _is_long(tape):
+        return renumbered(tape), tuple(captured)
+    load(REPETITION)
+    from tapegrad.optimize.bodies import reroll_bodies
+    from tapegrad.optimize.reroll import reroll
+
     first = len(tape.inputs) - len(captured)
     found = reroll(tape, {tape.inputs[first + k]: captured[k] for k in constants})
     kept = [x for k, x in enumerate(captured) if first + k not in found.dropped]
@@ -134,6 +139,12 @@ def rolled(
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     done, arrays = reroll_bodies(found.tape)
     return renumbered(done) if arrays else done, (*kept, *found.further, *arrays)
+
+
+def _is_long(tape: Tape) -> bool:
+    """Whether a tape, or one that its calls hold, has so many calls that some may be rounds."""
+    bodies = {id(body): body for call in tape.calls for body in call.primitive.tapes}
+    return len(tape.calls) >= CALLS or any(map(_is_long, bodies.values()))
 
 
 # ---- Tape -> Tape
@@ -174,6 +185,9 @@ def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:
 def expansion(tape: Tape, wrt: Sequence[int], order: int) -> Tape:
     """The tape of the outputs and of their Taylor coefficients up to `order`, along the tangents of
     the inputs `wrt`, which are its last inputs."""
+    load(SERIES)
+    from tapegrad.differentiate.taylor import expand
+
     check_kept(tape := inline_calls(tape), wrt)
     return expand(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt, order)
 

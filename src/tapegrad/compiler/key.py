@@ -13,6 +13,7 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -93,18 +94,23 @@ def _processor_by_llvm() -> tuple[str, str, str]:
 
 def _paths() -> list[str]:
     """The files of tapegrad's sources."""
-    return sorted(
-        os.path.join(folder, file)
-        for folder, _, files in os.walk(PACKAGE)
-        for file in files
-        if file.endswith(".py")
-    )
+    return sorted(file.path for file in _files(PACKAGE))
+
+
+def _files(folder: str) -> Iterator[os.DirEntry[str]]:
+    """Those in a folder and in all below it."""
+    with os.scandir(folder) as found:
+        for entry in found:
+            if entry.name.endswith(".py"):
+                yield entry
+            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path)
 
 
 def sources_have_changed() -> bool:
     """Whether tapegrad's sources aren't those that run: another process would run others."""
     try:
-        return any(os.stat(path).st_ctime > LOADED for path in _paths())
+        return any(file.stat().st_ctime > LOADED for file in _files(PACKAGE))
     except OSError:  # one has gone
         return True
 

@@ -40,6 +40,11 @@ MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what
     "tapegrad.backends.cpu.layout",
     "tapegrad.backends.cpu.linking",
 )
+REPETITION = (  # what a tape takes that may repeat itself
+    "tapegrad.optimize.reroll",
+    "tapegrad.optimize.bodies",
+)
+SERIES = ("tapegrad.differentiate.taylor",)  # what Taylor coefficients take
 COMPILER = (  # what a compiler in this process takes
     "tapegrad.compiler.inside",
     "tapegrad.backends.source.names",

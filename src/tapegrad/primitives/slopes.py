@@ -10,6 +10,7 @@ Names: `x` operand, `out` the result.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,7 @@ logit_slope = Elementwise(
 )
 
 
+@cache
 def bessel_log_slopes(order: int, turn: int = 1, count: int = 14) -> list[float]:
     """Of exp(x) K_n(x), the logarithm's slope as a power series in 1 / x: of DLMF 10.40.2 that of
     -log(x) / 2 + log(1 + a_1 / x + a_2 / x^2 + ...). With `turn=-1` of exp(-x) I_n(x), in which
@@ -102,6 +104,7 @@ def log_slopes(a: list[Fraction]) -> list[Fraction]:
     return logs
 
 
+@cache
 def debye_polynomials(count: int) -> list[list[float]]:
     """U_k(p) / p^k as polynomials in p^2, of degree k (DLMF 10.41.9)."""
     found = [[Fraction(1)]]
@@ -115,6 +118,7 @@ def debye_polynomials(count: int) -> list[list[float]]:
     return [[float(c) for c in polynomial] for polynomial in found]
 
 
+@cache
 def airy_log_slopes(derivative: bool, turn: int, count: int = 14) -> list[float]:
     """Of exp(z) Ai(x), z = 2/3 x^(3/2), x times the logarithm's slope as a power series in 1 / z,
     of DLMF 9.7.5; of exp(z) Ai'(x), of DLMF 9.7.6. With `turn=1` of exp(-z) Bi and Bi'."""

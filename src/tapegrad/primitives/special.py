@@ -310,9 +310,9 @@ i1: Elementwise = Elementwise(
 def _scaled(name: str, order: int, slope: Callable[[Any], Any]) -> Elementwise:
     """exp(-|x|) I_n(x), whose slope far out is the difference of two numbers that are nearly equal:
     there it is the value times its logarithm's slope."""
-    series = bessel_log_slopes(order, turn=-1)
 
     def partials(out: Any, x: Any) -> tuple[Any]:
+        series = bessel_log_slopes(order, turn=-1)
         reach, side = 50.0, sign(x)
         inside = where(logical_and(x <= reach, x >= -reach), x, x.constant(reach))
         near = slope(inside) - side * out

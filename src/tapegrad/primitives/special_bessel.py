@@ -75,9 +75,9 @@ def _near_0(v: Any, x: Any) -> Any:
     return where(small, leading, _named("iv")(v, high))
 
 
-# Of exp(x) K_v(x) and exp(-x) I_v(x), by v^2 / (v^2 + x^2), the coefficients of the powers of
-# 1 / sqrt(v^2 + x^2) (DLMF 10.41.9)
-_DEBYE = debye_polynomials(13)
+# So many coefficients of the powers of 1 / sqrt(v^2 + x^2), of exp(x) K_v(x) and exp(-x) I_v(x),
+# by v^2 / (v^2 + x^2) (DLMF 10.41.9)
+_DEBYE = 13
 
 
 def _far_out(turn: int, out: Any, v: Any, x: Any, slope: Any) -> Any:
@@ -90,7 +90,7 @@ def _far_out(turn: int, out: Any, v: Any, x: Any, slope: Any) -> Any:
     r = 1 / hypot(v, x)
     q = v * r * (v * r)
     whole, moved, power_of_r = x.constant(1), x.constant(0), x.constant(1)
-    for k, polynomial in enumerate(_DEBYE[1:], 1):
+    for k, polynomial in enumerate(debye_polynomials(_DEBYE)[1:], 1):
         power_of_r = power_of_r * r * -float(turn)
         value, rise = x.constant(0), x.constant(0)  # and q times its slope
         for j in range(k, -1, -1):
@@ -137,9 +137,9 @@ k1: Elementwise = _second("k1", lambda out, x: -(k0(x) + out / x))
 
 def _scaled(name: str, order: int, slope: Callable[[Any, Any], Any]) -> Elementwise:
     """exp(x) K_n(x), whose slope far out is the difference of two numbers that are nearly equal."""
-    series = bessel_log_slopes(order)
 
     def far(out: Any, x: Any) -> Any:
+        series = bessel_log_slopes(order)
         return tail(x, 50.0, lambda x: 1 / x, series, out, slope(out, x))
 
     return _second(name, far)
@@ -250,9 +250,9 @@ airy_3: SciPys = SciPys("airy_3", lambda out, x: (x * airy_2(x),), "airy({0})[3]
 def _scaled_airy(number: int, turn: int, slope: Callable[[Any, Any], Any]) -> SciPys:
     """A scaled Airy function, or derivative of one, whose slope far out is the difference of two
     numbers that are nearly equal: there it is the value times its logarithm's slope."""
-    series = airy_log_slopes(number % 2 == 1, turn)
 
     def partials(out: Any, x: Any) -> tuple[Any]:
+        series = airy_log_slopes(number % 2 == 1, turn)
         right = where(x > 0, x, x.constant(1))
         over_z = lambda x: 1.5 / (x * sqrt(x))  # noqa: E731
         return (tail(right, 20.0, over_z, series, out / right, slope(out, x)),)
