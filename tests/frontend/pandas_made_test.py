@@ -152,11 +152,26 @@ def masks(b):
     return (same * TABLE["x"] * b[1]).sum()
 
 
+def rows_by_name(b):
+    t = pd.DataFrame.from_dict({"p": [b[0], b[1]], "q": [b[1] ** 2, 1.0]}, orient="index")
+    records = pd.DataFrame.from_records([{"u": b[0], "v": 1.0}, {"u": b[1], "v": 2.0}])
+    return t.mean().sum() * len(t.select_dtypes("number").columns) + records.mean().prod()
+
+
+def mapped(b):
+    kinds = pd.Series(["u", "v", "u"])
+    t = pd.DataFrame({"k": kinds}).assign(v=kinds.map({"u": b[0], "v": b[1]}))
+    u = pd.DataFrame({"k": ["u", "v"]}).merge(pd.DataFrame({"k": ["v", "u"], "w": b * b}), on="k")
+    rates = kinds.map(pd.Series({"u": b[1], "v": b[0]}))
+    return t.select_dtypes("number").sum().sum() + (rates * 2).sum() + u["w"].iloc[0]
+
+
 @pytest.mark.every(8)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize(
     "f",
     [
+        *(rows_by_name, mapped),
         *(copied, put_together, numbers_put, merged, in_two_functions, added, an_attribute),
         *(by_name, by_array, in_order, as_one_array),
         *(another_name, a_made_one, passed, a_copy, a_table, in_rounds, masks),

@@ -80,6 +80,7 @@ def declare(
 ) -> None:
     """Add a row to the table, in the place of one for the same."""
     original = original_of(getattr(module, name))  # it may be swapped just now
+    original = original.__func__ if type(original) is MethodType else original  # of the class
     if type(original) is FunctionType and isinstance(module, type):
         by.notes = (*getattr(by, "notes", ()), module)  # it notes what it reads of such an object
     _declared.append(None)

@@ -20,7 +20,7 @@ import numpy as np
 from tapegrad.core.tables import pandas
 from tapegrad.errors import TapegradError
 from tapegrad.tracing.answers import declare, declare_late
-from tapegrad.tracing.frontend.arranging import has_traced
+from tapegrad.tracing.frontend.arranging import has_traced, placed
 from tapegrad.tracing.frontend.cells import asked
 from tapegrad.tracing.frontend.groups import Recorder, recorded
 from tapegrad.tracing.frontend.labelled import plain_of, stood_in
@@ -68,6 +68,8 @@ def _plainly(name: str) -> Callable[..., Any]:
         if here is not None:
             note_settings(here.reads, "pandas")  # as they are before it sets some for a while
             here.read_all(x)
+        if not _is_function(func):
+            return placed(getattr(x, name), [func, *args], kwargs)
         return _applied(getattr(x, name), func, args, kwargs)
 
     return method
@@ -114,7 +116,7 @@ def _is_function(x: Any) -> bool:
 
 
 def _is_meant(args: Sequence[Any]) -> bool:
-    return any(map(_is_function, args))
+    return any(map(_may_be, args))
 
 
 def declare_all() -> None:
@@ -140,7 +142,7 @@ def _declare() -> None:
         for name in APPLYING:
             if hasattr(kind, name):
                 declare(kind, name, _plainly(name), when=_is_meant)
-    declare(pd.DataFrame, "assign", assigned, when=lambda args: any(map(_may_be, args)))
+    declare(pd.DataFrame, "assign", assigned, when=_is_meant)
 
 
 def _may_be(x: Any) -> bool:

@@ -18,7 +18,8 @@ from tapegrad.tracing.frontend.cells import asked
 from tapegrad.tracing.frontend.frames import TracedFrame
 from tapegrad.tracing.frontend.groups import aggregated
 from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, plain_of, refused
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.observer import observer, unobserved
+from tapegrad.tracing.observe.settings import note_settings
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -87,8 +88,35 @@ def _of_module(name: str) -> Callable[..., Any]:
     return called
 
 
+def _of_table(name: str) -> Callable[..., Any]:
+    """The method of a plain table that is passed traced values, which pandas would make a column of
+    objects of."""
+
+    @unobserved
+    def called(x: Any, *args: Any, **kwargs: Any) -> Any:
+        here = observer()
+        if here is not None:
+            note_settings(here.reads, "pandas")
+            if not isinstance(x, type):
+                here.read_all(x)
+        return placed(getattr(x, name), args, kwargs)
+
+    return called
+
+
+def placed(method: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """What a method of plain tables makes of traced values that it puts into places."""
+    x = method.__self__
+    what = f"{(x if isinstance(x, type) else type(x)).__name__}.{method.__name__}"
+    return asked(lambda args, kwargs: method(*args, **kwargs), what, [*args], kwargs)
+
+
 def _is_traced(args: Sequence[Any]) -> bool:
     return any(map(has_traced, args))
+
+
+def _is_moved(args: Sequence[Any]) -> bool:
+    return _is_traced(args) and not any(isinstance(x, FunctionType) for x in args)
 
 
 def has_traced(x: Any) -> bool:
@@ -108,6 +136,17 @@ def _declare() -> None:
         if type(f) is FunctionType and not name.startswith("_"):
             declare(pandas(), name, _of_module(name), when=_is_traced)
     declare(pandas(), "cut", cut, when=_is_traced)
+    for kind, names in _MOVING.items():
+        for name in names.split():
+            declare(getattr(pandas(), kind), name, _of_table(name), when=_is_moved)
+
+
+# What puts values into places of another table, and makes columns of them
+_MOVING = {
+    "DataFrame": "from_dict from_records join merge reindex replace shift unstack",
+    "Series": "reindex replace shift unstack",
+    "Index": "map",
+}
 
 
 def declare_all() -> None:
