@@ -279,13 +279,6 @@ def svd(
     return tuple(found) if compute_uv else found
 
 
-@answers()
-def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    """The singular values."""
-    (a,) = checked(check_finite, a)
-    return numpys.svd(a, compute_uv=False)
-
-
 # ---- eigenvalues
 
 
@@ -374,26 +367,6 @@ def _generalised(a: Any, factor: Any, type: int, how: Any) -> Any:
     return w, factor @ y if type == 3 else TriangularSolve(False)(turned, y)
 
 
-@answers(parameters="lower type subset_by_index")
-def eigvalsh(
-    a: Any,
-    b: Any = None,
-    lower: bool = True,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    type: int = 1,
-    check_finite: bool = True,
-    subset_by_index: Any = None,
-    subset_by_value: Any = None,
-    driver: Any = None,
-) -> Any:
-    """The eigenvalues of `eigh`."""
-    return eigh(
-        *(a, b, lower, True, overwrite_a, overwrite_b, type, check_finite),
-        *(subset_by_index, subset_by_value, driver),
-    )
-
-
 def _tridiagonal(d: Any, e: Any, check_finite: Any) -> Any:
     d, e = checked(check_finite, d, e)
     if d.ndim != 1 or e.ndim != 1 or d.shape[0] != e.shape[0] + 1:
@@ -424,47 +397,5 @@ def eigh_tridiagonal(
     return w if eigvals_only else (w, v)
 
 
-@answers(parameters="select")
-def eigvalsh_tridiagonal(
-    d: Any,
-    e: Any,
-    select: str = "a",
-    select_range: Any = None,
-    check_finite: bool = True,
-    lapack_driver: str = "auto",
-) -> Any:
-    """The eigenvalues of `eigh_tridiagonal`."""
-    return eigh_tridiagonal(d, e, True, select, select_range, check_finite)
-
-
+borrow(HOME, "eigvalsh eigvalsh_tridiagonal svdvals subspace_angles")
 borrow(HOME, "polar orth null_space orthogonal_procrustes diagsvd", decorated=True)
-
-
-def _basis(a: Any) -> Any:
-    """What `orth` gives."""
-    u, s, _ = numpys.svd(a, False)
-    cut = float(np.finfo(s.dtype).eps) * max(a.shape)
-    return u[:, : int(np.sum(s > np.max(s, initial=0.0) * cut))]
-
-
-@answers()
-def subspace_angles(A: Any, B: Any) -> Any:
-    """The angles between the spaces of columns, by sines where these are small and by cosines else
-    (A. Knyazev and M. Argentati, "Principal angles between subspaces in an A-based scalar
-    product", 2002)."""
-    A, B = checked(True, A, B)
-    if A.ndim != 2 or B.ndim != 2 or A.shape[0] != B.shape[0]:
-        raise ValueError(f"{A.shape} and {B.shape} aren't columns of one length")
-    of_a, of_b = _basis(A), _basis(B)
-    both = adjoint(of_a) @ of_b
-    cosines = numpys.svd(both, compute_uv=False)
-    wider = of_a.shape[1] >= of_b.shape[1]
-    rest = of_b - of_a @ both if wider else of_a - of_b @ adjoint(both)
-    small = cosines**2 >= 0.5
-    # The largest angle comes first, and has the smallest cosine.
-    by_cosines = np.arccos(np.clip(np.flip(cosines), -1.0, 1.0))
-    if not np.any(small):
-        return by_cosines
-    return np.where(
-        small, np.arcsin(np.clip(numpys.svd(rest, compute_uv=False), -1, 1)), by_cosines
-    )

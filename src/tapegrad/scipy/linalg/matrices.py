@@ -34,24 +34,7 @@ def toeplitz(c: Any, r: Any = None) -> Any:
     return toeplitz_of(c, r)
 
 
-@answers()
-def circulant(c: Any) -> Any:
-    """The matrix each of whose columns is the one before, turned by one."""
-    c = np.atleast_1d(shown(c))
-    return toeplitz_of(c, np.concatenate([c[..., :1], c[..., :0:-1]], -1))
-
-
-@answers()
-def hankel(c: Any, r: Any = None) -> Any:
-    """The matrix with constant antidiagonals: c is its first column, r its last row."""
-    c, r = np.ravel(shown(c, r)), None if r is None else shown(r, c)
-    r = np.zeros_like(c) if r is None else np.ravel(r)
-    if not (c.size and r.size):
-        return c[:, None] * r
-    return np.copy(_windows(np.concatenate([c, r[1:]]), r.shape[0]))
-
-
-borrow(HOME, "leslie khatri_rao", decorated=True)
+borrow(HOME, "circulant hankel leslie khatri_rao", decorated=True)
 borrow(HOME, "block_diag companion fiedler fiedler_companion convolution_matrix")
 borrow(HOME, "solve_circulant solve_discrete_lyapunov", decorated=True)
 

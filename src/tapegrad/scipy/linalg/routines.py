@@ -207,14 +207,14 @@ def pbsv(ab: Any, b: Any, lower: Any = 0) -> Any:
 
 def syev(a: Any, compute_v: Any = 1, lower: Any = 0) -> Any:
     if not compute_v:
-        return factors.eigvalsh(a, lower=bool(lower)), Left("syev"), 0
+        return factors.eigh(a, lower=bool(lower), eigvals_only=True), Left("syev"), 0
     return (*factors.eigh(a, lower=bool(lower)), 0)
 
 
 def gesdd(a: Any, compute_uv: Any = 1, full_matrices: Any = 1) -> Any:
     if not compute_uv:
         left = Left("gesdd")
-        return left, factors.svdvals(a), left, 0
+        return left, factors.svd(a, compute_uv=False), left, 0
     return (*factors.svd(a, full_matrices=bool(full_matrices)), 0)
 
 

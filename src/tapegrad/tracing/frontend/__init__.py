@@ -74,28 +74,26 @@ from tapegrad.tracing.texts import tell
 from tapegrad.tracing.trace import refusing
 
 # NumPy's functions by the modules that have them, under the same names
-_LINALG = (
-    """norm cholesky solve inv det slogdet tensorsolve eig eigvals eigh eigvalsh svd qr cond"""
-)
+_LINALG = """norm cholesky solve inv det slogdet eig eigvals eigh eigvalsh svd qr cond"""
 _FOURIER = "fft ifft rfft irfft hfft ihfft fft2 ifft2 fftn ifftn rfft2 irfft2 rfftn irfftn"
 _NAMES: dict[Any, str] = {
     shaping: """reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
-        broadcast_arrays roll tile repeat resize apply_along_axis zeros_like ones_like
+        broadcast_arrays roll tile repeat apply_along_axis zeros_like ones_like
         full_like diag diagflat diagonal trace astype""",
     padding: "pad",
-    joining: "concatenate stack array_split insert delete",
+    joining: "concatenate stack insert delete",
     reducing: """sum prod mean var std max min any all argmax argmin count_nonzero cumsum
         cumprod""",
     nans: "nansum nanprod nanmean nanvar nanstd nanmax nanmin nancumsum nancumprod",
     sorting: "sort argsort partition argpartition lexsort searchsorted digitize unique",
     quantiles: "median quantile percentile nanmedian nanquantile nanpercentile",
-    numerics: """linspace ediff1d gradient interp convolve correlate bincount vander corrcoef
+    numerics: """linspace gradient interp convolve correlate bincount vander corrcoef
         select sinc polymul""",
-    contracting: "dot vdot inner tensordot einsum kron cross",
+    contracting: "dot vdot inner tensordot einsum cross",
     indexing: "take take_along_axis compress choose nonzero argwhere",
     places: "unravel_index ravel_multi_index packbits unpackbits",
     scattering: "put_along_axis copyto put putmask place fill_diagonal",
-    misc: """where clip round fix isclose isneginf isposinf array_equiv allclose array_equal
+    misc: """where clip round isclose array_equiv allclose array_equal
         meshgrid imag isreal iscomplex isfortran result_type can_cast min_scalar_type
         may_share_memory""",
 }
@@ -110,12 +108,12 @@ BORROWED: dict[Any, str] = {
         geomspace logspace i0 ix_ nanargmax nanargmin poly
         polyadd polysub polyder polyint polydiv polyfit trim_zeros unique_all
         unique_counts unique_inverse unique_values union1d intersect1d setdiff1d setxor1d isin
-        einsum_path row_stack histogram histogram2d histogramdd
-        histogram_bin_edges roots""",
+        einsum_path row_stack ediff1d kron array_split resize fix isneginf isposinf
+        histogram histogram2d histogramdd histogram_bin_edges roots""",
     np.fft: "fftshift ifftshift",
     np.emath: "arccos arcsin arctanh log log10 log2 logn power sqrt",
     np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorinv svdvals
-        matrix_rank matrix_transpose diagonal trace matmul tensordot vecdot""",
+        matrix_rank tensorsolve matrix_transpose diagonal trace matmul tensordot vecdot""",
 }
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{

@@ -134,18 +134,6 @@ def inner(a: Any, b: Any) -> Any:
     return scalar(tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,))))
 
 
-def kron(a: Any, b: Any) -> Any:
-    """np.kron."""
-    a, b = as_tracer(a, b), as_tracer(b, a)
-    ndim = max(a.ndim, b.ndim)
-    a = a.reshape((1,) * (ndim - a.ndim) + a.shape)
-    b = b.reshape((1,) * (ndim - b.ndim) + b.shape)
-    left = np.expand_dims(a, tuple(range(1, 2 * ndim, 2)))
-    right = np.expand_dims(b, tuple(range(0, 2 * ndim, 2)))
-    merged = [n * m for n, m in zip(a.shape, b.shape, strict=True)]
-    return np.reshape(np.multiply(left, right), merged)
-
-
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """np.tensordot."""
     a, b = _pair(a, b)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from tapegrad.primitives.scatter import Concatenate, Stack
 from tapegrad.primitives.views import Reshape
 from tapegrad.tracing.frontend.memory import lay_out_as
-from tapegrad.tracing.frontend.operands import as_tracer, cast, store, untraced
+from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import expand_dims, ints, ravel
 from tapegrad.tracing.loops.stacking import as_rows
 from tapegrad.tracing.tracer import Tracer
@@ -90,25 +90,6 @@ def _in_turn(arrays: Sequence[Tracer]) -> Any:
         return arrays[0]
     turns = Stack(1)(*arrays)
     return Reshape((turns.shape[0] * turns.shape[1], *turns.shape[2:]))(turns)
-
-
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """np.array_split."""
-    if not ary.ndim:
-        np.array_split(untraced(ary), 1)  # NumPy's own error
-    axis = normalize_axis_index(axis, ary.ndim)
-    n = ary.shape[axis]
-    if np.ndim(indices_or_sections) == 0:
-        parts = int(indices_or_sections)
-        if parts <= 0:
-            raise ValueError("number sections must be larger than 0.")
-        size, more = divmod(n, parts)
-        ends = np.cumsum([size + 1] * more + [size] * (parts - more))
-        bounds = [0, *map(int, ends)]
-    else:
-        bounds = [0, *ints(indices_or_sections, ary), n]
-    before = (slice(None),) * axis
-    return [ary[(*before, slice(a, b))] for a, b in pairwise(bounds)]
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:

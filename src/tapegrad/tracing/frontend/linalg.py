@@ -261,25 +261,6 @@ def _has_small_pivots(factors: Any) -> Any:
     return np.any(np.min(size, -1) <= least * np.max(size, -1))
 
 
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
-    """np.linalg.tensorsolve."""
-    a, b = floating(a, b)
-    if axes is not None:
-        every = list(range(a.ndim))
-        for k in axes:
-            every.remove(k)
-            every.insert(a.ndim, k)
-        a = np.transpose(a, every)
-    shape = a.shape[-(a.ndim - b.ndim) :]
-    size = int(np.prod(shape))
-    if a.size != size**2:
-        raise LinAlgError(
-            "Input arrays must satisfy the requirement             "
-            "prod(a.shape[b.ndim:]) == prod(a.shape[:b.ndim])"
-        )
-    return solve(a.reshape(size, size), b.ravel()).reshape(shape)
-
-
 # ---- eigenvalues, singular values, orthogonal factors
 
 

@@ -107,24 +107,6 @@ def _rounded(x: Any, decimals: int) -> Any:
     return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
 
 
-def fix(x: Any, out: Any = None) -> Any:
-    """np.fix."""
-    result = np.trunc(x)
-    return result if out is None else store(out, result)
-
-
-def isneginf(x: Any, out: Any = None) -> Any:
-    """np.isneginf."""
-    result = np.equal(x, -np.inf)
-    return result if out is None else store(out, result)
-
-
-def isposinf(x: Any, out: Any = None) -> Any:
-    """np.isposinf."""
-    result = np.equal(x, np.inf)
-    return result if out is None else store(out, result)
-
-
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """np.isclose."""
     b = as_tracer(b, a)

@@ -69,18 +69,6 @@ def linspace(
 # ---- differences and integrals
 
 
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    """np.ediff1d."""
-    ary = as_tracer(ary, to_end, to_begin)
-    ends = [
-        None if e is None else cast(as_tracer(e, ary).reshape(-1), ary.dtype)
-        for e in (to_begin, to_end)
-    ]
-    flat = ary.reshape(-1)
-    parts = [ends[0], flat[1:] - flat[:-1], ends[1]]
-    return np.concatenate([p for p in parts if p is not None])
-
-
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """np.gradient."""
     if edge_order > 2:

@@ -287,18 +287,6 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
     return x[(slice(None),) * axis + (picks,)]
 
 
-def resize(a: Any, new_shape: Any) -> Any:
-    """np.resize: the elements in row-major order, repeated as often as needed."""
-    shape = ints(new_shape, a)
-    flat = ravel(a)
-    if flat.size == 0:
-        return np.zeros_like(a, shape=shape)
-    if any(n < 0 for n in shape):
-        raise ValueError("all elements of `new_shape` must be non-negative")
-    count = math.prod(shape)
-    return flat[np.arange(count) % flat.size].reshape(shape)
-
-
 def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
     """np.apply_along_axis: the function runs once for each vector, so it's recorded that often."""
     axis = normalize_axis_index(axis, arr.ndim)
