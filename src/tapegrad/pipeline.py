@@ -112,13 +112,23 @@ def _verify(code: Tape | Plan, after: str) -> None:
 # ---- Python -> Tape
 
 
-def trace(request: Request, observer: Observer | None = None, idle: bool = False) -> Traced:
+def trace(
+    request: Request, observer: Observer | None = None, idle: bool = False, in_vain: int = 0
+) -> Traced:
     """One run of a function, on proxies that record: its tape, in which loops that the run has
     unrolled are loops again, and how its result is put together. An `observer` sees what the
-    function reads without being passed it. If it is `idle`, values decide nothing: see `Trace`."""
+    function reads without being passed it. If it is `idle`, values decide nothing: see `Trace`. Of
+    a tape of so many calls it is known that to look for loops is `in_vain`."""
     from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
 
-    return trace_function(request, observer, rolled, idle=idle)
+    def number(
+        tape: Tape, captured: Sequence[Any], constants: Collection[int]
+    ) -> tuple[Tape, tuple[Any, ...]]:
+        if len(tape.calls) <= in_vain:
+            return renumbered(tape), tuple(captured)
+        return rolled(tape, captured, constants)
+
+    return trace_function(request, observer, number, idle=idle)
 
 
 def rolled(

@@ -145,3 +145,49 @@ def test_what_is_handed_on_from_round_to_round(monkeypatch, seed):
     (value, held), tape = trace(f, x)
     assert any(isinstance(call.primitive, Repeated) for call in tape.calls)
     assert flatten(tape.play(x))[0] == flatten(f(x))[0] == [value, *held]
+
+
+def by_path(x, path):
+    for step in path:
+        x = np.sin(x) if step == "1" else x * 0.5
+    return x
+
+
+def with_a_loop(x, path):
+    for _ in range(80):
+        x = np.sin(x) * 0.9
+    return by_path(x, path)
+
+
+@pytest.mark.parametrize(("f", "times"), [(by_path, 11), (with_a_loop, 32)])
+def test_where_each_call_takes_another_path_without_loops_few_look_for_them(f, times, monkeypatch):
+    looked = []
+
+    def counted(*args):
+        looked.append(args)
+        return rolled(*args)
+
+    rolled = pipeline.rolled
+    monkeypatch.setattr(pipeline, "rolled", counted)
+    g = value_and_grad(f, compile="never")
+    x, step = 0.7, 1e-6
+    for n in range(32):
+        path = f"{n:05b}"
+        value, slope = g(x, path)
+        assert value == f(x, path)
+        assert abs(slope - (f(x + step, path) - f(x - step, path)) / (2 * step)) < 1e-8
+    assert len(looked) == times
+
+
+def test_a_longer_tape_is_looked_through_whatever_the_ones_before_were():
+    def f(x, path):
+        for k, step in enumerate(path):
+            x = np.sin(x) * x if step == "1" else np.cos(x) * (k % 3)
+        return x
+
+    g = value_and_grad(f, compile="never")
+    for n in range(11):
+        g(0.7, f"{n:04b}")
+    value, _ = g(0.7, "1" * 80)
+    assert value == f(0.7, "1" * 80)
+    assert any(call.primitive.repeats for call in g.tapes[0].calls)

@@ -16,6 +16,7 @@ from tapegrad.ir.tape import Tape
 from tapegrad.ir.text import parse
 from tapegrad.ir.verify import verify
 from tapegrad.optimize import repetition
+from tapegrad.optimize.folding import inner_runs
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.tracing.run import trace_function
 
@@ -485,3 +486,26 @@ def test_guards_hold_though_no_result_is_read(f, further, compile):
         np.testing.assert_allclose(value, f(x, *further), rtol=1e-12)
         np.testing.assert_allclose(np.sum(slope * x), value, rtol=1e-12)
     assert df.cache_info().traces == 2
+
+
+def layers(ws, x):
+    for w in ws:
+        x = np.tanh(x @ w)
+    return np.sum(x)
+
+
+def test_arrays_that_are_others_in_each_round_are_looked_at_a_few_times():
+    """As the weights of layers are, which are too large for an array of all of them."""
+    count = 64
+    raw: list[Tape] = []
+
+    def number(tape: Tape, captured: Any, constants: Any) -> Any:
+        raw.append(tape)
+        return renumbered(tape), tuple(captured)
+
+    ws = [np.full((16, 16), 0.1 * k) for k in range(count)]
+    trace_function(Request(layers, (ws, np.ones((8, 16))), {}).check("trace"), None, number)
+    found = repetition.Repetition(raw[0], {})
+    before = found.effort.left
+    assert not list(found.runs()) and not inner_runs(found)
+    assert before - found.effort.left < 8 * count  # it was 280 times as many

@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -72,3 +72,22 @@ class cached_property(Generic[T]):
             return self  # type: ignore[return-value]
         found = vars(x)[self.name] = self.compute(x)
         return found
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def remembered(f: F) -> F:
+    """A function of an object that never changes, and of what tells its results apart, which works
+    each out once: they are kept with the object. For methods of a class there is
+    `cached_property`."""
+    name = f"_{f.__module__}.{f.__qualname__}"
+
+    @functools.wraps(f)
+    def known(x: Any, *given: Any) -> Any:
+        held = vars(x).setdefault(name, {})
+        if given not in held:
+            held[given] = f(x, *given)
+        return held[given]
+
+    return cast(F, known)

@@ -84,7 +84,7 @@ class Request:
         """The leaves that are traced: the first inputs of the tape."""
         return [x for x in self.leaves if is_traced(x)]
 
-    @property
+    @cached_property
     def key(self) -> Any:
         """What a trace depends on in the arguments, besides the values of what is traced."""
         orders = key_orders((self.args, self.kwargs))

@@ -282,6 +282,8 @@ def _accumulated(writer: Writer, aval: Aval, parts: list[Part] | None) -> Node:
     """The sum of a variable's cotangents, with the variable's own shape."""
     if parts is None:
         return BroadcastTo(aval.shape)(writer.node(Literal(aval.dtype.type(0))))
+    if len(parts) == 1 and isinstance(part := parts[0], Node) and part.shape == aval.shape:
+        return part
     if isinstance(parts[0], Total):
         return parts[0].plus(parts[1:])
     whole = [part for part in parts if isinstance(part, Node)]

@@ -13,6 +13,9 @@ from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 
 def renumbered(tape: Tape) -> Tape:
     """The same tape with its variables numbered in order: its inputs, then what its calls give."""
+    made = itertools.chain(tape.inputs, *[call.outs for call in tape.calls])
+    if all(var.id == number for number, var in enumerate(made, start=1)):
+        return tape
     numbers = itertools.count(1)
     env: dict[Operand, Var] = {}
     inputs = [_numbered(var, next(numbers), env) for var in tape.inputs]

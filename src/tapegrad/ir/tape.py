@@ -27,6 +27,7 @@ from tapegrad.core.values import Value as Value
 from tapegrad.core.values import Var as Var
 from tapegrad.core.values import aval_of as aval_of
 from tapegrad.core.values import dtype_name as dtype_name
+from tapegrad.core.values import immutable, one_type
 from tapegrad.core.values import literal as literal
 from tapegrad.errors import GradientError, TapeError, UnsupportedError
 from tapegrad.ir.report import MemoryReport
@@ -83,10 +84,12 @@ class Primitive:
         """The types of all results, as a tuple."""
         result = self.aval(*xs)
         results = result if isinstance(result, tuple) else (result,)
-        if not self.of_complex and any(x.dtype.kind == "c" for x in (*xs, *results)):
-            raise UnsupportedError(
-                f"{self} of complex numbers isn't supported. Use z.real and z.imag"
-            )
+        if not self.of_complex:
+            for x in (*xs, *results):
+                if x.dtype.kind == "c":
+                    raise UnsupportedError(
+                        f"{self} of complex numbers isn't supported. Use z.real and z.imag"
+                    )
         return results
 
     def refuses(self, *xs: Aval) -> bool:
@@ -170,7 +173,7 @@ class Primitive:
         return str(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Call:
     """One line of the tape: `outs = primitive(*operands)`.
 
@@ -196,7 +199,7 @@ class Call:
         return self.reason.startswith("cotangent")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Guard:
     """A fact that the trace took for granted: the scalar `operand` had the value `expected`."""
 
@@ -355,17 +358,6 @@ def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
     return deep
 
 
-MOST_TYPES = 10_000
-_TYPES: dict[Aval, Aval] = {}
-
-
-def one_type(aval: Aval) -> Aval:
-    """The one object for a type: it makes tapes small, and types quick to compare."""
-    if len(_TYPES) > MOST_TYPES:
-        _TYPES.clear()
-    return _TYPES.setdefault(aval, aval)
-
-
 class Builder:
     """Records calls and hands out variables, in order; `finish` makes the tape."""
 
@@ -420,8 +412,10 @@ class Builder:
         for x, y in zip(operands, call.operands, strict=True):
             if x is not y and x.aval is not y.aval:
                 return self.call(call.primitive, operands, call.src, call.reason)
-        avals = [out.aval for out in call.outs]  # of the same types as before
-        return self.define(call.primitive, operands, avals, call.src, call.reason)
+        first = self._next  # its outputs are of the same types as before
+        outs = tuple([Var(first + k, out.aval) for k, out in enumerate(call.outs)])
+        self._append(Call(call.primitive, tuple(operands), outs, call.src, call.reason))
+        return outs
 
     def define(
         self,
@@ -433,10 +427,13 @@ class Builder:
     ) -> tuple[Var, ...]:
         """Append a call whose outputs have these types."""
         first = self._next
-        self._next = first + len(avals)
         outs = tuple([Var(first + k, one_type(aval)) for k, aval in enumerate(avals)])
-        self.calls.append(Call(primitive, tuple(operands), outs, src, reason))
+        self._append(Call(primitive, tuple(operands), outs, src, reason))
         return outs
+
+    def _append(self, call: Call) -> None:
+        self._next += len(call.outs)
+        self.calls.append(call)
 
     def finish(
         self,

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from tapegrad.core.locks import remembered
 from tapegrad.ir.tape import Call, Operand, Tape, Var
 
 
@@ -76,7 +76,7 @@ def _loops(call: Call) -> bool:
     return bool(call.primitive.repeats)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
     """Which of `count` values that are carried from round to round stay in one piece of memory, if
     the body's inputs from `first` on are what is carried and its outputs what they become: those
@@ -101,7 +101,7 @@ def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
         candidates = kept
 
 
-@lru_cache(maxsize=256)
+@remembered
 def in_new_memory(body: Tape) -> frozenset[Operand]:
     """The outputs of a loop's body that share no memory with what it is given."""
     made = {out for call in body.calls if makes_new_memory(call) for out in call.outs}

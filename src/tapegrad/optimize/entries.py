@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Call, Literal, Var
 from tapegrad.optimize import repetition
-from tapegrad.optimize.repetition import shape_of, starts
+from tapegrad.primitives.parts import places_of, shape_of
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import Window
 
@@ -78,7 +78,7 @@ def window_of(made: Sequence[Call | None]) -> Any:
             return None
         if isinstance(p, Window) and other.moves != p.moves:
             return None
-        indices.append(starts(other.index))
+        indices.append(places_of(other.index))
     move = tuple(b - a for a, b in zip(indices[0], indices[1], strict=True))
     for r, at in enumerate(indices):
         if at != tuple(a + r * far for a, far in zip(indices[0], move, strict=True)):

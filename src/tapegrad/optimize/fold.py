@@ -19,9 +19,11 @@ def folded(primitive: Primitive, operands: Sequence[Operand]) -> Literal | None:
     """The value of an elementwise call on literals; None for any other call."""
     if not primitive.pointwise:
         return None
-    literals = [x for x in operands if isinstance(x, Literal)]
-    if len(literals) < len(operands):
-        return None
-    (aval,) = primitive.avals(*[x.aval for x in literals])
-    value = quiet(primitive.evaluate)(*[x.value for x in literals])
+    values = []
+    for x in operands:
+        if not isinstance(x, Literal):
+            return None
+        values.append(x.value)
+    (aval,) = primitive.avals(*[x.aval for x in operands])
+    value = quiet(primitive.evaluate)(*values)
     return Literal(aval.dtype.type(value))

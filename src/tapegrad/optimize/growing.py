@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.values import Span
-from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var, one_type
+from tapegrad.core.values import Span, one_type
+from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize.extents import OUT, Extents, Line, Lines, is_elementwise, may_differ
 from tapegrad.optimize.lists import with_stacks
 from tapegrad.primitives.base import Primitive, Slice

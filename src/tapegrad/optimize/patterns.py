@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tapegrad.ir.tape import Operand, Var
-from tapegrad.optimize.repetition import Repetition, Run, starts
+from tapegrad.optimize.repetition import Repetition, Run
+from tapegrad.primitives.parts import places_of
 
 
 @dataclass
@@ -102,7 +103,7 @@ class Pattern:
                     new["same", k, m] = x
             move = self.run.moves[k]
             if move is not None:
-                index = starts(call.primitive.index)  # type: ignore[attr-defined]
+                index = places_of(call.primitive.index)  # type: ignore[attr-defined]
                 for axis, (place, far) in enumerate(zip(index, move, strict=True)):
                     first = place - r * far
                     if match.values.get(("index", k, axis), first) != first:

@@ -13,18 +13,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.values import Span
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
-from tapegrad.primitives.kinds import Library, Repeated, Routine, StaticIndex
+from tapegrad.primitives.kinds import Library, Repeated, Routine
 from tapegrad.primitives.loops import CALLS as CALLS
 from tapegrad.primitives.loops import NUMPYS as NUMPYS
 from tapegrad.primitives.loops import ROUNDS as ROUNDS
-from tapegrad.primitives.parts import AddPart, Part, SetPart, places_of
+from tapegrad.primitives.parts import AddPart, Part, SetPart, places_of, shape_of
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import AddWindow, SetWindow, Window
@@ -42,25 +41,6 @@ INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow, *PARTS)
 
 MODULUS = (1 << 61) - 1
 BASE = 1_000_003
-
-
-def starts(index: StaticIndex) -> tuple[int, ...]:
-    """The places of an index: where it starts, along each axis; and how long its spans are."""
-    return places_of(index)
-
-
-def shape_of(index: StaticIndex) -> tuple[Any, ...]:
-    """An index but for where it starts."""
-    return tuple(
-        [
-            None
-            if isinstance(k, int)
-            else (k.extent, k.step, None)
-            if isinstance(k, Span)
-            else (k.count, k.step)
-            for k in index
-        ]
-    )
 
 
 class _Numbers:
@@ -151,10 +131,10 @@ class Repetition:
             if isinstance(guard.operand, Var):
                 self.guards.setdefault(guard.operand.id, []).append(guard)
         self._numbers = _Numbers(), _Numbers(), _Numbers(), _Numbers()
-        # By periods: the operand that was in the way of a run, a call whose index is in that of all
-        # runs around it, and a stretch of equal marks
+        # By periods: the operand that was in the way of a run, the first and the last of calls, a
+        # period apart, that are in that of all runs around them, and a stretch of equal marks
         self._in_the_way: dict[int, tuple[int, int]] = {}
-        self._stuck: dict[int, int] = {}
+        self._stuck: dict[int, tuple[int, int]] = {}
         self._stretches: dict[int, tuple[int, int]] = {}
         self._look()
 
@@ -287,7 +267,6 @@ class Repetition:
         """The periods after which the call at `at` comes again at one of these places, of those in
         which a few calls of the least number of rounds are alike. Most aren't, and are many."""
         marks, mark = self.marks, self.marks[at]
-        stuck = self._stuck
         fitting = places[: bisect_right(places, at + (len(marks) - at) // ROUNDS)]
         return [
             period
@@ -295,7 +274,7 @@ class Repetition:
             if marks[last := at + (ROUNDS - 1) * (period := place - at)] == mark
             and marks[last + period - 1] == marks[place - 1]
             and marks[last + 1 - period] == marks[at + 1]
-            and not at <= stuck.get(period, -1) < place
+            and not self._is_stuck(at, period)
         ]
 
     def _least(self, run: Run) -> int:
@@ -361,11 +340,13 @@ class Repetition:
     def _checked(self, start: int, period: int, rounds: int, usable: Usable = None) -> Run | None:
         """The run as far as operands stand in one way to each other. The one for which a run that
         began before is none mostly is in the way of this one, too: it is looked at first."""
-        if start <= self._stuck.get(period, -1) < start + period:
+        if self._is_stuck(start, period):
             return None
         at, m = self._in_the_way.get(period, (-1, 0))
         if start <= at < start + period:
             way, count = self._way_of(at, m, start, period, rounds)
+            if count < ROUNDS:
+                self._bar(at, m, period)
             if count < ROUNDS or (usable is not None and not usable(way)):
                 return None
         moves: list[tuple[int, ...] | None] = []
@@ -374,7 +355,7 @@ class Repetition:
             if isinstance(self.calls[start + k].primitive, INDEXED):
                 move, rounds = self._move(start + k, period, rounds)
             if rounds < ROUNDS:
-                self._stuck[period] = start + k
+                self._stuck[period] = start + k, start + k
                 return None
             moves.append(move)
         ways: list[list[Way]] = []
@@ -384,11 +365,31 @@ class Repetition:
                 way, rounds = self._way_of(start + k, m, start, period, rounds)
                 if rounds < ROUNDS or (usable is not None and not usable(way)):
                     self._in_the_way[period] = start + k, m
+                    if rounds < ROUNDS:
+                        self._bar(start + k, m, period)
                     return None
                 here.append(way)
             ways.append(here)
         cut = [tuple([_cut(way, rounds) for way in here]) for here in ways]
         return Run(start, period, rounds, tuple(cut), tuple(moves))
+
+    def _is_stuck(self, start: int, period: int) -> bool:
+        first, last = self._stuck.get(period, (start, -1))
+        return first - period < start <= last
+
+    def _bar(self, at: int, m: int, period: int) -> None:
+        """An operand stands in no way for long enough, here and in so many rounds behind. Where it
+        is an array from before the tape, and another one each time, no run can be there."""
+        xs = self.operands(at, m, period, self.repeated(at, period))
+        pairs = enumerate(pairwise(xs))
+        count = next((k for k, (x, y) in pairs if x == y or self._fits(x)), len(xs) - 1)
+        if count:
+            self._stuck[period] = at, at + (count - 1) * period
+
+    def _fits(self, x: Operand) -> bool:
+        """Whether a value may be among those of which there is another one in each round."""
+        is_made = type(x) is Var and x.id in self.made
+        return is_made or x.aval.nbytes <= SMALL or x in self.constants
 
     def _way_of(self, at: int, m: int, start: int, period: int, rounds: int) -> tuple[Way, int]:
         """How the operand number `m` of a call is come by, be it an integer that grows, and for how
@@ -472,15 +473,15 @@ class Repetition:
     def _move(self, first: int, period: int, rounds: int) -> tuple[tuple[int, ...], int]:
         """By how much an index moves a round, and for how many rounds it does."""
         calls: Any = self.calls[first : first + rounds * period : period]
-        start = starts(calls[0].primitive.index)
-        move = tuple(b - a for a, b in zip(start, starts(calls[1].primitive.index), strict=True))
+        start = places_of(calls[0].primitive.index)
+        move = tuple(b - a for a, b in zip(start, places_of(calls[1].primitive.index), strict=True))
         self.effort.left -= len(calls)
         for r, call in enumerate(calls):
             index = call.primitive.index
             if index is calls[0].primitive.index and not any(move):
                 continue
             expected = tuple(a + r * far for a, far in zip(start, move, strict=True))
-            if starts(index) != expected:
+            if places_of(index) != expected:
                 return move, r
         return move, rounds
 

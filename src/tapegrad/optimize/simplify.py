@@ -151,7 +151,7 @@ class Simplifier(Rewriter):
 
     def made_by(self, x: Operand, kind: Any) -> Call | None:
         """The call that defines `x`, if it is of this primitive, or of this class of them."""
-        call = self.made.get(x) if isinstance(x, Var) else None
+        call = self.made.get(x) if type(x) is Var else None
         if call is None:
             return None
         if isinstance(kind, Primitive):

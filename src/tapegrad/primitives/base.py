@@ -202,8 +202,9 @@ class Writer:
     def apply(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
         plain = [x.operand if isinstance(x, Node) else self._literal(x) for x in operands]
         outs = self.builder.call(primitive, plain, self.src, self.reason)
-        nodes = tuple(Node(self, out) for out in outs)
-        return nodes[0] if primitive.results == 1 else nodes
+        if primitive.results == 1:
+            return Node(self, outs[0])
+        return tuple([Node(self, out) for out in outs])
 
     @staticmethod
     def _literal(x: Any) -> Literal:

@@ -41,6 +41,20 @@ def places_of(index: PartIndex) -> tuple[int, ...]:
     return (*starts, *[k.count for k in index if isinstance(k, Span)])
 
 
+def shape_of(index: PartIndex) -> tuple[Any, ...]:
+    """An index but for where it starts."""
+    return tuple(
+        [
+            None
+            if isinstance(k, int)
+            else (k.extent, k.step, None)
+            if isinstance(k, Span)
+            else (k.count, k.step)
+            for k in index
+        ]
+    )
+
+
 def index_at(index: PartIndex, places: Sequence[int]) -> PartIndex:
     """The index with other places."""
     counts = iter(places[len(index) :])

@@ -18,6 +18,7 @@ from tapegrad.core.locks import new_lock
 MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
 MANY_SIGNATURES = 46  # at which a warning says what keeps changing
 MAX_VARIANTS = 16  # of one signature: one for each path through the function
+IN_VAIN = 8  # traces in a row without loops, of no use to the next call
 
 
 class CacheInfo(NamedTuple):
@@ -101,6 +102,8 @@ class Cache:
         self._overflowed = False
         self._many = False
         self._again = ("", 0, 0)  # what changed at the last trace, since when, and the hits by then
+        # Traces in a row without a hit and without loops, the hits by then, and the most calls
+        self._vain = 0, 0, 0
         self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
 
     def many(self) -> list[Any]:
@@ -147,6 +150,21 @@ class Cache:
             self._told = True
             return True
 
+    def in_vain(self) -> int:
+        """Up to how many calls of a tape it is in vain to look for loops among them, at the next
+        trace: where each call takes another path, and none had any. Now and then it isn't."""
+        with self.lock:
+            count, hits, most = self._vain
+            is_vain = count >= IN_VAIN and count % IN_VAIN and hits == self._hits
+            return most if is_vain else 0
+
+    def note_loops(self, found: bool, calls: int) -> None:
+        """A call was traced: whether there are loops on its tape, and how many calls."""
+        with self.lock:
+            count, hits, most = self._vain
+            goes_on = hits == self._hits and not found
+            self._vain = (count + 1, hits, max(most, calls)) if goes_on else (0, self._hits, 0)
+
     def used(self, key: Any, variant: Any) -> None:
         """Count a hit of `variant`, and try it first the next time."""
         with self.lock:
@@ -178,7 +196,7 @@ class Cache:
             self._signatures.clear()
             self.front.clear()
             self._overflowed, self._many, self._told = False, False, False
-            self._again = ("", 0, 0)
+            self._again, self._vain = ("", 0, 0), (0, 0, 0)
 
 
 # id of a function, or of a method's instance -> a weak reference to it, its caches, and a lock.

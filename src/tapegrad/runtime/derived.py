@@ -231,7 +231,10 @@ class Derived:
             inside,
             lambda traced: transformation.derive(traced, selection, final=True),
             again=True,
+            in_vain=self.cache.in_vain(),
         )
+        calls = derivation.traced.tape.calls
+        self.cache.note_loops(any(call.primitive.repeats for call in calls), len(calls))
         lost = observer.reads.never
         state = State(observer.reads, self.root, inside.args, inside.kwargs, observer.sites)
         if state.never and not lost:  # a package has left what no later call can

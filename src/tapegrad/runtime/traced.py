@@ -30,11 +30,15 @@ def is_inside(request: Request) -> bool:
 
 
 def observed(
-    root: Any, request: Request, make: Callable[[Traced], T], again: bool = False
+    root: Any,
+    request: Request,
+    make: Callable[[Traced], T],
+    again: bool = False,
+    in_vain: int = 0,
 ) -> tuple[T, Observer]:
     """What `make` makes of the trace of a call, and what the run was observed to do. `root` is the
     function at the bottom; users' rules that `make` calls are observed as it is. Later calls may do
-    `again` what the run does outside."""
+    `again` what the run does outside. What `in_vain` says stands at `pipeline.trace`."""
     choices = Choices()
     before: list[Observer] = []  # of runs that went for nothing: what they have done is done
 
@@ -59,7 +63,7 @@ def observed(
             observer.known = max((o.done for o in before), default=[], key=len)
             before.append(observer)
             try:
-                made = make(trace(request, observer))
+                made = make(trace(request, observer, in_vain=in_vain))
             except Exception as error:
                 other = None
                 if isinstance(error, (TapegradError, TypeError)):  # of what is no plain number

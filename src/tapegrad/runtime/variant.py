@@ -16,6 +16,7 @@ from tapegrad.backends.numpy.play import run
 from tapegrad.compiler.packed import pack
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, is_loading
+from tapegrad.core.locks import remembered
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Guard, Tape
@@ -73,12 +74,7 @@ class Variant:
         """The tape as it is compiled. It is kept with the tape, which other variants may have."""
         if self.optimised:
             return self.tape
-        known: Tape | None = vars(self.tape).get("_finished")
-        if known is None:
-            from tapegrad.pipeline import finished
-
-            known = vars(self.tape)["_finished"] = finished(self.tape)
-        return known
+        return _finished(self.tape)
 
     @property
     def shown(self) -> Tape:
@@ -262,6 +258,13 @@ class Variant:
             self.front.count(self.tier.event, kernels=self.tier.kernels)
             if entry.fast and not self.traced.written:  # `answer` looks whether arguments overlap
                 self.front.first(entry)
+
+
+@remembered
+def _finished(tape: Tape) -> Tape:
+    from tapegrad.pipeline import finished
+
+    return finished(tape)
 
 
 def own(values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:

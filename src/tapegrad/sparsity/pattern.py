@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from tapegrad.core.locks import remembered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Writer, tape_of_rule
 from tapegrad.primitives.kinds import Composite, Repeated
@@ -260,18 +261,16 @@ class Walk:
         return value.rows.repeated(self.rounds)
 
 
+@remembered
 def needed(tape: Tape) -> Sequence[Call]:
     """The calls that outputs are made of."""
-    found: list[Call] | None = vars(tape).get("_needed")
-    if found is None:
-        wanted: set[Operand] = set(tape.outputs)
-        found = []
-        for call in reversed(tape.calls):
-            if not wanted.isdisjoint(call.outs):
-                wanted.update(call.operands)
-                found.append(call)
-        found.reverse()
-        vars(tape)["_needed"] = found
+    wanted: set[Operand] = set(tape.outputs)
+    found = []
+    for call in reversed(tape.calls):
+        if not wanted.isdisjoint(call.outs):
+            wanted.update(call.operands)
+            found.append(call)
+    found.reverse()
     return found
 
 

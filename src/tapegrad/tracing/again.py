@@ -26,7 +26,7 @@ import numpy as np
 from numpy._core import umath
 
 from tapegrad.core.handlers import let_through
-from tapegrad.ir.tape import Aval, Call, Literal, Source, Var
+from tapegrad.ir.tape import Aval, Literal, Source
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.answers import Swapped
 from tapegrad.tracing.dispatch import dispatch
@@ -38,16 +38,6 @@ _EXACT = 2**53  # up to here integers are floats
 _getframe, _new = sys._getframe, object.__new__
 _gettrace, _settrace = sys.gettrace, sys.settrace
 _watching = vars(warnings)  # what decides on warnings
-
-
-def _setters(cls: type) -> list[Callable[[Any, Any], None]]:
-    """What sets the fields of a frozen class, in C."""
-    return [vars(cls)[name].__set__ for name in cls.__slots__]  # type: ignore[attr-defined]
-
-
-_set_id, _set_aval = _setters(Var)
-(_set_literal,) = _setters(Literal)
-_set_primitive, _set_operands, _set_outs, _set_src, _set_reason = _setters(Call)
 
 
 def _state_of_errors() -> Callable[[], Any]:
@@ -270,8 +260,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         number = second.value
     elif known.kind is not int or -_EXACT < other < _EXACT:
         number = known.dtype(other)
-        second = _new(Literal)
-        _set_literal(second, number)
+        second = Literal(number)
     else:
         return None
     if number is None or not is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
@@ -336,20 +325,8 @@ def made(
     value: Any,
 ) -> Any:
     """Record a call of one result, of this type, and make its tracer, an array of its own."""
-    builder = trace.builder
-    at = builder._next
-    builder._next = at + 1
-    out = _new(Var)
+    (out,) = trace.builder.define(primitive, operands, (aval,), src, trace.reason)
     tracer: Any = _new(cls)
-    _set_id(out, at)
-    _set_aval(out, aval)
-    call = _new(Call)
-    _set_primitive(call, primitive)
-    _set_operands(call, operands)
-    _set_outs(call, (out,))
-    _set_src(call, src)
-    _set_reason(call, trace.reason)
-    builder.calls.append(call)
     tracer._trace, tracer._operand, tracer._value = trace, out, value
     tracer._aval, tracer._root, tracer._chain, tracer._version = aval, None, (), 0
     tracer._ordered, tracer._may_alias, tracer._doubt = True, (), ""

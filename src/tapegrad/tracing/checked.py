@@ -9,7 +9,7 @@ function for all lines that differ in names, texts and integers alone, by what s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tapegrad.core.handlers import let_through
@@ -28,20 +28,28 @@ _functions: dict[tuple[str, ...], Callable[..., Any]] = {}  # by what stands bet
 def hold_now(
     guards: Sequence[tuple[str, str]], values: dict[str, Any], f: Any, args: Any, kwargs: Any
 ) -> bool:
-    """Whether these guards hold. Places that none of them uses aren't gone to."""
+    """Whether these guards hold."""
+    return next(failing(guards, values, f, args, kwargs), None) is None
+
+
+def failing(
+    guards: Sequence[tuple[str, str]], values: dict[str, Any], f: Any, args: Any, kwargs: Any
+) -> Iterator[tuple[str, str]]:
+    """The guards that don't hold, up to one that can't be asked. Places that none of them uses
+    aren't gone to."""
     found = _Values({**values, "f": f, "args": args, "kwargs": kwargs})
-    try:
-        for line, word in guards:
-            if word:
-                if not found.of(line):
-                    return False
-            else:
-                name, _, text = line.partition(" = ")
-                found.places[name] = text
-        return True
-    except Exception as error:  # what was there is gone, or of another kind
-        let_through(error)
-        return False
+    for line, word in guards:
+        if not word:
+            name, _, text = line.partition(" = ")
+            found.places[name] = text
+            continue
+        try:
+            if not found.of(line):
+                yield line, word
+        except Exception as error:  # what was there is gone, or of another kind
+            let_through(error)
+            yield line, word
+            return
 
 
 class _Values:

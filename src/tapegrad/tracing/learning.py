@@ -14,7 +14,8 @@ import numpy as np
 
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import quiet
-from tapegrad.ir.tape import Call, Literal, Source, Var, one_type
+from tapegrad.core.values import one_type
+from tapegrad.ir.tape import Call, Literal, Source, Var
 from tapegrad.primitives.kinds import View
 from tapegrad.tracing.again import errors_now
 from tapegrad.tracing.given import Given

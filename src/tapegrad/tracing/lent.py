@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.request import leaf_key
+from tapegrad.core.values import one_type
 from tapegrad.errors import UnsupportedError
-from tapegrad.ir.tape import Aval, Source, one_type
+from tapegrad.ir.tape import Aval, Source
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing import chains
 from tapegrad.tracing.drawn import Found

@@ -23,8 +23,9 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.core.arrays import is_known
+from tapegrad.core.values import one_type
 from tapegrad.errors import UnsupportedError
-from tapegrad.ir.tape import Aval, Var, literal, one_type
+from tapegrad.ir.tape import Aval, Var, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing import chains

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Literal, one_type
+from tapegrad.core.values import one_type
+from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.again import made

@@ -17,7 +17,7 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import cached_property
-from tapegrad.tracing.checked import hold_now
+from tapegrad.tracing.checked import failing, hold_now
 from tapegrad.tracing.observe.comparing import HELPERS
 from tapegrad.tracing.observe.foreign import answers
 from tapegrad.tracing.observe.places import as_before
@@ -123,19 +123,7 @@ class State:
         once are asked first: it is the path that changes mostly, and not what is read."""
         if not (self.never or self.asks) and self.holds(f, args, kwargs):
             return
-        names = {**self._values, "f": f, "args": args, "kwargs": kwargs}
-        last = "something"
-        for line, word in self._read:
-            last = word or last
-            try:
-                if not word:
-                    exec(line, names)
-                elif not eval(line, names):
-                    yield line, word
-            except Exception as error:
-                let_through(error)
-                yield line, last
-                return
+        yield from failing(self._read, self._values, f, args, kwargs)
 
     def learn(self, f: Any, args: Any, kwargs: Any) -> None:
         """A call has found another state: numbers that are others now are inputs from now on, where

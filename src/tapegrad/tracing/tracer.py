@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.arrays import native, plain
+from tapegrad.core.values import one_type
 from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
-from tapegrad.ir.tape import Aval, Literal, Operand, one_type
+from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, seen, universal

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.core.handlers import let_through, quiet
+from tapegrad.core.values import one_type
 from tapegrad.errors import ConversionError
-from tapegrad.ir.tape import Aval, Literal, one_type
+from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import complexes

@@ -17,6 +17,7 @@ from tapegrad.backends.numpy.lives import SMALL, written_over
 from tapegrad.backends.numpy.rounds import Broken, copied, repeat, whole
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import quiet
+from tapegrad.core.locks import remembered
 from tapegrad.core.request import check_leaf, static_leaves
 from tapegrad.core.statics import static_key
 from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_traced
@@ -168,40 +169,40 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
 def run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
     """The outputs of a tape that a call of the one being played holds, or of that one. A tape that
     is run often becomes one function of Python's, in which values are local names."""
-    played = vars(tape).setdefault("_played", _Played())
+    played = _played(tape)
     if played.function is None:
         played.runs += 1
         if played.runs <= OFTEN:
-            results, broken = _script(tape, ()).run(values)
+            played.script = played.script or Script(tape)
+            results, broken = played.script.run(values)
             if broken is not None:
                 raise Broken(broken)
             return results
-        played.function = whole(tape, run_inner)
-        vars(tape).get("_scripts", {}).pop((), None)
+        played.function, played.script = whole(tape, run_inner), None
     return [*played.function(*map(plain, values))]
 
 
 class _Played:
-    """How often a tape was run, and the function that it has become."""
+    """How often a tape was run, its script, and the function that it has become."""
 
     def __init__(self) -> None:
         self.runs = 0
+        self.script: Script | None = None
         self.function: Callable[..., tuple[Any, ...]] | None = None
 
 
-def _script(tape: Tape, own: Sequence[int]) -> Script:
-    """The script of a tape, made once."""
-    scripts = vars(tape).setdefault("_scripts", {})
-    script: Script | None = scripts.get(own)
-    if script is None:
-        script = scripts[own] = Script(tape, own)
-    return script
+@remembered
+def _played(tape: Tape) -> _Played:
+    return _Played()
+
+
+_script = remembered(Script)
 
 
 def run_whole(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
     """The outputs for the values of all inputs, of which those numbered in `own` may be written
     to; a TapeError if a guard doesn't hold."""
-    results, broken = quiet(_script(tape, own).run)(values)
+    results, broken = quiet(_script(tape, tuple(own)).run)(values)
     if broken is not None:
         raise stale(tape, broken)
     return results

@@ -17,7 +17,7 @@ which for scalars take a tenth of the time. `Loop.played` says what a loop compu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,9 @@ def owned(x: Any, others: Sequence[Any]) -> Any:
     return x if fresh and all(x is not y for y in others) else np.array(x, order="C")
 
 
+_code = lru_cache(maxsize=256)(compile)  # traces of one function leave the same loops mostly
+
+
 class _Text:
     """The text of a function, and the values of its global names."""
 
@@ -133,7 +136,7 @@ class _Text:
             [f"def made({', '.join(given)}):", *self.lines, f"{INDENT}return {results}"]
         )
         # A file of tapegrad's, to whoever follows the user's own.
-        exec(compile(text, f"{__file__}: {name}", "exec"), self.known)
+        exec(_code(text, f"{__file__}: {name}", "exec"), self.known)
         return self.known.pop("made")  # which would hold itself by its globals
 
     def _fresh(self, letter: str) -> str:

@@ -55,12 +55,13 @@ def small(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 def _bare(s: Any, x: Operand) -> Operand:
     """What `x` repeats. New axes in front count as repeating: they come by themselves."""
-    if call := s.made_by(x, BroadcastTo):
-        return call.operands[0]
-    call = s.made_by(x, ExpandDims)
-    if call and call.primitive.axes == tuple(range(len(call.primitive.axes))):
-        return call.operands[0]
-    return x
+    call = s.made_by(x, (BroadcastTo, ExpandDims))
+    if call is None:
+        return x
+    p = call.primitive
+    if isinstance(p, ExpandDims) and p.axes != tuple(range(len(p.axes))):
+        return x
+    return call.operands[0]
 
 
 # ---- arithmetic

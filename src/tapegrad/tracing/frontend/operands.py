@@ -29,7 +29,7 @@ from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 def is_weak(x: Any) -> bool:
     """Whether `x` is a Python number, which takes the dtype of what it meets."""
     if isinstance(x, Tracer):
-        return x._weak and x.dtype.kind != "b"
+        return x._weak and x._aval.dtype.kind != "b"
     return isinstance(x, (int, float, complex)) and not isinstance(x, (bool, np.generic))
 
 
@@ -106,7 +106,7 @@ def dtype_of(x: Any) -> Any:
     """The dtype of an operand; for a Python number, its type, as `resolve_dtypes` wants it."""
     if is_weak(x):
         if isinstance(x, Tracer):
-            return {"c": complex, "f": float}.get(x.dtype.kind, int)
+            return {"c": complex, "f": float}.get(x._aval.dtype.kind, int)
         return complex if isinstance(x, complex) else float if isinstance(x, float) else int
     if isinstance(x, bool):
         return np.dtype(bool)
@@ -122,11 +122,12 @@ def cast(x: Any, dtype: Any) -> Any:
     """A tracer or a number with this dtype: a recorded cast, or a literal."""
     dtype = np.dtype(dtype)
     if isinstance(x, Tracer):
-        if x._weak and x.dtype.kind == "i" and dtype.kind in "iu":
+        own = x._aval.dtype
+        if x._weak and own.kind == "i" and dtype.kind in "iu":
             _check_fits(x, dtype)
-        if x.dtype.kind == "c" != dtype.kind:
+        if own.kind == "c" != dtype.kind:
             return cast(real_of(x, dtype), dtype)
-        return x if x.dtype == dtype else ew.AsType(dtype)(x)
+        return x if own == dtype else ew.AsType(dtype)(x)
     return Literal(dtype.type(x))
 
 

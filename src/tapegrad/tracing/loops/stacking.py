@@ -15,8 +15,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from tapegrad.core.values import one_type
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Aval, Builder, Literal, Source, Tape, Var, one_type
+from tapegrad.ir.tape import Aval, Builder, Literal, Source, Tape, Var
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.primitives.windows import SetWindow
