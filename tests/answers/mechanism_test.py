@@ -267,12 +267,12 @@ def test_a_fork_in_the_middle():
 
     def f(x):
         inside.set()
-        done.wait(10)
+        done.wait(300)
         return np.sum(x)
 
     thread = threading.Thread(target=unobserved(grad(f)), args=(X,))
     thread.start()
-    inside.wait(10)
+    inside.wait(300)
     assert np.zeros is not ORIGINALS["np.zeros"]
     child = os.fork()
     if child == 0:

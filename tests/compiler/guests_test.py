@@ -56,7 +56,7 @@ def test_forks_while_modules_are_loaded(tmp_path):
     for k in range(12):
         children.append(os.fork())
         if not children[-1]:
-            signal.alarm(60)  # ends a child that hangs
+            signal.alarm(300)  # ends a child that hangs
             df = made(k, "never")
             right(df, k)
             os._exit(0)
@@ -169,7 +169,7 @@ def test_forks_while_the_compiler_inside_is_loaded(tmp_path):
     for k in range(10):
         children.append(os.fork())
         if not children[-1]:
-            signal.alarm(60)  # ends a child that hangs
+            signal.alarm(300)  # ends a child that hangs
             client.failed = office.ATTEMPTS
             for mode in ("auto", "always"):
                 right(made(k, mode), k)
@@ -190,7 +190,7 @@ def test_a_fork_while_a_module_is_imported(tmp_path):
     def execute(self, module, once=SourceFileLoader.exec_module):
         if module.__name__ == "tapegrad.ir.allocation" and not entered.is_set():
             entered.set()
-            go_on.wait(60)
+            go_on.wait(300)
         once(self, module)
 
     entered, go_on = threading.Event(), threading.Event()
@@ -203,7 +203,7 @@ def test_a_fork_while_a_module_is_imported(tmp_path):
     entered.wait()
     child = os.fork()
     if not child:
-        signal.alarm(30)  # ends a child that hangs
+        signal.alarm(300)  # ends a child that hangs
         assert tape.memory_report().scratch_bytes >= 0
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

@@ -187,7 +187,7 @@ def test_arrays_that_lie_otherwise(monkeypatch):
     with pytest.raises(errors.InternalError, match="arrays have no strides"):
         grad(lambda x: np.sum(x**3), compile="always")(x)
     df = grad(lambda x: np.sum(x**3), compile="auto")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     with pytest.warns(RuntimeWarning, match="played with NumPy instead"):
         while time.monotonic() < end and not df.cache.all_variants()[:1]:
             df(x)

@@ -129,7 +129,7 @@ def test_after_fork():
             assert os.waitpid(child, 0)[1] == 0
     """
     run = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
-    subprocess.run(run, check=True, timeout=120)
+    subprocess.run(run, check=True, timeout=600)
 
 
 def work_in_a_process(x):

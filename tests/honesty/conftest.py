@@ -37,6 +37,23 @@ def freeze(request, monkeypatch):
     monkeypatch.setattr(leaks, "check_leaks", lambda *args: None)
 
 
+_failed = set()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """With `--freeze`: a test of which one case fails needs no others."""
+    report = yield
+    if report.failed and item.config.getoption("--freeze"):
+        _failed.add((item.path, item.originalname))
+    return report
+
+
+def pytest_runtest_setup(item):
+    if (item.path, item.originalname) in _failed:
+        pytest.skip("another case has failed")
+
+
 def pytest_collection_modifyitems(items):
     """Tests that change something before each call are warned of it, as a user would be."""
     for item in items:

@@ -80,7 +80,7 @@ def test_a_tracer_that_freezes_fails():
     once = "not nested and not compiled and not always"
     options = ["--freeze", "-q", "-rfp", "-k", once, "--tb=no", "-p", "no:cacheprovider"]
     run = [sys.executable, "-m", "pytest", *options, *files]
-    found = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=300).stdout
+    found = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=600).stdout
     passed = set(re.findall(r"^PASSED \S+::(\w+)", found, re.M))
     failed = set(re.findall(r"^FAILED \S+::(\w+)", found, re.M))
     assert passed - failed <= BY_TYPES | IN_THE_FIRST_TRACE | NOTHING_TO_FREEZE | ELSEWHERE

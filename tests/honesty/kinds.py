@@ -102,12 +102,12 @@ OTHERS: dict[str, Callable[[], Any]] = {
 def told(x: Any) -> Any:
     """A result, and of which type it is, as a tree of numbers, arrays and texts."""
     kind = x.__class__
-    if isinstance(x, fractions.Fraction):
-        return kind.__name__, x.numerator + 0, x.denominator + 0
-    if isinstance(x, (list, tuple, collections.deque, array.array, set, frozenset)):
-        return kind.__name__, [told(e) for e in x]
     if isinstance(x, (bool, int, float, complex, np.ndarray, np.number, np.bool)):
         return kind.__name__, x
+    if isinstance(x, (list, tuple, collections.deque, array.array, set, frozenset)):
+        return kind.__name__, [told(e) for e in x]
+    if isinstance(x, fractions.Fraction):
+        return kind.__name__, x.numerator + 0, x.denominator + 0
     return kind.__name__, str(x)
 
 

@@ -209,7 +209,10 @@ ALGEBRA = {
 def test_algebra(dtype):
     """`x * 0`, `x - x`, `x / x`, `x + 0`, `(x + a) - a`, `x * 10 / 10` -> computed as written"""
     x = np.array([INF, -INF, NAN, 0.0, -0.0, 1.0, 1e16, 3.3], dtype)
-    assert_as_numpy(lambda x: tuple(f(x) for f in ALGEBRA.values()), x, ulps=1)
+    logarithm = ALGEBRA["log(exp(x))"]  # of NumPy's, in float32 right to four units by processor
+    exact = [f for f in ALGEBRA.values() if f is not logarithm or dtype == "f8"]
+    assert_as_numpy(lambda x: tuple(f(x) for f in exact), x, ulps=1)
+    assert_as_numpy(logarithm, x, ulps=4)
 
 
 @pytest.mark.parametrize("f", ALGEBRA.values(), ids=ALGEBRA)

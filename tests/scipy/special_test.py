@@ -330,7 +330,7 @@ def f(x):
 print(grad(f, compile="never")(np.array([np.inf, -np.inf, 0.0])).tolist())
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True
     )
     assert [float(x) for x in done.stdout.strip("[]\n").split(",")] == [INF, 0.0, 0.5]
 
