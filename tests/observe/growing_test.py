@@ -4,6 +4,7 @@ call but the first is traced for that."""
 from __future__ import annotations
 
 import collections
+import warnings
 
 import numpy as np
 import pytest
@@ -280,3 +281,62 @@ def test_the_last_few_of_a_list_that_grows():
         before = history[-1] if history else 0.0
         np.testing.assert_allclose(g(x), 2 * x + before)
     assert g.cache_info().traces <= 3
+
+
+class Point:
+    def __init__(self, v, w=None):
+        self.v, self.w = v, w
+
+
+MADE = {
+    "tuple": lambda x: (1, float(x[0])),
+    "dict": lambda x: {"v": x[0]},
+    "nested": lambda x: ({"a": [x[0], x]}, 1),
+    "deep": lambda x: [[[(x[1],)]]],
+    "object": lambda x: Point((x[0],), {"k": x * 2}),
+    "object in a tuple": lambda x: (1, [Point([x[0]])]),
+}
+
+
+def appended(log, made):
+    log.losses.append(made)
+    log.losses = log.losses[-3:]
+
+
+def joined(log, made):
+    log.losses = (log.losses + [made])[-3:]
+
+
+def ordered(log, made):
+    log.losses = sorted([*log.losses, made], key=lambda _: 0)[:3]
+
+
+def told(x):
+    """All of a value, with the classes of what it is made of."""
+    if isinstance(x, np.ndarray):
+        return type(x), x.tolist()
+    if isinstance(x, (list, tuple)):
+        return type(x), [*map(told, x)]
+    held = vars(x) if isinstance(x, Point) else x
+    return (
+        (type(x), {k: told(v) for k, v in held.items()}) if isinstance(held, dict) else (type(x), x)
+    )
+
+
+@pytest.mark.parametrize("made", MADE.values(), ids=MADE)
+@pytest.mark.parametrize("keep", [appended, joined, ordered])
+def test_the_last_few_of_anything_that_holds_numbers(keep, made):
+    plain, log = Log(), Log()
+    plain.losses, log.losses = [(0, 0.0), (0, 1.0)], [(0, 0.0), (0, 1.0)]
+
+    def f(log, x):
+        keep(log, made(x))
+        return x[0] * 2
+
+    df = grad(lambda x: f(log, x), compile="never")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # some are traced at each call
+        for k in range(5):
+            f(plain, X + k)
+            df(X + k)
+            assert told(log.losses) == told(plain.losses)

@@ -354,6 +354,7 @@ def _holds(slot: Any, x: Any) -> bool:
 # ---- in the places where they are
 
 MOST = 20_000  # objects that are looked at
+MOST_OTHERS = 2_000  # of the outside
 
 
 class Replacing:
@@ -363,6 +364,7 @@ class Replacing:
         self.reads, self.new = reads, new
         self.seen: dict[int, tuple[Any, Any]] = {}
         self.at: Any = None  # the key of the place that is looked through
+        self.others = 0  # how many objects of the outside have been looked at
 
     def everywhere(self) -> None:
         """Wherever the run has written outside."""
@@ -389,9 +391,8 @@ class Replacing:
         if id(x) in self.seen:
             return self.seen[id(x)][1]
         made = kind is FunctionType or self.reads.place(x) is None  # it has a place once it runs
-        made = made or id(x) in self.reads.joined
-        stays = len(self.seen) > MOST or not made
-        if stays or dispatch.has_labels(x):
+        self.others += not made  # some of them the run has made, and read where it has put them
+        if max(len(self.seen) - MOST, self.others - MOST_OTHERS) > 0 or dispatch.has_labels(x):
             return x
         self.seen[id(x)] = x, x
         if isinstance(x, tuple):
@@ -405,7 +406,7 @@ class Replacing:
         if base in MAPPINGS[:-1]:
             self._items(x, base, list(base.items(x)))
         elif base in (list, collections.deque):
-            self._items(x, base, list(enumerate(base.__iter__(x))))
+            self._items(x, base, [*enumerate(base.__iter__(x))][::-1])  # what is new stands last
         elif kind is FunctionType:
             for cell in x.__closure__ or ():
                 self._cell(cell)
