@@ -118,62 +118,71 @@ def test_a_long_run_collects_its_garbage(monkeypatch):
 def test_the_collector_is_left_as_it_was(on):
     seen = []
 
-    def inner(x):
-        return x**2
-
     def f(x):
-        grad(inner, compile="never")(2.0)
-        seen.append(1)
+        grad(lambda x: x**2, compile="never")(2.0)
+        seen.append(gc.isenabled())
         return np.sum(x)
 
     def failing(x):
         raise KeyError("a")
 
+    threshold = gc.get_threshold()
     (gc.enable if on else gc.disable)()
     try:
         grad(f, compile="never")(X)
-        assert gc.isenabled() is on
         with pytest.raises(KeyError):
             grad(failing, compile="never")(X)
-        assert gc.isenabled() is on
+        assert (gc.isenabled(), gc.get_threshold()) == (on, threshold)
+        assert seen == [on]
     finally:
         gc.enable()
 
 
-def test_the_last_of_several_threads_switches_it_on():
-    inside, go_on, states = threading.Event(), threading.Event(), []
-
-    def slow(x):
-        inside.set()
-        go_on.wait(10)
+def test_a_function_switches_it(collecting):
+    def f(x):
+        gc.disable()
+        gc.set_threshold(123)
         return np.sum(x)
 
-    thread = threading.Thread(target=grad(slow, compile="never"), args=(X,))
-    thread.start()
-    inside.wait(10)
-    grad(lambda x: np.sum(x**3), compile="never")(X)
-    states.append(gc.isenabled())
-    go_on.set()
-    thread.join()
-    states.append(gc.isenabled())
-    assert states == [False, True]
+    collecting(lambda: None)
+    try:
+        grad(f, compile="never")(X)
+        assert (gc.isenabled(), gc.get_threshold()[0]) == (False, 123)
+    finally:
+        gc.enable()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-def test_a_fork_in_the_middle_collects_garbage():
+def _in_a_thread():
+    """A trace in another thread that is on its way, and what lets it end."""
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(x):
         inside.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return np.sum(x)
 
     thread = threading.Thread(target=grad(slow, compile="never"), args=(X,))
     thread.start()
-    inside.wait(10)
+    inside.wait(60)
+    return lambda: (go_on.set(), thread.join())
+
+
+def test_the_last_of_several_threads_lets_it_go_on():
+    threshold = gc.get_threshold()
+    finish = _in_a_thread()
+    grad(lambda x: np.sum(x**3), compile="never")(X)
+    during = gc.get_threshold()
+    finish()
+    assert during[0] == garbage.NEVER
+    assert gc.get_threshold() == threshold
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_in_the_middle_collects_garbage():
+    threshold = gc.get_threshold()
+    finish = _in_a_thread()
     child = os.fork()
     if not child:
-        os._exit(0 if gc.isenabled() else 1)
-    go_on.set()
-    thread.join()
+        os._exit(0 if gc.get_threshold() == threshold else 1)
+    finish()
     assert os.waitpid(child, 0)[1] == 0

@@ -131,7 +131,8 @@ def _let_be_shaped(x: Any) -> Trace:
         x._become_traced()
     trace, here = x._trace, current_trace()
     given = x._root is None and id(x) in trace.arguments
-    if given or not isinstance(x, ArrayTracer) or here is None or here is not trace:
+    own = type(x) is ArrayTracer or x._subclass is not None
+    if given or not own or here is None or here is not trace:
         raise UnsupportedError(
             f"the shape of a traced array is set in place{at_line()}, which a trace follows of "
             "arrays alone that the function has made. Make another array: y = x.reshape(...)"

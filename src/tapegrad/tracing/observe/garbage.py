@@ -15,20 +15,22 @@ from threading import get_ident
 from tapegrad.core.locks import new_lock
 
 MUCH = 20_000  # objects that have been made and not freed since garbage was collected
+NEVER = 2**31 - 1  # so many; a program can see whether the collector is on, and switch it
 
 _lock = new_lock()
 _running: set[int] = set()  # the threads in which a function is observed
-_switched = False  # whether it was this that switched the collector off
+_threshold = NEVER  # what the program has set
 
 
 def postpone() -> None:
     """A function is observed in this thread from now on."""
-    global _switched
+    global _threshold
     with _lock:
         _running.add(get_ident())
-        if gc.isenabled():
-            _switched = True
-            gc.disable()
+        young, *others = gc.get_threshold()
+        if young != NEVER:
+            _threshold = young
+            gc.set_threshold(NEVER, *others)
 
 
 def go_on() -> None:
@@ -37,27 +39,26 @@ def go_on() -> None:
     with _lock:
         _running.discard(get_ident())
         if not _running:
-            _switch_on()
+            _put_back()
 
 
 def collect_much() -> None:
     """Collect what there is, if it is much: the generation that Python would have chosen."""
     young, middle, old = gc.get_count()
-    if young > MUCH and _switched:
+    if young > MUCH and _threshold and gc.isenabled():
         _, at_middle, at_old = gc.get_threshold()
         gc.collect(2 if old > at_old else 1 if middle > at_middle else 0)
 
 
-def _switch_on() -> None:
-    global _switched
-    if _switched:
-        _switched = False
-        gc.enable()
+def _put_back() -> None:
+    young, *others = gc.get_threshold()
+    if young == NEVER:
+        gc.set_threshold(_threshold, *others)
 
 
 def _forked() -> None:
     _running.clear()
-    _switch_on()
+    _put_back()
 
 
 if hasattr(os, "register_at_fork"):
