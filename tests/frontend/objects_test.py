@@ -145,3 +145,45 @@ def test_those_of_the_outside_are_read_at_each_call(f):
     for k in range(5):
         table[0], table[2] = 1.0 + k, 3.0 - k
         np.testing.assert_allclose(derived(X), f(X))
+
+
+class Pose:
+    """A matrix that code in C finds, and of which NumPy's arrays leave operators to it."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, matrix):
+        self.data = [matrix]
+
+    @property
+    def __array_interface__(self):
+        return self.data[0].__array_interface__
+
+    def __mul__(self, x):
+        return self.data[0] @ x
+
+    def __rmul__(self, x):
+        return x @ self.data[0]
+
+
+pose = Pose(np.diag([1.0, 2.0, 3.0]))
+
+
+def test_a_property_that_says_where_an_objects_memory_is():
+    """What it holds is compared, so the function isn't traced at each call."""
+    derived = tapegrad.jit(lambda x: (pose * x) @ (x * pose) + np.sum(np.asarray(pose)))
+    for k in range(6):
+        pose.data[0][0, 0] = 1.0 + k // 3
+        assert derived(X) == (pose * X) @ (X * pose) + np.sum(np.asarray(pose))
+    assert derived.cache_info().traces <= 2
+
+
+def test_what_the_interpreter_says_of_itself_never_changes():
+    def f(x):
+        import sys
+
+        return x * (2.0 if sys.version_info >= (3, 0) and sys.float_info.max > 1e300 else 1.0)
+
+    derived = tapegrad.jit(f, compile="never")
+    assert [derived(1.0 * k) for k in range(5)] == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert derived.cache_info().traces == 1

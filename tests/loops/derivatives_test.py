@@ -313,3 +313,26 @@ def test_second_derivatives_through_factors_that_are_kept(mode):
         for f, m in ((rolled, mode), (plain, "never"))
     ]
     np.testing.assert_allclose(curvatures[0](w, x), curvatures[1](w, x), rtol=1e-9, atol=1e-12)
+
+
+def test_how_far_a_loop_is_has_no_cotangent():
+    """Not the number 0, of which the rule for equal singular values would say NaN: a loop that
+    turns factors until the singular values rise no more, as varimax does."""
+
+    def turned(x, rounds, tolerance):
+        turn, rise = np.eye(2), 0.0
+        for _ in range(rounds):
+            before, factors = rise, x @ turn
+            scale = np.diag(np.sum(factors**2, axis=0))
+            u, s, vt = np.linalg.svd(x.T @ (factors**3 - factors @ scale / len(x)))
+            turn, rise = u @ vt, np.sum(s)
+            if rise < before * (1 + tolerance):
+                break
+        return np.sum(x @ turn * np.arange(8.0).reshape(4, 2))
+
+    x = np.random.default_rng(3).normal(size=(4, 2))
+    for tolerance in (-1.0, 1e-3):
+        slopes = grad(turned, compile="never")(x, 25, tolerance)
+        d = np.random.default_rng(4).normal(size=x.shape)
+        ends = [turned(x + h * d, 25, tolerance) for h in (1e-6, -1e-6)]
+        np.testing.assert_allclose(np.sum(slopes * d), (ends[0] - ends[1]) / 2e-6, rtol=1e-5)

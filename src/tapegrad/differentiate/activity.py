@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tapegrad.errors import ConversionError
 from tapegrad.ir.taken import lost_by
-from tapegrad.ir.tape import Operand, Tape, Var
+from tapegrad.ir.tape import Builder, Call, Operand, Tape, Var
+from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.kinds import Moving, Repeated
 
 
@@ -75,3 +77,38 @@ def moving(
         if reached <= found:
             return sorted(found)
         found |= reached
+
+
+def without_unread(builder: Builder, call: Call, read: Collection[Operand]) -> Call:
+    """The loop without the slopes of what it carries for itself, which is in none of the values
+    that are `read` behind it: how far it is from its end, say. Its cotangent is no number 0, but
+    none, which rules of degenerate points tell from each other.
+
+        while err > tol: x, err = step(x)   -->   err has no derivative
+    """
+    loop: Any = call.primitive
+    body = loop.body
+    ends = dict(enumerate(body.outputs[: loop.carried], start=1))
+    wanted = {k for k, out in enumerate(call.outs, start=1) if out in read}
+    while True:
+        more = {k for k in {*ends}.difference(wanted) if _leads_to(body, k, wanted)}
+        if not more:
+            break
+        wanted |= more
+    unread = [k for k, x in ends.items() if k not in wanted and x in depends_on(body, [*ends])]
+    unread = [k for k in unread if isinstance(ends[k], Var) and ends[k].dtype.kind in "fc"]
+    if not unread:
+        return call
+    inner, outputs, operands = Builder.after(body, body.name), [*body.outputs], [*call.operands]
+    first = len(operands) - len(loop.given(operands)) - 1
+    for k in unread:
+        (outputs[k - 1],) = inner.call(stop_gradient, [ends[k]])
+        (operands[first + k],) = builder.call(stop_gradient, [operands[first + k]])
+    new = replace(body, calls=tuple(inner.calls), outputs=tuple(outputs))
+    return replace(call, primitive=loop.with_tapes([new]), operands=tuple(operands))
+
+
+def _leads_to(body: Tape, k: int, wanted: Collection[int]) -> bool:
+    """Whether an input of a round has a part in some of its outputs."""
+    inside = depends_on(body, [k])
+    return any(body.outputs[n - 1] in inside for n in wanted if n <= len(body.outputs))

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tapegrad.differentiate.activity import depends_on
+from tapegrad.differentiate.activity import depends_on, without_unread
 from tapegrad.differentiate.checkpoints import FEWEST, segmented
 from tapegrad.differentiate.loops import Backward, Derive
 from tapegrad.differentiate.revolve import Revolved
@@ -61,8 +61,13 @@ def with_residuals(
     again: dict[Var, Call] = {}
     builder = Builder.after(tape, tape.name)
     builder.calls = []
+    read = {*tape.outputs}
+    read.update(x for call in tape.calls if not call.primitive.flat for x in call.operands)
     for call in tape.calls:
         loop = call.primitive
+        if isinstance(loop, Repeated):
+            call = without_unread(builder, call, read)
+            loop = call.primitive
         moves = isinstance(loop, Repeated) and not loop.recomputed
         if not moves or active.isdisjoint(call.outs):
             if isinstance(loop, Repeated) and (named := named_in(loop.body, loop.keep)):

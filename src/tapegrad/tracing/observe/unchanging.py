@@ -255,6 +255,7 @@ def operator_is_known(kind: type) -> bool:
         or issubclass(kind, (np.ndarray, np.dtype, Value))
         or (issubclass(kind, np.generic) and not issubclass(kind, np.void))
         or is_inert(kind)
+        or (issubclass(kind, tuple) and hasattr(kind, "n_sequence_fields"))  # sys.version_info
         or kind in _OPERATED
         or is_file(kind)
         or is_self_contained(kind)

@@ -196,7 +196,7 @@ class Uses:
             elif kind in _NOTHING:
                 self.kind(x)
             elif is_pythons_class(kind):
-                self._instance(x)
+                whole = self._instance(x) or whole
                 # Methods of the user's and packages' are followed; others may read all it has.
                 if whole or not (self.lookups.is_users_class(kind) or is_followed(kind)):
                     self._take(self._all_of(x), arrays, whole, seen)
@@ -229,16 +229,19 @@ class Uses:
             reads.read(place, ("attr", "attrs"), "{}.attrs", x.attrs, "attrs")
             self.read_all(x.attrs)
 
-    def _instance(self, x: Any) -> None:
-        """An object of a class of Python's takes part."""
+    def _instance(self, x: Any) -> bool:
+        """An object of a class of Python's takes part. Whether it says what memory NumPy reads."""
         self.enters = True
         self.kind(x)
         self.reads.pin(x)
-        own = plainly.own_names(x) or {}
+        shows = []
         for name in _INTERFACES:  # by which NumPy reads memory that is another object's
             self.lookups.attribute(x, name)
-            if name in own or hasattr(type(x), name):
-                self.reads.lost(type(x).__name__)
+            if (found := inspect.getattr_static(x, name, None)) is not None:
+                shows.append(type(getattr(found, "fget", None)) is FunctionType)
+        if not all(shows):
+            self.reads.lost(type(x).__name__)
+        return bool(shows)
 
     def _all_of(self, x: Any) -> list[Any]:
         """The values of all attributes of an object, which are read."""
