@@ -143,7 +143,8 @@ def answering(
 
     def answer(args: Any, kwargs: Any) -> Any:
         try:
-            named = _bound(shown, theirs, own, args, kwargs)
+            asked = (theirs or own).bind(*args, **kwargs).arguments
+            named = _bound(shown, theirs, own, asked)
         except UnsupportedError as error:
             raise error_of(original, args, kwargs, shown) or refusing(error) from None
 
@@ -171,7 +172,7 @@ def answering(
         except Untraced:
             found = None
         else:
-            note_memory(named.arguments, shown, found)
+            note_memory(asked, shown, found)
             return found
         given_so = dict(zip(own.parameters, given, strict=False)) | by_name
         with observed():
@@ -210,6 +211,9 @@ _HOW = {
     *("mxordn", "mxords", "printmessg", "permc_spec", "diag_pivot_thresh", "relax", "panel_size"),
 }
 
+# What says where SciPy computes it; so does `overwrite_a`
+_IDLE = {"workers", "plan"}
+
 
 def signature_of(original: Any) -> inspect.Signature | None:
     """The parameters of a function of SciPy's; of those in C, and of those that hand on what they
@@ -223,20 +227,22 @@ def signature_of(original: Any) -> inspect.Signature | None:
 
 
 def _bound(
-    shown: str, theirs: inspect.Signature | None, own: inspect.Signature, args: Any, kwargs: Any
+    shown: str, theirs: inspect.Signature | None, own: inspect.Signature, asked: dict[str, Any]
 ) -> inspect.BoundArguments:
-    """The arguments as the answer takes them: SciPy's own error for what SciPy doesn't take, ours
-    for a parameter that the answer lacks and that matters."""
+    """SciPy's arguments as the answer takes them; an error for a parameter that the answer lacks
+    and that matters."""
     if theirs is None:
-        return own.bind(*args, **kwargs)
+        return inspect.BoundArguments(own, asked)
     given: dict[str, Any] = {}
     how: dict[str, Any] = {}
-    for name, x in theirs.bind(*args, **kwargs).arguments.items():
+    for name, x in asked.items():
         kind = theirs.parameters[name].kind
         if name in own.parameters:
             given[name] = x
         elif kind is inspect.Parameter.VAR_KEYWORD and x.keys() <= own.parameters.keys():
             given.update(x)
+        elif name in _IDLE or name.startswith("overwrite_"):
+            continue
         elif name in _HOW:
             how[name] = as_parameter(tolerance(x))
         elif not _is_default(x, theirs.parameters[name].default):

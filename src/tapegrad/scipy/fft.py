@@ -1,4 +1,4 @@
-"""What answers the functions of scipy.fft. `overwrite_x`, `workers` and `plan` mean nothing."""
+"""What answers the functions of scipy.fft."""
 
 from __future__ import annotations
 
@@ -60,15 +60,7 @@ def _real(x: Any) -> Any:
 
 
 def _declare_one(name: str, transform: Callable[..., Any], real: bool = False) -> None:
-    def along_one(
-        x: Any,
-        n: Any = None,
-        axis: int = -1,
-        norm: Any = None,
-        overwrite_x: bool = False,
-        workers: Any = None,
-        plan: Any = None,
-    ) -> Any:
+    def along_one(x: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
         x = floating(x)
         return transform(_real(x) if real else x, n, axis, norm)
 
@@ -97,15 +89,7 @@ def _ihfftn(x: Any, s: Any, axes: Any, norm: Any) -> Any:
 
 
 def _declare_several(name: str, transform: Callable[..., Any], default: Any) -> None:
-    def along_several(
-        x: Any,
-        s: Any = None,
-        axes: Any = default,
-        norm: Any = None,
-        overwrite_x: bool = False,
-        workers: Any = None,
-        plan: Any = None,
-    ) -> Any:
+    def along_several(x: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
         nothing = s is None and isinstance(axes, (list, tuple)) and not axes
         return transform(x if nothing else floating(x), s, axes, norm)
 
@@ -175,8 +159,6 @@ def _declare_cosines(name: str) -> None:
         n: Any = None,
         axis: int = -1,
         norm: Any = None,
-        overwrite_x: bool = False,
-        workers: Any = None,
         orthogonalize: Any = None,
     ) -> Any:
         return cosines(name, x, type, n, axis, norm, orthogonalize)
@@ -187,8 +169,6 @@ def _declare_cosines(name: str) -> None:
         s: Any = None,
         axes: Any = None,
         norm: Any = None,
-        overwrite_x: bool = False,
-        workers: Any = None,
         orthogonalize: Any = None,
     ) -> Any:
         return cosines_of_axes(name, x, type, s, axes, norm, orthogonalize)

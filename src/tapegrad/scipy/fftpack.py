@@ -27,16 +27,14 @@ BY_SCIPYS_CODE = "fftfreq"  # which is NumPy's
 
 
 def _declare_one(name: str) -> None:
-    def along_one(x: Any, n: Any = None, axis: int = -1, overwrite_x: bool = False) -> Any:
+    def along_one(x: Any, n: Any = None, axis: int = -1) -> Any:
         return getattr(fourier, name)(floating(x), n, axis, None)
 
     answers(name)(along_one)
 
 
 def _declare_several(name: str, default: Any) -> None:
-    def along_several(
-        x: Any, shape: Any = None, axes: Any = default, overwrite_x: bool = False
-    ) -> Any:
+    def along_several(x: Any, shape: Any = None, axes: Any = default) -> Any:
         return ffts._several(name.replace("2", "n"), floating(x), shape, axes, None)
 
     answers(name)(along_several)
@@ -52,7 +50,7 @@ for _name in ("fft", "ifft"):
 
 
 @answers()
-def rfft(x: Any, n: Any = None, axis: int = -1, overwrite_x: bool = False) -> Any:
+def rfft(x: Any, n: Any = None, axis: int = -1) -> Any:
     """The spectrum of real numbers, as real numbers."""
     x = np.moveaxis(ffts._real(floating(x)), axis, -1)
     n = x.shape[-1] if n is None else n
@@ -63,7 +61,7 @@ def rfft(x: Any, n: Any = None, axis: int = -1, overwrite_x: bool = False) -> An
 
 
 @answers()
-def irfft(x: Any, n: Any = None, axis: int = -1, overwrite_x: bool = False) -> Any:
+def irfft(x: Any, n: Any = None, axis: int = -1) -> Any:
     """The other way round."""
     x = np.moveaxis(ffts._real(floating(x)), axis, -1)
     n = x.shape[-1] if n is None else operator.index(n)
@@ -92,23 +90,11 @@ def _declare_cosines(name: str) -> None:
     def kind(type: Any) -> Any:
         return OTHER[type] if plain != name and type in OTHER else type
 
-    def along_one(
-        x: Any,
-        type: int = 2,
-        n: Any = None,
-        axis: int = -1,
-        norm: Any = None,
-        overwrite_x: bool = False,
-    ) -> Any:
+    def along_one(x: Any, type: int = 2, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
         return ffts.cosines(plain, x, kind(type), n, axis, norm)
 
     def along_several(
-        x: Any,
-        type: int = 2,
-        shape: Any = None,
-        axes: Any = None,
-        norm: Any = None,
-        overwrite_x: bool = False,
+        x: Any, type: int = 2, shape: Any = None, axes: Any = None, norm: Any = None
     ) -> Any:
         return ffts.cosines_of_axes(plain, x, kind(type), shape, axes, norm)
 

@@ -25,9 +25,7 @@ from tapegrad.tracing.source import at_line
 
 
 @answers()
-def cholesky(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> Any:
+def cholesky(a: Any, lower: bool = False, check_finite: bool = True) -> Any:
     """The triangle L with L L^H = a, or U with U^H U = a; one triangle is read, and has all of the
     derivative."""
     (a,) = checked(check_finite, np.atleast_2d(a))
@@ -35,18 +33,14 @@ def cholesky(
 
 
 @answers()
-def cho_factor(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> Any:
+def cho_factor(a: Any, lower: bool = False, check_finite: bool = True) -> Any:
     """The same, for `cho_solve`. In the other triangle, where SciPy leaves any numbers, are
     zeros."""
-    return cholesky(a, lower, overwrite_a, check_finite), lower
+    return cholesky(a, lower, check_finite), lower
 
 
 @answers(lists="c_and_lower")
-def cho_solve(
-    c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True
-) -> Any:
+def cho_solve(c_and_lower: Any, b: Any, check_finite: bool = True) -> Any:
     """The x with a x = b, of Cholesky's factor of `a`."""
     factor, lower = c_and_lower
     factor, b = checked(check_finite, factor, b)
@@ -56,9 +50,7 @@ def cho_solve(
 
 
 @answers()
-def cholesky_banded(
-    ab: Any, overwrite_ab: bool = False, lower: bool = False, check_finite: bool = True
-) -> Any:
+def cholesky_banded(ab: Any, lower: bool = False, check_finite: bool = True) -> Any:
     """Cholesky's factor of a matrix of a few diagonals, by that of the matrix in full."""
     (ab,) = checked(check_finite, ab)
     count, n = ab.shape[-2:]
@@ -92,9 +84,7 @@ def in_full(ab: Any, lower: Any) -> Any:
 
 
 @answers(lists="cb_and_lower")
-def cho_solve_banded(
-    cb_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True
-) -> Any:
+def cho_solve_banded(cb_and_lower: Any, b: Any, check_finite: bool = True) -> Any:
     """The x with a x = b, of Cholesky's factor of a matrix of a few diagonals."""
     from tapegrad.scipy.linalg.systems import banded_triangle
 
@@ -107,7 +97,7 @@ def cho_solve_banded(
 
 
 @answers()
-def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def lu_factor(a: Any, check_finite: bool = True) -> Any:
     """L and U in one matrix, and which rows were swapped, one after the other."""
     (a,) = checked(check_finite, a)
     if a.shape[-2] > a.shape[-1]:
@@ -140,13 +130,7 @@ def in_order(a: Any, order: Any) -> Any:
 
 
 @answers(parameters="permute_l p_indices")
-def lu(
-    a: Any,
-    permute_l: bool = False,
-    overwrite_a: bool = False,
-    check_finite: bool = True,
-    p_indices: bool = False,
-) -> Any:
+def lu(a: Any, permute_l: bool = False, check_finite: bool = True, p_indices: bool = False) -> Any:
     """P, L and U with P L U = a, or P L and U."""
     (a,) = checked(check_finite, a)
     numpys.check_stacked(a)
@@ -176,9 +160,7 @@ def lu(
 
 
 @answers(parameters="trans", lists="lu_and_piv")
-def lu_solve(
-    lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False, check_finite: bool = True
-) -> Any:
+def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, check_finite: bool = True) -> Any:
     """The x with a x = b, of what `lu_factor(a)` returned; 1 for the transpose, 2 for the
     adjoint."""
     parts, pivots = lu_and_piv
@@ -209,12 +191,7 @@ def lu_solve(
 
 @answers(parameters="mode pivoting")
 def qr(
-    a: Any,
-    overwrite_a: bool = False,
-    lwork: Any = None,
-    mode: str = "full",
-    pivoting: bool = False,
-    check_finite: bool = True,
+    a: Any, lwork: Any = None, mode: str = "full", pivoting: bool = False, check_finite: bool = True
 ) -> Any:
     """Q and R with Q R = a, and with `pivoting` the order of the columns."""
     (a,) = checked(check_finite, a)
@@ -239,13 +216,7 @@ def qr(
 
 
 @answers(parameters="mode")
-def rq(
-    a: Any,
-    overwrite_a: bool = False,
-    lwork: Any = None,
-    mode: str = "full",
-    check_finite: bool = True,
-) -> Any:
+def rq(a: Any, lwork: Any = None, mode: str = "full", check_finite: bool = True) -> Any:
     """R and Q with R Q = a: the factors of the matrix whose rows and columns are backwards,
     transposed. Signs are LAPACK's: those of the diagonal of R are the same in both."""
     (a,) = checked(check_finite, a)
@@ -266,7 +237,6 @@ def svd(
     a: Any,
     full_matrices: bool = True,
     compute_uv: bool = True,
-    overwrite_a: bool = False,
     check_finite: bool = True,
     lapack_driver: str = "gesdd",
 ) -> Any:
@@ -288,8 +258,6 @@ def eigh(
     b: Any = None,
     lower: bool = True,
     eigvals_only: bool = False,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
     type: int = 1,
     check_finite: bool = True,
     subset_by_index: Any = None,

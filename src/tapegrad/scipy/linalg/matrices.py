@@ -40,7 +40,7 @@ borrow(HOME, "solve_circulant solve_discrete_lyapunov", decorated=True)
 
 
 @answers(lists="c_or_cr")
-def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: Any = None) -> Any:
+def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False) -> Any:
     """The product with the matrix that has this first column and first row: a convolution."""
     c, r = column_and_row(c_or_cr, x)
     c, r, x = checked(check_finite, c, r, x)

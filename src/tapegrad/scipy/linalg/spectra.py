@@ -21,14 +21,7 @@ WHOLE: Any = {np.dtype(np.float32): np.complex64, np.dtype(float): np.complex128
 
 
 @answers(parameters="left right")
-def eig(
-    a: Any,
-    left: bool = False,
-    right: bool = True,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Any:
+def eig(a: Any, left: bool = False, right: bool = True, check_finite: bool = True) -> Any:
     """The eigenvalues of any square matrix, which are complex numbers, and eigenvectors: A v = w v,
     and from the left u^H A = w u^H."""
     (a,) = checked(check_finite, a)

@@ -58,8 +58,6 @@ def solve(
     a: Any,
     b: Any,
     lower: bool = False,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
     check_finite: bool = True,
     assume_a: Any = None,
     transposed: bool = False,
@@ -124,7 +122,6 @@ def solve_triangular(
     trans: Any = 0,
     lower: bool = False,
     unit_diagonal: bool = False,
-    overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> Any:
     """The x with a x = b for a triangle of `a`, its transpose (1, "T") or adjoint (2, "C")."""
@@ -170,14 +167,7 @@ def bands_of(a: Any, lower: int, upper: int) -> Any:
 
 
 @answers(parameters="l_and_u")
-def solve_banded(
-    l_and_u: Any,
-    ab: Any,
-    b: Any,
-    overwrite_ab: bool = False,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Any:
+def solve_banded(l_and_u: Any, ab: Any, b: Any, check_finite: bool = True) -> Any:
     """The x with a x = b, for a matrix of a few diagonals: ab[u + i - j, j] is a[i, j]."""
     lower, upper = map(operator.index, l_and_u)
     ab, b = checked(check_finite, ab, b)
@@ -226,14 +216,7 @@ def _moved(row: Any, by: int) -> Any:
 
 
 @answers()
-def solveh_banded(
-    ab: Any,
-    b: Any,
-    overwrite_ab: bool = False,
-    overwrite_b: bool = False,
-    lower: bool = False,
-    check_finite: bool = True,
-) -> Any:
+def solveh_banded(ab: Any, b: Any, lower: bool = False, check_finite: bool = True) -> Any:
     """The x with a x = b, for a positive definite matrix of a few diagonals, of which `ab` has
     those on one side."""
     ab, b = checked(check_finite, ab, b)
@@ -287,13 +270,7 @@ def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
 
 
 @answers()
-def inv(
-    a: Any,
-    overwrite_a: bool = False,
-    check_finite: bool = True,
-    assume_a: Any = None,
-    lower: bool = False,
-) -> Any:
+def inv(a: Any, check_finite: bool = True, assume_a: Any = None, lower: bool = False) -> Any:
     """The inverse. What `assume_a` says isn't read has no derivative."""
     kind = _STRUCTURES.get(assume_a, assume_a)
     (a,) = checked(check_finite, a)
@@ -318,7 +295,7 @@ def inv(
 
 
 @answers()
-def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def det(a: Any, check_finite: bool = True) -> Any:
     """The determinant, in double precision."""
     (a,) = checked(check_finite, a)
     if a.ndim < 2:
@@ -380,13 +357,7 @@ def pinvh(
 
 @answers()
 def lstsq(
-    a: Any,
-    b: Any,
-    cond: Any = None,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
-    lapack_driver: Any = None,
+    a: Any, b: Any, cond: Any = None, check_finite: bool = True, lapack_driver: Any = None
 ) -> Any:
     """The shortest x that minimises |b - a x|, |b - a x|^2 of a matrix of full rank that is taller
     than wide, the rank, and the singular values."""

@@ -91,14 +91,7 @@ def spsolve(A: Any, b: Any, permc_spec: Any = None, use_umfpack: bool = True) ->
 
 
 @stands_for(HOME)
-def spsolve_triangular(
-    A: Any,
-    b: Any,
-    lower: bool = True,
-    overwrite_A: bool = False,
-    overwrite_b: bool = False,
-    unit_diagonal: bool = False,
-) -> Any:
+def spsolve_triangular(A: Any, b: Any, lower: bool = True, unit_diagonal: bool = False) -> Any:
     """The x with A x = b, of a triangle."""
     A = _matrix(A, b)
     elements, rows, columns = A.listed(b)
