@@ -33,7 +33,6 @@ law(
     pdf=lambda x: x * 0.0 + 1.0,
     cdf=lambda x: x,
     ppf=lambda q: q,
-    rvs=lambda rng, size: rng.uniform(0.0, 1.0, size),
 )
 
 # ---- beta, and what is made of it
@@ -56,7 +55,6 @@ law(
     ppf=lambda q, a, b: sc.betaincinv(a, b, q),
     isf=lambda q, a, b: sc.betainccinv(a, b, q),
     entropy=_beta_entropy,
-    rvs=lambda rng, size, a, b: rng.beta(a, b, size),
 )
 law(
     "rdist",
@@ -131,7 +129,6 @@ law(
     sf=lambda x, a, b: sc.ndtr(-(a + b * sc.logit(x))),
     ppf=lambda q, a, b: sc.expit((sc.ndtri(q) - a) / b),
     isf=lambda q, a, b: sc.expit((-sc.ndtri(q) - a) / b),
-    valid=lambda a, b: both(b > 0, a == a),
     open=True,
 )
 
@@ -164,7 +161,6 @@ law(
     sf=lambda x, c: _triang(x, c, lambda x, c: 1 - x * x / c, lambda y, d: y * y / d),
     ppf=lambda q, c: where(q < c, np.sqrt(c * q), 1 - np.sqrt((1 - c) * (1 - q))),
     isf=lambda q, c: where(q < 1 - c, 1 - np.sqrt((1 - c) * q), np.sqrt(c * (1 - q))),
-    valid=lambda c: both(c >= 0, c <= 1),
     within=lambda c: 0.5,
 )
 
@@ -176,8 +172,6 @@ for _name in ("loguniform", "reciprocal"):
         **between(lambda low, high: log_ratio(high, low), lambda x: 1 / x),
         ppf=lambda q, a, b: a * np.exp(q * log_ratio(b, a)),
         isf=lambda q, a, b: b * np.exp(-q * log_ratio(b, a)),
-        valid=lambda a, b: both(a > 0, b > a),
-        support=lambda a, b: (a, b),
         mean=lambda a, b: (b - a) / (np.log(b) - np.log(a)),
     )
 
@@ -193,7 +187,6 @@ law(
     **{name: _from_0(formula) for name, formula in _CUT.items()},
     ppf=lambda q, b: -np.log1p(q * np.expm1(-b)),
     isf=lambda q, b: -np.log(np.exp(-b) - q * np.expm1(-b)),
-    support=lambda b: (0.0, b),
 )
 
 # ---- the normal distribution between two points
@@ -275,8 +268,6 @@ law(
     cdf=lambda x, a, b: np.exp(_truncnorm_logcdf(x, a, b)),
     sf=lambda x, a, b: np.exp(_truncnorm_logsf(x, a, b)),
     ppf=_truncnorm_ppf,
-    valid=lambda a, b: both(a < b),
-    support=lambda a, b: (a, b),
     within=lambda a, b: np.minimum(np.maximum(a, 0.0), b),
     mean=_truncnorm_mean,
     var=_truncnorm_var,
@@ -326,7 +317,6 @@ law(
     sf=lambda x, c: _wrapcauchy_side(x, c, lower=False),
     ppf=_wrapcauchy_ppf,
     isf=lambda q, c: 2 * np.pi - _wrapcauchy_ppf(q, c),
-    valid=lambda c: both(c > 0, c < 1),
 )
 
 
@@ -362,6 +352,5 @@ for _name in ("vonmises", "vonmises_line"):
         logpdf=_vonmises_logpdf,
         cdf=_vonmises_cdf,
         finite=True,
-        valid=lambda kappa: kappa >= 0,
         within=lambda kappa: 0.0,
     )

@@ -12,12 +12,7 @@ import numpy as np
 import scipy.special as sc
 
 from tapegrad.scipy.stats.formulas import gammaln, rising, where, zeta
-from tapegrad.scipy.stats.laws import both, law
-
-
-def _whole(n: Any) -> Any:
-    return n == np.round(n)
-
+from tapegrad.scipy.stats.laws import law
 
 # ---- binomial, and what is made of it
 
@@ -32,19 +27,14 @@ law(
     logpdf=_binom_logpmf,
     cdf=lambda k, n, p: sc.betainc(n - k, k + 1, 1 - p),
     sf=lambda k, n, p: sc.betainc(k + 1, n - k, p),
-    valid=lambda n, p: both(n >= 0, _whole(n), p >= 0, p <= 1),
-    support=lambda n, p: (0.0, n),
     within=lambda n, p: 0.0,
-    rvs=lambda rng, size, n, p: rng.binomial(n, p, size),
 )
 law(
     "bernoulli",
     logpdf=lambda k, p: sc.xlogy(k, p) + sc.xlog1py(1 - k, -p),
     cdf=lambda k, p: 1 - p + k * 0.0,
     sf=lambda k, p: p + k * 0.0,
-    valid=lambda p: both(p >= 0, p <= 1),
     within=lambda p: 0.0,
-    rvs=lambda rng, size, p: rng.binomial(1, p, size),
 )
 
 
@@ -56,8 +46,6 @@ def _betabinom_logpmf(k: Any, n: Any, a: Any, b: Any) -> Any:
 law(
     "betabinom",
     logpdf=_betabinom_logpmf,
-    valid=lambda n, a, b: both(n >= 0, _whole(n), a > 0, b > 0),
-    support=lambda n, a, b: (0.0, n),
     within=lambda n, a, b: 0.0,
 )
 
@@ -67,7 +55,6 @@ law(
     logpdf=lambda k, n, a, b: (
         -np.log(n + k) - sc.betaln(n, k + 1) + sc.betaln(a + n, b + k) - sc.betaln(a, b)
     ),
-    valid=lambda n, a, b: both(n >= 0, _whole(n), a > 0, b > 0),
     within=lambda n, a, b: 0.0,
 )
 law(
@@ -77,11 +64,9 @@ law(
     ),
     cdf=lambda k, n, p: sc.betainc(n, k + 1, p),
     sf=lambda k, n, p: sc.betainc(k + 1, n, 1 - p),
-    valid=lambda n, p: both(n > 0, p > 0, p <= 1),
     within=lambda n, p: 0.0,
     mean=lambda n, p: n * (1 - p) / p,
     var=lambda n, p: n * (1 - p) / (p * p),
-    rvs=lambda rng, size, n, p: rng.negative_binomial(n, p, size),
 )
 law(
     "hypergeom",
@@ -93,11 +78,6 @@ law(
         - sc.betaln(n - k + 1, tot - good - n + k + 1)
         - sc.betaln(tot + 1, 1.0)
     ),
-    valid=lambda tot, good, n: both(
-        *(tot > 0, good >= 0, n >= 0, good <= tot, n <= tot),
-        *(_whole(tot), _whole(good), _whole(n)),
-    ),
-    support=lambda tot, good, n: (np.maximum(n - (tot - good), 0), np.minimum(good, n)),
     within=lambda tot, good, n: np.minimum(good, n),
     mean=lambda tot, good, n: n * good / tot,
     var=lambda tot, good, n: n * good / tot * ((tot - good) / tot) * ((tot - n) / (tot - 1)),
@@ -111,24 +91,18 @@ law(
     logpdf=lambda k, mu: sc.xlogy(k, mu) - gammaln(k + 1) - mu,
     cdf=lambda k, mu: sc.gammaincc(k + 1, mu),
     sf=lambda k, mu: sc.gammainc(k + 1, mu),
-    valid=lambda mu: mu >= 0,
     within=lambda mu: 0.0,
-    rvs=lambda rng, size, mu: rng.poisson(mu, size),
 )
 law(
     "geom",
     logpdf=lambda k, p: sc.xlog1py(k - 1, -p) + np.log(p),
     **rising(lambda k, p: -np.log1p(-p) * k, lambda k, p: np.log(k) + np.log(-np.log1p(-p))),
-    valid=lambda p: both(p <= 1, p > 0),
     within=lambda p: 1.0,
-    rvs=lambda rng, size, p: rng.geometric(p, size=size),
 )
 law(
     "logser",
     logpdf=lambda k, p: k * np.log(p) - np.log(k) - np.log(-np.log1p(-p)),
-    valid=lambda p: both(p > 0, p < 1),
     within=lambda p: 1.0,
-    rvs=lambda rng, size, p: rng.logseries(p, size=size),
 )
 law(
     "planck",
@@ -140,8 +114,6 @@ law(
     "boltzmann",
     logpdf=lambda k, rate, n: np.log(-np.expm1(-rate)) - np.log(-np.expm1(-rate * n)) - rate * k,
     cdf=lambda k, rate, n: np.expm1(-rate * (k + 1)) / np.expm1(-rate * n),
-    valid=lambda rate, n: both(rate > 0, n > 0, _whole(n)),
-    support=lambda rate, n: (0.0, n - 1),
     within=lambda rate, n: 0.0,
 )
 law(
@@ -158,8 +130,6 @@ law(
     "randint",
     logpdf=lambda k, low, high: k * 0.0 - np.log(high - low),
     cdf=lambda k, low, high: (k - low + 1.0) / (high - low),
-    valid=lambda low, high: both(high > low, _whole(low), _whole(high)),
-    support=lambda low, high: (low, high - 1),
     within=lambda low, high: low,
 )
 
@@ -167,9 +137,7 @@ law(
 law(
     "zipf",
     logpdf=lambda k, a: -a * np.log(k) - np.log(zeta(a)),
-    valid=lambda a: a > 1,
     within=lambda a: 1.0,
-    rvs=lambda rng, size, a: rng.zipf(a, size=size),
 )
 law(
     "yulesimon",

@@ -21,6 +21,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method, held
 from tapegrad.scipy.stats.laws import Law, Located, law_of, prepared
 from tapegrad.scipy.stats.methods import Frozen
+from tapegrad.scipy.stats.others import instance
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.answering import stacked, unmade
@@ -46,6 +47,8 @@ class Stream:
 
 def _stream(dist: Any, random_state: Any) -> Stream:
     """The generator that SciPy would draw from."""
+    if isinstance(random_state, Stream):  # of a distribution that is drawn by another one
+        return random_state
     if random_state is not None:
         return Stream(check_random_state(random_state))
     here = following.observer
@@ -54,12 +57,19 @@ def _stream(dist: Any, random_state: Any) -> Stream:
     return Stream(dist._random_state)
 
 
+# Those whose own code draws numbers, and computes what it returns of them by a formula.
+_BY_FORMULA = """uniform beta gamma erlang chi2 chi gengamma nakagami maxwell rayleigh halfnorm
+    foldnorm lognorm gibrat expon norm t laplace logistic skewnorm exponnorm loggamma f binom
+    bernoulli nbinom poisson geom logser zipf"""
+
+
 def _formula(dist: Any) -> Callable[..., Any] | None:
     """What numbers of the standard form are drawn by: quantiles of uniform ones, where SciPy has
     nothing better."""
     law: Law = law_of(dist, "rvs")
-    if law.rvs is not None:
-        return law.rvs
+    if law.name in _BY_FORMULA.split():
+        drawn = instance(dist)._rvs
+        return lambda rng, size, *shapes: drawn(*shapes, size=size, random_state=rng)
     if type(dist)._rvs is not theirs.rv_generic._rvs or law.ppf is None:
         return None
     ppf = law.ppf

@@ -194,8 +194,8 @@ def mirrored(formulas: dict[str, Any]) -> dict[str, Any]:
         turned[OTHER[name]] = _minus(formula) if name in ("ppf", "isf") else _at_minus(formula)
     for name in {"pdf", "logpdf"} & formulas.keys():
         turned[name] = _at_minus(formulas[name])
-    for name in {"within", "rvs"} & formulas.keys():
-        turned[name] = _minus(formulas[name])
+    if "within" in formulas:
+        turned["within"] = _minus(formulas["within"])
     return turned
 
 

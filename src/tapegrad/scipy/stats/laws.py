@@ -28,7 +28,7 @@ from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.optimize.elementwise import Each
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
-from tapegrad.scipy.stats.others import ADVICE, formulas_of, moments_of
+from tapegrad.scipy.stats.others import ADVICE, domain_of, formulas_of, moments_of
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.source import at_line
@@ -48,14 +48,13 @@ class Law:
         `logpdf` and `pdf` are the mass function.
     ppf, isf : formulas of a probability and the shapes.
     mean, var, skew, kurtosis, entropy : formulas of the shapes: without them, SciPy's own.
-    valid : which shapes are in their domain: without it, those that are positive.
-    support : the ends of the support, of the shapes: without it, what SciPy says.
+    valid, support : which shapes are in their domain, and the ends of the support, of the shapes:
+        without them, what SciPy says.
     within : a point of the support where the formulas are smooth, of the shapes.
     open : whether the ends aren't part of the support of the density.
     finite : whether the formulas aren't for infinite z.
     inside : whether those of probabilities aren't for the ends of the support, even where that of
         the density is.
-    rvs : of a generator, a size and the shapes, what is drawn.
     even : whether -X has the same law: of either side the formulas tell the other one's.
     """
 
@@ -79,7 +78,6 @@ class Law:
     open: bool = False
     finite: bool = False
     inside: bool = False
-    rvs: Formula | None = None
     even: bool = False
     discrete: bool = False
     ends: tuple[float, float] = (-np.inf, np.inf)
@@ -101,7 +99,8 @@ def law(name: str, **formulas: Any) -> None:
     """Declare the formulas of SciPy's distribution of this name, if this SciPy has it."""
     dist = getattr(stats, name, None)
     if dist is not None:
-        _laws[_key(dist)] = _law(dist, name, moments_of(dist, formulas) | formulas)
+        said = moments_of(dist, formulas) | domain_of(dist)
+        _laws[_key(dist)] = _law(dist, name, said | formulas)
 
 
 def _law(dist: Any, name: str, formulas: dict[str, Any]) -> Law:
@@ -185,7 +184,7 @@ class Located:
 
     def __init__(self, of: Law, shapes: Sequence[Any], loc: Any, scale: Any) -> None:
         self.law, self.shapes = of, shapes
-        self.valid = of.valid(*shapes) if of.valid else both(*[x > 0 for x in shapes])
+        self.valid = both(*([of.valid(*shapes)] if of.valid else [x > 0 for x in shapes]))
         self.fine = both(self.valid, scale > 0, loc == loc)
         # What isn't in its domain makes the scale NaN, or where that is a number, what it scales.
         scales = isinstance(scale, Tracer)

@@ -31,29 +31,46 @@ ADVICE = "Use the logarithm of its density, written in NumPy's functions"
 def formulas_of(dist: Any) -> dict[str, Any]:
     """What a distribution's own class says of its standard form, and where it is defined: as SciPy
     asks for it, never beyond the ends."""
-    base = stats.rv_discrete if isinstance(dist, stats.rv_discrete) else stats.rv_continuous
+    base, kind = _base(dist), type(dist)
     density = "pmf" if base is stats.rv_discrete else "pdf"
     names = {"logpdf": f"_log{density}", "pdf": f"_{density}", **{x: f"_{x}" for x in FORMULAS}}
-    domain = {"valid": "_argcheck", "support": "_get_support"}
-    kind, own = type(dist), not type(dist).__module__.startswith("scipy.")
-    said = dist if own else instance(dist)
+    own = not kind.__module__.startswith("scipy.")
     found: dict[str, Any] = {
-        name: _formula(getattr(said, theirs), f"{dist.name}.{name}", name in names)
-        for name, theirs in (names | domain).items()
-        if getattr(kind, theirs) is not getattr(base, theirs)
-        and (own or name in domain or not _cases(kind, theirs))
+        name: _formula(getattr(dist if own else instance(dist), theirs), f"{dist.name}.{name}")
+        for name, theirs in names.items()
+        if getattr(kind, theirs) is not getattr(base, theirs) and (own or not _cases(kind, theirs))
     }
     if base is stats.rv_continuous:
         is_open = kind._support_mask is base._open_support_mask
         found |= {"finite": True, "inside": True, "open": is_open}
-    return found
+    return found | domain_of(dist)
+
+
+def _base(dist: Any) -> Any:
+    return stats.rv_discrete if isinstance(dist, stats.rv_discrete) else stats.rv_continuous
+
+
+def domain_of(dist: Any) -> dict[str, Callable[..., Any]]:
+    """Formulas of its class for which shapes are in their domain, and for its support; none where
+    that is as of most distributions."""
+    base, kind = _base(dist), type(dist)
+
+    @cache
+    def said(theirs: str) -> Callable[..., Any]:
+        own = not kind.__module__.startswith("scipy.")
+        return getattr(dist if own else instance(dist), theirs)
+
+    return {
+        name: lambda *shapes, theirs=theirs: _called(said(theirs), shapes, f"{dist.name}.{theirs}")
+        for name, theirs in (("valid", "_argcheck"), ("support", "_get_support"))
+        if getattr(kind, theirs) is not getattr(base, theirs)
+    }
 
 
 def moments_of(dist: Any, known: Iterable[str]) -> dict[str, Callable[..., Any]]:
     """Formulas of SciPy's for the moments of a distribution, and for its entropy. Where one moment
     is `known`, SciPy's aren't followed."""
-    kind = type(dist)
-    base = stats.rv_discrete if isinstance(dist, stats.rv_discrete) else stats.rv_continuous
+    base, kind = _base(dist), type(dist)
 
     @cache
     def said(name: str, *first: int) -> Callable[..., Any]:
@@ -62,7 +79,7 @@ def moments_of(dist: Any, known: Iterable[str]) -> dict[str, Callable[..., Any]]
             return lambda *shapes: None
         method = getattr(instance(dist), name)
         named = {"moments": "mvsk"} if "moments" in inspect.signature(method).parameters else {}
-        return _formula(partial(method, *first, **named), f"{dist.name}.{name}", False)
+        return _formula(partial(method, *first, **named), f"{dist.name}.{name}", is_along=False)
 
     def told(place: int, *shapes: Any) -> Any:
         found = said("_stats")(*shapes)
@@ -108,19 +125,14 @@ def instance(dist: Any) -> Any:
     return found
 
 
-def _formula(method: Callable[..., Any], shown: str, is_along: bool) -> Callable[..., Any]:
+def _formula(method: Callable[..., Any], shown: str, is_along: bool = True) -> Callable[..., Any]:
     """A method, of operands that are rows of one length, as SciPy calls it. One along the axis is
     NaN at NaN."""
 
     def formula(*xs: Any) -> Any:
         shape = np.broadcast_shapes(*map(np.shape, xs))
         rows = [np.reshape(np.broadcast_to(x, shape), (-1,)) for x in xs]
-        try:
-            with observed():
-                found = method(*rows)
-        except Exception as error:
-            let_through(error)
-            raise refusal(f"{shown} can't be traced{at_line()}: {error}. {ADVICE}") from error
+        found = _called(method, rows, shown)
         if isinstance(found, (tuple, list)):
             return tuple(None if x is None else _restored(x, shape) for x in found)
         if is_along:
@@ -128,6 +140,15 @@ def _formula(method: Callable[..., Any], shown: str, is_along: bool) -> Callable
         return _restored(found, shape)
 
     return formula
+
+
+def _called(method: Callable[..., Any], xs: Iterable[Any], shown: str) -> Any:
+    try:
+        with observed():
+            return method(*xs)
+    except Exception as error:
+        let_through(error)
+        raise refusal(f"{shown} can't be traced{at_line()}: {error}. {ADVICE}") from error
 
 
 def _restored(x: Any, shape: tuple[int, ...]) -> Any:

@@ -39,7 +39,6 @@ law(
     cdf=sc.ndtr,
     logcdf=sc.log_ndtr,
     ppf=sc.ndtri,
-    rvs=lambda rng, size: rng.standard_normal(size),
 )
 
 # ---- Student's t
@@ -82,7 +81,6 @@ law(
     cdf=lambda x, df: _t_cdf(x, df),
     ppf=lambda q, df: _t_ppf(q, df),
     entropy=_t_entropy,
-    rvs=lambda rng, size, df: rng.standard_t(df, size),
 )
 
 # ---- without a shape
@@ -122,7 +120,6 @@ law(
     pdf=lambda x: 0.5 * np.exp(-np.abs(x)),
     cdf=lambda x: _laplace_cdf(x),
     ppf=lambda q: _laplace_ppf(q),
-    rvs=lambda rng, size: rng.laplace(0, 1, size=size),
 )
 
 
@@ -149,7 +146,6 @@ law(
     cdf=sc.expit,
     logcdf=sc.log_expit,
     ppf=sc.logit,
-    rvs=lambda rng, size: rng.logistic(size=size),
 )
 
 
@@ -264,16 +260,8 @@ law(
     pdf=lambda x, a: 2.0 * norm_pdf(x) * sc.ndtr(a * x),
     cdf=_skewnorm_cdf,
     sf=lambda x, a: _skewnorm_cdf(-x, -a),
-    valid=lambda a: both(np.isfinite(a)),
     finite=True,
-    rvs=lambda rng, size, a: _skewed(rng.normal(size=size), rng.normal(size=size), a),
 )
-
-
-def _skewed(u: Any, v: Any, a: Any) -> Any:
-    d = a / np.sqrt(1 + a * a)
-    moved = d * u + v * np.sqrt(1 - d * d)
-    return np.where(u >= 0, moved, -moved)
 
 
 def _exponnorm_term(x: Any, k: Any) -> Any:
@@ -288,7 +276,6 @@ law(
     cdf=lambda x, k: sc.ndtr(x) - np.exp(_exponnorm_term(x, k)),
     sf=lambda x, k: sc.ndtr(-x) + np.exp(_exponnorm_term(x, k)),
     finite=True,
-    rvs=lambda rng, size, k: rng.standard_exponential(size) * k + rng.standard_normal(size),
 )
 
 
@@ -318,9 +305,6 @@ law(
     sf=lambda x, c: _loggamma_tail(x, c, upper=True),
     ppf=lambda q, c: _loggamma_ppf(q, c),
     isf=lambda q, c: np.log(sc.gammainccinv(c, q)),
-    rvs=lambda rng, size, c: (
-        np.log(rng.gamma(c + 1, size=size)) + np.log(rng.uniform(size=size)) / c
-    ),
 )
 law(
     "skewcauchy",
@@ -330,7 +314,6 @@ law(
     sf=lambda x, a: _skewcauchy_cdf(-x, -a),
     ppf=lambda q, a: _skewcauchy_ppf(q, a),
     isf=lambda q, a: -_skewcauchy_ppf(q, -a),
-    valid=lambda a: np.abs(a) < 1,
 )
 
 
@@ -399,5 +382,4 @@ law(
     sf=lambda x, a, b: sc.ndtr(-(a + b * np.arcsinh(x))),
     ppf=lambda q, a, b: np.sinh((sc.ndtri(q) - a) / b),
     isf=lambda q, a, b: np.sinh((-sc.ndtri(q) - a) / b),
-    valid=lambda a, b: both(b > 0, a == a),
 )

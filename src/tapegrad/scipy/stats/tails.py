@@ -165,7 +165,6 @@ law(
     sf=lambda x, n, m: sc.fdtrc(n, m, x),
     ppf=lambda q, n, m: sc.fdtri(n, m, q),
     finite=True,
-    rvs=lambda rng, size, n, m: rng.f(n, m, size),
 )
 
 
@@ -190,13 +189,6 @@ law(
 )
 
 # ---- extreme values
-
-
-def _genextreme_ends(c: Any) -> Any:
-    tiny = np.finfo(float).tiny
-    high = where(c > 0, 1.0 / np.maximum(c, tiny), np.inf)
-    low = where(c < 0, 1.0 / np.minimum(c, -tiny), -np.inf)
-    return low, high
 
 
 def _genextreme_logpdf(x: Any, c: Any) -> Any:
@@ -248,8 +240,6 @@ law(
         lambda x, c: log1p_over(-x, c),
         lambda h, y, c: -expm1_over(y, c),
     ),
-    valid=lambda c: both(np.isfinite(c)),
-    support=_genextreme_ends,
     finite=True,
     within=lambda c: 0.0,
     mean=lambda c: where(c < -1.0, np.nan, _gamma_difference(c)),
@@ -264,13 +254,12 @@ def _genpareto_ends(c: Any) -> Any:
 
 law(
     "genpareto",
+    support=_genpareto_ends,
     logpdf=lambda x, c: -(c + 1) * log1p_over(x, c),
     **rising(
         log1p_over,
         lambda x, c: np.log(log1p_over(x, c)),
         lambda h, y, c: expm1_over(h, c),
     ),
-    valid=lambda c: both(np.isfinite(c)),
-    support=_genpareto_ends,
     within=lambda c: 0.0,
 )
