@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -115,28 +116,20 @@ def _verify(code: Tape | Plan, after: str) -> None:
 def trace(
     request: Request, observer: Observer | None = None, idle: bool = False, in_vain: int = 0
 ) -> Traced:
-    """One run of a function, on proxies that record: its tape, in which loops that the run has
-    unrolled are loops again, and how its result is put together. An `observer` sees what the
-    function reads without being passed it. If it is `idle`, values decide nothing: see `Trace`. Of
-    a tape of so many calls it is known that to look for loops is `in_vain`."""
+    """One run of a function, on proxies that record: its tape, with loops where the run has
+    unrolled them, unless no tape of so many calls has some: to look is `in_vain`. An `observer`
+    sees what it reads without being passed it. If `idle`, values decide nothing: see `Trace`."""
     from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
 
-    def number(
-        tape: Tape, captured: Sequence[Any], constants: Collection[int]
-    ) -> tuple[Tape, tuple[Any, ...]]:
-        if len(tape.calls) <= in_vain:
-            return renumbered(tape), tuple(captured)
-        return rolled(tape, captured, constants)
-
-    return trace_function(request, observer, number, idle=idle)
+    return trace_function(request, observer, partial(rolled, in_vain=in_vain), idle=idle)
 
 
 def rolled(
-    tape: Tape, captured: Sequence[Any], constants: Collection[int]
+    tape: Tape, captured: Sequence[Any], constants: Collection[int], in_vain: int = 0
 ) -> tuple[Tape, tuple[Any, ...]]:
     """A tape as it was recorded, with loops, and the values of its last inputs, of which those
     numbered in `constants` never change."""
-    if not _is_long(tape):
+    if len(tape.calls) <= in_vain or not _is_long(tape):
         return renumbered(tape), tuple(captured)
     load(REPETITION)
     from tapegrad.optimize.bodies import reroll_bodies
