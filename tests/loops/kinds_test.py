@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tapegrad import value_and_grad
+from tapegrad import jit, value_and_grad
 
 KEPT = SimpleNamespace()
 
@@ -159,3 +159,29 @@ def test_kinds_of_numbers(f):
             assert value == pytest.approx(expected)
             assert kinds(KEPT.__dict__) == left
             own = dict(vars(KEPT))
+
+
+def test_numbers_in_a_list_whose_length_each_call_says():
+    """Each is Python's 0.3 or NumPy's: where it is kept, and where a division by it raises."""
+    kept = {}
+
+    def keeping(x):
+        kept["list"] = ys = [max(v, 0.3) for v in x if v > 0]
+        kept["first"], kept["sum"] = ys[0], sum(ys)
+        return sum(ys)
+
+    def dividing(x):
+        return sum([1 / w for w in [max(v, 0.0) for v in x if v > -1]])
+
+    points = [[0.1, 2.0, -0.5, 1.0], [0.5, 2.0, 0.7, 1.0], [0.1, -2.0, 0.2, 1.0]]
+    df = jit(keeping, compile="never")
+    for x in map(np.array, points + points):
+        keeping(x)
+        wanted = repr(kept)
+        df(x)
+        assert repr(kept) == wanted
+    df = jit(dividing, compile="never")
+    for x in points[1:]:
+        assert df(np.array(x)) == pytest.approx(dividing(np.array(x)))
+    with pytest.raises(ZeroDivisionError):
+        df(np.array(points[0]))

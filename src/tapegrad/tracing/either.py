@@ -147,6 +147,13 @@ def check_elements(xs: Iterable[Any]) -> None:
             x._trace.reconsider()
 
 
+def as_either(x: Any, is_one: bool = True) -> Any:
+    """This number, which was just made, as one that may be Python's, if it is one."""
+    if is_one:
+        _set_class(x, EitherTracer)
+    return x
+
+
 def _is_single(x: Any) -> bool:
     """Whether Python's floats adapt to this plain array or number."""
     plain = isinstance(x, (np.ndarray, np.generic))

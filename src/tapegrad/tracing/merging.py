@@ -277,7 +277,8 @@ def chosen(trace: Any, choice: Any) -> Any:
 def _note_merged(trace: Any, sides: Any, jump: int, kinds: Iterable[type]) -> None:
     trace.merged.append((sides, jump))
     if EitherTracer in kinds:
-        trace.mixed.append((sides, jump))
+        for each in {trace, *traces_under_way()}:  # what a round leaves the trace around it has
+            each.mixed.append((sides, jump))
 
 
 def _as_value(leaf: Leaf) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.either import as_either
 from tapegrad.tracing.frontend.varying import listed
 from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
@@ -108,7 +109,8 @@ def _folded(f: Fold, start: Any, entries: Any) -> Any:
         count = len(part.stacks) * part.rounds if is_run else 1
         is_loop = is_run and len(part.stacks) == 1 and count >= CALLS
         if is_loop and part.stacks[0].dtype.kind in _BOUNDED:
-            start = _along(f, start, part.parts()[0], entries[k]._weak)
+            either = entries[k]._either
+            start = as_either(_along(f, start, part.parts()[0], entries[k]._weak), either)
         else:
             for entry in entries[k : k + count]:
                 start = f(start, entry)
@@ -203,7 +205,7 @@ _TESTING: dict[Any, Any] = {builtins.any: np.any, builtins.all: np.all}
 
 def _varying_sum(f: Any, x: VaryingList, start: Any = 0) -> Any:
     if x.kind == "f":
-        return _along(_add, start, x.rows(-0.0), x.weak)  # v + -0.0 is v
+        return as_either(_along(_add, start, x.rows(-0.0), x.weak), x.either)  # v + -0.0 is v
     total: Any = np.sum(x.rows(x.entries.dtype.type(0)))
     if x.weak:
         total = _as_pythons(total)
@@ -218,7 +220,7 @@ def _varying_sum(f: Any, x: VaryingList, start: Any = 0) -> Any:
 def _varying_extreme(f: Any, x: VaryingList) -> Any:
     is_max = f is builtins.max
     if x.kind == "f":
-        return _along(_chosen(is_max), x[0], x.whole, x.weak)
+        return as_either(_along(_chosen(is_max), x[0], x.whole, x.weak), x.either)
     return x.entry((np.max if is_max else np.min)(x.whole))
 
 

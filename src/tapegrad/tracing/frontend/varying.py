@@ -36,11 +36,11 @@ from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 
-def made(column: Any, mask: Any, weak: bool, note: Note) -> VaryingList | None:
+def made(column: Any, mask: Any, weak: bool, either: bool, note: Note) -> VaryingList | None:
     """What stands for a list of the elements that a mask selects; None where it must be a list."""
     entries = selected(column, mask, dispatch.getitem) if isinstance(mask, Tracer) else None
     known = type(entries) is Selected and entries._serves and entries.dtype.kind in "fib"
-    return VaryingList(entries, weak, note) if known else None
+    return VaryingList(entries, weak, either, note) if known else None
 
 
 def listed(make: Callable[[], Any]) -> Any:

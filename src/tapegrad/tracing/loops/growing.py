@@ -217,7 +217,7 @@ class Growing:
         first, last = _by_path(start), _by_path(end)
         rounds, rows = loop.rounds, []
         for k, (y, stack) in enumerate(loop.stacks):
-            row = rows_of(stack, y.aval.weak, isinstance(found.rows[k], ArrayTracer))
+            row = rows_of(stack, *_kind_of(y, found.rows[k]))
             if found.before[k]:
                 row[0] = first[found.before[k]]
                 known_as_row(row[0], stack, 0)
@@ -260,11 +260,13 @@ class Growing:
 
 
 class _Series(NamedTuple):
-    """Numbers in a list, Python's if they are weak, and which of them are there."""
+    """Numbers in a list, Python's if they are weak, or each maybe if `either`; and which of them
+    are there."""
 
     column: Any
     mask: Any
     weak: bool
+    either: bool
 
 
 class _Choice(NamedTuple):
@@ -272,35 +274,32 @@ class _Choice(NamedTuple):
     rounds are stacked, whether they are Python's numbers, and arrays; and which are there."""
 
     entry: Any
-    columns: dict[int, tuple[Any, bool, bool]]
+    columns: dict[int, tuple[Any, bool, bool, bool]]
     mask: Any
 
     def series_behind(self, first: Sequence[Any]) -> _Series | None:
         """These entries behind the first ones of a list, if all are numbers of one type."""
         value, mask = getattr(self.entry, "value", None), self.mask
         if isinstance(self.entry, Row):
-            column, weak, are_arrays = self.columns[self.entry.number]
+            column, weak, are_arrays, either = self.columns[self.entry.number]
         elif type(value) in (float, int, bool) and isinstance(mask, Tracer):
             number = Literal(np.asarray(value).dtype.type(value))
             column = record(mask._trace, BroadcastTo(mask.shape), [number])
-            weak, are_arrays = True, False
+            weak, are_arrays, either = True, False, False
         else:
             return None
-        if are_arrays or not all(is_one_of(x, column.dtype, weak) for x in first):
+        if are_arrays or not all(is_one_of(x, column.dtype, weak, either) for x in first):
             return None
         if first:
             column = np.concatenate([dispatch.stack(list(map(strong, first))), column])
             mask = np.concatenate([np.ones(len(first), bool), mask])
-        return _Series(column, mask, weak)
+        return _Series(column, mask, weak, either)
 
     @classmethod
     def of(cls, entries: Sequence[Any], found: Grown, loop: Any) -> _Choice:
         """In which each round appends these, if it is made."""
         stacks = [stack for _, stack in loop.stacks]
-        kinds = [
-            (y.aval.weak, isinstance(x, ArrayTracer))
-            for (y, _), x in zip(loop.stacks, found.rows, strict=True)
-        ]
+        kinds = [_kind_of(y, x) for (y, _), x in zip(loop.stacks, found.rows, strict=True)]
         made = loop.made
         masks = [_both(stacks[x.there.number], made) if _is_perhaps(x) else made for x in entries]
         every = np.ones(loop.rounds, bool)
@@ -314,6 +313,11 @@ class _Choice(NamedTuple):
         return cls(values[0], {k: (column, *kinds[k])}, _in_turn(masks))
 
 
+def _kind_of(y: Any, x: Tracer) -> tuple[bool, bool, bool]:
+    """Whether a result of rounds is a number of Python's, an array, or maybe either's number."""
+    return y.aval.weak, isinstance(x, ArrayTracer), x._either
+
+
 def _both(mask: Any, other: Any) -> Any:
     return mask if other is None else mask & other
 
@@ -324,10 +328,13 @@ def _in_turn(columns: Sequence[Any]) -> Any:
     return found.reshape(-1, *found.shape[2:])
 
 
-def is_one_of(x: Any, dtype: Any, weak: bool) -> bool:
-    """Whether this is a number of a type, Python's or NumPy's."""
+def is_one_of(x: Any, dtype: Any, weak: bool, either: bool) -> bool:
+    """Whether this is a number of a type, Python's or NumPy's, or maybe `either`."""
     if isinstance(x, Tracer):
-        return not isinstance(x, ArrayTracer) and (x.dtype, x._weak) == (dtype, weak)
+        known = x.dtype, x._weak, x._either
+        return not isinstance(x, ArrayTracer) and known == (dtype, weak, either)
+    if either:
+        return False
     return type(x) is _PYTHONS.get(dtype) if weak else type(x) is dtype.type
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from tapegrad.core.arrays import objection
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.either import as_either
 from tapegrad.tracing.loops.stacking import rows_of, strong
 from tapegrad.tracing.sizes import may_vary
 from tapegrad.tracing.trace import Trace
@@ -68,6 +69,7 @@ class Entries:
 
     given: Any  # the array, or a list of traced floats, which is stacked
     is_weak: bool = False
+    is_either: bool = False  # whether each may be Python's number or NumPy's
     backwards: bool = False
     whole: Any = None  # the list itself, which is held: so rounds don't make it longer unseen
 
@@ -88,9 +90,7 @@ class Entries:
         numbers = range(count - 1, -1, -1) if self.backwards else range(count)
         k = Numbers(numbers).item(trace, step, done, found)
         x = (found(self.array, k) if type(self.array) is np.ndarray else self.array)[k]
-        if not self.is_weak:
-            return x
-        return _weak(x, self.array)
+        return _weak(x, self.array) if self.is_weak else as_either(x, self.is_either)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ def entry_of(x: Any, k: Tracer) -> Any:
     items = _of_list(x)
     if not isinstance(items, Entries):
         return None
-    return _weak(items.array[k], items.array) if items.is_weak else items.array[k]
+    entry = items.array[k]
+    return _weak(entry, items.array) if items.is_weak else as_either(entry, items.is_either)
 
 
 def _plain_array(x: Any) -> np.ndarray | None:
@@ -197,7 +198,7 @@ def _of_list(x: Any, backwards: bool = False) -> Items | None:
     if kinds == {np.float64}:
         return Entries(np.array(x), backwards=backwards, whole=x)
     if len(kinds) == 1 and _are_reals(x):
-        return Entries([*x], is_weak=x[0]._weak, backwards=backwards, whole=x)
+        return Entries([*x], x[0]._weak, x[0]._either, backwards, whole=x)
     return None
 
 

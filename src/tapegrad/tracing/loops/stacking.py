@@ -21,6 +21,7 @@ from tapegrad.ir.tape import Aval, Builder, Literal, Source, Tape, Var
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.primitives.windows import SetWindow
+from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.loops.rounds import Leaf
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import (
@@ -80,9 +81,10 @@ def with_stacks(
 _slot: Any = vars(Tracer)["_operand"]  # where an ordinary tracer has its operand
 
 
-def rows_of(stack: Tracer, weak: bool, are_arrays: bool) -> list[Tracer]:
+def rows_of(stack: Tracer, weak: bool, are_arrays: bool, either: bool = False) -> list[Tracer]:
     """The rows of an array that nobody else has: what rounds have given, each by itself. Those
-    without axes are scalars, unless they `are_arrays`."""
+    without axes are scalars, unless they `are_arrays`; numbers that may be Python's, if `either`.
+    """
     kind: Any
     aval = one_type(Aval(stack.shape[1:], stack.dtype, weak))
     value = stack._value if type(_held(stack)) is tuple else stack._read()[1]
@@ -90,7 +92,7 @@ def rows_of(stack: Tracer, weak: bool, are_arrays: bool) -> list[Tracer]:
     for k in range(stack.shape[0]):
         part = None if value is None else value[k, ...] if are_arrays else value[k]
         kind = PYTHONS[aval.dtype.kind] if weak else kind_of(part, aval)
-        kind = ArrayTracer if are_arrays else kind
+        kind = ArrayTracer if are_arrays else EitherTracer if either else kind
         found.append(_row(stack, k, aval, kind, part))
     return found
 

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.either import as_either
 from tapegrad.tracing.loops.framed import Count, again_with
 from tapegrad.tracing.loops.growing import is_one_of
 from tapegrad.tracing.loops.items import Entries, Items, Numbers, Zipped, items_of
@@ -38,12 +39,12 @@ Varying = tuple[Items, Count]
 
 
 class VaryingList:
-    """Stands for a list of numbers, one at the least: Python's, if these are weak. Its `entries`
-    are those of an array that a mask selects. Where it is asked for anything else, the trace is
-    made again with a note."""
+    """Stands for a list of numbers, one at the least: Python's, if these are weak, or each maybe if
+    `either`. Its `entries` are those of an array that a mask selects. Where it is asked for
+    anything else, the trace is made again with a note."""
 
-    def __init__(self, entries: Any, weak: bool, note: Note) -> None:
-        self.entries, self.weak, self._note = entries, weak, note
+    def __init__(self, entries: Any, weak: bool, either: bool, note: Note) -> None:
+        self.entries, self.weak, self.either, self._note = entries, weak, either, note
 
     def give_up(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise again_with([self._note])
@@ -54,6 +55,11 @@ class VaryingList:
             self.give_up()
         kind: str = self.entries.dtype.kind
         return kind
+
+    @property
+    def _type(self) -> tuple[Any, bool, bool]:
+        """Of which type all entries are."""
+        return self.entries.dtype, self.weak, self.either
 
     @property
     def whole(self) -> Any:
@@ -79,10 +85,10 @@ class VaryingList:
         return self.entries._selection.count
 
     def entry(self, x: Any) -> Any:
-        if not self.weak:
+        if not self.weak and not self.either:
             return x
         operand, value = x._read()
-        return stand_in(x._trace, operand, value, weak=True)
+        return as_either(stand_in(x._trace, operand, value, weak=self.weak), self.either)
 
     def rows(self, fill: Any) -> Any:
         """The entries of all rounds, with `fill` for those that aren't there."""
@@ -96,7 +102,8 @@ class VaryingList:
             return None
         before = np.cumsum(self.mask)
         places = np.minimum(np.searchsorted(before, np.arange(1, most + 1)), most - 1)
-        return Entries(self.whole[places], is_weak=self.weak), Count(self._length(), most)
+        entries = Entries(self.whole[places], is_weak=self.weak, is_either=self.either)
+        return entries, Count(self._length(), most)
 
     def __iter__(self) -> VaryingIterator:
         return VaryingIterator(self.items, [self])
@@ -113,7 +120,7 @@ class VaryingList:
         """A list of the elements of a column that a mask selects."""
         if not self.kind or len(column) > MOST:
             self.give_up()
-        found = dispatch.varying(column, mask, self.weak, self._note)
+        found = dispatch.varying(column, mask, self.weak, self.either, self._note)
         return [] if found is None else found
 
     def _become(self, x: Any) -> None:
@@ -136,7 +143,7 @@ class VaryingList:
     @unobserved
     def __setitem__(self, k: Any, x: Any) -> None:
         at = self.entries._where(k) if self.kind else None
-        if at is None or not is_one_of(x, self.entries.dtype, self.weak):
+        if at is None or not is_one_of(x, *self._type):
             self.give_up()
         column = self.whole.copy()
         column[at] = x
@@ -163,10 +170,10 @@ class VaryingList:
         """The entries of several lists, one after the other."""
         columns, masks = [], []
         for x in parts:
-            if type(x) is VaryingList and (x.kind, x.weak) == (self.kind, self.weak):
+            if type(x) is VaryingList and x._type == self._type:
                 columns.append(x.whole)
                 masks.append(x.mask)
-            elif type(x) is list and all(is_one_of(y, self.entries.dtype, self.weak) for y in x):
+            elif type(x) is list and all(is_one_of(y, *self._type) for y in x):
                 columns += [dispatch.stack(list(map(strong, x)))] if x else []
                 masks += [np.ones(len(x), bool)] if x else []
             else:
@@ -195,7 +202,7 @@ class VaryingList:
 
     @unobserved
     def copy(self) -> Any:
-        return VaryingList(self.array, self.weak, self._note) if self.kind else self.give_up()
+        return VaryingList(self.array, *self._type[1:], self._note) if self.kind else self.give_up()
 
     @unobserved
     def reverse(self) -> None:
@@ -216,11 +223,11 @@ class VaryingList:
     def sorted(self) -> Any:
         """A new list of the entries in order; NaN is in none."""
         found = self.entries._sorted() if self.kind else None
-        return self.give_up() if found is None else VaryingList(found, self.weak, self._note)
+        return self.give_up() if found is None else VaryingList(found, *self._type[1:], self._note)
 
     @unobserved
     def index(self, x: Any) -> Any:
-        if not self.kind or not is_one_of(x, self.entries.dtype, self.weak):
+        if not self.kind or not is_one_of(x, *self._type):
             self.give_up()
         found = self.mask & (self.whole == x)
         if not bool(np.any(found)):
@@ -229,7 +236,7 @@ class VaryingList:
 
     @unobserved
     def count(self, x: Any) -> Any:
-        if not self.kind or not is_one_of(x, self.entries.dtype, self.weak):
+        if not self.kind or not is_one_of(x, *self._type):
             self.give_up()
         return _as_number(np.sum(self.mask & (self.whole == x)), len(self.whole))
 
