@@ -16,10 +16,12 @@ from tapegrad import (
     jacobian,
     jacobian_sparsity,
     jit,
+    jvp,
     sparse_hessian,
     sparse_jacobian,
 )
 from tapegrad.errors import ArgumentError, GradientError, RandomnessError, UnsupportedError
+from tapegrad.sparsity import greedy
 
 MODES = ["never", "always"]
 RNG = np.random.default_rng(0)
@@ -260,3 +262,34 @@ def test_an_operator_in_a_trace_goes_to_solvers(compile):
         np.testing.assert_allclose(jit(f, compile=compile)(x), wanted(x), rtol=1e-8)
         steps = [(wanted(x + h * e) - wanted(x - h * e)) / (2 * h) for e in np.eye(3)]
         np.testing.assert_allclose(grad(f, compile=compile)(x), steps, rtol=1e-6)
+
+
+def test_entries_that_are_computed_by_themselves_need_no_search_for_few_colours(monkeypatch):
+    """Of a large matrix it would be compiled."""
+
+    def searched(*args):
+        raise AssertionError("few colours were searched for")
+
+    monkeypatch.setattr(greedy, "run", searched)
+    u, v = np.cos(np.arange(4900.0)), np.sin(np.arange(4900.0))
+    J = sparse_jacobian(bratu, compile="never")(u)
+    assert J.nnz > greedy.SMALL
+    linear = bratu(v) - np.exp(v)
+    np.testing.assert_allclose(J @ v, linear + np.exp(u) * v, rtol=1e-10)
+    H = sparse_hessian(lambda u: u @ (bratu(u) - np.exp(u)) / 2 + np.sum(u**4), compile="never")(u)
+    np.testing.assert_allclose(H @ v, linear + 12 * u**2 * v, rtol=1e-10)
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_large_matrices_whose_entries_are_found_by_products(mode):
+    """Three layers of neighbours, in which entries are made of many paths."""
+
+    def f(x):
+        for _ in range(3):
+            x = np.sin(x[2:] * x[1:-1] + x[:-2])
+        return x
+
+    x, v = np.sin(np.arange(3000.0)), np.cos(np.arange(3000.0))
+    J = sparse_jacobian(f, mode=mode, compile="never")(x)
+    assert J.nnz > greedy.SMALL
+    np.testing.assert_allclose(J @ v, jvp(f, (x,), (v,))[1], rtol=1e-10)

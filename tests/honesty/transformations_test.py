@@ -158,7 +158,7 @@ def test_random_numbers(held):
         states.append(end)
 
 
-@besides("as_linear_operator", "jacobian_sparsity", "sparse_jacobian", "sparse_hessian")
+@besides("jacobian_sparsity", "sparse_jacobian", "sparse_hessian")  # of plain numbers
 def test_derivatives_of_it(held):
     """a variable of an outer derivative is in the closure, and is the point, too -> tangents and
     cotangents of the two don't mix"""

@@ -72,6 +72,7 @@ def dense(
         made = entries_of(tape, wrt, rows, kept, found, checkpoint, {}, (size, at))
     except GradientError:  # a function of the user's may have a rule of one mode alone
         return None
+    assert made is not None  # without a share
     return _blocks(made, len(kept), [y.shape for y in outs], [x.shape for x in ins])
 
 
@@ -142,10 +143,11 @@ def entries_of(
     checkpoint: Any,
     values: Mapping[int, Any],
     among: tuple[int, Any] | None = None,
-) -> Tape:
+    share: float = 0.0,
+) -> Tape | None:
     """The tape of the outputs `kept`, and the entries of the Jacobian of the outputs `rows`, in the
     order of the pattern, or `among` so many zeros at these places. `values` has the integers among
-    its inputs."""
+    its inputs. With a `share`, None unless each entry by itself takes so little of the work."""
     from tapegrad.pipeline import inlined
     from tapegrad.sparsity.entries import entries
 
@@ -175,7 +177,9 @@ def entries_of(
     dtype = np.result_type(*[x.dtype for x in flat])
     flat = [x if x.dtype == dtype else AsType(dtype)(x) for x in flat]
     whole = Concatenate(0)(*flat) if len(flat) > 1 else flat[0]
-    found = entries(writer, joined, whole, colouring.index, known, linear, among)
+    found = entries(writer, joined, whole, colouring.index, known, linear, among, share)
+    if found is None:
+        return None
     done = builder.finish([*joined.outputs[: len(kept)], found.operand], joined.captured)
     return with_reached(done, writer)
 

@@ -5,7 +5,7 @@ The structure depends on what integers say, such as indices. They are compared a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from tapegrad.core.request import Request
 from tapegrad.core.trees import is_traced
 from tapegrad.differentiate.reverse import with_reached
-from tapegrad.errors import ConversionError, UnsupportedError
+from tapegrad.errors import ConversionError, GradientError, UnsupportedError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Tape
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.elementwise import equal
@@ -85,9 +85,20 @@ class SparseJacobian(Jacobian):
         mode = self._mode(traced.name, ins, outs)
         of = inlined(whole)
         structure = pattern(of, wrt, rows, values)
-        colouring = self.coloured(structure, mode)
         head = len(kept)
-        tape = entries_of(whole, wrt, rows, range(head), colouring, self.checkpoint, values)
+        for colouring, share in self.colourings(structure, mode):
+            try:
+                found = entries_of(
+                    whole, wrt, rows, range(head), colouring, self.checkpoint, values, share=share
+                )
+            except GradientError:  # a function of the user's may have a rule of one mode alone
+                if not share:
+                    raise
+                continue
+            if found is not None:
+                break
+        assert found is not None  # the last share is 0
+        tape = found
         if ins:
             widest = Aval((), np.result_type(*[x.dtype for x in ins]))
             tape = in_types_of(tape, head, [widest])
@@ -115,12 +126,12 @@ class SparseJacobian(Jacobian):
         tape = replace(tape, outputs=tuple(outputs), output_names=())
         return tape, [*range(len(kept), len(outputs))], [*selection.wrt]
 
-    def coloured(self, structure: Any, mode: str) -> Any:
-        """The colouring of this structure that takes the fewest products."""
-        from tapegrad.sparsity.recovery import choose
+    def colourings(self, structure: Any, mode: str) -> Iterator[tuple[Any, float]]:
+        """Colourings of this structure; see `sparsity.recovery.colourings`."""
+        from tapegrad.sparsity.recovery import colourings
 
         forward, reverse = mode != "reverse", mode != "forward"
-        return choose(structure, forward=forward, reverse=reverse, price=1.5)
+        return colourings(structure, forward=forward, reverse=reverse, price=1.5)
 
     def assemble(self, derivation: Any, values: Sequence[Any]) -> Any:
         entries = values[len(derivation.kept)]
@@ -180,10 +191,10 @@ class SparseHessian(SparseJacobian):
         tape = derive(loss, selection.wrt, keep=keep, checkpoint=self.checkpoint)
         return tape, [*range(len(kept), len(tape.outputs))], [*selection.wrt]
 
-    def coloured(self, structure: Any, mode: str) -> Any:
-        from tapegrad.sparsity.recovery import choose
+    def colourings(self, structure: Any, mode: str) -> Iterator[tuple[Any, float]]:
+        from tapegrad.sparsity.recovery import colourings
 
-        return choose(structure, is_symmetric=True)
+        return colourings(structure, is_symmetric=True)
 
 
 # ---- tapes

@@ -51,9 +51,11 @@ def entries(
     known: Mapping[Var, Any],
     seeds: set[Var],
     among: tuple[int, Any] | None = None,
-) -> Node:
+    share: float = 0.0,
+) -> Node | None:
     """The elements of `whole`, a value of one axis, at `places`; or `among` so many zeros, where
-    that has a place for each.
+    that has a place for each. With a `share`, None unless each by itself takes so little of the
+    work of all of `whole`.
 
     `known` has the values of inputs of the tape that don't change, `seeds` which of these the
     values are linear in.
@@ -71,11 +73,14 @@ def entries(
         groups.append(rest[~np.isin(kinds, common)])
         groups = [group for group in groups if len(group)]
         found = [Pieces(values, root, places[group]) for group in groups]
-        if count + sum(pieces.work() for pieces in found) <= values.passes(root):
+        work = count + sum(pieces.work() for pieces in found)
+        if work <= (share or 1.0) * values.passes(root):
             out = _known(writer, size, whole.dtype, at[sure], numbers[sure])
             for pieces, group in zip(found, groups, strict=True):
                 out = _put(out, pieces.written(writer), at[group])
             return out
+    if share:
+        return None
     taken = _taken(whole, places)
     return taken if among is None else _put(_zeros(writer, size, taken.dtype), taken, at)
 

@@ -6,12 +6,14 @@ Where each entry stands among the products is worked out once; new values are on
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from tapegrad.sparsity import greedy
 from tapegrad.sparsity.colouring import (
     acyclic_colours,
     alone,
@@ -185,6 +187,23 @@ def symmetric(pattern: Any) -> Any:
     whole = sparse.csr_array(pattern + pattern.T, dtype=bool)
     whole.sort_indices()
     return whole
+
+
+def colourings(
+    pattern: Any, *, is_symmetric: bool = False, forward: bool = True, **how: Any
+) -> Iterator[tuple[Colouring, float]]:
+    """Colourings, the last one that of `choose`. The search for few colours of a large matrix takes
+    long, and is in vain where its entries are computed by themselves. So the first is one that is
+    found at once, with the share of its products that the others may come down to."""
+    if pattern.nnz > greedy.SMALL:
+        whole = symmetric(pattern) if is_symmetric else pattern
+        if forward:
+            quick = by_columns(whole, column_colours(whole))
+        else:
+            quick = by_rows(whole, row_colours(whole))
+        if quick.count > FEW:
+            yield quick, FEW / quick.count
+    yield choose(pattern, is_symmetric=is_symmetric, forward=forward, **how), 0.0
 
 
 def choose(
