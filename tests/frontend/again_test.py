@@ -20,7 +20,7 @@ from tests.loops.programs_test import drawn
 import tapegrad
 from tapegrad import grad, trace
 from tapegrad.errors import LeakedTracerError, UnsupportedError
-from tapegrad.tracing import again, elements, recipes, weak
+from tapegrad.tracing import again, elements, weak
 from tapegrad.tracing.frontend import indexing, known
 
 
@@ -35,7 +35,6 @@ def the_long_way() -> Iterator[None]:
         patch.setattr(elements, "_written", lambda *_: False)
         patch.setattr(known, "again", lambda *_: None)
         patch.setattr(weak, "_OF_FLOATS", {})
-        patch.setattr(recipes, "TRIES", 0)
         yield
 
 

@@ -67,7 +67,6 @@ class Conversions:
     def __bool__(self: Any) -> bool:
         if self._aval.size != 1:
             return bool(np.asarray(self._concrete))  # NumPy's own error
-        self._trace.spoil()
         found = bool(self._scalar_value("bool")) and not self._trace.presuming
         condition = self._as_scalar()
         if self._aval.dtype != np.bool_:
@@ -82,7 +81,6 @@ class Conversions:
     @unobserved
     def _guarded(self: Any, what: str) -> Any:
         """The value of a number without a derivative, which is taken for granted from here on."""
-        self._trace.spoil()
         value = self._scalar_value(what)
         if formats_text():
             check_decision(self._trace, self._read()[0], "a number in a text")
@@ -133,7 +131,6 @@ class Conversions:
         """The value of such a number, which is guarded."""
         self._trace.check_alive()
         value = self._scalar_value("float")
-        self._trace.spoil()
         self._trace.guard(self._as_scalar(), value, what)
         return value
 

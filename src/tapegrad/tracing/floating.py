@@ -106,8 +106,6 @@ def watch_special(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Non
 def watched(trace: Trace) -> int:
     """The errors that the program of a trace watches for now, as NumPy's flags."""
     state = errors_now()
-    if trace.learning is not None:
-        trace.learning.look()
     matter = _warnings_matter(trace)
     if state is trace.calm and not matter:  # as nearly always
         return 0

@@ -247,10 +247,6 @@ class Trace:
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None
-        # What is known of calls at places in the user's code, and what is noted of one that becomes
-        # known: see `tracing.recipes`
-        self.places: dict[Any, Any] = {}
-        self.learning: Any = None
         self.holding: Any = None  # how often a round of a frame's holds what variables do, by id
         self.drawing: Any = None  # what rounds of a frame's draw: see `tracing.loops.drawing`
 
@@ -393,11 +389,6 @@ class Trace:
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
         )
 
-    def spoil(self) -> None:
-        """The call under way does what a recipe doesn't tell."""
-        if self.learning is not None:
-            self.learning.spoiled = True
-
     def reconsider(self) -> None:
         """Give this trace up: numbers that may be Python's or NumPy's, which branches have left,
         make a difference. When it is made again, these branches don't leave any."""
@@ -440,8 +431,6 @@ class Trace:
         operand, _ = tracer._read()
         if self.idle and not fixed:
             check_decision(self, operand, what)
-        if self.learning is not None:
-            self.learning.note_guard(operand, expected, what)
         if isinstance(operand, Literal):
             return None
         found = Literal(operand.dtype.type(expected))

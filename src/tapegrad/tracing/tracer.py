@@ -127,7 +127,6 @@ class Tracer(Conversions, Proxy):
     @property
     def _concrete(self) -> Any:
         """The NumPy value; an error in an abstract trace, which has none."""
-        self._trace.spoil()
         value = self._read()[1]
         if value is None:
             raise ConversionError(
@@ -436,8 +435,6 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
 def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) -> Any:
     """Record one call, evaluate it if the operands have values, and wrap the results."""
     plain, values, known = [], [], True
-    if trace.learning is not None:
-        trace.learning.look()
     for x in operands:
         operand, value = to_operand(trace, x)
         plain.append(operand)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.tracing import draws, recipes
+from tapegrad.tracing import draws
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
@@ -153,19 +153,12 @@ def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     if running.numpys:  # what called that is watched
         return _called(func, args, kwargs)
     if func not in FUNCTIONS:  # it is refused, and NumPy's might write a file
-        return recipes.applied(func, args, kwargs, lambda: _called(func, args, kwargs))
-    return recipes.applied(
-        func,
-        args,
-        kwargs,
-        lambda: accepted(
-            func,
-            args,
-            kwargs,
-            lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs)),
-            named_after(func),
-        ),
-    )
+        return _called(func, args, kwargs)
+
+    def run() -> Any:
+        return watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+
+    return accepted(func, args, kwargs, run, named_after(func))
 
 
 def _called(func: Any, args: Any, kwargs: Any) -> Any:

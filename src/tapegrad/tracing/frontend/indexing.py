@@ -28,7 +28,6 @@ from tapegrad.primitives.views import (
     indexed_shape,
 )
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.bounds import choice, integer, note_beyond
 from tapegrad.tracing.frontend.memory import in_rows
@@ -327,7 +326,7 @@ def getitem(x: Tracer, index: Any) -> Any:
     found = select(x, index, _taken)
     if found is not None:
         return found
-    return recipes.applied("getitem", (x, index), {}, lambda: _taken(x, index))
+    return _taken(x, index)
 
 
 def _taken(x: Tracer, index: Any) -> Any:

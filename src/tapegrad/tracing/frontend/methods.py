@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.arrays import is_known
-from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import method, watching
@@ -57,10 +56,7 @@ def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     def run() -> Any:
         return _called(name, x, args, kwargs)
 
-    own = _own(name)
-    return recipes.applied(
-        name, (x, *args), kwargs, lambda: accepted(own, (x, *args), kwargs, run, f"x.{name}")
-    )
+    return accepted(_own(name), (x, *args), kwargs, run, f"x.{name}")
 
 
 _own = cache(method)

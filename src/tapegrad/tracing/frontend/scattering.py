@@ -15,7 +15,6 @@ from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
 from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
 from tapegrad.primitives.windows import SetWindow
-from tapegrad.tracing import recipes
 from tapegrad.tracing.floating import cast_of, watching
 from tapegrad.tracing.frontend.bounds import note_beyond
 from tapegrad.tracing.frontend.indexing import (
@@ -48,15 +47,6 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     """`x[index] = value`: from here on, `x` and all its views have the new elements."""
     if isinstance(value, Selected) and put_selected(x, index, value):
         return
-    root = value._root if isinstance(value, Tracer) else None
-    if x._root is None and (root is None or root._version == value._version):
-        _set(x, index, value)
-    else:  # which takes more than one call
-        recipes.applied("setitem", (x, index, value), {}, lambda: _set(x, index, value))
-
-
-def _set(x: Tracer, index: Any, value: Any) -> None:
-    """The same without a recipe."""
     if x._is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = as_operand(value)

@@ -139,7 +139,6 @@ def _let_be_shaped(x: Any) -> Trace:
         )
     if trace.writable is not None and not trace.writable(x._owner):
         raise Stopped
-    trace.spoil()
     return here
 
 

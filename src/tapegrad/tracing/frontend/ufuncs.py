@@ -33,7 +33,6 @@ from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.complexes import cartesian, conj
 from tapegrad.primitives.special_complex import OF_COMPLEX
 from tapegrad.primitives.stated import Known
-from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import contracting, vectorizing
@@ -383,12 +382,9 @@ def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any)
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
-    if method != "__call__":
-        func, given = getattr(ufunc, method), [method, *inputs]
-    elif kwargs:
-        func, given = ufunc, list(inputs)
-    else:
+    if method == "__call__" and not kwargs:
         return _call_plainly(ufunc, inputs)
+    func = ufunc if method == "__call__" else getattr(ufunc, method)
     found = elsewhere(ufunc, method, inputs, kwargs)
     if found:
         return found[0]
@@ -397,14 +393,9 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
 
     if running.numpys or vectorizing.is_of_function(ufunc):
-        return _again(ufunc, given, kwargs, run)
+        return run()
     name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
-    return _again(ufunc, given, kwargs, lambda: accepted(func, inputs, kwargs, run, name))
-
-
-def _again(ufunc: np.ufunc, given: Any, kwargs: Any, run: Callable[[], Any]) -> Any:
-    """`run()`; by a recipe if it is NumPy's. SciPy's may be told to raise: each call asks."""
-    return run() if known_calls.is_scipys(ufunc) else recipes.applied(ufunc, given, kwargs, run)
+    return accepted(func, inputs, kwargs, run, name)
 
 
 def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
@@ -431,7 +422,7 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     def met() -> Any:
         if meets_object(ufunc, inputs):
             return meet(ufunc, inputs)
-        return _again(ufunc, inputs, {}, run)
+        return run()
 
     if any(map(_is_no_number, inputs)) and not running.numpys:
         return accepted(ufunc, inputs, {}, met, f"np.{ufunc.__name__}")
