@@ -68,11 +68,6 @@ class Revolved(Backward):
                 return sorted(found)
             found = reached
 
-    @property
-    def state_bytes(self) -> int:
-        """What one checkpoint takes."""
-        return sum(self.loop.body.inputs[1 + k].aval.nbytes for k in self.state)
-
     # ---- forward
 
     def forward(self, builder: Builder, call: Call) -> tuple[Var, ...]:

@@ -5,8 +5,8 @@ Names: as in `kinks`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -92,11 +92,22 @@ class PickedOver(_OverAxes):
 class _Extremum(Reduction):
     """max and min: tied elements share the cotangent equally."""
 
+    numpys: ClassVar[Callable[..., Any]]
+    of_two: ClassVar[np.ufunc]
+
     def aval(self, *xs: Aval) -> Aval:
         (x,) = xs
         if any(x.shape[a] == 0 for a in self.axes):
             raise ValueError(f"zero-size array to reduction operation {self.name}: {x}")
         return x.with_shape(self.kept(x))
+
+    def evaluate(self, *xs: Any) -> Any:
+        if type(xs[0]) is np.ndarray:  # what NumPy's function comes to
+            return self.of_two.reduce(xs[0], self.axes)
+        return self.numpys(xs[0], axis=self.axes)
+
+    def for_types(self, *avals: Aval) -> Any:
+        return reducing(self.of_two, self.axes) if avals[0].shape else self.evaluate
 
     def _shares(self, out: Any, x: Any) -> tuple[Any, Any]:
         ties = x.equals(restored(out, self.axes))
@@ -129,14 +140,8 @@ class Max(_Extremum):
 
     name = "max"
     fold = MAX
-
-    def evaluate(self, *xs: Any) -> Any:
-        if type(xs[0]) is np.ndarray:  # what np.max comes to
-            return np.maximum.reduce(xs[0], self.axes)
-        return np.max(xs[0], axis=self.axes)
-
-    def for_types(self, *avals: Aval) -> Any:
-        return reducing(np.maximum, self.axes) if avals[0].shape else self.evaluate
+    numpys = staticmethod(np.max)
+    of_two = np.maximum
 
 
 @parametric
@@ -147,11 +152,5 @@ class Min(_Extremum):
 
     name = "min"
     fold = MIN
-
-    def evaluate(self, *xs: Any) -> Any:
-        if type(xs[0]) is np.ndarray:  # what np.min comes to
-            return np.minimum.reduce(xs[0], self.axes)
-        return np.min(xs[0], axis=self.axes)
-
-    def for_types(self, *avals: Aval) -> Any:
-        return reducing(np.minimum, self.axes) if avals[0].shape else self.evaluate
+    numpys = staticmethod(np.min)
+    of_two = np.minimum

@@ -27,7 +27,7 @@ from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.kinds import Growing, Scatter, Taking
 from tapegrad.primitives.texts import dtype_text, shape_text, zeros_text
 from tapegrad.primitives.views import zeros
-from tapegrad.primitives.windows import Placed
+from tapegrad.primitives.windows import Placed, Update, tangent_of_set
 
 INFINITE = (math.inf, -math.inf)
 
@@ -233,29 +233,20 @@ class PlacePart(_OfPart, Scatter):
         return None if ts[0] is None else self(ts[0], *xs[1:])
 
 
-class _UpdatePart(_OfPart, Scatter):
-    """Another value in the place of a part of the first operand."""
+class _UpdatePart(_OfPart, Update):
+    """Another value in the place of a part."""
 
     index: PartIndex
     moves: Moves
-
-    onto = "first"
-    updates = True
 
     def aval(self, *xs: Aval) -> Aval:
         x, y, *steps = xs
         self.check(x.shape, steps, y)
         return x.with_shape(x.shape)
 
-    def evaluate(self, *xs: Any) -> Any:
-        return self.update(np.array(xs[0]), *xs[1:])
-
     def quick_text(self, xs: Sequence[str]) -> str:
         outer, inner = _texts(self.index, self.moves, xs[2:])
         return f"{xs[0]}{outer} {'+' * self.adds}= {xs[1]}{inner}"
-
-    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        return [f"{outs[0]} = np.array({xs[0]})", self.quick_text([*outs, *xs[1:]])]
 
 
 @parametric
@@ -279,12 +270,7 @@ class SetPart(_UpdatePart):
         return self(ct, zeros(ct, y.shape), *steps), ct_y, *[None] * len(steps)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        (tx, ty, *_), (x, y, *steps) = ts, xs
-        if tx is None and ty is None:
-            return None
-        tx = zeros(out, x.shape) if tx is None else tx
-        ty = zeros(out, y.shape) if ty is None else ty
-        return self(tx, ty, *steps)
+        return tangent_of_set(self, ts, out, xs)
 
 
 @parametric

@@ -202,26 +202,47 @@ class PlaceWindow(Moving, Scatter):
         return None if ts[0] is None else self(ts[0], *xs[1:])
 
 
-class _Update(Moving, Scatter):
-    """Another value in the place of a window of the first operand."""
-
-    index: StaticIndex
-    moves: Moves
+class Update(Scatter):
+    """Another value in the place of some elements of the first operand."""
 
     onto = "first"
     updates = True
+
+    def evaluate(self, *xs: Any) -> Any:
+        return self.update(np.array(xs[0]), *xs[1:])
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = np.array({xs[0]})", self.quick_text([*outs, *xs[1:]])]
+
+
+def tangent_of_set(primitive: Update, ts: Any, out: Any, xs: Any) -> Any:
+    """The tangent of what writes its second operand into its first one: it is linear in both."""
+    (tx, ty, *_), (x, y, *steps) = ts, xs
+    if tx is None and ty is None:
+        return None
+    tx = zeros(out, x.shape) if tx is None else tx
+    ty = zeros(out, y.shape) if ty is None else ty
+    return primitive(tx, ty, *steps)
+
+
+class _UpdateWindow(Moving, Update):
+    """Another value in the place of a window."""
+
+    index: StaticIndex
+    moves: Moves
 
     def aval(self, *xs: Aval) -> Aval:
         x, y, *steps = xs
         _check(self, x.shape, steps, y)
         return x.with_shape(x.shape)
 
-    def evaluate(self, *xs: Any) -> Any:
-        return self.update(np.array(xs[0]), *xs[1:])
+    def quick_text(self, xs: Sequence[str]) -> str:
+        at = _text(self.index, self.moves, xs[2:])
+        return f"{xs[0]}{at} {'+' * self.adds}= {xs[1]}"
 
 
 @parametric
-class SetWindow(_Update):
+class SetWindow(_UpdateWindow):
     """`x` with `x[index] = y`, moved, as a new value: operands `x, y, *steps`."""
 
     index: StaticIndex
@@ -234,12 +255,6 @@ class SetWindow(_Update):
         out[moved_index(self.index, self.moves, steps)] = y
         return out
 
-    def quick_text(self, xs: Sequence[str]) -> str:
-        return f"{xs[0]}{_text(self.index, self.moves, xs[2:])} = {xs[1]}"
-
-    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        return [f"{outs[0]} = np.array({xs[0]})", self.quick_text([*outs, *xs[1:]])]
-
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         steps = xs[2:]
         ct_y = Window(self.index, self.moves)(ct, *steps)
@@ -247,16 +262,11 @@ class SetWindow(_Update):
         return rest, ct_y, *[None] * len(steps)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        (tx, ty, *_), (x, y, *steps) = ts, xs
-        if tx is None and ty is None:
-            return None
-        tx = zeros(out, x.shape) if tx is None else tx
-        ty = zeros(out, y.shape) if ty is None else ty
-        return self(tx, ty, *steps)
+        return tangent_of_set(self, ts, out, xs)
 
 
 @parametric
-class AddWindow(_Update):
+class AddWindow(_UpdateWindow):
     """`x` with `x[index] += y`, moved, as a new value: operands `x, y, *steps`."""
 
     index: StaticIndex
@@ -269,12 +279,6 @@ class AddWindow(_Update):
         out, y, *steps = xs
         out[moved_index(self.index, self.moves, steps)] += y
         return out
-
-    def quick_text(self, xs: Sequence[str]) -> str:
-        return f"{xs[0]}{_text(self.index, self.moves, xs[2:])} += {xs[1]}"
-
-    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        return [f"{outs[0]} = np.array({xs[0]})", self.quick_text([*outs, *xs[1:]])]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         steps = xs[2:]

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import solve_banded as plain_solve
 
 from tapegrad.scipy.declaring import is_traced, refusal, seen
-from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats
+from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats, without
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.source import at_line
@@ -92,12 +92,7 @@ class Basis(Interpolant):
         return whole(b, 0, True) - whole(a, 0, True)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise refusal(
-            f"{name} of a spline with traced values can't be traced{at_line()}. It has t, c, k, "
-            "__call__, derivative, antiderivative and integrate"
-        )
+        raise without(name, "t, c, k")
 
 
 def of_theirs(spline: Any) -> Basis:

@@ -125,12 +125,17 @@ class Piecewise(Interpolant):
         return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise refusal(
-            f"{name} of a spline with traced values can't be traced{at_line()}. It has c, x, "
-            "__call__, derivative, antiderivative and integrate"
-        )
+        raise without(name, "c, x")
+
+
+def without(name: str, has: str) -> Exception:
+    """The error for an attribute that a spline lacks."""
+    if name.startswith("_"):
+        return AttributeError(name)
+    return refusal(
+        f"{name} of a spline with traced values can't be traced{at_line()}. It has {has}, "
+        "__call__, derivative, antiderivative and integrate"
+    )
 
 
 def of_theirs(spline: Any) -> Piecewise:

@@ -58,11 +58,6 @@ class Bounded:
             sides = [_side([p[k] for p in pairs], (-np.inf, np.inf)[k]) for k in (0, 1)]
         self.given = [bounds_of(x, shape) for x in sides]
 
-    @property
-    def as_passed(self) -> Any:
-        """Whether SciPy is passed them."""
-        return bool(self.given)
-
 
 def bounds_of(x: Any, shape: tuple[int, ...]) -> Any:
     """One side for each number, as floats."""

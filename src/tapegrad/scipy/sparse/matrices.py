@@ -412,7 +412,3 @@ def is_matrix(x: Any) -> bool:
 def as_sparse(x: Any) -> Any:
     """A sparse matrix of ours for one of SciPy's."""
     return x if isinstance(x, Sparse) else Held(x) if sparse.issparse(x) else None
-
-
-def is_any_traced(*xs: Any) -> bool:
-    return any(isinstance(x, (Tracer, Sparse)) for x in xs)
