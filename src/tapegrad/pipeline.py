@@ -116,16 +116,9 @@ def _verify(code: Tape | Plan, after: str) -> None:
 def trace(
     request: Request, observer: Observer | None = None, idle: bool = False, in_vain: int = 0
 ) -> Traced:
-<<<<<<< HEAD
     """One run of a function, on proxies that record: its tape, with loops where the run has
     unrolled them, unless no tape of so many calls has some: to look is `in_vain`. An `observer`
     sees what it reads without being passed it. If `idle`, values decide nothing: see `Trace`."""
-=======
-    """One run of a function, on proxies that record: its tape, in which loops that the run has
-    unrolled are loops again if it has more calls than are looked through `in_vain`, and how its
-    result is put together. An `observer` sees what the function reads without being passed it. If
-    it is `idle`, values decide nothing: see `Trace`."""
->>>>>>> 5ed59594 (The table of contents fits into 500 lines again)
     from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
 
     return trace_function(request, observer, partial(rolled, in_vain=in_vain), idle=idle)
@@ -136,13 +129,7 @@ def rolled(
 ) -> tuple[Tape, tuple[Any, ...]]:
     """A tape as it was recorded, with loops, and the values of its last inputs, of which those
     numbered in `constants` never change."""
-<<<<<<< HEAD
     if len(tape.calls) <= in_vain or not _is_long(tape):
-=======
-    if len(tape.calls) <= in_vain:
-        return renumbered(tape), tuple(captured)
-    if not _is_long(tape):
->>>>>>> 5ed59594 (The table of contents fits into 500 lines again)
         return renumbered(tape), tuple(captured)
     load(REPETITION)
     from tapegrad.optimize.bodies import reroll_bodies
