@@ -58,6 +58,7 @@ ASKS = {
     "optimize/rewrites/contractions.py",
     "optimize/rewrites/diagonals.py",
     "optimize/rewrites/ranges.py",
+    "optimize/rewrites/systems.py",
     "optimize/rewrites/views.py",
     "optimize/entries.py",
     "optimize/repetition.py",

@@ -405,7 +405,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     for dearer in prices if most < math.inf else ():
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
-        large, price = most / 16, dearer
+        large, price = most / 64, dearer
         other = run_passes(first, passes)
         plan = other if scratch_of(other) < scratch else plan
     return Looped(tape, first, passes, plan)

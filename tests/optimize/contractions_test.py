@@ -76,6 +76,17 @@ REWRITES = {
         product(MATMUL, "f8[3,5]", to=3) + "%4 = transpose(%3, axes=(1, 0)) : f8[5,3]\nout %4",
         "%3 = einsum(%2, %1, subscripts='ij,ki->jk') : f8[5,3]\nout %3",
     ),
+    "(u[:, None] * v + 2 * w) @ y": (
+        "f8[3] f8[4] f8[4] f8[4,5]",
+        "%5 = expand_dims(%1, axes=(1,)) : f8[3,1]\n%6 = mul(%5, %2) : f8[3,4]\n"
+        "%7 = mul(%6, 2.0) : f8[3,4]\n%8 = add(%7, %3) : f8[3,4]\n"
+        + product(MATMUL, "f8[3,5]", 8, 4, 9)
+        + "out %9",
+        "%5 = expand_dims(%1, axes=(1,)) : f8[3,1]\n"
+        "%6 = einsum(%4, %2, subscripts='ij,i->j') : f8[5]\n%7 = mul(%5, %6) : f8[3,5]\n"
+        "%8 = add(%7, 0.0) : f8[3,5]\n%9 = mul(%8, 2.0) : f8[3,5]\n"
+        "%10 = einsum(%4, %3, subscripts='ij,i->j') : f8[5]\n%11 = add(%9, %10) : f8[3,5]\nout %11",
+    ),
     "integers: x.T @ y": (
         "i8[4,3] i8[4,5]",
         "%3 = transpose(%1, axes=(1, 0)) : i8[3,4]\n" + product(MATMUL, "i8[3,5]", 3) + "out %4",

@@ -9,6 +9,7 @@ from tests.tapes import tape
 
 from tapegrad import jit, value_and_grad
 from tapegrad.ir.ranges import RANGE
+from tapegrad.ir.text import parse
 from tapegrad.optimize.simplify import reorder, simplify
 
 
@@ -131,3 +132,40 @@ def test_literals_are_asked_at_once():
         """,
     )
     assert str(reorder(given)) == str(given)
+
+
+LOOP = """
+tape f(x, y)
+  inp   %1 : f8[3]
+  inp   %2 : f8[3,3]
+        %3 = loop(3, %1, %1, %2, body=@1, carried=1, most=3) : f8[3]
+  out   %3
+
+@1 = tape round(t, before, x, y)
+  inp   %1 : i8[]
+  inp   %2 : f8[3]
+  inp   %3 : f8[3]
+  inp   %4 : f8[3,3]
+        %5 = greater(%2, 0.0) : b1[3]
+        %6 = astype(%5, dtype=f8) : f8[3]
+        %7 = expand_dims(%6, axes=(1,)) : f8[3,1]
+        %8 = mul(%7, {vector}) : f8[3,3]
+        %9 = einsum(%8, %4, subscripts='ij,jk->ik') : f8[3,3]
+        %10 = sum(%9, axes=(1,)) : f8[3]
+        %11 = sub(%2, %10) : f8[3]
+  out   %11
+"""
+
+
+def test_rounds_change_the_order_of_what_is_the_same_in_each():
+    """A truth value is 0 or 1; of what a round has changed nothing is asked."""
+    given = parse(LOOP.format(vector="%3"))
+    done = reorder(given)
+    assert "einsum" in str(given) and "einsum(%8" not in str(done)
+    assert [guard.what for guard in done.guards] == [RANGE, RANGE]
+    x, y = np.array([0.5, -1.0, 2.0]), np.arange(9.0).reshape(3, 3) / 10
+    np.testing.assert_allclose(done.play(x, y), given.play(x, y), rtol=1e-14)
+    with pytest.raises(ValueError, match="range"):
+        done.play(x, y * 1e300)
+    kept = parse(LOOP.format(vector="%2"))
+    assert str(reorder(kept)) == str(kept)

@@ -27,6 +27,32 @@ REWRITES = {
         "%3 = neg(%1) : i4[3]\n%4 = add(%3, %2) : i4[3]\nout %4",
         "%3 = sub(%2, %1) : i4[3]\nout %3",
     ),
+    "reshape(x) + reshape(y)": (
+        "f8[6] f8[6]",
+        "%3 = reshape(%1, shape=(2, 3)) : f8[2,3]\n%4 = reshape(%2, shape=(2, 3)) : f8[2,3]\n"
+        "%5 = add(%3, %4) : f8[2,3]\nout %5",
+        "%3 = add(%1, %2) : f8[6]\n%4 = reshape(%3, shape=(2, 3)) : f8[2,3]\nout %4",
+    ),
+    "place(x) + place(y)": (
+        "f8[2] f8[2]",
+        "%3 = place(%1, shape=(4,), index=(Slice(1, 2, 1),)) : f8[4]\n"
+        "%4 = place(%2, shape=(4,), index=(Slice(1, 2, 1),)) : f8[4]\n"
+        "%5 = add(%3, %4) : f8[4]\nout %5",
+        "%3 = add(%1, %2) : f8[2]\n"
+        "%4 = place(%3, shape=(4,), index=(Slice(1, 2, 1),)) : f8[4]\nout %4",
+    ),
+    "place(x) of all elements, the other way round": (
+        "f8[3]",
+        "%2 = place(%1, shape=(3,), index=(Slice(2, 3, -1),)) : f8[3]\nout %2",
+        "%2 = getitem(%1, index=(Slice(2, 3, -1),)) : f8[3]\nout %2",
+    ),
+    "transpose(reshape(exp(x)))": (
+        "f8[2,3,4]",
+        "%2 = exp(%1) : f8[2,3,4]\n%3 = reshape(%2, shape=(6, 4)) : f8[6,4]\n"
+        "%4 = transpose(%3, axes=(1, 0)) : f8[4,6]\nout %4",
+        "%2 = exp(%1) : f8[2,3,4]\n%3 = transpose(%2, axes=(2, 0, 1)) : f8[4,2,3]\n"
+        "%4 = reshape(%3, shape=(4, 6)) : f8[4,6]\nout %4",
+    ),
     "x - 0.0": ("f8[3]", "%2 = sub(%1, 0.0) : f8[3]\nout %2", "out %1"),
     "x - -y": (
         "f8[3] f8[3]",
@@ -440,10 +466,6 @@ KEPT = {
         "%2 = transpose(%1, axes=(1, 0)) : f8[3,3]\nout %2",
     ),
     "a flip": ("f8[3]", "%2 = getitem(%1, index=(Slice(2, 3, -1),)) : f8[3]\nout %2"),
-    "a flip, placed": (
-        "f8[3]",
-        "%2 = place(%1, shape=(3,), index=(Slice(2, 3, -1),)) : f8[3]\nout %2",
-    ),
     "what was overwritten from the end": (
         "f8[4] f8[2]",
         """

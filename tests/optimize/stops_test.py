@@ -22,3 +22,17 @@ def test_stops_are_dropped():
     assert str(after) == str(tape("f8[3]", "%2 = exp(%1) : f8[3]\nout %2, %2, 2.0"))
     assert_same_values(before, after)
     assert drop_stops(after) == after
+
+
+def test_a_matrix_goes_where_its_factors_are_there():
+    before = tape(
+        "f8[3,3] f8[2,3]",
+        """
+        %3, %4 = lu(%1) : f8[3,3], i4[3]
+        %5 = lu_solve(%1, %3, %4, %2, transposed=False) : f8[2,3]
+        out %5
+        """,
+    )
+    after = drop_stops(before)
+    assert "lu_solve(%3, %3, %4, %2" in str(after)
+    assert_same_values(before, after)

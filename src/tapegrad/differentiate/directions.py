@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,12 +49,12 @@ from tapegrad.differentiate.terms import (
 )
 from tapegrad.ir.fold import SUM
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var
-from tapegrad.primitives.base import Node
+from tapegrad.primitives.base import Node, Slice
 from tapegrad.primitives.batches import repeated, row_numbers
 from tapegrad.primitives.contractions import contract
 from tapegrad.primitives.elementwise import AsType, equal, not_equal, where
 from tapegrad.primitives.kinds import Contraction, Reduction, Scatter, View
-from tapegrad.primitives.views import BroadcastTo, Reshape
+from tapegrad.primitives.views import BroadcastTo, Place, Reshape
 
 TERMS = 3  # a value of more terms gets all rows, which are the dearer the more axes it has
 
@@ -271,47 +271,94 @@ class _Directions(Batcher):
             moved = self._whole(Parts(other, np.float64(0)), shape, last)
             return not_equal(moved, moved.constant(0)) if not x.beside else moved.equals(0)
         x = self._summed(x) or x
-        found = None
         apart: dict[Rows, Node] = {}  # by the rows of their free axes, which are the only ones
         for rows, node in x.terms.items():
+            if rows.extents:
+                rows, node = freed(rows, filled_of(rows, node, shape))
+                apart[rows] = apart[rows] + node if rows in apart else node
+        # Rows are counted by the axes of a term that has all those which others have, until all is
+        # added up.
+        box = self._box([*apart, *[rows for rows in x.terms if not rows.extents]], shape)
+        total: Any = None
+        for rows, node in x.terms.items():
             if not rows.extents:
-                here = self._match(rows, node, shape, last)
-                part = where(here, with_last(node) if last else node, node.constant(0))
-                found = part if found is None else found + part
-                continue
-            rows, node = freed(rows, filled_of(rows, node, shape))
-            apart[rows] = apart[rows] + node if rows in apart else node
+                here = self._match(rows, node, shape, last, box)
+                own = with_last(node, len(box.split)) if last else node
+                part = where(here, own, node.constant(0))
+                total = part if total is None else total + part
         for rows, node in apart.items():
-            part = self._scattered(rows, node, last)
-            found = part if found is None else found + part
-        return found
+            part = _scattered(rows, node, last, box)
+            total = part if total is None else total + part
+        if len(box.split) > 1:
+            total = Reshape((*shape, box.size) if last else (box.size, *shape))(total)
+        return total if box.size == self.size else _placed(total, box.start, self.size, last)
+
+    def _box(self, terms: Sequence[Rows], shape: Shape) -> _Box:
+        """Rows one after the other that a term has in order, if others have no more; else all."""
+        spans = [_span(rows, shape) for rows in terms]
+        start, end = min(low for low, _ in spans), max(high for _, high in spans)
+        for rows in terms:
+            numbers = rows.numbers().ravel()
+            if rows.extents and np.array_equal(numbers, np.arange(start, end)):
+                return _Box(start, len(numbers), rows.extents)
+        return _Box(0, self.size, (self.size,))
 
     def _shape(self, shape: Shape, last: bool) -> Shape:
         return (*shape, self.size) if last else (self.size, *shape)
 
-    def _match(self, rows: Rows, node: Node, shape: Shape, last: bool) -> Node:
-        """Whether an element is in a row."""
-        own = row_numbers(self.size, node, 1 if last else 1 + len(shape))
-        number = number_of(rows.first, rows.strides, shape, node)
-        return equal(own, with_last(number) if last else number)
+    def _match(
+        self, rows: Rows, node: Node, shape: Shape, last: bool, box: _Box | None = None
+    ) -> Node:
+        """Whether an element is in a row, of which some axes count them."""
+        start, size, split = box or _Box(0, self.size, (self.size,))
+        own = row_numbers(size, node, 1)
+        behind = split if last else (*split, *(1,) * len(shape))
+        own = own if own.shape == behind else Reshape(behind)(own)
+        number = number_of(rows.first - start, rows.strides, shape, node)
+        return equal(own, with_last(number, len(split)) if last else number)
 
-    def _scattered(self, rows: Rows, node: Node, last: bool) -> Node:
-        """A term with all of its rows, which are those of its free axes."""
-        count = len(rows.extents)
-        shape = node.shape[count:]
-        at = rows.numbers().ravel()
-        if len(at) == self.size and np.array_equal(at, np.arange(self.size)):
-            if last:
-                node = transposed(node, (*range(count, node.ndim), *range(count)))
-            whole = self._shape(shape, last)
-            return node if node.shape == whole else Reshape(whole)(node)
-        if count > 1:
-            node = Reshape((at.size, *shape))(node)
-        inside = np.flatnonzero((at >= 0) & (at < self.size))
-        if len(inside) < len(at):
-            node = taken(node, inside)
-        found = put(node, at[inside], self.size)
-        return rows_last(found) if last else found
+
+class _Box(NamedTuple):
+    """So many rows from one on, and the extents of the axes that count them."""
+
+    start: int
+    size: int
+    split: Shape
+
+
+def _span(rows: Rows, shape: Shape) -> tuple[int, int]:
+    """The first row of a term, and the one behind its last."""
+    axes = zip((*rows.free, *rows.strides), (*rows.extents, *shape), strict=True)
+    ends = [stride * (n - 1) for stride, n in axes]
+    return rows.first + sum(min(x, 0) for x in ends), rows.first + sum(max(x, 0) for x in ends) + 1
+
+
+def _scattered(rows: Rows, node: Node, last: bool, box: _Box) -> Node:
+    """A term with all rows of a box. Its own are those of its free axes."""
+    count = len(rows.extents)
+    shape = node.shape[count:]
+    whole = (*shape, *box.split) if last else (*box.split, *shape)
+    at = rows.numbers().ravel() - box.start
+    if np.array_equal(at, np.arange(box.size)):
+        if last:
+            node = transposed(node, (*range(count, node.ndim), *range(count)))
+        return node if node.shape == whole else Reshape(whole)(node)
+    if count > 1:
+        node = Reshape((at.size, *shape))(node)
+    inside = np.flatnonzero((at >= 0) & (at < box.size))
+    if len(inside) < len(at):
+        node = taken(node, inside)
+    found = put(node, at[inside], box.size)
+    found = rows_last(found) if last else found
+    return found if found.shape == whole else Reshape(whole)(found)
+
+
+def _placed(node: Node, start: int, size: int, last: bool) -> Node:
+    """Rows from one on, as the first axis or the last one, among so many that are zeros else."""
+    axis = node.ndim - 1 if last else 0
+    shape, index = [*node.shape], [Slice(0, n) for n in node.shape]
+    shape[axis], index[axis] = size, Slice(start, node.shape[axis])
+    return Place(tuple(shape), tuple(index))(node)
 
 
 def _at(x: Parts, rows: Rows, shape: Shape) -> Node:

@@ -143,9 +143,9 @@ def rows_last(node: Node) -> Node:
     return transposed(node, (*range(1, node.ndim), 0))
 
 
-def with_last(node: Node) -> Node:
-    """A value that broadcasts to a shape, with a further axis of extent 1 behind its own."""
-    return Reshape((*node.shape, 1))(node) if node.shape else node
+def with_last(node: Node, count: int = 1) -> Node:
+    """A value that broadcasts to a shape, with further axes of extent 1 behind its own."""
+    return Reshape((*node.shape, *(1,) * count))(node) if node.shape else node
 
 
 def row_major(shape: Shape) -> Shape:

@@ -10,6 +10,8 @@ with a guard that they fit. Where it doesn't hold the call itself is played.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tapegrad.ir.ranges import RANGE
@@ -51,4 +53,4 @@ def _expanded(tape: Tape, ordered: bool) -> Tape:
         if ordered:
             fits = composite.fits(made, *xs).operand
             rewriter.builder.guards.append(Guard(fits, Literal(np.bool_(True)), RANGE, call.src))
-    return rewriter.finish()
+    return replace(rewriter.finish(), matrices=tape.matrices)

@@ -20,13 +20,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var, everywhere
+from tapegrad.ir.inputs import unused
+from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.optimize.cse import identity
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.fold import folded
-from tapegrad.optimize.rewrites import arithmetic, contractions, diagonals, ranges, views
+from tapegrad.optimize.rewrites import arithmetic, contractions, diagonals, ranges, systems, views
+from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Primitive
-from tapegrad.primitives.kinds import Contraction, Reduction, View
+from tapegrad.primitives.kinds import Contraction, Reduction, Repeated, View
 from tapegrad.primitives.views import BroadcastTo
 
 ROUNDS = 4
@@ -44,19 +46,29 @@ def simplify(tape: Tape) -> Tape:
 def reorder(tape: Tape) -> Tape:
     """`simplify`, and sums of products in the order that is least work, with guards that no order
     makes a difference but for rounding. For what is compiled: who calls it takes NumPy's order
-    where one of them doesn't hold. The bodies of loops stay as they are."""
+    where one of them doesn't hold. In a loop only what is the same in each round may be asked."""
+    matrices = tape.matrices
     for _ in range(ROUNDS):  # of two sums over a product one is left, and that needs no product
-        products = [
-            call.primitive for call in tape.calls if isinstance(call.primitive, Contraction)
-        ]
-        if not products:
+        if not _multiplies(tape):
             break
         simplifier = Simplifier(tape)
-        simplifier.moderate = {}
-        before, tape = len(tape.calls), remove_dead(_simplified(simplifier))
-        if not simplifier.moderate or len(tape.calls) == before:
+        simplifier.moderate, simplifier.matrices = {}, matrices
+        before, tape = tape, remove_dead(_simplified(simplifier))
+        if not simplifier.moderate or _calls_in(tape) == _calls_in(before):
             break
     return tape
+
+
+def _multiplies(tape: Tape) -> bool:
+    """Whether sums of products are taken, in loops or outside."""
+    return any(
+        isinstance(call.primitive, Contraction) or any(map(_multiplies, call.primitive.tapes))
+        for call in tape.calls
+    )
+
+
+def _calls_in(tape: Tape) -> int:
+    return len(tape.calls) + sum(_calls_in(x) for call in tape.calls for x in call.primitive.tapes)
 
 
 def _simplified(simplifier: Simplifier) -> Tape:
@@ -91,12 +103,19 @@ class Simplifier(Rewriter):
         # What has to be moderate, and how, for the order of sums that was taken; None if they have
         # to keep theirs. And what values are made of (see `rewrites.ranges`).
         self.moderate: dict[Var, int] | None = None
+        self.matrices = False  # whether systems may be solved otherwise (see `rewrites.systems`)
+        self.outside: dict[Operand, Var] | None = (
+            None  # in a loop: what may be asked, by its inputs
+        )
         self.spans: dict[Operand, ranges.Span] = {}
 
     def simplify(self, call: Call) -> None:
         """Carry a call over in its simplest form."""
         self.call = call
         operands = self.operands(call)
+        if self.moderate is not None and isinstance(call.primitive, Repeated):
+            call = self._reordered_inside(call, operands)
+            operands = [*call.operands]
         if len(call.outs) == 1 and (value := self.simpler(call.primitive, operands)) is not None:
             self.env[call.out] = value
             if value in operands:  # of which this was a reader, and who reads this is one now
@@ -112,8 +131,48 @@ class Simplifier(Rewriter):
             if type(new := self.env[out]) is Var:
                 self.shared[new] += self.reads[out]
 
+    def _reordered_inside(self, call: Call, operands: Sequence[Operand]) -> Call:
+        """A loop that takes its sums in another order, if what has to be moderate for that is the
+        same in each round. A conditional, which may be there because it isn't, stays."""
+        loop: Any = call.primitive
+        if not _multiplies(loop.body) or (loop.most == 1 and not isinstance(operands[0], Literal)):
+            return replace(call, operands=tuple(operands))
+        body, given = self._with_products(loop, loop.given(operands))
+        inside = Simplifier(body)
+        inside.moderate, inside.matrices = {}, self.matrices
+        pairs = [*zip(body.inputs[1:], given, strict=True)][loop.carried :]
+        inside.outside = {
+            inside.env[x]: y for x, y in pairs if isinstance(y, Var) and ranges.may_ask(self, y)
+        }
+        body = _simplified(inside)
+        if not inside.moderate:
+            return replace(call, operands=tuple(operands))
+        for x, bound in inside.moderate.items():
+            ranges.note(self, inside.outside[x], bound)
+        heads = loop.heads(operands)
+        return replace(call, primitive=loop.changed(body=body), operands=(*heads, *given))
+
+    def _with_products(self, loop: Any, given: Sequence[Operand]) -> tuple[Tape, Sequence[Operand]]:
+        """A loop's body that makes outer products of its invariants itself, and what is given."""
+        body = loop.body
+        for var, x in [*zip(body.inputs[1:], given, strict=True)][loop.carried :]:
+            made = self.made_by(x, ew.mul)
+            if made is None or not all(
+                isinstance(y, Var) and y.aval.size < x.aval.size for y in made.operands
+            ):
+                continue
+            new = unused(body, [y.aval for y in made.operands])
+            rest = [k for k, v in enumerate(body.inputs) if v is not var]
+            names = body.names and (*[body.names[k] for k in rest], *("",) * len(new))
+            inputs = (*[body.inputs[k] for k in rest], *new)
+            calls = (Call(ew.mul, tuple(new), (var,), made.src, made.reason), *body.calls)
+            body = replace(body, inputs=inputs, names=names, calls=calls)
+            given = [*[given[k - 1] for k in rest[1:]], *made.operands]
+        return body, given
+
     def finish(self) -> Tape:
-        guards = ranges.guards(self.builder, self.moderate or {})
+        asked = self.moderate if self.outside is None else None
+        guards = ranges.guards(self.builder, asked or {})
         done = super().finish()
         return replace(done, guards=(*done.guards, *guards), calls=tuple(self.builder.calls))
 
@@ -172,5 +231,5 @@ def _rewrites(p: Primitive) -> tuple[Rewrite, ...]:
         return (arithmetic.small, own) if own else (arithmetic.small,)
     own = views.REWRITES.get(type(p)) or (views.of_one if isinstance(p, Reduction) else None)
     found = (views.of_scalar, own) if isinstance(p, View) else (own,)
-    products = [x.REWRITES.get(type(p)) for x in (diagonals, contractions)]
+    products = [x.REWRITES.get(type(p)) for x in (diagonals, systems, contractions)]
     return tuple([r for r in (*products, *found) if r is not None])

@@ -4,7 +4,10 @@
 %3 = named(%2, label='h')
 %4 = exp(%3)                 -->    %4 = exp(%1)
 
-Of a value that is computed again and was kept, it is the one kept that is read.
+Of a value that is computed again and was kept, it is the one kept that is read. What is computed of
+a matrix's factors needs the matrix no more:
+
+%7 = lu_solve(%4, %5, %6, %1)    -->    %7 = lu_solve(%5, %5, %6, %1)
 """
 
 from __future__ import annotations
@@ -13,17 +16,22 @@ from tapegrad.ir.tape import Call, Rewriter, Tape, everywhere
 from tapegrad.optimize.dce import prune
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.named import Named, kept
+from tapegrad.primitives.solving import Factored
 
 
 @everywhere
 def drop_stops(tape: Tape) -> Tape:
     """Read what was stopped itself."""
-    if not any(map(_serves, tape.calls)):
+    if not any(_serves(call) or isinstance(call.primitive, Factored) for call in tape.calls):
         return tape
     rewriter = Rewriter(tape)
     for call in tape.calls:
         if _serves(call):
             rewriter.env[call.out] = rewriter.operand(call.operands[-1])
+        elif isinstance(call.primitive, Factored):
+            _, factors, *rest = rewriter.operands(call)
+            outs = rewriter.builder.again(call, [factors, factors, *rest])
+            rewriter.env.update(zip(call.outs, outs, strict=True))
         else:
             rewriter.copy(call)
     return prune(rewriter.finish())  # what led to a value that was kept isn't computed again

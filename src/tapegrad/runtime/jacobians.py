@@ -407,13 +407,12 @@ def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
     if work_of(panels) > DEARER * work_of(whole) or _scratch_of(whole) <= most:
         return whole
     less = _scratch_of(panels)
-    if less > most:
-        count = max(1, int(count * results / (2 * less)))
-        panels = inlined(in_panels(count))
-        less = _scratch_of(panels)
-    if less > most and count > 1:
-        panels = inlined(in_panels(1))
-        less = _scratch_of(panels)
+    if less > most and count > 1:  # each direction takes about as much memory
+        one = inlined(in_panels(1))
+        least = _scratch_of(one)
+        fit = 1 + int((count - 1) * max(0, most - least) / (less - least)) if less > least else 1
+        panels = one if fit == 1 else inlined(in_panels(fit))
+        less = least if fit == 1 else _scratch_of(panels)
     if less <= most:
         return panels
     return panels if _scratch_of(panels, SCARCE) < _scratch_of(whole, SCARCE) else whole

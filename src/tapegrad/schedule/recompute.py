@@ -92,8 +92,9 @@ class _Value:
         step = self.writers[0][2]
         if not isinstance(step, Compute) or step.combine:
             return None
-        if any(isinstance(k, Indirect) for r in step.reads for k in r.at):
-            return None
+        found = [k.read for r in step.reads for k in r.at if isinstance(k, Indirect)]
+        if any(r.cell is None or r.cell.role != "input" or not _is_affine(r.at) for r in found):
+            return None  # index arrays that are there anyhow
         mapped = all(isinstance(k, Affine) and (k.index or k == Affine()) for k in step.at)
         return step if mapped else None
 
@@ -282,11 +283,12 @@ class _Network:
     def _footprint(self, cell: Cell) -> int:
         """The bytes that a value takes while it is needed."""
         value = self.values[cell]
-        if not cell.in_register:
-            return math.prod(cell.left) * cell.dtype.itemsize
         sites = self.sites[cell]
         shared = in_common([value.path, *(s.path for s in sites)]) if sites else ()
-        return math.prod(i.extent for i in value.path[len(shared) :]) * cell.dtype.itemsize
+        count = math.prod(i.extent for i in value.path[len(shared) :]) if sites else 1
+        if not cell.in_register:  # rows become more of them where others need them
+            count = max(math.prod(cell.left), min(count, value.size))
+        return count * cell.dtype.itemsize
 
     def is_worth_a_look(self) -> bool:
         """Whether anything could be gained: some value is cheaper to compute than to keep."""

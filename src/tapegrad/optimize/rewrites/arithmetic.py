@@ -15,7 +15,7 @@ from tapegrad.ir.tape import Literal, Operand, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import kinked
 from tapegrad.primitives.base import broadcast_shapes
-from tapegrad.primitives.views import BroadcastTo, ExpandDims
+from tapegrad.primitives.views import BroadcastTo, ExpandDims, Place, Reshape
 
 
 def _is(x: Operand, value: float) -> bool:
@@ -79,6 +79,11 @@ def _add(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return s.make(ew.sub, x, *negated.operands)
     if negated := s.made_by(x, ew.neg):  # -x + y --> y - x
         return s.make(ew.sub, y, *negated.operands)
+    left, right = [s.made_by(z, (Reshape, Place)) for z in xs]
+    if left and right and left.primitive == right.primitive:
+        (x,), (y,) = left.operands, right.operands
+        if x.shape == y.shape:  # reshape(x) + reshape(y) --> reshape(x + y)
+            return s.make(left.primitive, s.make(ew.add, x, y))
     return None
 
 

@@ -9,6 +9,7 @@
     sum(c * einsum(x, y) + z)         -->  c * sum(einsum(x, y)) + sum(z): nor does sum(W @ x + b)
     sum(x[:, None, :] * y, axis=-1)   -->  einsum(x, y)
     einsum(u[:, None] * v, y)         -->  u * einsum(v, y): an outer product isn't formed
+    einsum(c * x + z, y)              -->  c * einsum(x, y) + einsum(z, y): nor is a sum of these
 
 They add up in another order, within what rounding does to a sum of these magnitudes. Where a factor
 is taken out of a sum, which may overflow or vanish in one order alone, it is asked first whether it
@@ -21,12 +22,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.ir.tape import Call, Operand, Var
+from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.optimize.rewrites.ranges import is_one, may_reorder
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Node, Writer
@@ -78,16 +79,77 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         left, right = [a or Term(x, k) for a, x, k in zip(turned, xs, p.terms, strict=False)]
         return contracted(s, left, right, p.terms.out, shape)
     for k, (x, letters) in enumerate(zip(xs, p.terms, strict=False)):
-        factors = _outer(s, Term(x, letters))
-        for u, v in (factors, factors[::-1]) if factors else ():
-            if set(u.letters) <= set(p.terms.out) and set(letters) - set(v.letters):
-                other = Term(xs[1 - k], p.terms[1 - k])
-                if not may_reorder(s, u.x, v.x, other.x):
-                    return None
-                kept = "".join(c for c in p.terms.out if c in v.letters + other.letters)
-                inner = contracted(s, v, other, kept, [size[c] for c in kept], from_zero=False)
-                return contracted(s, u, Term(inner, kept), p.terms.out, shape)
+        other = Term(xs[1 - k], p.terms[1 - k])
+        if factors := _apart(s, Term(x, letters), other, p.terms.out):
+            u, v = factors
+            if not may_reorder(s, u.x, v.x, other.x):
+                return None
+            kept = "".join(c for c in p.terms.out if c in v.letters + other.letters)
+            inner = contracted(s, v, other, kept, [size[c] for c in kept], from_zero=False)
+            return contracted(s, u, Term(inner, kept), p.terms.out, shape)
+    for k, (x, letters) in enumerate(zip(xs, p.terms, strict=False)):
+        place = _Place(s, p, xs, k, Term(x, letters))
+        if (found := by_addends(s, x, place.gains, place.filled, xs[1 - k])) is not None:
+            return found
     return None
+
+
+class _Place(NamedTuple):
+    """A place of a contraction, in which something may stand that broadcasts to what does."""
+
+    s: Any
+    p: Any
+    xs: Sequence[Operand]
+    k: int
+    whole: Term
+
+    def gains(self, y: Operand) -> bool:
+        """Whether there is less to do with this in the place of the whole."""
+        full = Term(_full(self.s, y, self.whole.x), self.whole.letters)
+        other = Term(self.xs[1 - self.k], self.p.terms[1 - self.k])
+        fewer = len(bare(self.s, full).letters) < len(full.letters)
+        return fewer or _apart(self.s, full, other, self.p.terms.out) is not None
+
+    def filled(self, y: Operand) -> Operand:
+        xs = [*self.xs]
+        xs[self.k] = _full(self.s, y, self.whole.x)
+        made: Operand = self.s.make(self.p, *xs)
+        return made
+
+
+def _apart(s: Any, x: Term, other: Term, out: str) -> tuple[Term, Term] | None:
+    """The factors of a product, of which one has axes of the result alone, and the other either
+    fewer axes, or what is summed up is the same in each round then."""
+    factors = factors_apart(s, x, out)
+    if factors is None:
+        return None
+    same = s.outside or ()
+    _, v = factors
+    return factors if len(v.letters) < len(x.letters) or (v.x in same and other.x in same) else None
+
+
+def by_addends(
+    s: Any,
+    x: Operand,
+    gains: Callable[[Operand], bool],
+    of: Callable[[Operand], Operand],
+    *others: Operand,
+) -> Operand | None:
+    """The sum `of` the addends of `x`, if there is less to do with each of them."""
+    calls = made_of(x, partial(_linear, s, alone=False), lambda y: True)
+    addends = [y for call in calls.values() for y in _addends(call) if y not in calls]
+    left = [y for y in dict.fromkeys(addends) if not _is_zero(y)]
+    if not calls or not all(map(gains, left)) or not may_reorder(s, x, *others):
+        return None
+    return _sum_of(s, x, calls, lambda y: y if _is_zero(y) else of(y))
+
+
+def _is_zero(x: Operand) -> bool:
+    return isinstance(x, Literal) and bool(x.value == 0)
+
+
+def _full(s: Any, y: Operand, whole: Operand) -> Operand:
+    return y if y.shape == whole.shape else s.make(BroadcastTo(whole.shape), y)
 
 
 def transposed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
@@ -115,7 +177,7 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
             return None
         return contracted(s, x_term, y_term, out, shape)
     if (calls := _sums_of_products(s, x, p.axes)) and may_reorder(s, x):
-        return _from_zero(s, Maker(s).node(_sum_by_sum(s, p, x, x.shape, calls))).operand
+        return _from_zero(s, Maker(s).node(_sum_by_sum(s, p, x, calls))).operand
     letters = LETTERS[: len(x.shape)]
     factors = _outer(s, Term(x, letters)) if s.alone(x) else None
     if factors is None:
@@ -205,10 +267,10 @@ def made_of(
     return calls if gained and not left else {}
 
 
-def _linear(s: Any, x: Operand) -> Call | None:
+def _linear(s: Any, x: Operand, alone: bool = True) -> Call | None:
     """The call that made `x`, if its sums are those of its operands: a sum, a difference, a
-    multiple. Only if nobody else reads it."""
-    if not s.alone(x):
+    multiple. Only if nobody else reads it, where it has to be `alone`."""
+    if alone and not s.alone(x):
         return None
     for kind in (ew.add, ew.sub, ew.neg):
         if call := s.made_by(x, kind):
@@ -219,26 +281,37 @@ def _linear(s: Any, x: Operand) -> Call | None:
     return None
 
 
-def _sum_by_sum(
-    s: Any, p: Any, x: Operand, shape: Sequence[int], calls: Mapping[Operand, Call]
-) -> Operand:
-    """The sum of `x`, broadcast to a shape, which these calls add up."""
-    if call := calls.get(x):
-        scales = call.primitive in (ew.mul, ew.div)
-        of = [
-            y if scales and y.shape == () else _sum_by_sum(s, p, y, shape, calls)
-            for y in call.operands
-        ]
-        return s.make(call.primitive, *of)
-    letters = LETTERS[: len(shape)]
-    size = dict(zip(letters, shape, strict=True))
+def _sum_by_sum(s: Any, p: Any, x: Operand, calls: Mapping[Operand, Call]) -> Operand:
+    """The sum of `x`, which these calls add up."""
+    letters = LETTERS[: len(x.shape)]
+    size = dict(zip(letters, x.shape, strict=True))
     out = "".join(k for a, k in enumerate(letters) if a not in p.axes)
-    full = x if x.shape == tuple(shape) else s.make(BroadcastTo(tuple(shape)), x)
-    own = bare(s, Term(full, letters))
-    axes = tuple(a for a, k in enumerate(own.letters) if k not in out)
-    total: Any = Maker(s).node(s.make(Sum(axes), own.x) if axes else own.x)
-    kept = [k for k in own.letters if k in out]
-    return repeated(total, kept, out, [size[k] for k in out], _times(size, [own], out))
+
+    def summed(y: Operand) -> Operand:
+        own = bare(s, Term(_full(s, y, x), letters))
+        axes = tuple(a for a, k in enumerate(own.letters) if k not in out)
+        total: Any = Maker(s).node(s.make(Sum(axes), own.x) if axes else own.x)
+        kept = [k for k in own.letters if k in out]
+        return repeated(total, kept, out, [size[k] for k in out], _times(size, [own], out))
+
+    return _sum_of(s, x, calls, summed)
+
+
+def _sum_of(
+    s: Any, x: Operand, calls: Mapping[Operand, Call], of: Callable[[Operand], Operand]
+) -> Operand:
+    """What these calls add up to `x`, added up `of` each addend."""
+    if call := calls.get(x):
+        parts = {y: _sum_of(s, y, calls, of) for y in _addends(call)}
+        made: Operand = s.make(call.primitive, *[parts.get(y, y) for y in call.operands])
+        return made
+    return of(x)
+
+
+def _addends(call: Call) -> list[Operand]:
+    """The operands of a linear call that aren't its scale."""
+    scales = call.primitive in (ew.mul, ew.div)
+    return [y for y in call.operands if not (scales and y.shape == ())]
 
 
 def contracted(
@@ -355,20 +428,47 @@ def _last(x: Operand, base: Operand) -> tuple[int, ...]:
 
 def _outer(s: Any, term: Term) -> tuple[Term, Term] | None:
     """The factors of a term which is a product of two that don't have all of its axes."""
-    call = s.made_by(term.x, ew.mul)
-    if call is None:
+    factors = _factors(s, term)
+    if len(factors) != 2 or any(len(x.letters) == len(term.letters) for x in factors):
+        return None
+    return factors[0], factors[1]
+
+
+def factors_apart(s: Any, term: Term, within: str) -> tuple[Term, Term] | None:
+    """A term as the product of what has axes within these alone, and of the rest."""
+    factors = _factors(s, term)
+    inner = [x for x in factors if set(x.letters) <= set(within)]
+    rest = [x for x in factors if x not in inner]
+    if not inner or not rest or len(factors) > MANY:
         return None
     size = dict(zip(term.letters, term.x.shape, strict=True))
-    factors = []
-    for x in call.operands:
-        letters = term.letters[len(term.letters) - len(x.shape) :]
+
+    def product(one: Term, other: Term) -> Term:
+        letters = "".join(k for k in term.letters if k in one.letters + other.letters)
+        shape = [size[k] for k in letters]
+        return Term(contracted(s, one, other, letters, shape, from_zero=False), letters)
+
+    return reduce(product, inner), reduce(product, rest)
+
+
+def _factors(s: Any, term: Term) -> list[Term]:
+    """What is multiplied to make a term, without the axes along which it repeats itself."""
+    size = dict(zip(term.letters, term.x.shape, strict=True))
+    found: list[Term] = []
+    left = [term]
+    while left:
+        x, letters = left.pop(0)
         unit = tuple(a for a, k in enumerate(letters) if x.shape[a] != size[k])
+        call = s.made_by(x, ew.mul) if not unit and len(found) < MANY else None
+        if call:
+            left = [
+                *[Term(y, letters[len(letters) - len(y.shape) :]) for y in call.operands],
+                *left,
+            ]
+            continue
         kept = "".join(k for a, k in enumerate(letters) if a not in unit)
-        factors.append((x, unit, kept))
-    if any(set(kept) == set(term.letters) for _, _, kept in factors):
-        return None
-    made = [bare(s, Term(s.make(Squeeze(u), x) if u else x, k)) for x, u, k in factors]
-    return made[0], made[1]
+        found.append(bare(s, Term(s.make(Squeeze(unit), x) if unit else x, kept)))
+    return found
 
 
 REWRITES: dict[type, Any] = {Einsum: einsum, Transpose: transposed, Sum: summed}

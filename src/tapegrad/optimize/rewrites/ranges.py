@@ -27,6 +27,7 @@ from tapegrad.primitives import kinked
 from tapegrad.primitives.complexes import imag, real
 from tapegrad.primitives.kinds import Contraction, View
 from tapegrad.primitives.reductions import All, Sum
+from tapegrad.primitives.solving import LUSolve
 
 DEPTH = 32  # how many calls after each other are looked through
 # For float64 there are few bounds, so that one look at an array serves most rewrites.
@@ -62,10 +63,22 @@ def may_reorder(s: Any, *factors: Operand) -> bool:
     known = [x for x in leaves if isinstance(x, Literal)]
     if not all(2.0**-bound <= abs(x.value) <= 2.0**bound for x in known):  # type: ignore[arg-type]
         return False
-    for x in leaves:
-        if isinstance(x, Var):
-            s.moderate[x] = min(bound, s.moderate.get(x, bound))
+    asked = [x for x in leaves if not isinstance(x, Literal)]
+    if not all(may_ask(s, x) for x in asked):
+        return False
+    for x in asked:
+        note(s, x, bound)
     return True
+
+
+def may_ask(s: Any, x: Operand) -> bool:
+    """Whether a guard may ask about a value: in a loop only about what stands before it."""
+    return isinstance(x, Var) and (s.outside is None or x in s.outside)
+
+
+def note(s: Any, x: Var, bound: int) -> None:
+    """Note that a number has to be moderate."""
+    s.moderate[x] = min(bound, s.moderate.get(x, bound))
 
 
 def is_one(x: Operand) -> bool:
@@ -110,6 +123,8 @@ def _span_of(s: Any, x: Operand, depth: int) -> Span | None:
     if call is None or not depth:
         return None
     p, ys = call.primitive, call.operands
+    if isinstance(p, ew.AsType) and ys[0].dtype.kind == "b":  # 0 or 1
+        return Span((), 0, 1, False)
 
     def spans() -> list[Span]:
         return [_span(s, y, depth - 1) for y in ys]
@@ -122,6 +137,10 @@ def _span_of(s: Any, x: Operand, depth: int) -> Span | None:
     if isinstance(p, Contraction):
         extents = dict(zip(p.terms.x, ys[0].shape, strict=True))
         return _product(spans(), math.prod(extents[k] for k in p.terms.depth), True)
+    if isinstance(p, LUSolve):
+        _, factors, _, rows = ys
+        parts = [_span(s, y, depth - 1) for y in (factors, rows)]
+        return _product(parts, rows.shape[-1], True)
     if p is ew.div and ys[1].shape == ():
         inverse = s.make(ew.div, literal(1.0, x.dtype), ys[1])
         parts = [_span(s, y, depth - 1) for y in (ys[0], inverse)]
@@ -130,7 +149,7 @@ def _span_of(s: Any, x: Operand, depth: int) -> Span | None:
         return None
     parts = spans()
     formed = any(part.formed for part in parts) or all(y.aval.size < x.aval.size for y in ys)
-    if not formed:
+    if not formed and s.outside is None:  # of what a round computes nothing can be asked
         return None
     if p is ew.mul:
         return _product(parts, 1, True)

@@ -52,7 +52,34 @@ def _transpose(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     if inner := s.made_by(x, Transpose):  # transpose twice --> once
         return s.make(Transpose(tuple(inner.primitive.axes[a] for a in p.axes)), *inner.operands)
     wide = [a for a in p.axes if x.shape[a] != 1]
-    return _reshaped(s, p, x, shape) if wide == sorted(wide) else None
+    if wide == sorted(wide):
+        return _reshaped(s, p, x, shape)
+    return _joined_later(s, p, x, shape)
+
+
+def _joined_later(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
+    """transpose(reshape(f(y))) --> reshape(transpose(f(y))), where axes are joined: what computes
+    elements writes them in the order of the result"""
+    call = s.made_by(x, Reshape)
+    if call is None or not s.alone(x):
+        return None
+    (y,) = call.operands
+    made = s.made.get(y) if s.alone(y) else None
+    if made is None or not made.primitive.pointwise:
+        return None
+    parts: list[list[int]] = []
+    axis = 0
+    for n in x.shape:
+        parts.append([])
+        while axis < len(y.shape) and math.prod(y.shape[a] for a in parts[-1]) != n:
+            parts[-1].append(axis)
+            axis += 1
+        if math.prod(y.shape[a] for a in parts[-1]) != n:
+            return None
+    if axis < len(y.shape):
+        return None
+    order = [a for k in p.axes for a in parts[k]]
+    return s.make(Reshape(shape), s.make(Transpose(tuple(order)), y))
 
 
 def _reshape(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
@@ -222,9 +249,11 @@ def _setitem(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 def _place(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     (y,) = xs
     dropped = _whole(p.index, shape)
-    if dropped is None:
-        return None
-    return s.make(ExpandDims(dropped), y) if dropped else y
+    if dropped is not None:
+        return s.make(ExpandDims(dropped), y) if dropped else y
+    if y.shape == shape and not any(isinstance(k, int) for k in p.index):
+        return s.make(GetItem(p.index), y)  # nothing is left beside it: some axes are turned
+    return None
 
 
 # ---- reductions
