@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 from tapegrad.elsewhere import explained
 from tapegrad.ir.tape import Tape
@@ -20,6 +20,7 @@ from tapegrad.typing import (
     Differentiating,
     DifferentiatingFirst,
     Jitting,
+    Options,
     P,
     R,
     StandAlone,
@@ -35,22 +36,13 @@ Function = Callable[..., Any]
 
 
 @overload  # mypy would lose the parameters of `grad(grad(f))` in what comes next
-def grad(
-    f: DerivedOf[P, R],
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
-) -> DerivedOf[P, Any]: ...
+def grad(f: DerivedOf[P, R], **options: Unpack[Options]) -> DerivedOf[P, Any]: ...
 @overload
 def grad(
     f: Differentiable[P, A, Any],
     argnums: Literal[0] = 0,
     has_aux: Literal[False] = False,
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    **options: Unpack[Options],
 ) -> DerivedOf[P, A]: ...
 @overload
 def grad(
@@ -58,39 +50,22 @@ def grad(
     argnums: Literal[0] = 0,
     *,
     has_aux: Literal[True],
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    **options: Unpack[Options],
 ) -> DerivedOf[P, tuple[A, X]]: ...
 @overload
 def grad(
-    f: Callable[P, Any],
-    argnums: Argnums,
-    has_aux: bool = False,
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    f: Callable[P, Any], argnums: Argnums, has_aux: bool = False, **options: Unpack[Options]
 ) -> DerivedOf[P, Any]: ...
 @overload
 def grad(
     f: None = None,
     argnums: Literal[0] = 0,
     has_aux: Literal[False] = False,
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    **options: Unpack[Options],
 ) -> DifferentiatingFirst: ...
 @overload
 def grad(
-    f: None = None,
-    argnums: Argnums = 0,
-    has_aux: bool = False,
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    f: None = None, argnums: Argnums = 0, has_aux: bool = False, **options: Unpack[Options]
 ) -> Differentiating: ...
 @explained
 def grad(
@@ -176,51 +151,26 @@ def grad(
 
 @overload
 def value_and_grad(
-    f: DerivedOf[P, R],
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    f: DerivedOf[P, R], **options: Unpack[Options]
 ) -> DerivedOf[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
     f: Differentiable[P, A, R],
     argnums: Literal[0] = 0,
     has_aux: bool = False,
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    **options: Unpack[Options],
 ) -> DerivedOf[P, tuple[R, A]]: ...
 @overload
 def value_and_grad(
-    f: Callable[P, R],
-    argnums: Argnums,
-    has_aux: bool = False,
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    f: Callable[P, R], argnums: Argnums, has_aux: bool = False, **options: Unpack[Options]
 ) -> DerivedOf[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
-    f: None = None,
-    argnums: Literal[0] = 0,
-    has_aux: bool = False,
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    f: None = None, argnums: Literal[0] = 0, has_aux: bool = False, **options: Unpack[Options]
 ) -> ValuingFirst: ...
 @overload
 def value_and_grad(
-    f: None = None,
-    argnums: Argnums = 0,
-    has_aux: bool = False,
-    *,
-    compile: Compile = "auto",
-    checkpoint: Checkpoint = "auto",
-    max_bytes: int | None = None,
+    f: None = None, argnums: Argnums = 0, has_aux: bool = False, **options: Unpack[Options]
 ) -> Valuing: ...
 @explained
 def value_and_grad(

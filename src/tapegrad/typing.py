@@ -12,7 +12,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    overload,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar, TypeVarTuple
@@ -44,6 +54,14 @@ __all__ = ["Checkpoint", "Compile", "Derived", "Differentiable", "Pullback", "St
 
 Checkpoint = Literal["auto", "never", "sqrt"] | int
 Compile = Literal["auto", "always", "never"]
+
+
+class Options(TypedDict, total=False):
+    """How gradients are computed; see `grad`."""
+
+    compile: Compile
+    checkpoint: Checkpoint
+    max_bytes: int | None
 
 
 class Differentiable(Protocol[P, A_contra, R_co]):
