@@ -179,9 +179,13 @@ def test_a_property_that_says_where_an_objects_memory_is():
 
 
 def test_what_the_interpreter_says_of_itself_never_changes():
-    def f(x):
+    def f(x, y=2.0):
         import sys
 
+        names = f.__code__.co_varnames  # another tuple at each look-up
+        rest = f.__defaults__
+        rest += names[:1]
+        assert rest == (2.0, "x")
         return x * (2.0 if sys.version_info >= (3, 0) and sys.float_info.max > 1e300 else 1.0)
 
     derived = tapegrad.jit(f, compile="never")

@@ -146,6 +146,8 @@ def is_decimal(kind: type) -> bool:
 
 
 ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
+# Tuples that never change: of classes, and of a code's names, which Python makes at each look-up.
+FIXED_TUPLES = ("__mro__", ".co_varnames", ".co_freevars", ".co_cellvars")
 BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 _LARGE = 1 << 16  # bytes
 

@@ -35,6 +35,7 @@ from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import (
     ALWAYS_SAME,
     BOUND,
+    FIXED_TUPLES,
     ClassRecord,
     is_equal,
     is_made_anew,
@@ -203,8 +204,8 @@ class Reads(Facts):
         elif isinstance(x, np.generic):
             same = f"type({{0}}) is type({{1}}) and {{0}}.tobytes() == {self._value(x.tobytes())}"
             self._fact(same.format(self._assigned(text), self._value(x)), word)
-        elif kind in ALWAYS_SAME or (kind is tuple and word and text.endswith("__mro__")):
-            same = "{0} is {1} or {0} == {1}" if kind is types.CodeType else "{0} is {1}"
+        elif kind in ALWAYS_SAME or (kind is tuple and word and text.endswith(FIXED_TUPLES)):
+            same = "{0} is {1}" + " or {0} == {1}" * (kind in (types.CodeType, tuple))
             self._fact(same.format(text, self._value(x)), word)  # a text of code may be run again
             self._place(x, self._value(x), word)
         elif kind is types.MethodType and id(x) not in self.places:  # made anew at each look-up
