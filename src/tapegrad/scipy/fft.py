@@ -13,6 +13,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.cosines import OTHER, Cosines
 from tapegrad.primitives.fourier import TURNED
+from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, refusal
 from tapegrad.tracing.frontend import fourier
 from tapegrad.tracing.frontend.fourier import fitted, floating, norm_of
@@ -184,28 +185,7 @@ for _name in ("dct", "idct", "dst", "idst"):
 # ---- frequencies
 
 
-@answers()
-def fftfreq(n: Any, d: Any = 1.0) -> Any:
-    """The frequencies of a transform of n numbers that are d apart."""
-    return np.fft.fftfreq(n, 1.0 / n) * (1.0 / (n * d))
-
-
-@answers()
-def rfftfreq(n: Any, d: Any = 1.0) -> Any:
-    """The frequencies of half of it."""
-    return np.fft.rfftfreq(n, 1.0 / n) * (1.0 / (n * d))
-
-
-@answers()
-def fftshift(x: Any, axes: Any = None) -> Any:
-    """The frequency 0 in the middle."""
-    return np.fft.fftshift(x, axes)
-
-
-@answers()
-def ifftshift(x: Any, axes: Any = None) -> Any:
-    """The frequency 0 at the front again."""
-    return np.fft.ifftshift(x, axes)
+borrow(HOME, "fftfreq rfftfreq fftshift ifftshift")
 
 
 # ---- Hankel's
