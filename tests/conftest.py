@@ -66,13 +66,13 @@ def pytest_collection():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_boxes():
-    """Boxes that a module's tests have made by hand, and that nothing holds, are gone: as long as
-    there are some, calls take the way that looks for their traced values."""
+def no_garbage_of_others():
+    """What a module's tests have left is collected, and what stays of it isn't looked at again:
+    towards the end a look at all that lives would take seconds. Boxes that tests have made by hand
+    are gone, too: as long as there are some, calls look for their traced values."""
     yield
-    trace = sys.modules.get("tapegrad.tracing.trace")
-    if trace is not None and trace.running:
-        gc.collect()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

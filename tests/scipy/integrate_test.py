@@ -381,10 +381,10 @@ def bounced(p, back=False, **how):
     return integrate.solve_ivp(f, (3.0, -5.0) if back else (0.0, 2.0), [1.0, p[0]], **how)
 
 
-def of_events(p, back=False, **how):
+def of_events(p, back=False, counted=True, **how):
     r = bounced(p, back, **how)
     passed = sum(np.sum(np.sin(t)) for t in r.t_events) + sum(np.sum(y**2) for y in r.y_events)
-    return passed + np.sum(r.y[:, -1]) + r.t[-1] + r.status + r.nfev
+    return passed + np.sum(r.y[:, -1]) + r.t[-1] + r.status + (r.nfev if counted else 0)
 
 
 @pytest.mark.every(3)
@@ -399,7 +399,7 @@ def test_events(method, back, mode):
     for p in ([8.0, 0.5], [8.4, 0.5], [-8.0, -50.0]):
         value, gradient = g(np.array(p))
         np.testing.assert_allclose(value, f(p), rtol=1e-9)
-        exact = slope(lambda p: f(p) - bounced(p, back, method=method).nfev, np.array(p), d)
+        exact = slope(partial(f, counted=False), np.array(p), d)
         np.testing.assert_allclose(gradient @ d, exact, rtol=1e-5)
 
 
