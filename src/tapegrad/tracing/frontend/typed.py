@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib
 import operator
-import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -76,6 +75,8 @@ def _refused(name: str, objection: str) -> ConversionError:
 
 def _objections(annotation: Any) -> Iterator[str]:
     """Why Python computes something else."""
+    import random  # which numba has loaded, and a program without it hasn't
+
     for called in map(_callee, annotation.typemap.values()):
         owner = getattr(called, "__self__", None)
         if isinstance(owner, (random.Random, np.random.RandomState)):
