@@ -208,10 +208,10 @@ def test_an_iteration_that_gives_up_has_a_value_and_no_derivative() -> None:
     f = lambda b: np.sum(solvers.cg(MATRIX, b, maxiter=1)[0])  # noqa: E731
     assert trace(f, B)[0] == pytest.approx(f(B), rel=1e-14)
     df = grad(f, compile="always")
-    with pytest.raises(GradientError, match="hasn't converged"):
+    with pytest.raises(GradientError, match=r"rule: it hasn't converged.* more steps"):
         df(B)
     np.testing.assert_allclose(df(np.zeros(2)), solvers.spsolve(MATRIX, np.ones(2)), rtol=1e-6)
-    with pytest.raises(GradientError, match="hasn't converged"):
+    with pytest.raises(GradientError, match=r"rule: it hasn't converged.* more steps"):
         df(B)
 
 

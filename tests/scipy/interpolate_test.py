@@ -241,3 +241,19 @@ def test_grids_of_splines():
         np.testing.assert_allclose(np.sum(by_v * v), np.sum(spline.ev(*at.T)), rtol=1e-10)
         found = slope(lambda t: f(v, at + t * np.cos(at)), 0.0)  # noqa: B023
         np.testing.assert_allclose(np.sum(by_at * np.cos(at)), found, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: interpolate.lagrange(X[:3], np.array([x[0], x[1], 1.0]))(0.4),
+        lambda x: interpolate.lagrange(np.array([x[0], x[1], 5.0]), Y[:3])(x[0] * x[1]),
+        lambda x: np.sum(interpolate.lagrange(x, x**2 + 1.0)(X)),
+    ],
+)
+def test_the_polynomial_through_some_points(f):
+    """values and points, of which some are plain"""
+    x, d = np.array([1.5, 2.0]), np.array([0.6, -0.8])
+    value, along = value_and_grad(f, compile="never")(x)
+    np.testing.assert_allclose(value, f(x), rtol=1e-12)
+    np.testing.assert_allclose(along @ d, slope(lambda t: f(x + t * d), 0.0), rtol=1e-6)

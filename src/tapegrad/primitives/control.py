@@ -90,6 +90,12 @@ class Custom(Applied):
         return self.label
 
 
+NOT_CONVERGED = (
+    "it hasn't converged, so it isn't known what its result is near to. Give it more steps "
+    "(maxiter, maxfun, max_nfev), or a nearer start"
+)
+
+
 @parametric
 class ForeignCall(Library):
     """A user's function that a trace can't look into: NumPy runs it between the kernels.
@@ -154,10 +160,8 @@ class ForeignCall(Library):
 
     def _refuse(self) -> None:
         if self.backward is None and self.forward is None:
-            reason = f": {self.why}" if self.why else ""
-            raise GradientError(
-                f"{self.label} has no derivative rule, and its body can't be traced{reason}"
-            )
+            reason = self.why or "its body can't be traced"
+            raise GradientError(f"{self.label} has no derivative rule: {reason}")
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         return ("label", self.label), ("function", self.function)

@@ -23,6 +23,7 @@ import numpy as np
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
+from tapegrad.primitives.control import NOT_CONVERGED
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.scatter import ScatterAdd, gather
 from tapegrad.primitives.views import Reshape, Transpose
@@ -383,7 +384,7 @@ class Unfinished(_Patterned):
     """What an iteration had when it gave up, or tells of itself: it has no derivative."""
 
     method: str
-    why: str = "it hasn't converged, so it isn't known what its result is near to"
+    why: str = NOT_CONVERGED
 
     name = "unfinished"
 

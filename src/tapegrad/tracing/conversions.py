@@ -206,7 +206,10 @@ class Conversions:
         return text
 
     def __reduce__(self) -> Any:
-        raise ConversionError(f"a traced array can't be pickled{at_line()}")
+        raise ConversionError(
+            f"a traced array can't be pickled{at_line()}: its bytes would be those of this call. "
+            "Pickle what the function returns (has_aux=True)"
+        )
 
 
 class AsReal:

@@ -161,7 +161,9 @@ class _UserRule:
         function.__name__ = self.__name__
         types = tuple(Aval(avals[k].shape, avals[k].dtype) for k in wanted)
         primitive = ForeignCall(
-            self.__name__, function, types, len(wanted), None, why, of_complex=True
+            *(self.__name__, function, types, len(wanted), None),
+            f"its body can't be traced: {why}",
+            of_complex=True,
         )
         nodes = writer.apply(primitive, [*given, *outs, *xs, *kept])
         found: list[Any] = [None] * len(avals)

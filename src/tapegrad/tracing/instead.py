@@ -41,7 +41,8 @@ REFUSED: dict[str, dict[str, str]] = {
         "sort_complex": "np.sort, of real numbers",
     },
     "np.ndarray": {
-        "byteswap ctypes data getfield setfield tobytes tofile": _BITS,
+        "byteswap ctypes data getfield setfield tofile": _BITS,
+        "tobytes": "the numbers themselves: a trace doesn't follow the bits of real ones",
         "dump dumps": _OUTSIDE,
         "setflags": "np.copy(x) for an array that isn't written to",
     },

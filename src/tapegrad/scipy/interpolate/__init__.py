@@ -20,12 +20,12 @@ from tapegrad.scipy.interpolate.fitpack import extended
 from tapegrad.scipy.interpolate.grids import Grid, between
 from tapegrad.scipy.interpolate.piecewise import Piecewise, floats, hermite, prepared
 from tapegrad.scipy.optimize.roots import example
-from tapegrad.tracing.answers import declare_calls
+from tapegrad.tracing.answers import as_called, declare_calls
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.interpolate"
-borrow(HOME, "lagrange pade barycentric_interpolate krogh_interpolate make_splrep")
+borrow(HOME, "pade barycentric_interpolate krogh_interpolate make_splrep")
 borrow_objects(HOME, "KroghInterpolator BarycentricInterpolator", "__call__ derivative derivatives")
 borrow_objects(HOME, "Rbf FloaterHormannInterpolator")
 
@@ -44,6 +44,20 @@ def _checked(name: str, *args: Any, **kwargs: Any) -> Any:
 
 def _value(x: Any) -> Any:
     return example(floats(x)) if is_traced(x) else x
+
+
+@stands_for(HOME)
+def lagrange(x: Any, w: Any) -> Any:
+    """sum_j w_j prod_{k != j} (t - x_k) / (x_j - x_k), as a polynomial in t."""
+    polynomial = as_called(np.poly1d)
+    total = polynomial(0.0)
+    for j in range(len(x)):
+        term = polynomial([w[j]])
+        for k in range(len(x)):
+            if k != j:
+                term = term * polynomial([1.0, -x[k]]) / (x[j] - x[k])
+        total = total + term
+    return total
 
 
 @stands_for(HOME)

@@ -173,16 +173,16 @@ def curve_fit(
 ) -> Any:
     how: dict[str, Any] = {"absolute_sigma": absolute_sigma, "bounds": bounds, "method": method}
     how |= {"check_finite": check_finite, **kwargs}
+    if is_traced(bounds) or not np.all(np.isinf(np.hstack(_pair(bounds)))):
+        raise refusal(
+            f"scipy.optimize.curve_fit(..., bounds=...) can't be traced{at_line()}. Use "
+            "scipy.optimize.least_squares, whose bounds can"
+        )
     slopes = [jac] if callable(jac) else []
     if p0 is None:
         kinds = [x.kind for x in inspect.signature(f).parameters.values()]
         by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         start = np.ones(sum(kind in by_place for kind in kinds) - 1)
-        if isinstance(bounds, theirs.Bounds) or np.any(np.isfinite(np.hstack(bounds))):
-            raise refusal(
-                f"scipy.optimize.curve_fit(..., bounds=...) can't be traced without p0{at_line()}. "
-                "Pass p0, where it is to start"
-            )
     else:
         start = np.atleast_1d(example(p0))
     at = as_floats_of(xdata)
@@ -195,11 +195,6 @@ def curve_fit(
         return called
 
     callbacks = reaching([Callback(of(g), [start]) for g in (f, *slopes)], xdata, ydata, p0, sigma)
-    if is_traced(bounds) or not np.all(np.isinf(np.hstack(_pair(bounds)))):
-        raise refusal(
-            f"scipy.optimize.curve_fit(..., bounds=...) can't be traced{at_line()}. Use "
-            "scipy.optimize.least_squares, whose bounds can"
-        )
     if sigma is not None and np.ndim(sigma) > 1:
         raise refusal(
             f"scipy.optimize.curve_fit(..., sigma=...) can't be traced{at_line()} with a matrix. "

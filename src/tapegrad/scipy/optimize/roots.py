@@ -14,6 +14,7 @@ import numpy as np
 import scipy.optimize as theirs
 
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.control import NOT_CONVERGED
 from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
 from tapegrad.scipy.declaring import Carrier, Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Outside
@@ -23,7 +24,7 @@ from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.optimize"
-WHY = "it hasn't converged, so it isn't known what its result is near to"
+WHY = NOT_CONVERGED
 
 
 _LEFT_OUT = (
