@@ -111,7 +111,7 @@ def _refuse(call: Call) -> None:
     """An error for a rule that NumPy runs, of which nothing more is known."""
     found: Any = call.primitive
     if found.foreign and found.backward is None and found.forward is None:
-        raise GradientError(f"{found} can't be traced, since {found.why}")
+        raise GradientError(f"{found}: {found.why}")
 
 
 def _read(

@@ -195,7 +195,7 @@ class CustomCall(Applied):
         backward, forward = self.rules(results, saved, expected.sources, again)
         avals = [aval_of_leaf(x) for x in arrays]
         count = len(results.avals)
-        why = f"its body can't be traced: {first_sentence(error)}"
+        why = f"its body can't be traced, since {first_sentence(error)}"
         primitive = ForeignCall(
             label, function, tuple(avals), count, backward, why, forward, of_complex=True
         )

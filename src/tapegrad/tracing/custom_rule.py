@@ -162,7 +162,7 @@ class _UserRule:
         types = tuple(Aval(avals[k].shape, avals[k].dtype) for k in wanted)
         primitive = ForeignCall(
             *(self.__name__, function, types, len(wanted), None),
-            f"its body can't be traced: {why}",
+            f"its body can't be traced, since {why}",
             of_complex=True,
         )
         nodes = writer.apply(primitive, [*given, *outs, *xs, *kept])
