@@ -307,7 +307,9 @@ def test_untraced_calls_stay_compiled():
 
 def test_a_primitive_of_what_numba_compiled():
     compiled = numba.njit(lambda x: x**3)
-    compiled(X)  # a trace follows what numba runs, which takes ten times as long
+    fixed = X.copy()
+    fixed.flags.writeable = False  # as an operand of a primitive is
+    compiled(fixed)  # a trace follows what numba runs, which takes ten times as long
     cube, bare = primitive(compiled), primitive(compiled)
     defvjp(cube, lambda ct, out, x: ct * 3 * x * x)
     np.testing.assert_allclose(grad(lambda x: np.sum(cube(x)))(X), 3 * X**2)
