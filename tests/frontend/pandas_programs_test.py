@@ -666,3 +666,20 @@ def test_programs(name):
                     pd.testing.assert_series_equal(same(d), expected, rtol=1e-9)
             pd.testing.assert_frame_equal(d, before)
     assert df.cache_info().traces == (3 if name in LOOKING else 1)
+
+
+def test_columns_of_texts_beside_numbers_stay_pandas_own():
+    def f(x):
+        d = pd.DataFrame({"a": x, "b": x**2, "g": ["u", "v", None, "v"]})
+        whole = d.notna().all(axis=1)
+        groups = d.fillna("w").groupby("g")["a"].sum()
+        missing = d.isnull().sum()["g"] + d.round(1).isna().sum().sum()
+        return d["b"][whole].sum() * missing + total(groups**2)
+
+    df = tg.value_and_grad(f, compile="never")
+    for x in (np.array([1.0, 2.5, 3.0, 4.0]), np.array([4.0, 1.2, 6.0, 2.0])):
+        value, slopes = df(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-12)
+        expected = [(f(x + e) - f(x - e)) / 2e-6 for e in 1e-6 * np.eye(4)]
+        np.testing.assert_allclose(slopes, expected, rtol=1e-6, atol=1e-6)
+    assert df.cache_info().traces == 1

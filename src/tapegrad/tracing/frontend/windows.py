@@ -48,9 +48,8 @@ def method_of(x: Any, name: str) -> Any:
 
 def _by_column(x: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     columns = [getattr(column, name)(*args, **kwargs) for _, column in x.items()]
-    if not all(isinstance(c, TracedSeries) for c in columns):
-        raise refused(f"DataFrame.{name} of columns that aren't numbers")
-    return made_of_columns(x._labels.index, x._labels.columns, [_values(c) for c in columns])
+    each = [stood_in(c)._branches[0] for c in columns]  # texts stay pandas' own
+    return made_of_columns(x._labels.index, x._labels.columns, each)
 
 
 _OF_ANY = frozenset(["pipe", "groupby", "resample", "expanding"])
