@@ -407,6 +407,10 @@ def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
     if work_of(panels) > DEARER * work_of(whole) or _scratch_of(whole) <= most:
         return whole
     less = _scratch_of(panels)
+    if less > most:
+        count = max(1, int(count * results / (2 * less)))  # not as many as fit: in the caches
+        panels = inlined(in_panels(count))
+        less = _scratch_of(panels)
     if less > most and count > 1:  # each direction takes about as much memory
         one = inlined(in_panels(1))
         least = _scratch_of(one)
