@@ -98,15 +98,19 @@ def call_of(home: str, name: str) -> str:
     return f"{home}.{name}(x)"
 
 
-def function(text: str) -> Any:
+def corner(x: Any) -> Any:
+    return x[0, 0]
+
+
+def function(text: str, element: Any = corner) -> Any:
     def after(x: Any, change: Any) -> Any:
         y = np.zeros_like(x)
         change(y)
         return y
 
-    names = {"np": np, "w": W, "k": K, "after_": after}
+    names = {"np": np, "w": W, "k": K, "after_": after, "element": element}
     text = re.sub(r"\bafter\(", "after_(x, ", text)
-    return eval(f"lambda x: (lambda s, n: {text})(x[0, 0], (9 * x[0, 0]).astype(int))", names)
+    return eval(f"lambda x: (lambda s, n: {text})(element(x), (9 * x.flat[0]).astype(int))", names)
 
 
 def floats(result: Any) -> list[Any]:

@@ -24,6 +24,7 @@ from tests.frontend.names_test import (
     EVALUATED,
     REFUSED,
     ZERO,
+    corner,
     has_tracer,
     observed,
     wrapped,
@@ -83,9 +84,10 @@ def answer(f: Any) -> Any:
     return lambda x: row.by(x, answer) if has_tracer(x) else None  # type: ignore[union-attr]
 
 
-def function(home: str, text: str) -> Any:
+def function(home: str, text: str, element: Any = corner) -> Any:
     """A function of the matrix x, of which s is an element; w, k and the points p are captured."""
     names = {
+        "element": element,
         "np": np,
         "w": W,
         "k": K,
@@ -93,7 +95,7 @@ def function(home: str, text: str) -> Any:
         home.rpartition(".")[2]: importlib.import_module(home),
     }
     names["scipy"], names["answer"] = importlib.import_module("scipy"), answer
-    return eval(f"lambda x: (lambda s: {text.lstrip('!')})(x[0, 0])", names)
+    return eval(f"lambda x: (lambda s: {text.lstrip('!')})(element(x))", names)
 
 
 def floats(result: Any) -> list[Any]:

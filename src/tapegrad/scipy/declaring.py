@@ -7,6 +7,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
+from types import MethodType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from tapegrad.tracing.floating import watch_special
 from tapegrad.tracing.frontend.accepting import accepted, error_of
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
+from tapegrad.tracing.frontend.kinds import with_numbers
 from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken, tolerance
 from tapegrad.tracing.layout import overwritten, settle
 from tapegrad.tracing.observe.observer import following, observed, unobserved
@@ -83,7 +85,8 @@ def stands_for(
         called_there = name or function.__name__
         original = getattr(module, called_there)
         shown = _shown(module, called_there)
-        answer = answering(function, original, shown, callbacks, parameters, lists)
+        of_object = isinstance(module, type)
+        answer = answering(function, original, shown, callbacks, parameters, lists, of_object)
         when = _always if callbacks else any_traced
         declare(module, called_there, answer, when=when)
         return answer
@@ -109,8 +112,10 @@ def answering(
     callbacks: bool = False,
     parameters: str = "",
     lists: str = "",
+    of_object: bool = False,
 ) -> Any:
-    """What answers calls of SciPy's function `original`, that errors show so, by this one."""
+    """What answers calls of SciPy's function `original`, that errors show so, by this one; of its
+    method, of an object that SciPy has made of plain values."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
     more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
@@ -126,6 +131,9 @@ def answering(
         if callbacks or draws or running.numpys:
             return answer(args, kwargs)
         watch_special(original, args, kwargs)
+        if of_object:
+            method = MethodType(original, args[0])
+            return accepted(method, args[1:], kwargs, lambda: followed(args, kwargs), shown, False)
         return accepted(original, args, kwargs, lambda: followed(args, kwargs), shown)
 
     def followed(args: Any, kwargs: Any) -> Any:
@@ -168,7 +176,10 @@ def answering(
                 elif key in more and key in by_name:
                     by_name[key] = as_parameter(by_name[key])
         try:
-            found = settle(function(*given, **by_name), given, certain=False)
+            found = function(*given, **by_name)
+            found = settle(
+                found if callbacks or draws else with_numbers(found), given, certain=False
+            )
         except Untraced:
             found = None
         else:

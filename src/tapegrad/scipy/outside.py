@@ -27,6 +27,7 @@ from tapegrad.primitives.control import CallTape, ForeignCall
 from tapegrad.primitives.implicit import Implicit, called, real
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
+from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.mixed import value_of
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.run import input_aval, trace_function
@@ -73,7 +74,9 @@ class Outside:
         self.structure: list[Any] = []  # operands behind all others
         values = values_of([*self.lead, *self.given])
         try:
-            self.values = [np.asarray(x)[()] for x in self._solved(callbacks, values)]
+            solved = self._solved(callbacks, values)
+            self._kinds = [kinds_of(x) for x in solved]
+            self.values = [np.asarray(x)[()] for x in solved]
         except TapegradError:
             raise
         except Exception as error:
@@ -158,6 +161,10 @@ class Outside:
         found = recorded(primitive, operands, self.values)
         found[-1]._trace.guard(found[-1], self.state, f"how {self.label} has ended")
         return found[:-1]
+
+    def own(self, x: Any, k: int = 0) -> Any:
+        """The result numbered k, recorded, of the kind that the solver's is."""
+        return of_kinds(x, self._kinds[k])
 
     def value(self, k: int, x: Any, value: Any) -> Any:
         """What the callback numbered k returns first for a traced x, which is this value."""

@@ -57,7 +57,7 @@ class HexMethods(RealMethods):
     """Mixin of those that a Python float and np.float64 have."""
 
     __slots__ = ()
-    fromhex = staticmethod(float.fromhex)
+    fromhex: Any = staticmethod(np.float64.fromhex)
 
     def __trunc__(self: Any) -> int:
         return int(self)
@@ -71,6 +71,7 @@ class FloatMethods(HexMethods):
     """Mixin of a Python float's."""
 
     __slots__ = ()
+    fromhex = staticmethod(float.fromhex)
 
     def conjugate(self: Any) -> Any:
         return +self

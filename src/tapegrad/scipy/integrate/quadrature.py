@@ -200,7 +200,7 @@ def _result(solver: Any, callback: Callback, a: Any, b: Any) -> list[Any]:
         where = Range(lower, upper)
         if fs[0] is callback and callback.may_jump:
             has_jump(where.integrand(callback), mesh[-1])  # so it is known on all ways there
-        return value, *mesh, np.float64(error), ending(done, where.kind)
+        return value, *mesh, error, ending(done, where.kind)
 
     outside = Outside(solver.__name__, solved, [callback], [a, b])
     if outside.state % 2:
@@ -210,7 +210,7 @@ def _result(solver: Any, callback: Callback, a: Any, b: Any) -> list[Any]:
         name = f"{HOME}.{solver.__name__}"
         integral = Integral(tape, 0, name, at_line(), (moving[0], moving[1]))
         value, *_, error = outside.record(Found(integral), visible=len(outside.values))
-    return [value, stopped(error)]
+    return [outside.own(value), outside.own(stopped(error), -2)]
 
 
 @stands_for(HOME, callbacks=True, parameters="limit full_output", lists="args points")
@@ -250,7 +250,7 @@ def quad(
             warnings.warn(message[0], theirs.IntegrationWarning, stacklevel=2)
         count, where = info["last"], Range(lower, upper)
         cut = where.within(np.stack([info["alist"][:count], info["blist"][:count]], 1))
-        return np.float64(value), error, mesh.of(where, cut, where.rule, f, value)
+        return value, error, mesh.of(where, cut, where.rule, f, value)
 
     solver.__name__ = "quad"
     found = tuple(_result(solver, callback, a, b))

@@ -424,7 +424,7 @@ def odeint(
             "fall, all the way"
         )
     y0 = as_operand(y0) if is_traced(y0) else np.array(y0, float)
-    y0 = np.reshape(y0, (-1,)) * 1.0
+    y0 = np.reshape(y0, (-1,)).astype(np.float64)
 
     told: dict[str, Any] = {}
 

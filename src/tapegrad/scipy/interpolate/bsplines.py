@@ -13,6 +13,7 @@ from tapegrad.scipy.declaring import is_traced, refusal, seen
 from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats, without
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
+from tapegrad.tracing.frontend.kinds import as_array
 from tapegrad.tracing.source import at_line
 
 
@@ -89,7 +90,7 @@ class Basis(Interpolant):
         if not extrapolate:  # SciPy takes the spline for 0 there
             first, last = self.t[self.k], self.t[-self.k - 1]
             a, b = [np.clip(floats(x), first, last) for x in (a, b)]
-        return whole(b, 0, True) - whole(a, 0, True)
+        return as_array(whole(b, 0, True) - whole(a, 0, True))
 
     def __getattr__(self, name: str) -> Any:
         raise without(name, "t, c, k")

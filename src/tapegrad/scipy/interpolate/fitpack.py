@@ -12,6 +12,7 @@ import scipy.interpolate as theirs
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating, tensor
 from tapegrad.scipy.interpolate.piecewise import floats, prepared
+from tapegrad.tracing.frontend.kinds import as_pythons
 from tapegrad.tracing.source import at_line
 
 _EXTENSIONS = {"extrapolate": 0, "zeros": 1, "raise": 2, "const": 3}
@@ -60,7 +61,7 @@ class Univariate(Carrier):
         return Univariate(self.spline.antiderivative(int(n)), self.ext)
 
     def integral(self, a: Any, b: Any) -> Any:
-        return self.spline.integrate(a, b, False)
+        return as_pythons(self.spline.integrate(a, b, False))
 
     def derivatives(self, x: Any) -> Any:
         return np.stack([self.spline(x, nu) for nu in range(self.spline.k + 1)])
@@ -105,10 +106,9 @@ class Bivariate(Carrier):
     def __call__(self, x: Any, y: Any, dx: Any = 0, dy: Any = 0, grid: Any = True) -> Any:
         x, y = floats(x), floats(y)
         if grid:
-            shape = np.shape(x) + np.shape(y)
             x, y = np.reshape(x, (-1, 1)), np.reshape(y, (1, -1))
         x, y = np.broadcast_arrays(x, y)
-        shape = shape if grid else np.shape(x)
+        shape = np.shape(x)
         c, splines, at = self.c, [], []
         each = zip((x, y), self.knots, self.degrees, (dx, dy), strict=True)
         for axis, (u, t, k, order) in enumerate(each):
@@ -119,8 +119,7 @@ class Bivariate(Carrier):
             c = np.moveaxis(along.c, 0, axis)
             splines.append((along.t, along.k))
             at.append(flat)
-        found = np.reshape(tensor(c, splines, at), shape)
-        return found if np.ndim(found) else found[()]
+        return np.reshape(tensor(c, splines, at), shape)
 
     def ev(self, xi: Any, yi: Any, dx: Any = 0, dy: Any = 0) -> Any:
         return self(xi, yi, dx, dy, grid=False)

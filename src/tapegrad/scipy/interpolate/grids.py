@@ -148,13 +148,19 @@ class Grid(Carrier):
             raise ValueError(f"Method {method!r} is not defined")
         if nu is not None and method not in OF_SPLINES:
             raise ValueError(f"Can only compute derivatives for methods {tuple(OF_SPLINES)}")
+        count = len(self.grid)
+        xi = xi[0] if isinstance(xi, tuple) and len(xi) == 1 else xi
         if isinstance(xi, tuple):
             xi = np.stack(np.broadcast_arrays(*map(floats, xi)), axis=-1)
-        xi = floats(as_operand(xi) if is_traced(xi) else xi)
-        count = len(self.grid)
-        if np.ndim(xi) == 1 and count == 1:
-            xi = xi[:, None]
-        shape = np.shape(xi)[:-1] if np.ndim(xi) > 1 else (1,)
+        else:
+            xi = floats(as_operand(xi) if is_traced(xi) else xi)
+            xi = np.reshape(xi, (-1, count)) if np.ndim(xi) == 1 else xi
+        if np.shape(xi)[-1] != count:  # an IndexError where there are no axes, as SciPy's
+            raise ValueError(
+                f"The requested sample points xi have dimension {np.shape(xi)[-1]} but this "
+                f"RegularGridInterpolator has dimension {count}"
+            )
+        shape = np.shape(xi)[:-1]
         flat = np.reshape(xi, (-1, count))
         out: Any = False
         for k, points in enumerate(self.grid):

@@ -15,6 +15,7 @@ from scipy.linalg import solve_banded as plain_solve
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
+from tapegrad.tracing.frontend.kinds import as_array
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 
@@ -58,7 +59,7 @@ class Interpolant(Carrier):
         rest = np.shape(y)[1:]
         y = np.reshape(y, np.shape(t) + rest)
         if not self.axis:
-            return y if np.ndim(y) else y[()]
+            return y  # an array, if there are no axes, too
         n = np.ndim(t)
         order = [*range(n, n + self.axis), *range(n), *range(n + self.axis, n + len(rest))]
         return np.transpose(y, order)
@@ -122,7 +123,7 @@ class Piecewise(Interpolant):
         if extrapolate == "periodic":
             raise refusal(f"integrate of a periodic spline can't be traced{at_line()}")
         whole = self.antiderivative()
-        return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
+        return as_array(whole(b, 0, extrapolate) - whole(a, 0, extrapolate))
 
     def __getattr__(self, name: str) -> Any:
         raise without(name, "c, x")

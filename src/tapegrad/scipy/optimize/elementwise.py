@@ -104,7 +104,7 @@ def _found(original: Any, write: Any, f: Any, init: Any, args: Any, how: dict[st
         x, *told = outside.record(Each(rule.tape, rule.further, rule.lead))
     at_root = outside.value(0, x, watched(outside.values[0]))
     fields = {key: np.reshape(n, shape)[()] for key, n in zip(_COUNTS, told, strict=True)}
-    x, at_root = np.reshape(x, shape), np.reshape(at_root, shape)
+    x, at_root = np.reshape(x, shape)[()], np.reshape(at_root, shape)[()]
     return Result({}, x=x, f_x=at_root, success=fields["status"] == 0, **fields)
 
 

@@ -161,7 +161,7 @@ def minimum(
         counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev", "njev")]
         told = np.int64(r.success), number_of(facts["told"])
         ended = ending(found and certain, certain)
-        return x, side, active, np.float64(r.fun), *counts, *told, ended
+        return x, side, active, _scalar(r.fun) * 1.0, *counts, *told, ended
 
     outside = Outside(label, solver, callbacks, [x0], [*limits.given, *held.constants], at=(0,))
     x, counts = _recorded(outside, bool(limits.given), facts["certain"], held)
@@ -169,7 +169,8 @@ def minimum(
     names = ("nit", "nfev", "njev")
     *counts, success, number = counts[1:]
     told = dict(zip(names, counts, strict=True)) | facts["told"]
-    return Result({"success": success, **told_by(number)}, x=x, fun=_scalar(value), **told)
+    value = outside.own(_scalar(value), 3)
+    return Result({"success": success, **told_by(number)}, x=x, fun=value, **told)
 
 
 def _scalar(x: Any) -> Any:
@@ -231,8 +232,8 @@ def minimize_scalar(
         facts["told"] = {k: r[k] for k in ("success", "status", "message") if k in r}
         counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev")]
         ended = ending(r.success and certain, certain)
-        value, told = np.float64(np.reshape(r.fun, ())), number_of(facts["told"])
-        return np.float64(r.x), np.int64(side), np.int64(0), value, *counts, told, ended
+        value, told = _scalar(r.fun) * 1.0, number_of(facts["told"])
+        return _scalar(r.x) * 1.0, np.int64(side), np.int64(0), value, *counts, told, ended
 
     lead, ends = (lead, []) if bounds is None else ([], [bounds_of(x, ()) for x in lead])
     outside = Outside("minimize_scalar", solver, [callback], lead, ends, at=(0,))
@@ -240,4 +241,5 @@ def minimize_scalar(
     value = outside.value(0, x, np.reshape(outside.values[3], callback.shape))
     _, nit, nfev, number = counts
     told = facts["told"]
-    return Result(told_by(number), x=x, fun=_scalar(value), nit=nit, nfev=nfev, **told)
+    x, value = outside.own(x), outside.own(_scalar(value), 3)
+    return Result(told_by(number), x=x, fun=value, nit=nit, nfev=nfev, **told)

@@ -165,10 +165,11 @@ def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any,
         x, r = original(fs, values)
         method = r.method
         counts = np.int64(r.iterations), np.int64(r.function_calls)
-        return np.float64(x), *counts, ending(r.converged)
+        return x, *counts, ending(r.converged)
 
     outside = Outside(label, solver, callbacks, lead, at=(0,))
     x, *counts = solved(outside, zero)
+    x = outside.own(x)
     return (x, RootResult(x, counts, outside.state % 2 == 0, method)) if full else x
 
 
@@ -309,7 +310,8 @@ def fixed_point(
     def write(equations: Any, x: Any) -> Any:
         return equations.apply(ew.sub, x, equations.value(0, x))
 
-    return solved(Outside("fixed_point", solver, callbacks, [x0], at=(0,)), write)[0]
+    outside = Outside("fixed_point", solver, callbacks, [x0], at=(0,))
+    return outside.own(solved(outside, write)[0])
 
 
 # ---- systems

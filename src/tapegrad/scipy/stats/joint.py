@@ -186,12 +186,17 @@ class FrozenJoint(Carrier):
                 f"traced{at_line()}. Call the method of scipy.stats.{self._name} with plain ones"
             )
 
+        original = getattr(getattr(stats, self._name), name)
+        own, theirs = (inspect.signature(f).parameters for f in (formula, original))
+
         @unobserved
         def called(*args: Any) -> Any:
-            given, named = _given(args, parameters)
-            own = inspect.signature(formula).parameters
-            named = {key: x for key, x in named.items() if key in own}
-            return settle(formula(*given, **named), (), certain=False)
+            def run() -> Any:
+                given, named = _given(args, {k: x for k, x in parameters.items() if k in own})
+                return settle(formula(*given, **named), (), certain=False)
+
+            named = {key: x for key, x in parameters.items() if key in theirs}
+            return accepted(original, args, named, run, f"{self._name}.{name}")
 
         return called
 
@@ -219,9 +224,7 @@ def _freezing(name: str, cls: Any) -> Callable[..., Any]:
 
 
 def _answer_frozen(name: str, original: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    @unobserved
-    def called(self: Any, x: Any) -> Any:
+    def followed(self: Any, x: Any) -> Any:
         if name == "multivariate_normal":
             done = held(self, "mean", "cov_object")
             found = _of_normal(self, x)
@@ -233,6 +236,12 @@ def _answer_frozen(name: str, original: Any, formula: Callable[..., Any]) -> Cal
             found = formula(*given, **named)
         done()
         return settle(found, (), certain=False)
+
+    @functools.wraps(original)
+    @unobserved
+    def called(self: Any, x: Any) -> Any:
+        method, run = MethodType(original, self), lambda: followed(self, x)
+        return accepted(method, (x,), {}, run, f"{name}.{original.__name__}", False)
 
     return called
 

@@ -64,12 +64,16 @@ def ask(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, Any]) -> An
         return _by_formulas(dist, name, given, args, kwds)
     # SciPy computes with these in their own precision: its numbers, and the formulas' derivatives
     found = _by_formulas(dist, name, given, args, dict(kwds))
-    told = {"moments": given[0], **kwds} if name == "stats" else kwds
-    first = () if name == "stats" else given
-    theirs = constant(f"{dist.name}.{name}", getattr(dist, name), *first, *args, **told)
+    args, kwds = spelled(name, given, args, kwds)
+    theirs = constant(f"{dist.name}.{name}", getattr(dist, name), *args, **kwds)
     if isinstance(found, tuple):
         return tuple(map(_with_derivative, theirs, found))
     return _with_derivative(theirs, found)
+
+
+def spelled(name: str, given: Any, args: Any, kwds: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The arguments as the method takes them."""
+    return (args, {"moments": given[0], **kwds}) if name == "stats" else ((*given, *args), kwds)
 
 
 def _is_narrow(x: Any) -> bool:
@@ -182,8 +186,13 @@ class Frozen(Carrier):
         self.dist, self.args, self.kwds = dist, args, kwds
 
     def _asked(self, name: str, *given: Any) -> Any:
-        given = tuple(map(stacked, given))
-        return settle(ask(self.dist, name, given, self.args, self.kwds), given, certain=False)
+        given, dist = tuple(map(stacked, given)), self.dist
+
+        def run() -> Any:
+            return settle(ask(dist, name, given, self.args, self.kwds), given, certain=False)
+
+        args, kwds = spelled(name, given, self.args, self.kwds)
+        return accepted(getattr(dist, name), args, kwds, run, f"{dist.name}.{name}")
 
     def __getattr__(self, name: str) -> Any:
         if name in REFUSED:
@@ -235,13 +244,17 @@ def _answer_frozen(cls: Any, name: str) -> None:
         given = (*map(stacked, args), *map(stacked, kwds.values()))
         if not given:
             return original(self)
-        here = following.observer
+        here, dist = following.observer, self.dist
         if here is not None:
             here.looked_up(self, "dist")
-        done = held(self, "args", "kwds")
-        found = ask(self.dist, name, given, self.args, self.kwds)
-        done()
-        return settle(found, given, certain=False)
+
+        def run() -> Any:
+            done = held(self, "args", "kwds")
+            found = ask(dist, name, given, self.args, self.kwds)
+            done()
+            return settle(found, given, certain=False)
+
+        return accepted(MethodType(original, self), args, kwds, run, f"{dist.name}.{name}", False)
 
     declare_method(cls, name, called)
 

@@ -179,7 +179,7 @@ def _reducing(name: str, count: int) -> None:
         if last.dtype.kind == "f" and name not in _OF_ALL:
             rows = [np.any(np.isnan(x), axis=-1) for x in xs if np.ndim(x)]
             unknown = functools.reduce(np.logical_or, rows)
-            found = each(lambda x: np.where(unknown, np.nan, x), found)
+            found = each(lambda x: np.where(unknown, np.nan, x)[()], found)
         return found
 
     def along(*args: Any, **kwargs: Any) -> Any:

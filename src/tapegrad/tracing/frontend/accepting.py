@@ -4,7 +4,8 @@ The front end works out what a call records. Whether it is a call at all is the 
 business: which axes, orders, modes and shapes fit is checked in its code, in its words. So a call
 whose like wasn't seen yet is made once more, by the library, on plain copies of the values at hand.
 What that raises is raised. Where the front end finds an error of its own in a call that is fine, or
-gives a result of another shape or dtype, the call isn't followed.
+gives a result of another shape or dtype, the call isn't followed. What it returns without axes is
+a number of NumPy's or of Python's, or an array, as the library's result is (`kinds.py`).
 
 Calls are alike whose operands have the same types and whose parameters are equal. Whether values
 are refused that others of their type aren't (a singular matrix) the front end guards itself.
@@ -24,13 +25,14 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.chains import is_writeable
 from tapegrad.tracing.floating import guard_refusal
+from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost, refusing, untraced
 from tapegrad.tracing.tracer import Tracer
 
 MOST = 10_000  # calls that are known
 _SMALL = 64  # elements of an array whose values a call is known by
-_accepted: set[Any] = set()
+_accepted: dict[Any, Any] = {}  # the kinds of the result's parts, by what a call is known by
 _STATIC = (
     bool,
     int,
@@ -56,21 +58,25 @@ def accepted(
     kwargs: dict[str, Any],
     run: Callable[[], Any],
     name: str,
+    lasts: bool = True,
 ) -> Any:
-    """`run()`, which records `func(*args, **kwargs)`; the library's error where it has one."""
+    """`run()`, which records `func(*args, **kwargs)`; the library's error where it has one. A
+    method of an object that needn't last isn't kept as known."""
     try:
+        if not lasts:
+            raise _Unknown
         key = func, _key(args), _key(kwargs)
         known = key in _accepted
     except (_Unknown, TypeError):  # TypeError: a parameter that has no hash
         key, known = None, False
     if known:
         try:
-            return run()
+            return of_kinds(run(), _accepted[key])
         except (TapegradError, *_OF_VALUES):
             raise
         except Exception as error:
             let_through(error)
-            _accepted.discard(key)
+            _accepted.pop(key, None)
             return _settled(func, args, kwargs, error, name)
     try:
         found, refusal = _verdict(func, args, kwargs)
@@ -78,7 +84,7 @@ def accepted(
         return run()
     tracers = [x for x in _leaves((args, kwargs)) if isinstance(x, Tracer)]
     if not tracers:  # they are in objects of theirs
-        return run()
+        return of_kinds(run(), kinds_of(found))
     trace, versions = innermost(tracers), [x._owner._version for x in tracers]
     before = trace.refusal
     try:
@@ -104,11 +110,12 @@ def accepted(
                 "tapegrad.primitive, and give its derivative with defvjp"
             )
         )
+    kinds = kinds_of(found)
     if key is not None:
         if len(_accepted) >= MOST:
             _accepted.clear()
-        _accepted.add(key)
-    return result
+        _accepted[key] = kinds
+    return of_kinds(result, kinds)
 
 
 # What the program has asked for by np.errstate or a filter of warnings, which the verdict ignores

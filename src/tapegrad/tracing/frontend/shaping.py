@@ -224,7 +224,7 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
     shape = ints(shape, x)
     if len(shape) < x.ndim or np.broadcast_shapes(x.shape, shape) != shape:
         raise ValueError(f"cannot broadcast an array of shape {x.shape} to shape {shape}")
-    return BroadcastTo(shape)(x)
+    return BroadcastTo(shape)(copy_of(x) if x._is_scalar() else x)  # a view, which is read-only
 
 
 def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
