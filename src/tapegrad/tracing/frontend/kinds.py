@@ -105,7 +105,11 @@ def _with_items(x: Any, items: list[Any]) -> Any:
 
 
 def _fields(x: Any) -> dict[str, Any]:
-    """The items of a dict, or the attributes of an object: SciPy has classes of results."""
+    """The items of a dict, or the attributes of a statistic or of a tuple that has some."""
     if isinstance(x, dict):
         return x
-    return {} if isinstance(x, type) or callable(x) else getattr(x, "__dict__", {})
+    try:
+        own: dict[str, Any] = object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return {}
+    return own if isinstance(x, tuple) or "statistic" in own else {}
