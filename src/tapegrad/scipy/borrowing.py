@@ -81,7 +81,7 @@ def borrow_objects(home: str, names: str, methods: str = "__call__") -> None:
             if not isinstance(original, types.FunctionType):
                 continue
             own = borrowing.borrowed(original, original)
-            answer = answering(own, original, f"{kind.__name__}.{name}", of_object=True)
+            answer = answering(own, original, f"{kind.__name__}.{name}", kind=kind)
             if name == "__call__":
                 declare_calls(kind, answer, when=any_traced)
             owner = next(x for x in kind.__mro__ if name in vars(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
@@ -85,8 +86,8 @@ def stands_for(
         called_there = name or function.__name__
         original = getattr(module, called_there)
         shown = _shown(module, called_there)
-        of_object = isinstance(module, type)
-        answer = answering(function, original, shown, callbacks, parameters, lists, of_object)
+        kind = module if isinstance(module, type) else None
+        answer = answering(function, original, shown, callbacks, parameters, lists, kind)
         when = _always if callbacks else any_traced
         declare(module, called_there, answer, when=when)
         return answer
@@ -112,10 +113,10 @@ def answering(
     callbacks: bool = False,
     parameters: str = "",
     lists: str = "",
-    of_object: bool = False,
+    kind: type | None = None,
 ) -> Any:
-    """What answers calls of SciPy's function `original`, that errors show so, by this one; of its
-    method, of an object that SciPy has made of plain values."""
+    """What answers calls of SciPy's function `original`, that errors show so, by this one; of a
+    class of this kind, if it is a method."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
     more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
@@ -131,8 +132,8 @@ def answering(
         if callbacks or draws or running.numpys:
             return answer(args, kwargs)
         watch_special(original, args, kwargs)
-        if of_object:
-            method = MethodType(original, args[0])
+        if kind is not None and args and isinstance(args[0], kind):
+            method = MethodType(original, copy.copy(args[0]))  # it may keep something in it
             return accepted(method, args[1:], kwargs, lambda: followed(args, kwargs), shown, False)
         return accepted(original, args, kwargs, lambda: followed(args, kwargs), shown)
 
