@@ -132,8 +132,8 @@ def answering(
         if callbacks or draws or running.numpys:
             return answer(args, kwargs)
         watch_special(original, args, kwargs)
-        if kind is not None and args and isinstance(args[0], kind):
-            method = MethodType(original, copy.copy(args[0]))  # it may keep something in it
+        if kind is not None and args and isinstance(args[0], kind) and hasattr(args[0], "__dict__"):
+            method = MethodType(original, copy.copy(args[0]))  # which may be changed
             return accepted(method, args[1:], kwargs, lambda: followed(args, kwargs), shown, False)
         return accepted(original, args, kwargs, lambda: followed(args, kwargs), shown)
 
