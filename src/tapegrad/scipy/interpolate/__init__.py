@@ -20,12 +20,8 @@ from tapegrad.scipy.interpolate.fitpack import extended
 from tapegrad.scipy.interpolate.grids import Grid, between
 from tapegrad.scipy.interpolate.piecewise import Piecewise, floats, hermite, prepared
 from tapegrad.scipy.optimize.roots import example
-<<<<<<< HEAD
 from tapegrad.tracing.answers import as_called, declare_calls
-=======
-from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.frontend.accepting import accepted
->>>>>>> f88d1c52 (Results without axes are of the kind that the library gives them: learned of its own result where it is asked, said where it can't be)
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 
