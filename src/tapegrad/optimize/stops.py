@@ -15,6 +15,7 @@ from __future__ import annotations
 from tapegrad.ir.tape import Call, Rewriter, Tape, everywhere
 from tapegrad.optimize.dce import prune
 from tapegrad.primitives.elementwise import stop_gradient
+from tapegrad.primitives.kinds import Routine
 from tapegrad.primitives.named import Named, kept
 from tapegrad.primitives.solving import Factored
 
@@ -22,13 +23,13 @@ from tapegrad.primitives.solving import Factored
 @everywhere
 def drop_stops(tape: Tape) -> Tape:
     """Read what was stopped itself."""
-    if not any(_serves(call) or isinstance(call.primitive, Factored) for call in tape.calls):
+    if not any(_serves(call) or _is_of_factors(call) for call in tape.calls):
         return tape
     rewriter = Rewriter(tape)
     for call in tape.calls:
         if _serves(call):
             rewriter.env[call.out] = rewriter.operand(call.operands[-1])
-        elif isinstance(call.primitive, Factored):
+        elif _is_of_factors(call):
             _, factors, *rest = rewriter.operands(call)
             outs = rewriter.builder.again(call, [factors, factors, *rest])
             rewriter.env.update(zip(call.outs, outs, strict=True))
@@ -41,3 +42,9 @@ def _serves(call: Call) -> bool:
     """Whether a call is its last operand, but for derivatives."""
     primitive = call.primitive
     return primitive is stop_gradient or primitive is kept or isinstance(primitive, Named)
+
+
+def _is_of_factors(call: Call) -> bool:
+    """Whether a call has no need of the matrix whose factors it has. NumPy's of complex numbers
+    factor it themselves."""
+    return isinstance(call.primitive, Factored) and isinstance(call.primitive, Routine)
