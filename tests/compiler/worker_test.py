@@ -202,7 +202,7 @@ def test_pickles_of_tapes_hold_what_they_are():
     tape = of_program(lambda x: np.sum(np.sin(x)), np.ones(3))
     tape.play(np.ones(3))
     again = pickle.loads(pickle.dumps(tape))
-    assert "_scripts" in vars(tape) and "_scripts" not in vars(again)
+    assert vars(tape).keys() > vars(again).keys()
     assert again == tape
 
 

@@ -75,7 +75,9 @@ SUMMED = {
 
 def unrolled(monkeypatch):
     monkeypatch.setattr(unrolled_tapes, "LONG", 10**9)  # which a warning would tell
-    monkeypatch.setattr(pipeline, "reroll", lambda tape, constants: Rerolled(renumbered(tape)))
+    monkeypatch.setattr(
+        "tapegrad.optimize.reroll.reroll", lambda tape, *_: Rerolled(renumbered(tape))
+    )
 
 
 @functools.cache

@@ -176,7 +176,9 @@ def test_the_least_recently_used_is_forgotten():
 def test_repeats_of_a_loop_are_compiled_once(monkeypatch, nothing_known):
     """An unrolled loop whose steps are alike: few of its kernels are compiled."""
     monkeypatch.setattr(cut, "LONGEST", 40)
-    monkeypatch.setattr(pipeline, "reroll", lambda tape, _: Rerolled(renumbered(tape)))
+    monkeypatch.setattr(
+        "tapegrad.optimize.reroll.reroll", lambda tape, *_: Rerolled(renumbered(tape))
+    )
 
     def steps(x):
         seen = []
