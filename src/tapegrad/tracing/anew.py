@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import is_pandas_object
+from tapegrad.core.tables import Column, Labels, built, is_pandas_object, turned
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.files import is_path
 from tapegrad.tracing.observe.harmless import (
@@ -189,6 +189,17 @@ class Instance(Part):
 
 
 @dataclass(eq=False)
+class Table(Part):
+    """A Series or DataFrame."""
+
+    labels: Labels
+    parts: list[Part]
+
+    def first(self, call: Making) -> Any:
+        return built(self.labels, turned(self.labels, [p.make(call) for p in self.parts]))
+
+
+@dataclass(eq=False)
 class OfSubclass(Part):
     """An array of a subclass of ndarray."""
 
@@ -262,6 +273,9 @@ class Described:
             return self._row(x, kind)
         if kind in MAPPINGS[:-1]:
             return self._mapping(x, kind)
+        if _is_traced_table(x):
+            parts = [Plain(b) if isinstance(b, Column) else self.part(b) for b in x._branches]
+            return Table(x._labels, parts)
         if id(kind) in self.reads.made_here or dispatch.has_labels(x) or not _is_plain_class(kind):
             raise Unknown
         return self._instance(x, kind)
@@ -316,6 +330,11 @@ class Described:
 
 def _is_tuple(kind: Any) -> bool:
     return kind is tuple or (issubclass(kind, tuple) and kind.__bases__ == (tuple,))
+
+
+def _is_traced_table(x: Any) -> bool:
+    """Whether this stands for a Series or DataFrame with traced numbers."""
+    return type(x) in (dispatch.series, dispatch.frame)
 
 
 def _is_plain_class(kind: Any) -> bool:
@@ -390,6 +409,9 @@ class Replacing:
             return str(x)
         if id(x) in self.seen:
             return self.seen[id(x)][1]
+        if _is_traced_table(x):
+            self.seen[id(x)] = x, self._of_table(x)
+            return self.seen[id(x)][1]
         made = kind is FunctionType or self.reads.place(x) is None  # it has a place once it runs
         self.others += not made  # some of them the run has made, and read where it has put them
         if max(len(self.seen) - MOST, self.others - MOST_OTHERS) > 0 or dispatch.has_labels(x):
@@ -434,6 +456,14 @@ class Replacing:
         for name, value in attributes_of(x).items() if found is not x else ():
             found.__dict__[name] = self.of(value)
         return found
+
+    def _of_table(self, x: Any) -> Any:
+        parts = [b if isinstance(b, Column) else self.of(b) for b in x._branches]
+        if all(b is y for b, y in zip(x._branches, parts, strict=True)):
+            return x
+        if any(isinstance(b, Tracer) for b in parts):
+            return type(x)(x._labels, parts)
+        return built(x._labels, turned(x._labels, parts))
 
     def _items(self, x: Any, base: Any, items: list[tuple[Any, Any]]) -> None:
         for key, value in items:

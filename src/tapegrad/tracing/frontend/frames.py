@@ -259,7 +259,7 @@ def _on_series(op: Any, xs: Sequence[Any]) -> Any:
     for x in series[1:]:
         if not (x.name is name or (type(x.name) is type(name) and x.name == name)):
             name = None
-    values = [_values(x, (len(first),), first.dtype) for x in xs]
+    values = [_values(_prepared(op, x), (len(first),), first.dtype) for x in xs]
     results = op(*values)
     if isinstance(results, tuple):
         return tuple([first._with(x, name=name) for x in results])
@@ -292,6 +292,14 @@ def filled(x: Any, y: Any, value: Any) -> tuple[Any, Any]:
     only_a, only_b = np.isnan(a) & ~np.isnan(b), np.isnan(b) & ~np.isnan(a)
     filled = np.where(only_a, value, a), np.where(only_b, value, b)
     return made(x._labels, [filled[0]]), made(y._labels, [filled[1]])
+
+
+def _prepared(op: Any, x: Any) -> Any:
+    """An operand of arithmetic: pandas takes a number of NumPy's for one of Python's there."""
+    if op not in _KNOWN or op in _COMPARING:
+        return x
+    is_number = isinstance(x, (np.generic, np.ndarray)) or (isinstance(x, Tracer) and not x._weak)
+    return x.item() if is_number and np.ndim(x) == 0 and x.dtype.kind in "fiu" else x
 
 
 def _values(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -338,6 +346,7 @@ def _on_frames(op: Any, xs: Sequence[Any]) -> Any:
     own_dtype = first._labels.whole and first._branches[0].dtype == np.float64
     if isinstance(op, np.ufunc) and op.nin > 1 and not own_dtype:  # numbers become float64
         raise refused(f"np.{op.__name__} of a DataFrame that isn't one of float64")
+    xs = [_prepared(op, x) for x in xs]
     if all(x._labels.whole for x in xs if isinstance(x, TracedFrame)):
         dtype = first._branches[0].dtype
         results = op(*[_across(x, first.shape, dtype) for x in xs])
@@ -418,6 +427,10 @@ def _is_array(args: Sequence[Any]) -> bool:
     return any(isinstance(x, ArrayTracer) and not dispatch.is_made(x) for x in args)
 
 
+def _is_traced(args: Sequence[Any]) -> bool:
+    return _is_array(args) or any(type(x) in (TracedSeries, TracedFrame) for x in args)
+
+
 def _method(name: str) -> Any:
     @unobserved
     def by(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -431,10 +444,11 @@ def _declare() -> None:
     for kind in (pandas().Series, pandas().DataFrame):
         declare_operands(kind, stood_in, when=_is_array)
         for name in _METHODS.split():
-            declare(kind, name, _method(name), when=_is_array)
+            declare(kind, name, _method(name), when=_is_traced)
 
 
 _METHODS = "dot add radd sub rsub mul rmul truediv rtruediv div rdiv pow rpow lt le gt ge eq ne"
+_METHODS += " subtract multiply divide corr cov"
 
 
 declare_late("pandas", _declare)

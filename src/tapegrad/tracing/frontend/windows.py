@@ -9,18 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Labels, is_series, pandas
+from tapegrad.core.tables import is_series, pandas
 from tapegrad.tracing.frontend.applying import APPLYING, applied
 from tapegrad.tracing.frontend.cells import asked, by_pandas
 from tapegrad.tracing.frontend.frames import made_of_columns, together
 from tapegrad.tracing.frontend.groups import Groups, groupby, resample
 from tapegrad.tracing.frontend.labelled import (
     Labelled,
-    TracedSeries,
-    check_index,
-    made,
     refused,
     stood_in,
+)
+from tapegrad.tracing.frontend.skipping import (
+    autocorr,
+    corr,
+    cov,
+    cumulative,
+    floats,
+    interpolate,
+    like,
+    median,
+    of_columns,
+    pct_change,
+    place_of,
+    present,
+    quantile,
+    rank,
 )
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer
@@ -30,12 +43,14 @@ def method_of(x: Any, name: str) -> Any:
     """The method of this name of what stands for a Series or DataFrame; None if there is none."""
     if name in APPLYING:
         return functools.partial(applied, x, name)
-    if name in _METHODS:
+    if name in _PLACES and x._labels.columns is not None:
+        return _bound(_PLACES[name], together(x))
+    if name in _METHODS and not (name == "autocorr" and x._labels.columns is not None):
         x = x if name in _OF_ANY else together(x)
         of_several = x._labels.columns is not None and not x._labels.whole
         if of_several and name in _BY_COLUMN:
             return functools.partial(_by_column, x, name)
-        if of_several and name not in _OF_ANY:
+        if of_several and name not in _OF_ANY | _OF_FLOATS:
             raise refused(f"DataFrame.{name} of columns of several dtypes")
         return _bound(_METHODS[name], x)
     real = getattr(getattr(pandas(), x._kind), name, None)
@@ -54,7 +69,8 @@ def _by_column(x: Any, name: str, *args: Any, **kwargs: Any) -> Any:
 
 _OF_ANY = frozenset(["pipe", "groupby", "resample", "expanding"])
 _BY_COLUMN = frozenset(["clip", "cummax", "cummin", "cumprod", "cumsum", "diff", "fillna"])
-_BY_COLUMN |= {"isna", "isnull", "notna", "notnull", "pct_change", "rank", "round"}
+_OF_FLOATS = frozenset(["corr", "cov", "ewm", "rolling"])  # whatever dtypes columns have
+_BY_COLUMN |= {"interpolate", "isna", "isnull", "notna", "notnull", "pct_change", "rank", "round"}
 
 
 def _bound(f: Callable[..., Any], x: Any) -> Any:
@@ -73,33 +89,6 @@ def _values(x: Any) -> Any:
     return x.to_numpy()
 
 
-def _like(x: Any, values: Any) -> Any:
-    """With the same labels."""
-    if isinstance(x, TracedSeries):
-        return x._with(values)
-    return x._like(x._labels.index, x._labels.columns, values)
-
-
-def _of_columns(x: Any, values: Any) -> Any:
-    """One number for each column, or that of a Series."""
-    return values if isinstance(x, TracedSeries) else made(Labels(x._labels.columns), [values])
-
-
-def _check_numbers(x: Any, name: str) -> None:
-    """An error where anything is NaN, which pandas leaves out here."""
-    values = _values(x)
-    if values.dtype.kind == "f" and bool(np.any(np.isnan(values))):
-        raise refused(f"{x._kind}.{name} of what is NaN")
-
-
-def _floats(x: Any, name: str) -> Any:
-    """The numbers, with which pandas computes in double precision."""
-    values = _values(x)
-    if values.dtype.kind not in "iu" and values.dtype != np.float64:
-        raise refused(f"{x._kind}.{name} of {values.dtype}", "Let it be float64: x.astype(float)")
-    return values * 1.0
-
-
 def _check_no_booleans(x: Any, name: str) -> None:
     if _values(x).dtype.kind == "b":
         raise refused(f"{x._kind}.{name} of booleans")
@@ -111,57 +100,37 @@ def diff(x: Any, periods: Any = 1) -> Any:
 
 
 @unobserved
-def pct_change(x: Any, periods: Any = 1, *, fill_method: Any = None) -> Any:
-    _check_numbers(x, "pct_change")
-    return x / x.shift(periods) - 1.0
-
-
-def _cumulative(name: str) -> Any:
-    numpys = {"cummax": "maximum", "cummin": "minimum"}
-
-    @unobserved
-    def method(x: Any) -> Any:
-        _check_numbers(x, name)
-        if name in numpys:
-            return _like(x, getattr(np, numpys[name]).accumulate(_values(x), axis=0))
-        return _like(x, getattr(np, name)(_values(x), axis=0))
-
-    method.__name__ = name
-    return method
-
-
-@unobserved
 def isna(x: Any) -> Any:
-    return _like(x, np.isnan(_values(x)))
+    return like(x, np.isnan(_values(x)))
 
 
 @unobserved
 def notna(x: Any) -> Any:
-    return _like(x, ~np.isnan(_values(x)))
+    return like(x, ~np.isnan(_values(x)))
 
 
 @unobserved
 def count(x: Any) -> Any:
-    return _of_columns(x, np.sum(~np.isnan(_values(x)), axis=0))
+    return of_columns(x, np.sum(~np.isnan(_values(x)), axis=0))
 
 
 @unobserved
 def fillna(x: Any, value: Any) -> Any:
     if np.ndim(value) or isinstance(value, (Labelled, dict, str)) or is_series(value):
         return by_pandas(x, "fillna", value)
-    return _like(x, np.where(np.isnan(_values(x)), value, _values(x)))
+    return like(x, np.where(np.isnan(_values(x)), value, _values(x)))
 
 
 @unobserved
 def where(x: Any, cond: Any, other: Any = np.nan) -> Any:
     _check_no_booleans(x, "where")
-    return _like(x, np.where(_beside(x, cond), _values(x), _beside(x, other)))
+    return like(x, np.where(_beside(x, cond), _values(x), _beside(x, other)))
 
 
 @unobserved
 def mask(x: Any, cond: Any, other: Any = np.nan) -> Any:
     _check_no_booleans(x, "mask")
-    return _like(x, np.where(_beside(x, cond), _beside(x, other), _values(x)))
+    return like(x, np.where(_beside(x, cond), _beside(x, other), _values(x)))
 
 
 def _beside(x: Any, y: Any) -> Any:
@@ -184,75 +153,13 @@ def clip(x: Any, lower: Any = None, upper: Any = None) -> Any:
             lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
         elif upper < lower:
             lower, upper = upper, lower
-    return _like(x, np.clip(_values(x), lower, upper))
+    return like(x, np.clip(_values(x), lower, upper))
 
 
 @unobserved
 def round(x: Any, decimals: Any = 0) -> Any:
     _check_no_booleans(x, "round")
-    return _like(x, np.round(_values(x), decimals))
-
-
-@unobserved
-def rank(x: Any, *, method: str = "average", ascending: bool = True, pct: bool = False) -> Any:
-    """Places in the order of values, from 1 on: piecewise constant."""
-    _check_numbers(x, "rank")
-    if method not in ("average", "min", "max") or not isinstance(x, TracedSeries):
-        raise refused(f"{x._kind}.rank by {method}")
-    values = _values(x) if ascending else -_values(x)
-    ordered = np.sort(values)
-    before = np.searchsorted(ordered, values, side="left") + 1.0
-    until = np.searchsorted(ordered, values, side="right") * 1.0
-    found = {"average": 0.5 * (before + until), "min": before, "max": until}[method]
-    return x._with(found / len(x) if pct else found)
-
-
-@unobserved
-def median(x: Any) -> Any:
-    _check_numbers(x, "median")
-    return _of_columns(x, np.median(_floats(x, "median"), axis=0))
-
-
-@unobserved
-def quantile(x: Any, q: Any = 0.5) -> Any:
-    _check_numbers(x, "quantile")
-    found = np.quantile(_floats(x, "quantile"), q, axis=0)
-    if not np.ndim(q):
-        return (
-            found
-            if isinstance(x, TracedSeries)
-            else made(Labels(x._labels.columns, name=q), [found])
-        )
-    rows = pandas().Index(q)
-    if isinstance(x, TracedSeries):
-        return x._with(found, rows)
-    return x._like(rows, x._labels.columns, found)
-
-
-@unobserved
-def cov(x: Any, other: Any = None) -> Any:
-    return _of_pairs(x, other, "cov")
-
-
-@unobserved
-def corr(x: Any, other: Any = None) -> Any:
-    return _of_pairs(x, other, "corr")
-
-
-def _of_pairs(x: Any, other: Any, name: str) -> Any:
-    f: Any = np.cov if name == "cov" else np.corrcoef
-    _check_numbers(x, name)
-    if isinstance(x, TracedSeries):
-        y = stood_in(other)
-        if not isinstance(y, TracedSeries):
-            raise refused(f"Series.{name} of a {type(other).__name__}")
-        check_index(x._labels.index, y._labels.index, f"Series.{name}")
-        _check_numbers(y, name)
-        return f(_floats(x, name), _floats(y, name))[0, 1]
-    if other is not None:
-        raise refused(f"DataFrame.{name} with these arguments")
-    columns = x._labels.columns
-    return x._like(columns, columns, np.reshape(f(_floats(x, name).T), (len(columns),) * 2))
+    return like(x, np.round(_values(x), decimals))
 
 
 def pipe(x: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -285,14 +192,21 @@ class Windows:
 
     def _of(self, name: str) -> Any:
         x, length = self._x, self._length
-        values = _floats(x, "rolling")
+        values = floats(x, "rolling")
+        values = np.where(np.isinf(values), np.nan, values)  # as pandas does
         if values.shape[0] < length:
-            return _like(x, np.full(values.shape, np.nan))
+            return like(x, np.full(values.shape, np.nan))
         rows = np.lib.stride_tricks.sliding_window_view(values, length, axis=0)
         ddof = {"ddof": 1} if name in ("std", "var") else {}
-        found = getattr(np, name)(rows, axis=-1, **ddof)
+        f: Any = getattr(np, name)
+        if name in ("sum", "mean"):
+            found = f(rows, axis=-1)
+        else:  # slopes at NaN would be NaN, whoever leaves it out later
+            missing = np.any(np.isnan(rows), axis=-1)
+            rows = np.where(missing[..., None], np.arange(1.0 * length), rows)
+            found = np.where(missing, np.nan, f(rows, axis=-1, **ddof))
         before = np.full((length - 1, *values.shape[1:]), np.nan)
-        return _like(x, np.concatenate([before, found]))
+        return like(x, np.concatenate([before, found]))
 
 
 @unobserved
@@ -322,24 +236,62 @@ def expanding(x: Any, *args: Any, **kwargs: Any) -> Any:
 class Weighted:
     """Means of all rows up to each one, whose weights decay by a factor from row to row."""
 
-    def __init__(self, x: Any, factor: Any, adjust: bool) -> None:
-        self._x, self._factor, self._adjust = x, factor, adjust
+    def __init__(self, x: Any, factor: Any, adjust: bool, least: int) -> None:
+        self._x, self._factor, self._adjust, self._least = x, factor, adjust, max(least, 1)
+
+    def _of_columns(self, f: Callable[[Any, Any], Any], least: int) -> Any:
+        """`f(weights, numbers)` of each column, in rows up to which enough numbers are there."""
+        values = floats(self._x, "ewm")
+        values = np.where(np.isinf(values), np.nan, values)  # as pandas does
+        least, at = max(least, self._least), present(values)
+
+        def found(values: Any, at: np.ndarray) -> Any:
+            enough = np.cumsum(at) >= least
+            if not enough.any():
+                return np.full(len(at), np.nan)
+            there, rows = np.flatnonzero(at), np.flatnonzero(enough)
+            results = f(self._weights(at)[rows][:, there], values[there])
+            return np.where(enough, results[np.cumsum(enough) - 1], np.nan)
+
+        at = np.ones(values.shape, bool) if at is None else at
+        if values.ndim == 1:
+            return like(self._x, found(values, at))
+        columns = [found(values[:, k], at[:, k]) for k in range(values.shape[1])]
+        return like(self._x, np.stack(columns, axis=1))
+
+    def _weights(self, at: np.ndarray) -> Any:
+        """How much of each row is in the mean of each."""
+        n, first, factor = len(at), int(np.argmax(at)), self._factor
+        age = np.arange(n)[:, None] - np.arange(n)
+        weights = np.where((age >= 0) & at, factor ** np.maximum(age, 0.0), 0.0)[first:]
+        if self._adjust:
+            weights = weights / np.sum(weights, axis=1, keepdims=True)
+        elif at[first:].all():
+            weights = np.where(np.arange(n) > first, (1.0 - factor) * weights, weights)
+        else:
+            raise refused(f"{self._x._kind}.ewm without adjust, of what is NaN between numbers")
+        return np.concatenate([np.zeros((first, n)), weights])
 
     @unobserved
     def mean(self) -> Any:
-        _check_numbers(self._x, "ewm")
-        values, factor = _floats(self._x, "ewm"), self._factor
-        n = len(self._x)
-        age = np.arange(n)[:, None] - np.arange(n)
-        weights = np.where(age >= 0, factor ** np.maximum(age, 0.0), 0.0)
-        if self._adjust:
-            weights = weights / np.sum(weights, axis=1, keepdims=True)
-        else:
-            weights = np.where(np.arange(n) > 0, (1.0 - factor) * weights, weights)
-        return _like(self._x, weights @ values)
+        return self._of_columns(lambda weights, values: weights @ values, 1)
+
+    @unobserved
+    def var(self) -> Any:
+        return self._of_columns(_variance, 2)
+
+    @unobserved
+    def std(self) -> Any:
+        return self._of_columns(lambda weights, values: np.sqrt(_variance(weights, values)), 2)
 
     def __getattr__(self, name: str) -> Any:
         raise refused(f"{self._x._kind}.ewm(...).{name}")
+
+
+def _variance(weights: Any, values: Any) -> Any:
+    """Variances by weights that sum to one, without bias."""
+    apart = values - (weights @ values)[:, None]
+    return np.sum(weights * apart**2, axis=1) / (1.0 - np.sum(weights**2, axis=1))
 
 
 MOST_ROWS = 2000  # of which each has weights of its own
@@ -352,7 +304,7 @@ def ewm(
     span: Any = None,
     halflife: Any = None,
     alpha: Any = None,
-    *,
+    min_periods: int | None = 0,
     adjust: bool = True,
 ) -> Any:
     given = {"com": com, "span": span, "halflife": halflife, "alpha": alpha}
@@ -367,13 +319,15 @@ def ewm(
     else:
         com = (value - 1.0) / 2.0 if name == "span" else value
         factor = com / (1.0 + com)
-    return Weighted(x, factor, adjust)
+    return Weighted(x, factor, adjust, min_periods or 0)
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in (diff, pct_change, isna, notna, count, fillna, where, mask, clip)},
-    **{f.__name__: f for f in (round, rank, median, quantile, cov, corr, pipe)},
-    **{f.__name__: f for f in (tolist, item, rolling, expanding, ewm, groupby, resample)},
-    **{name: _cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin")},
+    **{f.__name__: f for f in (round, rank, median, quantile, cov, corr, pipe, autocorr)},
+    **{f.__name__: f for f in (interpolate, tolist, item, rolling, expanding, ewm)},
+    **{f.__name__: f for f in (groupby, resample)},
+    **{name: cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin")},
     **{"isnull": isna, "notnull": notna, "to_list": tolist},
 }
+_PLACES = {name: place_of(name) for name in ("idxmax", "idxmin")}
