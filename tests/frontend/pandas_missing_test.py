@@ -17,6 +17,8 @@ ONES = pd.DataFrame({"u": np.ones(N), "v": np.arange(1.0, 1 + N)}, index=DAYS)
 LETTERS = pd.get_dummies(pd.Series(list("abcabcabc"), index=DAYS))
 SMALL = pd.Series(np.arange(N, dtype=np.float32), index=DAYS)
 
+KEYS = np.arange(N) % 2
+
 
 def series(x, at):
     """with NaN in these places, one for each call"""
@@ -53,9 +55,20 @@ PROGRAMS = {
     "frame_cov": lambda s, d: d.cov(),
     "shifted_corr": lambda s, d: d[["a", "b"]].shift(1).corr(),
     "volatility": lambda s, d: s.pct_change(fill_method=None).rolling(3).std(),
+    "rolling_bands": lambda s, d: s.rolling(3).mean() + 2 * s.rolling(3).std(ddof=0),
     "rolling_min": lambda s, d: d.rolling(2).min(),
     "rolling_median": lambda s, d: s.rolling(3).median(),
     "rolling_infinite": lambda s, d: (1 / (s - s.iloc[2])).rolling(2).mean(),
+    "rolling_quantile": lambda s, d: d.rolling(3).quantile(0.3),
+    "rolling_cov": lambda s, d: s.rolling(3).cov(d["b"]),
+    "rolling_corr": lambda s, d: d["b"].rolling(4).corr(ONES["v"]),
+    "rolling_beta": lambda s, d: s.rolling(3).cov(d["c"].rename("x")) / d["c"].rolling(3).var(),
+    "skew": lambda s, d: s.skew(),
+    "kurt": lambda s, d: d.kurt(),
+    "sem": lambda s, d: d.sem(),
+    "corrwith": lambda s, d: d.corrwith(s),
+    "infinite_dropped": lambda s, d: (1 / (s - s.iloc[2])).replace([np.inf, -np.inf], np.nan),
+    "infinite_filled": lambda s, d: (1 / (d - d.iloc[7])).replace([np.inf, -np.inf], 0.5),
     "ewm": lambda s, d: s.ewm(span=4).mean(),
     "ewm_frame": lambda s, d: d.ewm(halflife=2.0).mean(),
     "ewm_least": lambda s, d: s.ewm(alpha=0.4, min_periods=3).mean(),
@@ -138,6 +151,9 @@ SMALLS = {
     "numbers_frame": lambda s, t: t.iloc[0] * pd.DataFrame({"s": s, "u": s * 2}),
     "numbers_int": lambda s, t: np.int64(3) * s,
     "interpolate": lambda s, t: s.interpolate(),
+    "groups": lambda s, t: s.groupby(KEYS).mean(),
+    "groups_std": lambda s, t: pd.DataFrame({"s": s, "t": t}).groupby(KEYS).std(),
+    "groups_max": lambda s, t: pd.DataFrame({"s": s, "k": KEYS}).groupby("k")["s"].max(),
 }
 
 

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.core.tables import is_frame, is_of_numbers, is_series, pandas
+from tapegrad.core.tables import Column, is_frame, is_of_numbers, is_series, pandas
 from tapegrad.errors import TapegradError
 from tapegrad.tracing.frontend.cells import asked
-from tapegrad.tracing.frontend.labelled import Labelled, plain_of, refused
+from tapegrad.tracing.frontend.frames import made_of_columns
+from tapegrad.tracing.frontend.labelled import Labelled, made, plain_of, refused
 from tapegrad.tracing.frontend.numbering import (
     WAYS,
     Entries,
@@ -256,8 +257,9 @@ class Groups:
             *more,
         )
 
-    def _recorded(self, f: Callable[[Any, Any], Any]) -> Any:
-        return recorded(lambda by, *given: f(by, self._make(*given)), self._what, *self._given)
+    def _recorded(self, f: Callable[[Any, Any], Any], given: Sequence[Any] | None = None) -> Any:
+        given = self._given if given is None else given
+        return recorded(lambda by, *given: f(by, self._make(*given)), self._what, *given)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -291,7 +293,8 @@ class Groups:
                 groups = groups[[c for c in plain.columns if c in groups.obj.columns]]
             return groups.agg(f)
 
-        return _checked(self._recorded(called), plain, f"{self._what}.{name}")
+        found = self._recorded(called, [*map(_widened, self._given)])
+        return _checked(found, plain, f"{self._what}.{name}")
 
     def _apply(self, name: str, f: Any = None, *args: Any, **kwargs: Any) -> Any:
         if name in ("agg", "aggregate") and isinstance(f, str) and f in REDUCED:
@@ -324,10 +327,33 @@ def _checked(x: Any, plain: Any, what: str) -> Any:
             pandas().testing.assert_frame_equal(own, plain, check_dtype=False, rtol=1e-4)
     except AssertionError:
         raise refused(what) from None
-    dtypes = [plain.dtype] if is_series(plain) else list(plain.dtypes)
-    if isinstance(x, Labelled) and len(x._branches) == 1 and len(set(dtypes)) == 1:
-        x._branches = [b if b.dtype == dtypes[0] else b.astype(dtypes[0]) for b in x._branches]
-    return x
+    if not isinstance(x, Labelled):
+        return x
+    if is_series(plain):
+        x._branches = [_of_dtype(b, plain.dtype) for b in x._branches]
+        return x
+    columns = [b if isinstance(b, Column) else x._column(k) for k, b in x._parts()]
+    if all(
+        isinstance(b, Column) or b.dtype == d for b, d in zip(columns, plain.dtypes, strict=True)
+    ):
+        return x
+    found = [_of_dtype(b, d) for b, d in zip(columns, plain.dtypes, strict=True)]
+    return made_of_columns(x._labels.index, x._labels.columns, found)
+
+
+def _of_dtype(x: Any, dtype: Any) -> Any:
+    return x if isinstance(x, Column) or x.dtype == dtype else x.astype(dtype)
+
+
+def _widened(x: Any) -> Any:
+    """A table whose numbers of float32 are float64: there are more of these to tell entries."""
+    if not isinstance(x, Labelled):
+        return x
+    return made(x._labels, [_of_dtype(b, float) if _is_small(b) else b for b in x._branches])
+
+
+def _is_small(x: Any) -> bool:
+    return not isinstance(x, Column) and x.dtype == np.float32
 
 
 @unobserved

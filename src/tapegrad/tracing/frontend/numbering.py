@@ -56,7 +56,7 @@ class Source:
     - `numbered`: all of them
     - `plain`: none, as the values count themselves; they are guarded
     - `present`: those that aren't NaN; which are is guarded
-    - `finite`: the same, where no number is infinite
+    - `finite`: the same, where no number is infinite; `infinite`: what is infinite is as it is
     - `ordered`: the numbers of one column, `at`, are in the order of its values, which is guarded
     """
 
@@ -86,7 +86,13 @@ class Source:
         found = numbers_of(ids, way, dtype, self.how)
         if self.how == "ordered":
             rank = np.argsort(np.argsort(seen[self.column]))
-            found[self.column] = _rising(rank, self.first + self.at, way)
+            rising = _rising(rank, self.first + self.at, way)
+            if way == 2:  # what asks for infinite numbers is told of them
+                infinite = np.isinf(seen[self.column])
+                rising = np.where(infinite, seen[self.column], rising)
+            found[self.column] = rising
+        if self.how == "infinite":
+            found = np.where(np.isinf(seen), seen, found)
         if self.how != "numbered":
             found = np.where(np.isnan(seen), np.nan, found)
         return found.astype(x.dtype) if self.is_itself else found
@@ -109,8 +115,9 @@ class Source:
             x._guarded_array()
         elif self.how != "numbered" and self.is_float:
             np.isnan(x)._guarded_array()
-            if self.how == "finite":
-                np.isinf(x)._guarded_array()
+            if self.how in ("finite", "infinite", "ordered"):
+                infinite: Any = np.where(np.isinf(x), np.sign(x), 0.0)
+                infinite._guarded_array()
             if self.how == "ordered":
                 seen = np.asarray(x._concrete)[self.column]
                 there = x[self.column][np.argsort(seen)[: np.sum(~np.isnan(seen))]]
@@ -125,7 +132,7 @@ def numbers_of(ids: np.ndarray, way: int, dtype: Any, how: str) -> np.ndarray:
         special = np.array([0, 1, top, 3])
         return (top - 7 - ids, top + 7 + ids)[way] if way < 2 else special[digit]
     special = np.array([0.0, np.inf, -np.inf, np.nan if how == "numbered" else -1.0])
-    if how == "finite":
+    if how in ("finite", "infinite"):
         special = np.array([0.0, 3.0, -3.0, -1.0])
     return (ids + 1) * _SCALES[way] if way < 2 else special[digit]
 
@@ -292,6 +299,8 @@ class Reading:
             constant &= _alike(values[0], y)
         if not x.size:
             return np.zeros(x.shape, self._dtype_of_none(x.dtype))
+        if any(s.how == "infinite" for s in self.sources) and np.any(np.isinf(values[0])):
+            raise Looks  # which of them isn't known
         if constant.all():
             return x if mixed else None
         if constant.any() and not mixed:
@@ -427,6 +436,10 @@ def assumptions(sources: Sequence[Source]) -> Iterator[None]:
     if floats and all(np.all(~np.isinf(s.x._concrete)) for s in floats):
         for s in floats:
             s.how = "finite"
+        yield
+    elif floats:
+        for s in floats:
+            s.how = "infinite"
         yield
     for s in floats:
         s.how = "ordered"

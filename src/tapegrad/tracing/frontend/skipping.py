@@ -138,6 +138,38 @@ def median(x: Any) -> Any:
     return of_columns(x, median)
 
 
+def _moment(name: str) -> Any:
+    """The method of this name: `sem`, `skew` or `kurt`."""
+
+    @unobserved
+    def method(x: Any) -> Any:
+        values = floats(x, name)
+
+        def found(values: Any) -> Any:
+            n = values.shape[0]
+            if n <= {"sem": 1, "skew": 2, "kurt": 3}[name]:
+                return np.full(values.shape[1:], np.nan)[()]
+            if name == "sem":
+                return np.std(values, axis=0, ddof=1) / np.sqrt(n)
+            apart = values - np.mean(values, axis=0)
+            square: Any = np.sum(apart**2, axis=0)
+            if bool(np.any(square < 1e-13)):  # where pandas says that it is none
+                raise refused(f"{x._kind}.{name} of numbers that are almost the same")
+            if name == "skew":
+                third = np.sum(apart**3, axis=0)
+                return n * np.sqrt(n - 1.0) / (n - 2.0) * third / square**1.5
+            fourth = n * (n + 1.0) * (n - 1.0) * np.sum(apart**4, axis=0) / square**2
+            return (fourth - 3.0 * (n - 1.0) ** 2) / ((n - 2.0) * (n - 3.0))
+
+        return of_columns(x, _of_present(values, present(values), found, np.float64(np.nan)))
+
+    method.__name__ = name
+    return method
+
+
+sem, skew, kurt = map(_moment, ("sem", "skew", "kurt"))
+
+
 @unobserved
 def quantile(x: Any, q: Any = 0.5) -> Any:
     values = floats(x, "quantile")
@@ -168,6 +200,14 @@ def corr(x: Any, other: Any = None) -> Any:
 @unobserved
 def autocorr(x: Any, lag: Any = 1) -> Any:
     return corr(x, x.shift(lag))
+
+
+@unobserved
+def corrwith(x: Any, other: Any) -> Any:
+    """The correlation of each column with a Series."""
+    if not isinstance(stood_in(other), TracedSeries):
+        raise refused(f"DataFrame.corrwith of a {type(other).__name__}")
+    return of_columns(x, np.stack([corr(column, other) for _, column in x.items()]))
 
 
 def _of_pairs(x: Any, other: Any, name: str) -> Any:

@@ -16,16 +16,20 @@ from tapegrad.tracing.frontend.frames import made_of_columns, together
 from tapegrad.tracing.frontend.groups import Groups, groupby, resample
 from tapegrad.tracing.frontend.labelled import (
     Labelled,
+    TracedSeries,
+    check_index,
     refused,
     stood_in,
 )
 from tapegrad.tracing.frontend.skipping import (
     autocorr,
     corr,
+    corrwith,
     cov,
     cumulative,
     floats,
     interpolate,
+    kurt,
     like,
     median,
     of_columns,
@@ -34,6 +38,8 @@ from tapegrad.tracing.frontend.skipping import (
     present,
     quantile,
     rank,
+    sem,
+    skew,
 )
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer
@@ -43,8 +49,8 @@ def method_of(x: Any, name: str) -> Any:
     """The method of this name of what stands for a Series or DataFrame; None if there is none."""
     if name in APPLYING:
         return functools.partial(applied, x, name)
-    if name in _PLACES and x._labels.columns is not None:
-        return _bound(_PLACES[name], together(x))
+    if name in _OF_FRAMES and x._labels.columns is not None:
+        return _bound(_OF_FRAMES[name], together(x))
     if name in _METHODS and not (name == "autocorr" and x._labels.columns is not None):
         x = x if name in _OF_ANY else together(x)
         of_several = x._labels.columns is not None and not x._labels.whole
@@ -188,25 +194,67 @@ class Windows:
     def __getattr__(self, name: str) -> Any:
         if name not in ("sum", "mean", "std", "var", "min", "max", "median"):
             return getattr(_rolling(self._x, self._length), name)
+        if name in ("std", "var"):
+            return unobserved(lambda ddof=1: self._of(name, ddof=ddof))
         return unobserved(lambda: self._of(name))
 
-    def _of(self, name: str) -> Any:
-        x, length = self._x, self._length
-        values = floats(x, "rolling")
-        values = np.where(np.isinf(values), np.nan, values)  # as pandas does
-        if values.shape[0] < length:
-            return like(x, np.full(values.shape, np.nan))
-        rows = np.lib.stride_tricks.sliding_window_view(values, length, axis=0)
-        ddof = {"ddof": 1} if name in ("std", "var") else {}
+    def _of(self, name: str, **given: Any) -> Any:
         f: Any = getattr(np, name)
         if name in ("sum", "mean"):
-            found = f(rows, axis=-1)
-        else:  # slopes at NaN would be NaN, whoever leaves it out later
-            missing = np.any(np.isnan(rows), axis=-1)
-            rows = np.where(missing[..., None], np.arange(1.0 * length), rows)
-            found = np.where(missing, np.nan, f(rows, axis=-1, **ddof))
-        before = np.full((length - 1, *values.shape[1:]), np.nan)
-        return like(x, np.concatenate([before, found]))
+            return self._found(lambda rows: f(rows, axis=-1), self._x)
+        return self._found(lambda rows: _where_all(lambda r: f(r, axis=-1, **given), rows), self._x)
+
+    def _found(self, f: Callable[..., Any], *xs: Any) -> Any:
+        """`f` of the windows of tables."""
+        x, length = xs[0], self._length
+        tables = [floats(y, "rolling") for y in xs]
+        tables = [np.where(np.isinf(values), np.nan, values) for values in tables]  # as pandas does
+        if len(x) < length:
+            return like(x, np.full(tables[0].shape, np.nan))
+        rows = [np.lib.stride_tricks.sliding_window_view(v, length, axis=0) for v in tables]
+        before = np.full((length - 1, *tables[0].shape[1:]), np.nan)
+        return like(x, np.concatenate([before, f(*rows)]))
+
+    @unobserved
+    def quantile(self, q: float) -> Any:
+        def of(rows: Any) -> Any:
+            return np.quantile(rows, q, axis=-1)
+
+        return self._found(lambda rows: _where_all(of, rows), self._x)
+
+    @unobserved
+    def cov(self, other: Any) -> Any:
+        return self._of_two(other, "cov", lambda x, y, n: np.sum(x * y, axis=-1) / (n - 1.0))
+
+    @unobserved
+    def corr(self, other: Any) -> Any:
+        def found(x: Any, y: Any, n: int) -> Any:
+            both = np.sum(x * x, axis=-1) * np.sum(y * y, axis=-1)
+            return np.sum(x * y, axis=-1) / np.sqrt(both)
+
+        return self._of_two(other, "corr", found)
+
+    def _of_two(self, other: Any, name: str, f: Callable[..., Any]) -> Any:
+        """`f` of how far the numbers of two Series are from the mean of each window."""
+        x, y = self._x, stood_in(other)
+        if not (isinstance(x, TracedSeries) and isinstance(y, TracedSeries)):
+            raise refused(f"{x._kind}.rolling(...).{name} of a {type(other).__name__}")
+        check_index(x._labels.index, y._labels.index, f"Series.rolling(...).{name}")
+
+        def found(x: Any, y: Any) -> Any:
+            apart = [r - np.mean(r, axis=-1, keepdims=True) for r in (x, y)]
+            return f(*apart, self._length)
+
+        result = self._found(lambda *rows: _where_all(found, *rows), x, y)
+        return result.rename(None) if x.name != y.name else result
+
+
+def _where_all(f: Callable[..., Any], *rows: Any) -> Any:
+    """`f` of windows in which all is there; NaN of others, which have no slopes."""
+    each: list[Any] = [np.any(np.isnan(r), axis=-1) for r in rows]
+    missing = functools.reduce(np.logical_or, each)
+    filled = np.arange(1.0 * rows[0].shape[-1])
+    return np.where(missing, np.nan, f(*[np.where(missing[..., None], filled, r) for r in rows]))
 
 
 @unobserved
@@ -325,9 +373,12 @@ def ewm(
 _METHODS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in (diff, pct_change, isna, notna, count, fillna, where, mask, clip)},
     **{f.__name__: f for f in (round, rank, median, quantile, cov, corr, pipe, autocorr)},
-    **{f.__name__: f for f in (interpolate, tolist, item, rolling, expanding, ewm)},
+    **{
+        f.__name__: f for f in (sem, skew, kurt, interpolate, tolist, item, rolling, expanding, ewm)
+    },
     **{f.__name__: f for f in (groupby, resample)},
     **{name: cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin")},
     **{"isnull": isna, "notnull": notna, "to_list": tolist},
 }
-_PLACES = {name: place_of(name) for name in ("idxmax", "idxmin")}
+_METHODS["kurtosis"] = kurt
+_OF_FRAMES = {name: place_of(name) for name in ("idxmax", "idxmin")} | {"corrwith": corrwith}
