@@ -11,6 +11,7 @@ import pytest
 from tests.frontend.check import name_of
 
 from tapegrad import grad, hessian, jit, jvp, value_and_grad
+from tapegrad.errors import UnsupportedError
 
 MASK = np.array([False, True, False, False])
 HALF = np.array([[False, True], [False, False]])
@@ -84,7 +85,16 @@ def a_matrix_in_the_memory_of_an_array(x):
     return np.sum(a * x[3]) + (m * m).sum() + m.A[1:].sum()
 
 
+def columns_of_a_matrix_are_written(x):
+    m = np.asmatrix(np.outer(x, x))
+    m[:, 0] *= 2
+    m[:, 1] = m[:, 2]
+    m[..., 3] = x[:, None]
+    return (m * m).trace()[0, 0]
+
+
 PROGRAMS = [
+    columns_of_a_matrix_are_written,
     a_matrix_in_the_memory_of_an_array,
     with_masked_entries,
     filled_one_by_one,
@@ -130,6 +140,11 @@ PROGRAMS = [
     lambda x: np.sum(np.bmat([[np.outer(x, x), EYE], [EYE, np.outer(x, x)]]).H[0]),
     lambda x: np.linalg.solve(np.matrix(np.diag(x)), np.matrix(x).T).sum() + np.matrix(x).mean(),
     lambda x: sum((r * r.T)[0, 0] for r in np.matrix(np.outer(x, x))),
+    lambda x: np.matrix(np.outer(x, x)).ptp() * np.cumsum(np.matrix(x))[0, -1],
+    lambda x: np.kron(np.matrix(x), np.matrix(x).T)[0, 1:].sum(),
+    lambda x: np.nanmax(np.matrix(np.outer(x, x)), axis=1)[2, 0],
+    lambda x: np.apply_along_axis(np.sum, 0, np.matrix(np.outer(x, x)))[0, 1],
+    lambda x: ma.cov(ma.array(x, mask=MASK), x**2)[0, 1],
 ]
 
 
@@ -218,6 +233,131 @@ def test_a_call_of_a_metaclass_goes_on_to_types():
             self.x = x
 
     assert grad(lambda x: Holder(x).x ** 2)(3.0) == 6.0
+
+
+CALLS = [
+    "A.trace()",
+    "A.trace(1)",
+    "A.argmax()",
+    "A.argmin(0)",
+    "A.argsort(None)",
+    "A.compress([1,0,1])",
+    "A.cumsum()",
+    "A.cumprod(1)",
+    "A.diagonal()",
+    "A.dot(x)",
+    "A.item(3)",
+    "A.ptp()",
+    "A.ptp(0)",
+    "A.ptp(1)",
+    "A.ravel()",
+    "A.repeat(2)",
+    "A.take(1)",
+    "A.take([0,1])",
+    "A.take([0,2],1)",
+    "A.clip(1,2)",
+    "A.round(1)",
+    "A.swapaxes(0,1)",
+    "A.squeeze()",
+    "np.trace(A)",
+    "np.cumsum(A)",
+    "np.kron(A,x)",
+    "np.diagonal(A)",
+    "np.diag(A)",
+    "np.ravel(A)",
+    "np.expand_dims(A,0)",
+    "np.take(A,1)",
+    "np.nansum(A,axis=0)",
+    "np.nanmean(A,axis=1)",
+    "np.apply_along_axis(np.sum,1,A)",
+    "np.resize(A,9)",
+    "np.unique(A)",
+    "np.flatnonzero(A>1)",
+    "np.gradient(A)",
+    "np.extract(A>1,A)",
+    "np.sort(A,axis=None)",
+    "np.median(A)",
+    "np.argmax(A)",
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", [np.matrix, type("Plain", (np.ndarray,), {})])
+def test_methods_and_functions_give_what_they_give_numpy(kind, call):
+    def f(x):
+        found = eval(call, {"np": np, "A": np.outer(x, x).view(kind), "x": x})
+        found = found if isinstance(found, tuple) else (found,)
+        kinds.append([(a.__class__ if np.ndim(a) else None, np.shape(a)) for a in found])
+        return [np.asarray(a) for a in found]
+
+    if kind is not np.matrix and ".ptp" in call:
+        return
+    x, kinds = np.array([1.1, 0.7, 1.6]), []
+    expected, found = f(x), jit(f, compile="never")(x)
+    assert kinds[1] == kinds[0]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def writes(x, key, value):
+    m = np.asmatrix(np.outer(x, x))
+    m[key] = value
+    return np.asarray(m)
+
+
+class Doubled(np.ndarray):
+    def __getitem__(self, key):
+        return np.asarray(super().__getitem__(key)) * 2
+
+
+class Backwards(np.ndarray):
+    def __getitem__(self, key):
+        return np.asarray(self)[key][::-1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_where_a_write_goes_is_what_the_class_gives_for_the_index():
+    x = np.array([1.1, 0.7, 1.6])
+    for key in ((slice(None), 0), (slice(None), np.int64(0)), (..., 0)):
+        with pytest.raises(ValueError, match="could not broadcast"):
+            jit(lambda x, key=key: writes(x, key, x))(x)
+    for key in ((slice(None), 0), (slice(None), slice(2))):
+        found = jit(lambda x, key=key: writes(x, key, x[:, None]))(x)
+        np.testing.assert_array_equal(found, writes(x, key, x[:, None]))
+    for key in (0, (0, 0), ([0, 1], 2), (..., slice(1, 2)), (1, slice(2)), ()):
+        found = jit(lambda x, key=key: writes(x, key, x[0]))(x)
+        np.testing.assert_array_equal(found, writes(x, key, x[0]))
+
+    def through(x, kind):
+        a = (x * 1).view(kind)
+        a[1:] = x[:2]
+        a[0] = x[2] if kind is Doubled else 5.0
+        return np.asarray(a)
+
+    for kind in (Doubled, Backwards):
+        found = jit(lambda x, kind=kind: through(x, kind), compile="never")(x)
+        np.testing.assert_array_equal(found, through(x, kind))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda m: m.var(),
+        lambda m: m.std() * 2,
+        lambda m: m.sum(),
+        lambda m: m[0],
+        lambda m: ma.dot(m, m),
+        lambda m: {"mean": m.mean(), "n": 1.0},
+    ],
+)
+def test_a_masked_number_is_no_result(f):
+    df = jit(lambda x: f(ma.masked_less(x, 0)), compile="never")
+    df(np.array([1.0, 2, 3]))
+    with pytest.raises(UnsupportedError, match=r"is masked.*filled\(x, value\)"):
+        df(np.array([-1.0, -2, -3]))
+    filled = jit(lambda x: ma.filled(ma.masked_less(x, 0).var(), 9.0), compile="never")
+    assert (filled(np.array([1.0, 2, 3])), filled(np.array([-1.0, -2, -3]))) == (2 / 3, 9.0)
 
 
 def test_a_masked_result_is_refused():

@@ -58,6 +58,10 @@ def own_behaviour(kind: type) -> str:
 def objection(x: Any) -> tuple[str, str] | None:
     """Why an array or number can't be traced, after its name: what it is, and what to do."""
     kind: Any = type(x)
+    if x is np.ma.masked:
+        return "is np.ma.masked, a masked element", (
+            ", which has no value. Use np.ma.filled(x, value), or ask whether x is np.ma.masked"
+        )
     if issubclass(kind, np.ndarray) and (own := own_behaviour(kind)):
         return f"is of type {kind.__name__}", (
             f", whose operators differ from an ndarray's (it has its own {own}), so tapegrad can't "

@@ -40,7 +40,7 @@ from tapegrad.tracing.observe.seen import rebound
 from tapegrad.tracing.observe.settings import check_settings
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.subclassed import check_stays
+from tapegrad.tracing.subclassed import check_has_value, check_stays
 from tapegrad.tracing.trace import (
     Trace,
     current_trace,
@@ -246,6 +246,7 @@ class Run:
         for leaf in self._results:
             if isinstance(leaf, Tracer) and (self._repeats or leaf._aval.shape):
                 check_stays(leaf, f"among the results of {self.name}")
+            check_has_value(leaf, self.name)
             if isinstance(leaf, Tracer) or (isinstance(leaf, np.ndarray) and is_known(leaf.dtype)):
                 self._outputs.append(len(self._operands))
                 self._operands.append(to_operand(self.trace, leaf)[0])

@@ -39,7 +39,7 @@ def _attribute(name: str) -> Any:
 class SubclassTracer(ArrayTracer):
     """A traced array of a subclass of ndarray, `_subclass`."""
 
-    __slots__ = ()
+    __slots__ = ("_laid",)  # the flags of an array that NumPy has made on the way
 
     def __new__(kind, *args: Any, **kwargs: Any) -> Any:
         """Made by a library that has asked for the type of such an array."""
@@ -80,13 +80,28 @@ class SubclassTracer(ArrayTracer):
         return dispatch.part(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        dispatch.setitem(bare(self), index, value)
+        to: Any = self
+        if _gives_a_view(index, self.ndim):  # then NumPy takes `self[index]`, and writes to that
+            hook = type(self).__getitem__
+            own = hook is SubclassTracer.__getitem__
+            to = self[index] if own else users(hook, self)(self, index)
+            if not isinstance(to, np.ndarray):
+                raise RuntimeError("Getitem not returning array")
+            index = ...
+        if isinstance(to, SubclassTracer):
+            dispatch.setitem(bare(to), index, value)
+        else:
+            to[index] = value
 
     def __copy__(self, memo: Any = None) -> Any:
         return dispatch.method("copy", self, "K")
 
     __deepcopy__ = __copy__
     T, mT, real, imag = map(_attribute, ("T", "mT", "real", "imag"))
+
+    @property
+    def flags(self) -> Any:
+        return super().flags if self._operand is not None else self._laid
 
     def _flat(self) -> Any:
         return dispatch.flat(bare(self), lambda x: made(self._subclass, x, self, new=True))
@@ -96,12 +111,26 @@ class SubclassTracer(ArrayTracer):
     def tolist(self) -> Any:
         return bare(self).tolist()
 
+    def item(self, *args: Any) -> Any:
+        return bare(self).item(*args)
+
+
+def _gives_a_view(index: Any, ndim: int) -> bool:
+    """Whether `x[index]` is a view to NumPy: neither an element, nor what arrays choose."""
+    parts = index if isinstance(index, tuple) else (index,)
+    numbers = [p for p in parts if not (p is None or p is ... or isinstance(p, slice))]
+    if any(isinstance(p, (np.ndarray, bool, np.bool_)) for p in numbers):
+        return False
+    if not all(hasattr(type(p), "__index__") for p in numbers):
+        return False
+    return not (len(parts) == 1 and parts[0] is ...) and not len(numbers) == len(parts) == ndim
+
 
 # They keep what they came to at a place in the code, of arrays of NumPy's own.
 for _name, _operator in operators().items():
     setattr(SubclassTracer, _name, _operator)
 
-_INTERNAL = frozenset(n for n in dir(ArrayTracer) if n[:1] == "_" != n[1:2])
+_INTERNAL = frozenset(n for n in dir(ArrayTracer) if n[:1] == "_" != n[1:2]) | {"_laid"}
 _LEFT_OUT = {"__new__", "__dict__", "__weakref__", "__module__", "__slots__", "__init_subclass__"}
 _LEFT_OUT |= {"__class_getitem__", "__getattr__", "__classcell__"}
 
@@ -125,6 +154,20 @@ def check_stays(x: Any, where: str) -> None:
             UnsupportedError(
                 f"an array of the class {x._subclass.__qualname__}, a subclass of ndarray, is "
                 f"{where}{at_line()}, where its class would be lost. Let that be np.asarray(x)"
+            )
+        )
+
+
+def check_has_value(x: Any, of: str) -> None:
+    """An error for a masked element, or what may be one, that a function returns."""
+    held = type(x).__dict__.get("_subclass") if isinstance(x, Tracer) else type(x)
+    if held is None or not issubclass(held, np.ma.MaskedArray):
+        return
+    if np.ma.getmask(x) is not np.ma.nomask:
+        raise refusing(
+            UnsupportedError(
+                f"a result of {of} is masked, or is an array of np.ma with a mask, and the mask "
+                "would be lost. Let it return x.filled(value) or np.ma.filled(x, value)"
             )
         )
 
@@ -325,14 +368,14 @@ def made(kind: Any, x: Tracer, parent: Any, new: bool = False) -> Any:
     return finalized(y, parent)
 
 
-def passing(kind: Any, like: Tracer, shape: tuple[int, ...], dtype: Any, parent: Any) -> Any:
+def passing(kind: Any, like: Tracer, array: Any, parent: Any) -> Any:
     """What stands for an array that NumPy has made on the way, of which only attributes are
     known."""
     found = stand_in(like._trace, like._read()[0], None)
     y = object.__new__(tracers_of(kind))
-    y._trace, y._aval, y._ordered = like._trace, type(found._aval)(shape, dtype), True
+    y._trace, y._aval, y._ordered = like._trace, type(found._aval)(array.shape, array.dtype), True
     y._operand, y._value, y._may_alias, y._doubt = None, None, (), ""
-    y._root, y._chain, y._version = None, (), 0
+    y._root, y._chain, y._version, y._laid = None, (), 0, array.flags
     return finalized(y, parent)
 
 

@@ -41,6 +41,7 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.observe.observer import following, note_root, observed
+from tapegrad.tracing.subclassed import SubclassTracer, bare, users
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
@@ -53,20 +54,27 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any
         if trace is None or out is a or not out.ndim or out.dtype.kind not in "fc":
             return out
         return from_contents(trace, out)
-    x = as_operand(a)
+    x = bare(a) if isinstance(a, SubclassTracer) else as_operand(a)
     always = kwargs.get("copy") in (True, np._CopyMode.ALWAYS)
     x = copy_of(x) if x._is_scalar() or (always and x is a) else x
     return x if dtype is None else x.astype(dtype, copy=False)
 
 
+def _asanyarray(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(a, SubclassTracer):
+        return a if dtype is None else a.astype(dtype, copy=False)
+    return _asarray(a, dtype, *args, **kwargs)
+
+
 def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwargs: Any) -> Any:
     if not has_tracer(a):
         return np.array(a, dtype, copy=copy, ndmin=ndmin, **kwargs)
-    x = _asarray(a, dtype)
+    subok = kwargs.get("subok", False)
+    x = _asanyarray(a, dtype) if subok else _asarray(a, dtype)
     if copy is False and x is not a:
         np.array(0.0, np.float32, copy=False)  # NumPy's own error
     always = copy is True or copy is np._CopyMode.ALWAYS
-    x = np.copy(x) if x is a and always else x
+    x = np.copy(x, subok=subok) if always and (x is a or isinstance(a, SubclassTracer)) else x
     return np.reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if ndmin > x.ndim else x
 
 
@@ -107,7 +115,7 @@ class _Converter:
         self.scalar_input = tuple(np.ndim(x) == 0 for x in given)
 
     def as_arrays(self, **kwargs: Any) -> Any:
-        return tuple(map(_asarray, self._given))
+        return tuple(map(_asanyarray if kwargs.get("subok", True) else _asarray, self._given))
 
     def __iter__(self) -> Any:
         return iter(self.as_arrays())
@@ -120,7 +128,11 @@ class _Converter:
         return np.result_type(*kinds, *([0.0] if ensure_inexact else []))
 
     def wrap(self, x: Any, to_scalar: Any = None) -> Any:
-        return scalar(x) if to_scalar or (to_scalar is None and all(self.scalar_input)) else x
+        to_scalar = all(self.scalar_input) if to_scalar is None else to_scalar
+        of: Any = next((y for y in self._given if isinstance(y, SubclassTracer)), None)
+        if of is None or (to_scalar and not x.ndim) or type(x) is type(of):
+            return scalar(x) if to_scalar else x
+        return users(type(of).__array_wrap__, of)(of, x, None, to_scalar)
 
 
 def _makearray(a: Any) -> Any:
@@ -135,7 +147,7 @@ def _private(module: str, name: str) -> Any:
 
 _OURS: dict[Any, Any] = {
     np.asarray: _asarray,
-    np.asanyarray: _asarray,
+    np.asanyarray: _asanyarray,
     np.array: _array,
     np.ascontiguousarray: _contiguous,
     np.zeros: _filled(np.zeros, 0),

@@ -66,12 +66,15 @@ _noted = _Noted()
 
 
 class _Shown(np.ndarray):
-    """A plain array in the place of one of a subclass, `of`."""
+    """A plain array in the place of one of a subclass, `of`, which is its class to NumPy's code."""
 
     of: Any
+    shaping: Any = None  # np.matrix's __array_finalize__, by which arrays on the way have two axes
 
     def __array_finalize__(self, obj: Any) -> None:
         if _noted.calls:
+            if self.shaping is not None:
+                self.shaping(obj)
             _noted.calls[-1].parents.append((self, obj))
 
 
@@ -105,6 +108,9 @@ def _shown_class(kind: Any) -> type:
     names |= {"of": kind, "__array_priority__": kind.__array_priority__}
     if kind.__array_wrap__ is not np.ndarray.__array_wrap__:
         names["__array_wrap__"] = _wrapping
+    if issubclass(kind, np.matrix):
+        names |= {"shaping": np.matrix.__array_finalize__, "_getitem": False}
+    names["__class__"] = property(lambda self: kind)
     return type(kind.__name__, (_Shown,), names)
 
 
@@ -164,7 +170,26 @@ class _Call:
             if found is plain:
                 return self._wrapped(traced, owner, context, return_scalar)
         new = traced is x and not any(x is own for _, own, _ in self.given)
-        return made(plain.of, traced, self._parent(plain, traced), new)
+        if traced.shape != plain.shape:
+            traced = dispatch.method("reshape", traced, plain.shape)
+        found = made(plain.of, traced, self._parent(plain, traced), new)
+        if found.shape != plain.shape:
+            raise _gone_on(plain.of, "an __array_finalize__ that sets the shape")
+        return found
+
+    def is_numpys(self, x: Any, plain: Any) -> bool:
+        """Whether what the front end has made has the elements of NumPy's result, whose shape may
+        be another, since those of arrays on the way were."""
+        if isinstance(plain, (list, tuple)) and isinstance(x, (list, tuple)):
+            return len(x) == len(plain) and all(map(self.is_numpys, x, plain))
+        if not isinstance(plain, _Shown):  # NumPy's code has made it a matrix itself, say
+            return SUBCLASS[type(plain)] is None
+        if np.shape(x) == plain.shape:
+            return True
+        if isinstance(x, Tracer) and not is_made(x) and x._read()[1] is None:
+            return x.ndim < 2 and plain.shape == (1, x.size)
+        own, numpys = np.ravel(_plain(x)), np.asarray(plain).ravel()
+        return own.size == numpys.size and np.allclose(own, numpys, equal_nan=True)
 
     def _parent(self, plain: Any, like: Tracer) -> Any:
         """What `__array_finalize__` is told that an array comes from."""
@@ -176,7 +201,7 @@ class _Call:
             return None
         kind = parent.of if isinstance(parent, _Shown) else np.ndarray
         above = self._parent(parent, like) if isinstance(parent, _Shown) else None
-        return passing(kind, like, parent.shape, parent.dtype, above)
+        return passing(kind, like, parent, above)
 
     def wraps_what_it_makes(self, plain: Any) -> bool:
         """Whether `__array_wrap__` of an array that NumPy makes on its way has made the result."""
@@ -271,6 +296,8 @@ def typed(
     found = traced(*[a for a, _ in pairs], **{k: a for k, (a, _) in named.items()})
     if plain is _Own:
         raise _gone_on(kind, "what isn't known")
+    if not call.is_numpys(found, plain):
+        return by_numpys_code("what depends on its class")
     return call.left(found, plain)
 
 
