@@ -153,6 +153,60 @@ def test_what_is_made_read_only():
         value_and_grad(f)(X)
 
 
+def _written_all_the_same(a, x):
+    try:
+        a[0] = x[1]
+    except ValueError:
+        return np.sum(a * x)
+    return np.sum(x)
+
+
+LOCKED: list[Any] = [
+    lambda a, x: a * x,
+    lambda a, x: a.__setitem__(0, 1.0),
+    lambda a, x: a[1:].__setitem__(0, x[0]),
+    lambda a, x: a.__iadd__(x),
+    lambda a, x: np.add(a, x, out=a),
+    lambda a, x: a.sort(),
+    lambda a, x: a.fill(2.0),
+    lambda a, x: np.copyto(a, x),
+    lambda a, x: a.__setitem__([0, 1], x[:2]),
+    lambda a, x: a.__setitem__(a > 1, 0.0),
+    lambda a, x: (a.setflags(write=True), a.__setitem__(0, x[1]), a * x)[2],
+    lambda a, x: a[0] * x if not (a.flags.writeable or a[1:].flags["CARRAY"]) else x,
+    lambda a, x: (a + 1j).real * x,
+    lambda a, x: np.sum([np.sin(a) * x[i] for i in range(3)]),
+    _written_all_the_same,
+]
+
+
+@pytest.mark.parametrize("made", [lambda x: x * 2, lambda x: np.ones(9)])
+@pytest.mark.parametrize("use", LOCKED)
+def test_arrays_that_the_function_locks(use, made):
+    def f(x):
+        a = made(x)
+        a.flags.writeable = False
+        found = use(a, x)
+        return np.sum(a if found is None else found)
+
+    try:
+        expected = f(X)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)):
+            value_and_grad(f)(X)
+        return
+    np.testing.assert_allclose(value_and_grad(f)(X)[0], expected)
+
+
+def test_the_bytes_of_an_array():
+    def f(x):
+        return np.sum(x) * len(bytes(np.arange(3)))
+
+    assert value_and_grad(f)(X)[0] == f(X)
+    with pytest.raises(errors.UnsupportedError, match="tobytes"):
+        value_and_grad(lambda x, n: np.sum(x) * len(bytes(n)))(X, np.arange(3))
+
+
 def test_methods_of_a_view_of_what_has_been_filled():
     def f(x):
         a = np.linspace(0.0, 1.0, 9)

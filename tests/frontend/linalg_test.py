@@ -434,6 +434,15 @@ def test_residuals_of_least_squares() -> None:
     check(lambda a, b: np.concatenate([np.linalg.lstsq(a, b)[1], b[0]]), a, b)
 
 
+def test_least_squares_in_single_precision() -> None:
+    for kind in (np.float32, np.complex64):
+        a, b = normal(6, 3).astype(kind), normal(6).astype(kind)
+        found = jit(lambda a, b: np.linalg.lstsq(a, b, rcond=None))(a, b)
+        for x, expected in zip(found, np.linalg.lstsq(a, b, rcond=None), strict=True):
+            assert x.dtype == expected.dtype
+            np.testing.assert_allclose(x, expected, rtol=1e-4)
+
+
 @pytest.mark.every(4)
 @pytest.mark.filterwarnings("ignore:overflow")  # of SciPy's residuals
 @pytest.mark.parametrize("name", ["lstsq", "scipy's lstsq", "pinv", "polyfit"])

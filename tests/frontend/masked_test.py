@@ -145,6 +145,8 @@ PROGRAMS = [
     lambda x: np.nanmax(np.matrix(np.outer(x, x)), axis=1)[2, 0],
     lambda x: np.apply_along_axis(np.sum, 0, np.matrix(np.outer(x, x)))[0, 1],
     lambda x: ma.cov(ma.array(x, mask=MASK), x**2)[0, 1],
+    lambda x: np.matrix(np.outer(x, x))[1, np.matrix(x).argmax()] * np.matrix(x)[0, 0],
+    lambda x: np.matrix(np.outer(x, x))[np.matrix(np.diag(x)).argmin(0), 0].sum(),
 ]
 
 

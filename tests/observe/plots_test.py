@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.path import Path
 
 from tapegrad import grad
 from tapegrad.errors import ConversionError
@@ -102,8 +103,9 @@ def test_what_is_read_of_a_plot_has_no_derivative(read, axes):
         grad(f)(POINTS[0])
 
 
-def test_a_picture_in_memory():
+def test_a_picture_in_memory(monkeypatch):
     """Later calls can't make it anew, so each call is a trace; the warning names the line."""
+    monkeypatch.setattr(Path, "_unit_rectangle", None)  # which matplotlib makes, and locks
 
     def draw():
         figure = plt.figure(figsize=(1, 1))
@@ -114,8 +116,22 @@ def test_a_picture_in_memory():
         draw()
         return np.sum(x**2)
 
-    draw()  # at its first picture matplotlib makes arrays read-only, which a trace refuses
     g = grad(f, compile="never")
     with pytest.warns(RuntimeWarning, match=r"plots_test.py:\d+: .*Draw outside of the function"):
         for x in (*POINTS, *POINTS)[:4]:
             np.testing.assert_allclose(g(x), 2 * x)
+
+
+def test_a_picture_in_memory_of_a_plot_from_outside(axes, monkeypatch):
+    monkeypatch.setattr(Path, "_unit_rectangle", None)
+    sizes = []
+
+    def f(x):
+        picture = io.BytesIO()
+        axes.figure.savefig(picture, format="png", dpi=20)
+        sizes.append(len(picture.getvalue()))
+        return np.sum(x**2)
+
+    f(POINTS[0])
+    np.testing.assert_allclose(grad(f, compile="never")(POINTS[0]), 2 * POINTS[0])
+    assert sizes[0] == sizes[1] > 0

@@ -25,6 +25,18 @@ def agree(f, x, along=1.0, mode="never", rtol=1e-6):
     np.testing.assert_allclose(np.sum(gradient * along), slope(f, x, along), rtol=rtol, atol=1e-8)
 
 
+@pytest.mark.parametrize("made", [grad, jit])
+def test_what_a_solver_prints_comes_once_a_call(made, capsys):
+    def f(p):
+        found = optimize.minimize(lambda z: np.sum((z - p) ** 2), p * 0, options={"disp": True})
+        return np.sum(found.x**2)
+
+    g = made(f, compile="never")
+    for p in (np.ones(2), np.ones(2), np.arange(2.0)):
+        g(p)
+        assert capsys.readouterr().out.count("Current function value") == 1
+
+
 def branching(a):
     def equation(t):
         if t > 1.5:

@@ -73,6 +73,8 @@ def objection(x: Any) -> tuple[str, str] | None:
         )
     if not issubclass(kind, (np.ndarray, np.generic)) or issubclass(kind, np.character):
         return None
+    if kind is np.ndarray and x.dtype.kind in "SU":  # of strings, which isn't traced
+        return None
     if x.dtype.kind == "O":
         return "is an array of dtype object", (
             ", which holds Python objects and no numbers. It often comes from nested lists of "

@@ -23,6 +23,7 @@ from tapegrad.core.trees import (
     flatten,
     flatten_with_paths,
     is_number,
+    is_of_texts,
     is_traced,
     is_whole,
     path_name,
@@ -136,7 +137,7 @@ def describe(f: Callable[..., Any]) -> str:
 def leaf_key(x: Any) -> Any:
     """What a trace depends on in one leaf. The memory layout is part of it: whether a reshape is
     a view, which a write goes through, or a copy, depends on it."""
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) and not is_of_texts(x):
         layout = None if x.flags.c_contiguous else x.strides
         return x.shape, x.dtype, layout if type(x) is np.ndarray else (type(x), layout)
     if is_traced(x):

@@ -87,6 +87,8 @@ def static_key(x: Any) -> Any:
     key = exact_key(x)
     if key is not None:
         return key
+    if type(x) is np.ndarray and x.dtype.kind in "SU":  # which is compared by what it holds
+        return np.ndarray, x.dtype, x.shape, x.strides, x.tobytes()
     if isinstance(x, Keyed):
         return type(x), x.key
     if isinstance(x, types.MethodType):  # made anew each time it is looked up

@@ -220,11 +220,16 @@ def is_array(x: Any) -> bool:
     return isinstance(x, np.ndarray) and not isinstance(x, Value)
 
 
+def is_of_texts(x: Any) -> bool:
+    """Whether this is an array of strings."""
+    return type(x) is np.ndarray and x.dtype.kind in "SU"
+
+
 def is_traced(x: Any) -> bool:
     """Whether a leaf is traced: an array, a NumPy scalar, a Python number, or a traced value of an
     outer function. Others are static."""
     if isinstance(x, (np.ndarray, np.generic)):
-        return not isinstance(x, np.character)  # a string
+        return not (isinstance(x, np.character) or is_of_texts(x))
     return is_number(x) or isinstance(x, Value)
 
 

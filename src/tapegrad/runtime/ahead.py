@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.core.handlers import quiet
 from tapegrad.core.request import Request
 from tapegrad.core.shapes import ShapeDtype
-from tapegrad.core.trees import flatten, is_traced, unflatten
+from tapegrad.core.trees import flatten, is_of_texts, is_traced, unflatten
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.traced import is_inside, observed
@@ -54,7 +54,12 @@ def shape_of(x: Any) -> ShapeDtype | None:
     """The shape that a leaf stands for; None if it is a value, or neither."""
     if isinstance(x, ShapeDtype):
         return x
-    if isinstance(x, type) or is_traced(x) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+    if (
+        isinstance(x, type)
+        or is_traced(x)
+        or is_of_texts(x)
+        or not (hasattr(x, "shape") and hasattr(x, "dtype"))
+    ):
         return None
     try:
         return ShapeDtype(x.shape, x.dtype)

@@ -29,6 +29,7 @@ from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.mixed import value_of
+from tapegrad.tracing.observe.foreign import answers
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.run import input_aval, trace_function
 from tapegrad.tracing.trace import innermost
@@ -135,8 +136,11 @@ class Outside:
         ends = [len(c.p) for c in self.callbacks]
         types = tuple([Aval(x.shape, x.dtype) for x in self.values])
         first = len(self.lead) + len(self.given)
+        traced = [(answers.given, values_of([*self.lead, *self.given, *self.p]))]
 
         def function(*xs: Any) -> Any:
+            if traced and _is_the_same_call(*traced.pop(), xs):
+                return [np.array(x) for x in self.values]
             start, fs = first, []
             for runner, count in zip(runners, ends, strict=True):
                 fs.append(runner.on(xs[start : start + count]))
@@ -309,6 +313,17 @@ def stopped(x: Any) -> Any:
 
 def _first(tape: Tape) -> Tape:
     return replace(tape, outputs=tape.outputs[:1], output_names=(), guards=())
+
+
+def _is_the_same_call(call: Any, before: Sequence[Any], xs: Sequence[Any]) -> bool:
+    """Whether a solver that a call of a derivative has run, when it was traced, is asked for the
+    same again in that call: it doesn't run twice, nor print what it finds."""
+    return call is not None and call is answers.given and all(map(_is_same, before, xs))
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    a, b = np.asarray(x), np.asarray(y)
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
 def _strong(x: Any) -> Aval:

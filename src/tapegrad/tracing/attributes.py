@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from functools import partial
 from typing import Any
 
@@ -131,6 +132,15 @@ class NumpyAttributes:
             raise AttributeError("__array_interface__")
         return {"shape": self.shape, "data": (_Start(self), False)}
 
+    def setflags(self: Any, write: Any = None, align: Any = None, uic: Any = None) -> None:
+        """ndarray's, which locks an array, and unlocks it."""
+        if self._is_constant():
+            dispatch.method("setflags", self, write, align, uic)
+        elif uic or align or self._is_scalar():
+            _refuse(self.__class__, "setflags")
+        else:
+            _lock(self, write)
+
     def to_device(self: Any, device: Any, /, *, stream: Any = None) -> Any:
         np.empty(0).to_device(device, stream=stream)  # NumPy's own errors
         return self
@@ -218,14 +228,53 @@ class _Start:
 
 
 _OF_LAYOUT = {"aligned", "c_contiguous", "contiguous", "f_contiguous", "fnc", "forc", "fortran"}
+_OF_WRITING = {"writeable", "behaved", "carray", "farray"}
 _LETTERS = {
     **{"C": "c_contiguous", "F": "f_contiguous", "O": "owndata", "W": "writeable"},
     **{"A": "aligned", "X": "writebackifcopy", "B": "behaved", "CA": "carray", "FA": "farray"},
 }
 
 
+def as_bytes(x: Any) -> bytes:
+    """`bytes(x)` of an array, of which Python would take the elements."""
+    return x.__array__().tobytes() if x._is_constant() else _refuse(x.__class__, "tobytes")
+
+
+def is_locked(root: Any) -> bool:
+    """Whether the program has locked a traced array, so that it can't be written to."""
+    if root._is_constant():
+        return not root._value.flags.writeable
+    return any(known() is root for known in root._trace.locked)
+
+
+def _lock(x: Any, write: Any) -> None:
+    """`x.setflags(write=write)`: of an array that the function has made, and that no other shows a
+    part of. What is made of its memory later can't be written to either."""
+    if write is None:
+        return
+    lent = hasattr(type(x._owner), "_loan")
+    if x._root is not None or lent or is_passed(x) or chains.views_of(x):
+        if caller() == "SciPy" and not write:
+            return  # its own code locks what it won't write to
+        raise UnsupportedError(
+            f"whether an argument, a view, or an array with views may be written to is set"
+            f"{at_line()}, which a trace doesn't follow. Leave it out, or start with np.copy(x)"
+        )
+    locked = x._trace.locked
+    locked[:] = [known for known in locked if known() is not x]
+    value = x._read()[1]
+    if not write:
+        locked.append(weakref.ref(x))
+        value = value if value is None else value.view()
+    elif value is not None:
+        value = np.array(value, order="K")
+    if value is not None:
+        value.flags.writeable = bool(write)
+    x._value = value
+
+
 class Flags:
-    """The flags of a traced array, to be read."""
+    """The flags of a traced array: to be read, and one to be set."""
 
     def __init__(self, flags: Any, x: Any) -> None:
         self._flags, self._x = flags, x
@@ -238,6 +287,8 @@ class Flags:
                 f"whether an argument may be written to isn't followed{at_line()}: a call "
                 "may be passed one that is read-only. Start with np.copy(x), which may be"
             )
+        if name in _OF_WRITING and is_locked(self._x._owner):
+            return False
         return getattr(self._flags, name)
 
     def __getitem__(self, name: str) -> Any:
@@ -248,19 +299,21 @@ class Flags:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
+        getattr(self._flags, name)  # NumPy's own error
+        if name == "writeable":
+            self._x.setflags(value)
+            return
         raise UnsupportedError(
             f"a flag of a traced array is set{at_line()}, which a trace doesn't follow. Leave it "
             "out"
         )
 
     def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self, name.lower(), value)
+        setattr(self, _LETTERS.get(name, name.lower()), value)
 
 
 def _refuse(kind: type, name: str, *args: Any, **kwargs: Any) -> Any:
     """Stands for a method that there is no rule for, until it is called."""
-    if name == "setflags" and kwargs == {"write": False} and caller() == "SciPy":
-        return None  # its own code locks what it won't write to
     raise refusing(_unsupported(kind, name))
 
 

@@ -130,6 +130,7 @@ def _written(x: Any, k: int, given: Any, frame: Any) -> bool:
         or trace.inside is not None
         or trace.src is not None
         or trace.writable is not None
+        or trace.locked
         or not is_told(frame.f_code.co_filename)
     ):
         return False

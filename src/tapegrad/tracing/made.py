@@ -198,13 +198,20 @@ class MadeTracer(ArrayTracer):
     def _become_traced(self) -> None:
         """Be a traced array, since parts of it are about to be shown that aren't followed."""
         if self._is_plain():
-            self._owner._let_be_written()
+            root: Any = self._owner
+            if not root._value.flags.writeable:
+                root._trace.locked.append(weakref.ref(root))
+            root._leave_memory()
             is_made(self)  # not any more
 
     def _let_be_written(self) -> None:
         """From here on it is a traced array like any other."""
         if not self._value.flags.writeable:
             raise ValueError(f"assignment destination is read-only{at_line()}")
+        self._leave_memory()
+
+    def _leave_memory(self) -> None:
+        """What it holds is on the tape from here on."""
         if self._is_handed():
             raise self._assigned()
         _ = self._operand

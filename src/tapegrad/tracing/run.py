@@ -14,7 +14,7 @@ from tapegrad.core.arrays import is_known, native, plain
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.request import Request
-from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatten
+from tapegrad.core.trees import flatten, is_number, is_of_texts, is_traced, notes_in, unflatten
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.memory import last_uses
@@ -206,7 +206,7 @@ class Run:
         labels = iter(self.request.names)
         for leaf in self.request.leaves:
             if not is_traced(leaf):
-                self._tracers.append(leaf)
+                self._tracers.append(leaf.copy() if is_of_texts(leaf) else leaf)
                 continue
             check_stays(leaf, f"an argument of {self.name}, which is traced by itself")
             self._leaves.append(leaf)

@@ -199,6 +199,7 @@ class Trace:
         # Of made arrays: those that untraced code has, and what variables of them hold
         self.handed: list[tuple[Any, Any]] = []
         self.contents: dict[Var, np.ndarray] = {}
+        self.locked: list[Any] = []  # weak references to arrays that may not be written to
         self.unfilled = ""  # why the last plain array that was to take a traced value couldn't
         self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
@@ -277,7 +278,7 @@ class Trace:
         known = self.captured, self._memories, self.pins, self.rows, self.contents, self._written
         for held in known:
             held.clear()
-        for rows in (self._checksums, self.handed):
+        for rows in (self._checksums, self.handed, self.locked):
             rows.clear()
 
     @contextlib.contextmanager

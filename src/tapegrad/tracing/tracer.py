@@ -26,7 +26,7 @@ from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, seen, universal
-from tapegrad.tracing.attributes import NumpyAttributes, new_shape
+from tapegrad.tracing.attributes import NumpyAttributes, as_bytes, is_locked, new_shape
 from tapegrad.tracing.chains import Chosen, Step, show, unviewed, viewed
 from tapegrad.tracing.complexes import ComplexMethods
 from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
@@ -189,7 +189,9 @@ class Tracer(Conversions, Proxy):
     def _is_constant(self) -> bool:
         return False  # see `made`
 
-    def _let_be_written(self) -> None: ...
+    def _let_be_written(self) -> None:
+        if self._trace.locked and is_locked(self):
+            raise ValueError(f"assignment destination is read-only{at_line()}")
 
     def _is_alone(self) -> bool:
         """Whether the value is an array that nobody has but this tracer, nor a view of it: then it
@@ -247,6 +249,8 @@ class ArrayTracer(ArrayOperators, AsReal, AsIndex, Complexes, NumpyAttributes, T
     __slots__ = ()
     __class__ = property(lambda self: np.ndarray)
     __hash__ = None  # type: ignore[assignment]
+
+    __bytes__ = as_bytes
 
     def _set_dtype(self, dtype: Any) -> None:
         raise UnsupportedError(

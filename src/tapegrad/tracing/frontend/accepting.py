@@ -23,6 +23,7 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.tracing.attributes import is_locked
 from tapegrad.tracing.chains import is_writeable
 from tapegrad.tracing.floating import guard_refusal
 from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
@@ -202,7 +203,7 @@ def plain_copy(x: Any) -> Any:
     """A plain value in the place of an argument, which the library may write to."""
     if isinstance(x, Tracer):
         copy = np.array(_value(x))
-        copy.flags.writeable = is_writeable(x._chain)
+        copy.flags.writeable = is_writeable(x._chain) and not is_locked(x._owner)
         return copy.item() if x._weak else copy[()] if x._is_scalar() else copy
     if type(x) is np.ndarray:
         copy = x.copy(order="K")

@@ -233,7 +233,7 @@ def _leaving(x: Any) -> Any:
         return root
     value = x._read()[1]
     if any(type(view) is Chosen for view in x._chain) or not _shares(value, root._value):
-        root._let_be_written()
+        root._become_traced()
         return x
     return part_of(root, x._chain, value)
 

@@ -108,9 +108,9 @@ def least_squares(a: Any, b: Any, rcond: float) -> Any:
         return _pseudoinverse(a, rcond) @ b
     raise_if(~np.all(np.isfinite(a)), "SVD did not converge in Linear Least Squares")
     down = scales(a)[0]
-    room = np.where(
-        np.max(np.abs(stop_gradient(b))) > np.finfo(b.dtype).max / 2**100, 2.0**100, 1.0
-    )
+    size = np.abs(stop_gradient(b))
+    one = size.dtype.type(1)  # `where` of Python's numbers would be of double precision
+    room = np.where(np.max(size) > np.finfo(b.dtype).max / 2**100, 2**100 * one, one)
     return _pseudoinverse(a * down, rcond) @ (b / room) * down * room
 
 

@@ -439,8 +439,7 @@ class _Seen:
     def _traced(self, x: Tracer) -> Any:
         check_elements([x])
         if is_made(x) and x._trace.alive:
-            x._owner._let_be_written()
-            is_made(x)
+            x._become_traced()
         is_array = isinstance(x, ArrayTracer)
         if self.lent.has(x) or x._trace is not self.trace or (is_array and not is_apart(x)):
             raise Refused

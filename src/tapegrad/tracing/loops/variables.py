@@ -360,8 +360,7 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
     if isinstance(x, Tracer):
         check_stays(x, f"the variable {path} in a loop")
         if is_made(x) and x._trace.alive:  # the round may write to it
-            x._owner._let_be_written()
-            is_made(x)
+            x._become_traced()
         if x._trace.alive and is_apart(x):
             found.shape[path] = "traced", found.first(x, path)
             found.tracers.append(x)

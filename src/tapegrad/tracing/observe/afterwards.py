@@ -102,7 +102,8 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
     if made is None:
         for x in filter(functools.partial(is_later, a.o), parts_of(values)):
             a.o.kind(x)
-        return _drawn(a, f) if draws and generators_in(values, packages=True) == [] else FOLLOWED
+        alone = any(map(_is_in_memory, values)) or generators_in(values, packages=True) == []
+        return _drawn(a, f) if draws and alone else FOLLOWED
     later, given, named = made
     later.draws = draws
     later.has_effect = later.has_effect or later.draws
