@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.honesty.check import refused
 
-from tapegrad import grad, gradcheck, jit, simplegrad, trace, vjp
+from tapegrad import grad, gradcheck, jit, simplegrad, trace, vjp, vmap
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 
 A = np.arange(1.0, 7.0).reshape(2, 3) / 4  # sums and products of these are exact
@@ -520,6 +520,9 @@ def test_arrays_of_strings_beside(derivative):
     slopes = grad(lambda p: np.sum(p["x"][:, p["s"] == "B"] ** 2))
     for s in (here, there, here):
         np.testing.assert_allclose(slopes({"x": A, "s": s})["x"], 2 * A * (s == "B"))
+
+    with pytest.raises(ArgumentError, match="has no rows"):
+        vmap(lambda x, s: np.sum(x) * len(s))(A, here[:2])
 
     def written(x, s):
         s[0] = "Z"

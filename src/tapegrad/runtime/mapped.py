@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.request import Request, describe
-from tapegrad.core.trees import children, flatten, is_number, is_traced, unflatten
+from tapegrad.core.trees import children, flatten, is_number, is_of_texts, is_traced, unflatten
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.paths import Mixed, Rows, is_axis, spread, together
 from tapegrad.runtime.rows import Runs, row_of
@@ -166,7 +166,7 @@ class VMap(Transformation):
 
 def _has_no_axes(arg: Any) -> bool:
     """Whether an argument is neither an array, nor a number, nor made of such: a string, say."""
-    return children(arg) is None and not is_traced(arg)
+    return children(arg) is None and not (is_traced(arg) or is_of_texts(arg))
 
 
 def _part(x: Any, axis: int | None, row: int) -> Any:
