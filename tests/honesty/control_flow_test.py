@@ -514,8 +514,15 @@ def test_errors_of_special_functions(derivative):
             except special.SpecialFunctionWarning:
                 return x
 
-    played = jit(warned, compile="never")
-    assert [played(x) for x in (1.5, 0.0, 2.5)] == [warned(x) for x in (1.5, 0.0, 2.5)]
+    def counted(x):
+        with warnings.catch_warnings(record=True) as heard, special.errstate(singular="warn"):
+            warnings.simplefilter("always")
+            special.gammaln(x), special.digamma(np.array([x, x])), special.poch(x, 0.5)
+        return x * len(heard)
+
+    for g in (warned, counted):
+        played = jit(g, compile="never")
+        assert [played(x) for x in (1.5, -1.0, 0.0, 2.5)] == [g(x) for x in (1.5, -1.0, 0.0, 2.5)]
 
 
 def test_warnings_that_are_errors():

@@ -33,7 +33,7 @@ GIVEN = {
 def described(x: Any, depth: int = 3) -> Any:
     """The types, dtypes and shapes of the parts of a result."""
     if isinstance(x, (np.ndarray, np.generic)):
-        return x.__class__.__name__, str(x.dtype), x.shape
+        return x.__class__.__name__, str(x.dtype), tuple(map(int, x.shape))  # some are traced
     if isinstance(x, (int, float, complex)):
         return x.__class__.__name__
     if not depth:

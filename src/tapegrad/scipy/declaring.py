@@ -16,7 +16,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.answers import declare
-from tapegrad.tracing.floating import watch_special
+from tapegrad.tracing.floating import watching_special
 from tapegrad.tracing.frontend.accepting import accepted, error_of
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
@@ -131,11 +131,11 @@ def answering(
                 return original(*map(unmade, args), **plain)
         if callbacks or draws or running.numpys:
             return answer(args, kwargs)
-        watch_special(original, args, kwargs)
+        run = watching_special(original, args, kwargs, lambda: followed(args, kwargs))
         if kind is not None and args and isinstance(args[0], kind) and hasattr(args[0], "__dict__"):
             method = MethodType(original, copy.copy(args[0]))  # which may be changed
-            return accepted(method, args[1:], kwargs, lambda: followed(args, kwargs), shown, False)
-        return accepted(original, args, kwargs, lambda: followed(args, kwargs), shown)
+            return accepted(method, args[1:], kwargs, run, shown, False)
+        return accepted(original, args, kwargs, run, shown)
 
     def followed(args: Any, kwargs: Any) -> Any:
         """What answers; SciPy itself where only integers are traced, with which that can't be."""

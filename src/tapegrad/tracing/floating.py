@@ -39,7 +39,7 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
     """What `run()` records for `func(*args, **kwargs)`, a call of NumPy, and a guard on its
     errors, if the program watches for them."""
     if isinstance(func, np.ufunc):
-        watch_special(func, args, kwargs)
+        run = watching_special(func, args, kwargs, run)
     direct, nested = [], False
     for x in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(x, Tracer):
@@ -71,22 +71,25 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
     return result
 
 
-def watch_special(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """A guard on the error of SciPy's special functions in a call, if the program watches for
-    these. Where there is one now it is raised."""
+def watching_special(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[], Any]
+) -> Callable[[], Any]:
+    """What is to be run in the place of `run`. If the program watches for errors of SciPy's special
+    functions, there is a guard on that of this call; where there is one now it is raised, or warned
+    of, and so it isn't again by what is run."""
     special: Any = sys.modules.get("scipy.special")
     modes = {} if special is None else special.geterr()
     modes = {kind: x for kind, x in modes.items() if x != "ignore" and kind != "memory"}
     if not modes or (isinstance(func, np.ufunc) and hasattr(np, func.__name__)):
-        return
+        return run
     leaves, structure = flatten((tuple(args), kwargs))
     tracers = [x for x in leaves if isinstance(x, Tracer)]
     if not tracers:
-        return
+        return run
     if not _warnings_matter(innermost(tracers), special.SpecialFunctionWarning):
         modes = {kind: "raise" for kind, x in modes.items() if x == "raise"}
     if not modes:
-        return
+        return run
     found = -1
     if _can_be_repeated(leaves):
         call, operands = _repeated(SpecialCall, func, leaves, structure, modes)
@@ -101,6 +104,12 @@ def watch_special(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Non
                 "outside of the with block, and test the arguments"
             )
         )
+
+    def quietly() -> Any:
+        with special.errstate(all="ignore"):
+            return run()
+
+    return quietly
 
 
 def watched(trace: Trace) -> int:
