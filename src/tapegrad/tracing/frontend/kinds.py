@@ -87,7 +87,8 @@ def of_kinds(result: Any, kinds: Any) -> Any:
         if any(a is not b for a, b in zip(made, items, strict=True)):
             result = _with_items(result, made)
     own = _fields(result)
-    own.update({key: of_kinds(own[key], kind) for key, kind in fields.items() if key in own})
+    there = own.keys() & fields.keys()  # a result may refuse to be asked
+    own.update({key: of_kinds(own[key], fields[key]) for key in there})
     return result
 
 
