@@ -21,6 +21,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from array import array
 from decimal import Decimal
 from fractions import Fraction
@@ -173,6 +174,130 @@ def test_logging_to_a_handler_of_the_programs(monkeypatch):
     log.removeHandler(kept)
     df(X)
     assert kept.records == []
+
+
+class InRun(logging.LoggerAdapter):
+    def process(self, msg, kwargs):
+        return f"run 1: {msg}", kwargs
+
+
+class Through(logging.LoggerAdapter):
+    def log(self, level, msg, *args, **kwargs):
+        self.logger.log(level, msg, *args, **kwargs)
+
+
+class OwnLogger(logging.Logger):
+    pass
+
+
+class Overriding(logging.Logger):
+    def makeRecord(self, *args, **kwargs):
+        return super().makeRecord(*args, **kwargs)
+
+    def handle(self, record):
+        super().handle(record)
+
+
+class Calling(logging.Logger):
+    def info(self, msg, *args, **kwargs):
+        super().info(f"own: {msg}", *args, **kwargs)
+
+
+def own_log(logger):
+    plain = logger._log
+    logger._log = lambda level, msg, args, **kwargs: plain(level, f"own: {msg}", args, **kwargs)
+    return logger.info
+
+
+WAYS_TO_LOG = {
+    "an adapter's process": lambda log: InRun(log, {}).info,
+    "an adapter's log": lambda log: Through(log, {}).info,
+    "an adapter of an adapter": lambda log: logging.LoggerAdapter(InRun(log, {}), {}).info,
+    "a partial": lambda log: functools.partial(log.log, 20),
+    "by map": lambda log: lambda *args: list(map(log.info, args[:1])),
+    "a level below": lambda log: lambda msg, *args: log._log(20, msg, args),
+    "a record": lambda log: (
+        lambda msg, *args: log.handle(log.makeRecord("own", 20, __file__, 1, msg, args, None))
+    ),
+    "a logger's own method": own_log,
+}
+
+
+@pytest.mark.parametrize("way", [*WAYS_TO_LOG, OwnLogger, Overriding, Calling])
+def test_records_that_no_call_repeats(way):
+    """records of loggers and adapters of own classes, of partials, of what stands below `log.info`
+    -> as untraced, at each call; where they go, and whether there are any, is seen"""
+    log, kept = (way if isinstance(way, type) else logging.Logger)("own"), Kept()
+    screen = logging.StreamHandler(sys.stderr)
+    told = log.info if isinstance(way, type) else WAYS_TO_LOG[way](log)
+
+    def f(x):
+        for k in range(3):
+            told("at %s", x) if k else told("begun")
+        return x * x
+
+    df = value_and_grad(f, compile="never")
+    log.addHandler(screen)
+    for k in range(6):
+        if k == 2:
+            log.addHandler(kept)
+        log.disabled = k in (0, 4)
+        f(1.0 + k)
+        records, kept.records = kept.records, []
+        assert df(1.0 + k)[0] == (1.0 + k) ** 2
+        assert kept.records == records
+        assert len(records) == (0 if k in (0, 1, 4) else 3)
+        kept.records = []
+
+
+def test_records_of_warnings(monkeypatch):
+    """warnings that `logging` gets -> those of each call"""
+    log, kept = logging.getLogger("py.warnings"), Kept()
+    monkeypatch.setattr(log, "handlers", [kept])
+    monkeypatch.setattr(log, "propagate", False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("always", UserWarning)
+        logging.captureWarnings(True)
+        try:
+            df = grad(lambda x: warnings.warn("far off", stacklevel=1) or x * x, compile="never")
+            assert [df(x) for x in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0]
+        finally:
+            logging.captureWarnings(False)
+    assert len(kept.records) == 3
+
+
+def test_an_adapter_that_is_switched(caplog):
+    """an adapter that says by itself whether it logs -> it is asked at each call"""
+    run = InRun(logging.getLogger("model"), {})
+    run.isEnabledFor = lambda level: run.on
+    df = grad(lambda x: run.warning("at %s", x) or x * x, compile="never")
+    for x in (1.0, 2.0, 3.0, 4.0):
+        run.on = x in (2.0, 4.0)
+        df(x)
+    assert caplog.messages == ["run 1: at 2.0", "run 1: at 4.0"]
+
+
+def test_own_loggers_that_show(monkeypatch):
+    """records of an own class of loggers, that go to the screen alone -> those of the trace"""
+    log, text = OwnLogger("own"), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", text)
+    log.addHandler(logging.StreamHandler(text))
+    df = grad(lambda x: log.warning("at %s", x) or x * x, compile="never")
+    assert [df(x) for x in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0]
+    assert df.cache_info().traces == 1
+    assert text.getvalue() == "at 1.0\n"
+
+
+def test_a_last_resort(monkeypatch):
+    """records that no handler gets but `logging.lastResort`, one of the program's -> each call's"""
+    kept = Kept()
+    monkeypatch.setattr(logging, "lastResort", kept)
+    log = logging.Logger("own")
+    df = grad(lambda x: log.warning("at %s", x) or x * x, compile="never")
+    for x in (1.0, 2.0, 3.0):
+        df(x)
+    assert [text for text, *_ in kept.records] == ["at 1.0", "at 2.0", "at 3.0"]
 
 
 def test_a_record_that_is_read_again():

@@ -46,20 +46,42 @@ _NOWHERE, _SCREEN, ELSEWHERE = range(3)
 
 def goes_to(logger: Any, level: int) -> int:
     """Where records of a level go: nowhere, to the screen alone, or elsewhere, too."""
-    if not logger.isEnabledFor(level):
-        return _NOWHERE
+    return handed_to(logger, level) if logger.isEnabledFor(level) else _NOWHERE
+
+
+def handed_to(logger: Any, level: int) -> int:
+    """The same of records that a logger is handed, whichever level it is set to."""
     found, logging = _NOWHERE, sys.modules["logging"]
-    if logger.filters:
-        return ELSEWHERE
+    if logger.disabled or logger.filters:
+        return _NOWHERE if logger.disabled else ELSEWHERE
+    last = logging.lastResort  # which gets what has no handler
     while logger is not None:
+        last = None if logger.handlers else last
         for handler in logger.handlers:
             if level >= handler.level and type(handler) is not logging.NullHandler:
-                plain = type(handler) is logging.StreamHandler and not handler.filters
-                if not (plain and is_screen(handler.stream)):
+                if not shows(handler):
                     return ELSEWHERE
                 found = _SCREEN
         logger = logger.parent if logger.propagate else None
-    return found
+    is_last = last is not None and level >= last.level
+    return found if not is_last else _SCREEN if shows(last) else ELSEWHERE
+
+
+def shows(handler: Any) -> bool:
+    """Whether a handler puts all that it gets on the screen, and nowhere else."""
+    logging: Any = sys.modules["logging"]
+    if isinstance(handler, logging.NullHandler):
+        return True
+    plain = type(handler) in (logging.StreamHandler, logging._StderrHandler)
+    return plain and not handler.filters and is_screen(handler.stream)
+
+
+def is_handler(x: Any) -> bool:
+    return isinstance(x, sys.modules["logging"].Handler)
+
+
+def is_logger(x: Any) -> bool:
+    return isinstance(x, sys.modules["logging"].Logger)
 
 
 def logs_elsewhere(x: Any, name: str) -> bool:

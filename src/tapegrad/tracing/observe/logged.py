@@ -4,20 +4,37 @@
 
 A record that is shown on the screen, and goes nowhere else, is that of the trace, as what is
 printed. Where records of a logger and a level go is a guard: no program says so where it logs.
+
+Other records come of loggers and adapters of the program's own classes, of `partial(log.info, x)`,
+of packages, of warnings. The frames of `logging` tell of these: no later call makes such a record
+again, so where one comes to a handler the function is traced at each call.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
-from tapegrad.tracing.loggers import ELSEWHERE, LEVELS, goes_to, logger_of
+from tapegrad.core.installed import PYTHONS
+from tapegrad.tracing.loggers import (
+    ELSEWHERE,
+    LEVELS,
+    goes_to,
+    handed_to,
+    is_handler,
+    is_logger,
+    logger_of,
+    shows,
+)
 from tapegrad.tracing.observe import libraries, threads
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.afterwards import call, is_once, made_later
+from tapegrad.tracing.observe.harmless import is_librarys_code
 from tapegrad.tracing.observe.later import Later, pass_texts
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.postponed import postpone
+from tapegrad.tracing.source import TAPEGRAD
 from tapegrad.tracing.texts import numbers_in, that_are_shown
 
 OF_LOGS = "Log outside of the function, of what it returns (has_aux=True)"
@@ -25,6 +42,7 @@ OF_LOGS = "Log outside of the function, of what it returns (has_aux=True)"
 
 def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:
     """What is noted of a call that isn't followed: it waits, or each call makes it anew."""
+    a.o.logs = 0, 0
     note = threads.call(a, f, args, kwargs, at)
     note = postpone(a, f, args, kwargs, at) if note is FOLLOWED else note
     _logged(a, f, args, kwargs)
@@ -44,20 +62,66 @@ def _logged(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     level = args[0] if name == "log" and args else LEVELS.get(name)
     if type(level) is not int:
         return
-    goes = goes_to(logger, level)
-    text = f"{reads._value(goes_to)}({reads._value(logger)}, {level}) == {goes}"
-    reads.found(text, True, "where records of a logger go")
-    if goes != ELSEWHERE:
+    a.o.logs = id(a.frame), a.frame.f_lasti
+    if _guarded(reads, goes_to, logger, level) != ELSEWHERE:
         return
     message = args[name == "log" :]
     made = made_later(a, f, message, kwargs) if message and not is_adapted else None
     followed = made is not None and kwargs.keys() <= {"extra"} and name != "exception"
+    followed = followed and "_log" not in vars(logger)
     if not followed or _is_shown(message[0]) or is_once(a):
         reads.lost(f"logging.{name}", OF_LOGS)
     else:
         later: Later = made[0]  # type: ignore[index]
         later.f, later.has_effect = _Record(a.frame, logger, level, name), True
         reads.effects.append(later)
+
+
+def _guarded(reads: Any, where: Any, logger: Any, level: int) -> int:
+    """Where records of a logger and a level go, which has to stay so."""
+    goes: int = where(logger, level)
+    text = f"{reads._value(where)}({reads._value(logger)}, {level}) == {goes}"
+    reads.found(text, True, "where records of a logger go")
+    return goes
+
+
+_ASKS, _HANDS_ON, _MAKES = "isEnabledFor", ("handle", "callHandlers"), ("handle", "emit")
+_TELLING = {_ASKS, *_HANDS_ON, *_MAKES}
+_LENGTH = 10  # bytes of a call, at most, with its caches: Python may stand at any of them
+_FILES = tuple(PYTHONS + name for name in ("logging.py", f"logging{os.sep}"))
+
+
+def told(o: Any, frame: Any, is_silent: bool, muted: Any) -> None:
+    """A frame begins that isn't followed: it only tells something (it `is_silent`), or was called
+    by one that does. All of these have the mark `muted`. It may be one of `logging` that makes a
+    record, or be called by `logging`: then it isn't known what it decides, or changes."""
+    code, back = frame.f_code, frame.f_back
+    if is_silent and code.co_name not in _TELLING:
+        return
+    if back is None or not (code if is_silent else back.f_code).co_filename.startswith(_FILES):
+        return
+    name = code.co_name
+    while back is not None and back.f_trace is muted:
+        name, back = back.f_code.co_name, back.f_back
+    if back is None or back.f_code.co_filename.startswith(TAPEGRAD):
+        return
+    caller, at = o.logs
+    if id(back) == caller and 0 <= back.f_lasti - at <= _LENGTH:
+        return  # it is seen to
+    x, given = [*(frame.f_locals.get(name) for name in code.co_varnames[:2]), None, None][:2]
+    if not is_silent:
+        is_lost = not (is_librarys_code(code) or code.co_filename.startswith("<frozen "))
+    elif code.co_name in _MAKES and is_handler(x):
+        is_lost = not shows(x)
+    else:
+        is_lost = False
+        if isinstance(getattr(back.f_trace, "__self__", None), Activation) and name != _ASKS:
+            asks = code.co_name == _ASKS
+            level = given if asks else getattr(given, "levelno", None)
+            if is_logger(x) and type(level) is int:
+                _guarded(o.reads, goes_to if asks else handed_to, x, level)
+    if is_lost:
+        o.reads.lost(f"logging.{name}", OF_LOGS)
 
 
 class _Record:

@@ -62,6 +62,7 @@ class Notes(Uses):
         self.known: list[tuple[str, dict[str, bool], Any]] = []
         self.redone: set[str] = set()  # files that are made once more
         self.quiet = False  # while something runs that knows what it does
+        self.logs = 0, 0  # the frame that calls a logger, by its id, and where: see `logged.told`
         self.in_schema = False  # while one of pydantic's checks a model
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Location, int]] = {}

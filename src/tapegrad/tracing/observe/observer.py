@@ -32,13 +32,8 @@ from tapegrad.tracing.observe.callers import looks_back, note_callers
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.comparing import is_made_anew
-from tapegrad.tracing.observe.harmless import (
-    CALM,
-    PLAIN,
-    PLAIN_TYPES,
-    is_own,
-    is_silent,
-)
+from tapegrad.tracing.observe.harmless import CALM, PLAIN, PLAIN_TYPES, is_own, is_silent
+from tapegrad.tracing.observe.logged import told
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
@@ -188,6 +183,8 @@ class Observer(Notes):
             above = _passing
         if above == _muted or kind is _SILENT:
             mark: Any = _muted
+            if kind is not _OWN:  # the text of a value, say
+                told(self, frame, kind is _SILENT, _muted)
         elif kind is _OWN or (
             above == _passing
             and not self.is_users(frame)
