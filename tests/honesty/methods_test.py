@@ -415,6 +415,16 @@ def test_functions_that_numba_compiled_by_its_own_types():
     assert grad(lambda x: scaled(x, np.array([70_000])))(np.ones(1)) == 70_000**2
 
 
+def test_functions_that_numba_compiled_with_powers_of_integers():
+    """the same where it has a power of integers, or a shift, by what may be below 0 at a later
+    call, or `round(x, digits)` -> refused"""
+    half = numba.njit(lambda x, n: x * 2**-n)
+    with refused(ConversionError, "exponent may be negative", "py_func", "tapegrad.primitive"):
+        grad(lambda x: half(x, 0))(1.0)
+    power = numba.njit(lambda x, n: x * (n**2 >> 1))
+    assert grad(lambda x: power(x, 4))(1.0) == 8.0
+
+
 @pytest.mark.parametrize("x", [2.0, 2, np.float64(2.0), np.float32(2.0), np.array(2.0), np.ones(2)])
 def test_the_type_of_a_traced_value(x):
     """`type(x) is np.ndarray`, `type(x) in (int, float)` -> of what is traced, as untraced"""

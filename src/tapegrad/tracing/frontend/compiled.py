@@ -81,18 +81,29 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
         def run() -> Any:
             given = [as_pythons(x) for x in args]
             named = {name: as_pythons(x) for name, x in kwargs.items()}
-            return typed(returned, _python(python, *given, **named))
+            return typed(f.__name__, returned, _python(python, *given, **named))
 
         return run() if _following.now else alike(f, compiled, args, kwargs, run)
     for signature in f.nopython_signatures:
         given = _all_as(signature.args, args)
         if not kwargs and given is not _OTHER:
-            check_types(f, f.overloads[signature.args])
-            found = _as(signature.return_type, _python(frozen(f, signature.args), *given))
+            found = _of_signature(f, signature, args, given)
             if found is not _OTHER:
-                return typed(signature.return_type, found)
+                return found
     kinds = ["(" + ", ".join(map(str, x.args)) + ")" for x in f.nopython_signatures]
     raise _cast(f.py_func.__name__, ", ".join(kinds))
+
+
+def _of_signature(f: Any, signature: Any, args: Sequence[Any], given: Sequence[Any]) -> Any:
+    """What a function compiled for given types makes of `args`, which are `given` in these."""
+    compiled, returned = f.overloads[signature.args], signature.return_type
+    check_types(f, compiled)
+
+    def run() -> Any:
+        found = _as(returned, _python(frozen(f, signature.args), *given))
+        return found if found is _OTHER else typed(f.__name__, returned, found)
+
+    return run() if _following.now else alike(f, compiled, args, {}, run)
 
 
 _OTHER = object()  # a value that numba would make another one

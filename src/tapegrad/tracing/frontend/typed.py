@@ -24,6 +24,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import ConversionError, TapegradError
 from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.frontend.whole import objections_to_integers
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
@@ -44,13 +45,29 @@ def _examined(f: Any, compiled: Any) -> _Found:
     if found is None or found.compiled is not compiled:
         annotation = compiled.type_annotation
         if isinstance(annotation, str):  # it comes from a disk
-            options = {k: v for k, v in f.targetoptions.items() if k != "cache"}
-            again = importlib.import_module("numba").njit(**options)(f.py_func)
-            again.compile(kinds)
-            annotation = again.overloads[kinds].type_annotation
-        found = _Found(compiled, next(_objections(annotation), ""), _is_pure(annotation))
-        held[kinds] = found
+            annotation = _annotated(f, kinds, "cache")
+        of_integers = next(_of_integers(annotation), "")
+        if of_integers and f.targetoptions.get("parallel"):
+            serial = _annotated(f, kinds, "cache", "parallel")  # which still has its loops
+            of_integers = next(_of_integers(serial), "")
+        objection = next(_objections(annotation), of_integers)
+        found = held[kinds] = _Found(compiled, objection, _is_pure(annotation))
     return found
+
+
+def _annotated(f: Any, kinds: Any, *without: str) -> Any:
+    """The types of a function that is compiled anew, without some options."""
+    options = {k: v for k, v in f.targetoptions.items() if k not in without}
+    again = importlib.import_module("numba").jit(**options)(f.py_func)
+    again.compile(kinds)
+    return again.overloads[kinds].type_annotation
+
+
+def _of_integers(annotation: Any) -> Iterator[str]:
+    types = importlib.import_module("numba.core.types")
+    return objections_to_integers(
+        annotation, lambda x: getattr(_dtype(types, x), "kind", "f") in "iu"
+    )
 
 
 def check_types(f: Any, compiled: Any) -> None:
@@ -155,17 +172,20 @@ def _dtype(types: Any, kind: Any) -> np.dtype | None:
     return np.dtype("?" if isinstance(kind, types.Boolean) else str(types.unliteral(kind)))
 
 
-def typed(kind: Any, x: Any) -> Any:
-    """A result, as numba makes it of its type: of scalars Python's numbers."""
+def typed(name: str, kind: Any, x: Any) -> Any:
+    """A function's result, as numba makes it of its type: of scalars Python's numbers."""
     types = importlib.import_module("numba.core.types")
     if isinstance(kind, types.Optional) and x is not None:
         kind = kind.type
     if isinstance(kind, types.BaseTuple) and isinstance(x, tuple):
-        parts = [typed(k, v) for k, v in zip(kind.types, x, strict=True)]
+        parts = [typed(name, k, v) for k, v in zip(kind.types, x, strict=True)]
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     if not isinstance(kind, (types.Number, types.Boolean)) or np.ndim(x):
         return x
     dtype: Any = _dtype(types, kind)
+    own = x.dtype if isinstance(x, Tracer) else np.asarray(x).dtype
+    if own.kind == "c" != dtype.kind:
+        raise _refused(name, f"Python makes a complex number, numba one of {dtype}")
     if isinstance(x, Tracer):
         return as_python(x if x.dtype.kind == dtype.kind else x.astype(dtype))
     return np.asarray(x, dtype).item()
