@@ -91,6 +91,8 @@ def test_results_are_of_the_kinds_of_plain_ones(home, name, text, monkeypatch, t
     monkeypatch.chdir(tmp_path)  # for those that write files
     if name == "np.frombuffer":
         pytest.skip("it is refused by NumPy")
+    if name.startswith(("pro_", "obl_")):
+        pytest.skip("SciPy's own loops have no end for some floats")
     for given, (x, element) in GIVEN.items():
         make = scipys.function(home, text, element) if home else numpys.function(text, element)
         wrong = differing(make, x)
