@@ -192,7 +192,10 @@ class Sparse(Parted):
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, Sparse) or sparse.issparse(other):
             raise self._refused("the quotient of sparse arrays")
-        return self.multiply(np.divide(1, other)) if np.ndim(other) else self.scaled(1 / other)
+        if np.ndim(other):
+            return self.multiply(np.divide(1, other))
+        wide = self.astype(np.float64) if np.can_cast(self.dtype, np.float64) else self
+        return wide.scaled(1 / other)  # as SciPy does
 
     def __neg__(self) -> Sparse:
         return self.scaled(-1)
