@@ -194,7 +194,9 @@ class Sparse(Parted):
             raise self._refused("the quotient of sparse arrays")
         if np.ndim(other):
             return self.multiply(np.divide(1, other))
-        wide = self.astype(np.float64) if np.can_cast(self.dtype, np.float64) else self
+        wide = self
+        if np.can_cast(self.dtype, np.float64):
+            wide = self.with_elements(self.elements.astype(np.float64))
         return wide.scaled(1 / other)  # as SciPy does
 
     def __neg__(self) -> Sparse:
