@@ -235,11 +235,6 @@ _LETTERS = {
 }
 
 
-def as_bytes(x: Any) -> bytes:
-    """`bytes(x)` of an array, of which Python would take the elements."""
-    return x.__array__().tobytes() if x._is_constant() else _refuse(x.__class__, "tobytes")
-
-
 def is_locked(root: Any) -> bool:
     """Whether the program has locked a traced array, so that it can't be written to."""
     if root._is_constant():

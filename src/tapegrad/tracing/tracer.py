@@ -26,7 +26,7 @@ from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, seen, universal
-from tapegrad.tracing.attributes import NumpyAttributes, as_bytes, is_locked, new_shape
+from tapegrad.tracing.attributes import NumpyAttributes, is_locked, new_shape
 from tapegrad.tracing.chains import Chosen, Step, show, unviewed, viewed
 from tapegrad.tracing.complexes import ComplexMethods
 from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
@@ -249,8 +249,6 @@ class ArrayTracer(ArrayOperators, AsReal, AsIndex, Complexes, NumpyAttributes, T
     __slots__ = ()
     __class__ = property(lambda self: np.ndarray)
     __hash__ = None  # type: ignore[assignment]
-
-    __bytes__ = as_bytes
 
     def _set_dtype(self, dtype: Any) -> None:
         raise UnsupportedError(

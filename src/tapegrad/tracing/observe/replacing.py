@@ -123,6 +123,10 @@ def put(
         put_plain(a, places, together, dispatch.seed)
     elif is_foreign(f) or any(f is x for x in _OF_MEMORY) or is_opaque(f, args):
         put_plain(a, places, together, dispatch.plain)
+        if (f is bytes or f is bytearray) and len(places) == 1:
+            x = a.top(places[0])
+            if isinstance(x, Value) and isinstance(x, np.ndarray):  # it would be iterated over
+                frames.replace(operand_at(a.stack, at), lambda x: f(x.tobytes()))
     return f
 
 
