@@ -134,7 +134,7 @@ ROWS: dict[tuple[str, str], list[Case]] = {
         case(np.power, ([0.0, 0.0], [0, 1]), ([2.0, 1.0], [0, 0])),
     ],
     ("`x ** y`, along y", "x < 0"): [
-        case(lambda y: (-2.0) ** y, ([2.0, 3.0], [NAN, NAN])),
+        case(lambda y: (-2.0) ** y, ([2.0, 3.0], [NAN, 2.0])),
         case(lambda x: x**2.0, ([-3.0], [-6])),
     ],
     ("`hypot`, `norm`", "the origin"): [
@@ -243,6 +243,9 @@ ROWS: dict[tuple[str, str], list[Case]] = {
         case(np.nanstd, ([NAN, 2.0, 4.0], [0, -0.5, 0.5])),
         case(np.nanmax, ([NAN, 2.0, 4.0], [0, 0, 1])),
         case(np.nan_to_num, ([NAN, INF, -INF, 2.0], [0, 0, 0, 1])),
+    ],
+    ("`nansum(X @ w)`, along w", "a row of X with NaN"): [
+        case(lambda w: np.nansum(np.array([[NAN, 1.0], [1.0, 2.0]]) @ w), ([2.0, 3.0], [NAN, 2.0])),
     ],
     ("`abs`, `maximum`, `clip`, `max`", "NaN"): [
         case(np.abs, ([NAN, 2.0], [0, 1])),
