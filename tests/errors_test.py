@@ -127,7 +127,12 @@ def test_an_object_array():
     assert says(found, "argument 'x'", "dtype object", "no numbers", "Make it float64")
 
 
-@pytest.mark.parametrize("dtype", [np.clongdouble, np.float16, np.longdouble, "U1", "M8[s]"])
+def test_an_array_of_strings():
+    found = message(ArgumentError, lambda x: np.sum(x), np.zeros(2, "U1"))
+    assert says(found, "argument 'x'", "U1", "which has no derivative", "other argnums")
+
+
+@pytest.mark.parametrize("dtype", [np.clongdouble, np.float16, np.longdouble, "M8[s]"])
 def test_other_dtypes(dtype):
     array = np.zeros(2, dtype)
     found = message(ArgumentError, lambda x: np.sum(x), array)

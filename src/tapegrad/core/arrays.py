@@ -58,7 +58,7 @@ def own_behaviour(kind: type) -> str:
 def objection(x: Any) -> tuple[str, str] | None:
     """Why an array or number can't be traced, after its name: what it is, and what to do."""
     kind: Any = type(x)
-    if x is np.ma.masked:
+    if kind.__name__ == "MaskedConstant" and issubclass(kind, np.ndarray):  # `np.ma` loads modules
         return "is np.ma.masked, a masked element", (
             ", which has no value. Use np.ma.filled(x, value), or ask whether x is np.ma.masked"
         )

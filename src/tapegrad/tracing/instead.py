@@ -44,7 +44,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "byteswap ctypes data getfield setfield tofile": _BITS,
         "tobytes": "the numbers themselves: a trace doesn't follow the bits of real ones",
         "dump dumps": _OUTSIDE,
-        "setflags": "np.copy(x) for an array that isn't written to",
+        "setflags": "start with np.copy(x)",
     },
     "np.generic": {
         "as_integer_ratio": _OUTSIDE,

@@ -161,7 +161,8 @@ def check_stays(x: Any, where: str) -> None:
 def check_has_value(x: Any, of: str) -> None:
     """An error for a masked element, or what may be one, that a function returns."""
     held = type(x).__dict__.get("_subclass") if isinstance(x, Tracer) else type(x)
-    if held is None or not issubclass(held, np.ma.MaskedArray):
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())  # `np.ma` loads modules
+    if held is None or not issubclass(held, masked):
         return
     if np.ma.getmask(x) is not np.ma.nomask:
         raise refusing(
