@@ -150,6 +150,16 @@ def test_a_fork_that_fails(end):
 
 
 @forks
+def test_a_fork_that_has_ended_may_be_looked_at_again():
+    """Its end was seen, and its result not read yet -> it was waited for twice, and failed."""
+    fork = worker.Fork(lambda: "done")
+    while fork.status is None:
+        fork.end_if_stopped()
+    fork.end_if_stopped()
+    assert fork.result() == "done"
+
+
+@forks
 def test_results_of_a_fork_may_be_large():
     assert worker.Fork(lambda: b"x" * 3_000_000).result() == b"x" * 3_000_000
 

@@ -122,6 +122,8 @@ class Fork:
 
     def end_if_stopped(self) -> None:
         """Kill a process that somebody has stopped: it would never answer."""
+        if self.status is not None:  # it has ended, and its pipe is yet to be read
+            return
         number, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
         if number and os.WIFSTOPPED(status):
             os.kill(self.pid, signal.SIGKILL)
