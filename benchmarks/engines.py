@@ -29,6 +29,7 @@ class Engine:
     packages: tuple[str, ...]  # whose versions the figures depend on
     compiles = True
     tiered = False  # has tiers: the first call plays and need not compile
+    value_alone = False  # doesn't differentiate
 
     def prepare(self, workload: Workload, args: tuple, tier: str = "auto") -> Call:
         """A cold call; raises NotWritten if the workload isn't written for this engine."""
@@ -75,6 +76,31 @@ class Tapegrad(Engine):
         call()
         (tape,) = call.func.tapes
         return tape.memory_report().scratch_bytes
+
+
+class Played(Tapegrad):
+    """tapegrad before its machine code is there: the tape, played with NumPy."""
+
+    name = "played"
+    compiles = tiered = False
+
+    def prepare(self, workload: Workload, args: tuple, tier: str = "auto") -> Call:
+        return super().prepare(workload, args, "never")
+
+    def settled(self, call: Any) -> bool:
+        return True
+
+
+class Plain(Engine):
+    """The value alone, by plain NumPy."""
+
+    name = "numpy"
+    packages = ("numpy",)
+    compiles = False
+    value_alone = True
+
+    def prepare(self, workload: Workload, args: tuple, tier: str = "auto") -> Call:
+        return lambda: (workload.loss(np, *args), ())
 
 
 class Jax(Engine):
@@ -257,6 +283,8 @@ ENGINES = {
     engine.name: engine
     for engine in (
         Tapegrad(),
+        Played(),
+        Plain(),
         Jax(),
         Torch(),
         TorchCompile(),

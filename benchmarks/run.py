@@ -63,7 +63,12 @@ def draw_again(source: Path, plot: Path) -> None:
 @click.option(
     "--only", metavar="NAMES", help="Workloads or families, comma-separated, with * and ?."
 )
-@click.option("--engines", metavar="NAMES", default=",".join(ENGINES), help="Comma-separated.")
+@click.option(
+    "--engines",
+    metavar="NAMES",
+    default=",".join(name for name in ENGINES if name not in ("played", "numpy")),
+    help=f"Comma-separated, of {', '.join(ENGINES)}.",
+)
 @click.option(
     "--compile",
     "tier",

@@ -21,7 +21,7 @@ class Workload:
     """One program: `loss(xp, params, *data)`, a scalar, on the arguments that `make(rng)` draws."""
 
     name: str
-    title: str  # what the README's table and the plot call it
+    title: str  # what the tables and the plot call it
     family: str  # call | matmul | ml | elementwise | linalg | loop | stencil
     loss: Callable[..., Any]
     make: Callable[[np.random.Generator], tuple]

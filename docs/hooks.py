@@ -1,5 +1,5 @@
-"""What MkDocs does besides: the README is the first page, links into the repository go to pages,
-and the gallery shows each example's text."""
+"""What MkDocs does besides: links into the repository go to pages, and the gallery shows each
+example's text."""
 
 import re
 from pathlib import Path
@@ -8,15 +8,11 @@ ROOT = Path(__file__).parents[1]
 # ```python loss.py: what follows the language is for the tests.
 FENCE = re.compile(r"^```python[^\n]+$", re.M)
 # What is in the repository and not on the site
-ELSEWHERE = re.compile(r"\[([^\]]+)\]\((?:CONTRIBUTING|CHANGELOG|LICENSE|benchmarks/)[^)]*\)")
+ELSEWHERE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
 EXAMPLE = re.compile(r"<!-- examples/(\w+)\.py -->")
 
 
-def on_page_markdown(markdown, page, **_):
-    if page.file.src_path == "index.md":
-        markdown = (ROOT / "README.md").read_text(encoding="utf-8")
-        markdown = markdown.replace("](docs/", "](").replace("](examples)", "](gallery.md)")
-        markdown = re.sub(r"\]\(examples/(\w+)\.py\)", r"](gallery.md#\1)", markdown)
+def on_page_markdown(markdown, **_):
     markdown = EXAMPLE.sub(text_of, ELSEWHERE.sub(r"\1", markdown))
     return FENCE.sub("```python", markdown)
 

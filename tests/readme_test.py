@@ -121,9 +121,14 @@ def test_the_picture_of_the_source_tree_is_complete():
     assert drawn == there
 
 
-def test_every_public_name_is_in_the_readme():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_every_public_name_is_shown(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     assert [name for name in tapegrad.__all__ if f"`{name}" not in text] == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_bytes()) <= 10_000
 
 
 def test_every_error_is_explained():

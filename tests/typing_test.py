@@ -139,18 +139,18 @@ WRONG = {
 }
 
 
-def test_types_are_known_and_the_readme_is_strictly_typed(tmp_path, request):
+def test_types_are_known_and_the_guide_is_strictly_typed(tmp_path, request):
     """One run for all: most of its time is mypy's own reading of NumPy's types."""
     expressions = [*[f"reveal_type({x})" for x in REVEALED], *WRONG]
     (tmp_path / "program.py").write_text(DEFINITIONS + "\n".join(expressions) + "\n")
-    (tmp_path / "readme.py").write_text(readme())
+    (tmp_path / "guide.py").write_text(guide())
     done = subprocess.run(
         [
             *(sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary"),
             "--follow-imports=silent",  # tapegrad itself is checked with settings of its own
             "--disable-error-code=import-untyped",  # SciPy has no annotations
             f"--cache-dir={request.config.cache.mkdir('mypy')}",
-            *("program.py", "readme.py"),
+            *("program.py", "guide.py"),
         ],
         cwd=tmp_path,
         env={**os.environ, "MYPYPATH": str(ROOT / "src")},
@@ -159,12 +159,12 @@ def test_types_are_known_and_the_readme_is_strictly_typed(tmp_path, request):
         check=False,
     )
     assert done.stderr == ""
-    said = dict[str, dict[int, str]]({"program.py": {}, "readme.py": {}})
+    said = dict[str, dict[int, str]]({"program.py": {}, "guide.py": {}})
     for line in done.stdout.splitlines():
         file, number, kind, text = line.split(":", 3)
         if kind == " error" or "Revealed" in text:
             said[file][int(number)] = text.strip()
-    assert said["readme.py"] == {}, "line numbers are those of README.md"
+    assert said["guide.py"] == {}, "line numbers are those of docs/guide.md"
 
     start = DEFINITIONS.count("\n") + 1
     found = [said["program.py"].pop(start + k, "") for k in range(len(expressions))]
@@ -175,9 +175,9 @@ def test_types_are_known_and_the_readme_is_strictly_typed(tmp_path, request):
     assert dict(zip(WRONG, codes, strict=True)) == WRONG
 
 
-def readme():
-    """The README's Python at its own lines, as one module."""
-    text = Path(ROOT / "README.md").read_text(encoding="utf-8")
+def guide():
+    """The guide's Python at its own lines, as one module."""
+    text = Path(ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     lines = [""] * (text.count("\n") + 1)
     for block, _ in blocks(text):
         code = block.code.splitlines()
