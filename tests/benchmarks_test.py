@@ -228,7 +228,7 @@ def test_the_plot_says_where_and_when(tmp_path):
 
 
 def test_the_stored_results_are_drawn_again(tmp_path):
-    """What docs/benchmarks.png shows; its programs are those of the table in docs/performance.md."""
+    """What docs/benchmarks.png shows; docs/performance.md lists its programs."""
     stored = Path(__file__).parents[1] / "docs" / "benchmarks.json"
     plot = tmp_path / "plot.png"
     outcome = CliRunner().invoke(run.main, ["--redraw", str(stored), "--plot", str(plot)])
