@@ -12,12 +12,20 @@ import scipy.special
 
 from tapegrad import (
     Function,
+    defjvp,
     defvjp,
     grad,
     gradcheck,
+    hessian,
+    jacfwd,
+    jacrev,
     jit,
+    jvp,
+    laplacian,
     primitive,
+    scan,
     simplegrad,
+    sparse_hessian,
     stop_gradient,
     trace,
     value_and_grad,
@@ -150,6 +158,59 @@ def test_as_a_method_the_instance_is_a_static_argument():
     model = Model()
     np.testing.assert_array_equal(model.forward(X), X * model.scale)
     np.testing.assert_array_equal(nth_derivative(model.forward, 1)(X), 10 * model.scale)
+
+
+def at_places(ct, out, x):
+    return np.array([2 * ct[j] if j < 3 else 0.0 for j in range(len(x))])
+
+
+def in_turn(ct, out, x):
+    found, carried = np.zeros(len(x)), 0.0
+    for j in range(len(x)):
+        if j % 2 == 0:
+            carried = carried + ct[j]
+        elif j > 5:
+            carried = carried * 0.5
+        found[j] = carried
+    return found
+
+
+def counting(ct, out, x):
+    found, made = np.zeros(len(x)), 0.0
+    for k, c in enumerate(ct):
+        made += 2.0
+        if made > 7.0:
+            found[k] = c * made
+    return found
+
+
+@pytest.mark.parametrize("n", [3, 4, 8, 40])
+@pytest.mark.parametrize("rule", [at_places, in_turn, counting])
+def test_a_rule_branches_on_the_number_of_a_round(rule, n):
+    """Rules are traced without values; the numbers of a loop's rounds are known all the same."""
+    x = np.linspace(0.5, 2.0, n)
+    doubled = primitive(lambda x: 2 * x)
+    defvjp(doubled, rule)
+    wanted = rule(np.cos(2 * x), 2 * x, x)
+    found = grad(lambda x: np.sum(np.sin(doubled(x))), compile="never")(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
+def test_a_rule_whose_scan_branches_on_the_number_of_a_round_is_a_call_of_numpy():
+    """A round that is written as such can be traced only if it is the same in all rounds."""
+
+    def rule(ct, out, x):
+        def round_(carry, entry):
+            c, j = entry
+            return (carry + c, carry) if j < 3 else (carry, carry)
+
+        return scan(round_, 0.0 * ct[0], (ct, np.arange(len(ct))))[1]
+
+    doubled = primitive(lambda x: 2 * x)
+    defvjp(doubled, rule)
+    x = np.linspace(0.5, 2.0, 6)
+    found = grad(lambda x: np.sum(np.sin(doubled(x))), compile="never")(x)
+    np.testing.assert_allclose(found, rule(np.cos(2 * x), 2 * x, x))
 
 
 # ---- arguments and results
@@ -288,6 +349,28 @@ def test_arrays_that_a_rule_reaches_are_read_at_each_call(mode):
     np.testing.assert_array_equal(
         nth_derivative(lambda x: nth_derivative(f, 1)(x) * x, 1)(X), table
     )
+
+
+def test_second_derivatives_by_a_rule_that_reaches_arrays():
+    """These are inputs behind all others, the directions of the second derivative too."""
+    weights, outside = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, 1.0, -2.0, 0.1])
+    wave = primitive(lambda x: np.sin(weights * x))
+    defvjp(wave, lambda ct, out, x: ct * weights * np.cos(weights * x))
+
+    def loss(f):
+        return lambda x: np.sum((outside * f(x)) ** 2) + f(x)[0] * f(x)[1]
+
+    own, plain = loss(wave), loss(lambda x: np.sin(weights * x))
+    wanted = hessian(plain, compile="never")(X)
+    found = {
+        "hessian": hessian(own, compile="never")(X),
+        "sparse_hessian": sparse_hessian(own, compile="never")(X).toarray(),
+        "forward over reverse": jacfwd(grad(own), compile="never")(X),
+        "reverse over reverse": jacrev(grad(own), compile="never")(X),
+    }
+    for name, matrix in found.items():
+        np.testing.assert_allclose(matrix, wanted, err_msg=name, atol=1e-12)
+    np.testing.assert_allclose(laplacian(own, compile="never")(X), np.trace(wanted))
 
 
 def test_arrays_that_a_rule_reaches_are_part_of_a_stand_alone_function():
@@ -518,6 +601,17 @@ def test_cotangents_mirror_their_arguments():
     defvjp(f, lambda ct, out, p: ct)
     with pytest.raises(RuleError, match="isn't put together as its argument is"):
         grad(lambda p: np.sum(f(p)))({"a": X, "b": X})
+
+
+def test_rules_of_a_function_with_further_options():
+    """`**options` are no argument that a rule would have to take by position."""
+    scaled = primitive(lambda x, **options: x * options["by"])
+    defvjp(scaled, lambda ct, out, x, **options: ct * options["by"])
+    defjvp(scaled, lambda t, out, x, **options: t * options["by"])
+    assert grad(lambda x: scaled(x, by=3.0))(2.0) == grad(lambda x: scaled(x=x, by=3.0))(2.0) == 3.0
+    assert jvp(lambda x: scaled(x, by=3.0), (2.0,), (1.0,)) == (6.0, 3.0)
+    with pytest.raises(ArgumentError, match=r"is called with \(ct, out, x, \*\*options\)"):
+        defvjp(scaled, lambda out, x, **options: lambda ct: ct)
 
 
 @pytest.mark.parametrize(

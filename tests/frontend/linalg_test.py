@@ -11,7 +11,7 @@ import pytest
 import scipy.linalg
 from tests.frontend.check import check, check_value, name_of, normal
 
-from tapegrad import grad, jit, primitive, simplegrad, trace, value_and_grad
+from tapegrad import grad, hessian, jit, primitive, simplegrad, trace, value_and_grad
 from tapegrad.errors import TapeError, UnsupportedError
 
 
@@ -258,6 +258,28 @@ def test_the_derivative_of_a_determinant_that_is_0() -> None:
     both = np.stack([a, np.diag([2.0, 3.0])])
     g = grad(lambda a: np.sum(np.linalg.det(a)))(both)
     np.testing.assert_allclose(g, [cofactors, np.diag([3.0, 2.0])], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "scale"),
+    [(np.float64, 2, s) for s in (1e-300, 1e-160, 1e-110, 1e160, 1e300)]
+    + [(np.float64, 3, 1e-150), (np.float64, 3, 1e150), (np.float64, 4, 1e150)]
+    + [(np.float32, 2, 1e-25), (np.float32, 3, 1e-17), (np.float32, 3, 1e17)],
+)
+def test_the_derivatives_of_a_determinant_beyond_the_range_of_numbers(
+    dtype: Any, n: int, scale: float
+) -> None:
+    """D^k det(c A) = c^(n - k) D^k det(A), though det(c A) and its inverse may be 0 or infinite."""
+    a = (np.vander(np.arange(1.0, n + 1.0)) - np.eye(n)).astype(dtype)
+    e = np.exp2(np.round(np.log2(scale)))
+    played, second = grad(np.linalg.det, compile="never"), hessian(np.linalg.det, compile="never")
+    tolerance = 50 * np.finfo(dtype).eps
+    with np.errstate(all="ignore"):
+        for derivative, order in ((played, 1), (second, 2)):
+            near, far = derivative(a).astype(np.float64), derivative((a * e).astype(dtype))
+            expected = (near * e ** (n - order) if n > order else near).astype(dtype)
+            within = tolerance * np.max(np.abs(expected[np.isfinite(expected)]), initial=0)
+            np.testing.assert_allclose(far, expected, rtol=tolerance, atol=within)
 
 
 # ---- what fails

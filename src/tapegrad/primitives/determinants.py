@@ -71,11 +71,16 @@ class Cofactors(Library):
     def evaluate(self, *xs: Any) -> Any:
         a, *along = [x.astype(np.float64) for x in xs]
         known = np.all(np.isfinite(a), (-2, -1), keepdims=True)
-        u, s, vt = np.linalg.svd(np.where(known, a, 0.0))
+        a = np.where(known, a, 0.0)
+        # Of a power of two times a matrix near 1, since products of singular values may leave the
+        # range of numbers where their sums don't: G(2^e A; E1, ...) = 2^(e (n - 1 - m)) G(A; ...).
+        exponent = np.frexp(np.max(np.abs(a), (-2, -1), initial=0.0, keepdims=True))[1]
+        u, s, vt = np.linalg.svd(np.ldexp(a, -exponent))
         tau = np.linalg.det(u) * np.linalg.det(vt)
         ut, v = np.swapaxes(u, -1, -2), np.swapaxes(vt, -1, -2)
         inner = _at_diagonal(s, [ut @ e @ v for e in along])
         result = tau[..., None, None] * (u @ inner @ vt)
+        result = np.ldexp(result, exponent * (a.shape[-1] - 1 - self.directions))
         return np.where(known, result, np.nan).astype(xs[0].dtype)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:

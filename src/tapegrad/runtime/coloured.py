@@ -200,11 +200,11 @@ def _products(
     """Products of the Jacobian, flattened: a row for each colour of its columns."""
     from tapegrad.pipeline import pushforward
 
-    count, inputs = len(tape.outputs), len(tape.inputs)
+    count, first = len(tape.outputs), len(tape.free_inputs)
     pushed = pushforward(tape, wrt)
     outputs = [*[pushed.outputs[k] for k in kept], *[pushed.outputs[count + k] for k in rows]]
     pushed = replace(pushed, outputs=tuple(outputs), output_names=())
-    given = {inputs + n: tape.inputs[k].shape for n, k in enumerate(wrt)}
+    given = {first + n: tape.inputs[k].shape for n, k in enumerate(wrt)}
     return _by_colours(pushed, given, colouring.columns, colouring.of_columns, len(kept), seeds)
 
 
@@ -220,10 +220,10 @@ def _transposed_products(
     """Products of its transpose: a row for each colour of its rows."""
     from tapegrad.pipeline import derive
 
-    count, inputs = len(tape.outputs), len(tape.inputs)
+    count, first = len(tape.outputs), len(tape.free_inputs)
     pulled = derive(tape, wrt, True, kept, checkpoint)
-    pulled = seeded(pulled, {inputs + k: full(0.0) for k in range(count) if k not in rows})
-    given = {inputs + n: tape.outputs[k].shape for n, k in enumerate(rows)}
+    pulled = seeded(pulled, {first + k: full(0.0) for k in range(count) if k not in rows})
+    given = {first + n: tape.outputs[k].shape for n, k in enumerate(rows)}
     return _by_colours(pulled, given, colouring.rows, colouring.of_rows, len(kept), seeds)
 
 

@@ -294,14 +294,12 @@ def _by_columns(tape: Tape, wrt: Sequence[int], rows: Sequence[int], kept: Seque
     to each input in `wrt`, by forward mode: a pass for each element of these."""
     from tapegrad.pipeline import pushforward
 
-    count, inputs = len(tape.outputs), len(tape.inputs)
+    count, first = len(tape.outputs), len(tape.free_inputs)
     shapes = [tape.inputs[k].shape for k in wrt]
     pushed = pushforward(tape, wrt)
     outputs = [*[pushed.outputs[k] for k in kept], *[pushed.outputs[count + k] for k in rows]]
     pushed = replace(pushed, outputs=tuple(outputs), output_names=())
-    found = _in_all_directions(
-        pushed, range(inputs, inputs + len(wrt)), shapes, len(kept), last=True
-    )
+    found = _in_all_directions(pushed, range(first, first + len(wrt)), shapes, len(kept), last=True)
     return _columns_apart(found, len(kept), shapes)
 
 
@@ -315,13 +313,13 @@ def _by_rows(
     """The same by reverse mode: a pass for each element of the outputs in `rows`."""
     from tapegrad.pipeline import derive
 
-    inputs, count = len(tape.inputs), len(tape.outputs)
+    first, count = len(tape.free_inputs), len(tape.outputs)
     pulled = derive(tape, wrt, True, kept, checkpoint)
     others = [k for k in range(count) if k not in rows]
     # The seeds of other outputs go first, from the last one on: places before them stay.
-    pulled = seeded(pulled, {inputs + k: full(0.0) for k in others})
+    pulled = seeded(pulled, {first + k: full(0.0) for k in others})
     shapes = [tape.outputs[k].shape for k in sorted(rows)]
-    seeds = range(inputs, inputs + len(rows))
+    seeds = range(first, first + len(rows))
     found = _in_all_directions(pulled, seeds, shapes, len(kept), last=False)
     place = {k: n for n, k in enumerate(sorted(rows))}
     where = blocks(shapes)
@@ -347,7 +345,7 @@ def _complex_gradient(loss: Tape, wrt: Sequence[int], keep: Sequence[int], check
     of 1 has f' and u', that of -i has v'."""
     from tapegrad.pipeline import derive
 
-    first, count = len(loss.inputs), len(loss.outputs)
+    first, count = len(loss.free_inputs), len(loss.outputs)
     tape = derive(loss, wrt, True, keep, checkpoint)
     tape = seeded(tape, {first + k: full(0.0) for k in range(1, count)})
     whole = [loss.inputs[k].dtype.kind == "c" for k in wrt]

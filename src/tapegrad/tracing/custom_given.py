@@ -80,14 +80,15 @@ class Given:
         """An error for a reverse rule of (out, *args), as those of HIPS autograd are."""
         if rule is None or self.signature is None:
             return
-        kinds = [p.kind for p in self.signature.parameters.values() if p.default is p.empty]
+        parameters = self.signature.parameters.values()
+        kinds = [p.kind for p in parameters if p.default is p.empty and p.kind is not _OPTIONS]
         if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.KEYWORD_ONLY in kinds:
             return
         try:
             signature = inspect.signature(rule)
         except (TypeError, ValueError):
             return
-        names = list(self.signature.parameters)
+        names = [str(p.replace(default=p.empty, annotation=p.empty)) for p in parameters]
         if _takes(signature, len(kinds) + 1) and not any(
             _takes(signature, count + 2) for count in range(len(kinds), len(names) + 1)
         ):
@@ -126,6 +127,7 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_OPTIONS = inspect.Parameter.VAR_KEYWORD
 _PASSED = {
     "ct": "the cotangent of the result first, and returns that of its argument: not `lambda out, "
     "x: lambda ct: ...`, as in HIPS autograd, but `lambda ct, out, x: ...`",

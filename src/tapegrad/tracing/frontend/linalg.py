@@ -238,27 +238,32 @@ def _slogdet(system: Any) -> Any:
 
 def det(a: Any) -> Any:
     """np.linalg.det. Derivatives divide by the pivots, so one that is small, or 0, calls for those
-    that don't divide."""
+    that don't divide, and so do numbers near the ends of the range."""
     (a,) = floating(a)
     system = factored(a)
-    if _is_complex(a):  # of a singular one the gradient is NaN
-        sign, logarithm = _slogdet(system)
-        return sign * np.exp(logarithm)
-    small = _has_small_pivots(system[1])
-    if small._read()[1] is None or small:
-        return Det()(a)
-    sign, logarithm = strict_slogdet(*system)
+    sign, logarithm = _slogdet(system)
+    if not _is_complex(a):  # of a singular complex one the gradient is NaN
+        unsafe = _is_unsafe_to_divide(system[1], logarithm)
+        if unsafe._read()[1] is None or unsafe:
+            return Det()(a)
     return sign * np.exp(logarithm)
 
 
-def _has_small_pivots(factors: Any) -> Any:
-    """Whether a diagonal of U spans so much that a derivative of order k of the determinant would
-    lose k - 1 times a quarter of the digits."""
+def _is_unsafe_to_divide(factors: Any, logarithm: Any) -> Any:
+    """Whether det(A) A^-1 ... A^-1, the derivative of order k, could lose k - 1 times a quarter of
+    the digits, since a diagonal of U spans so much; or leave the range of numbers: the determinant
+    itself, or six inverses."""
     size = np.abs(np.diagonal(factors, 0, -2, -1))
     if not size.size:
         return np.any(size > 0)
-    least = factors.dtype.type(np.finfo(factors.dtype).eps ** 0.25)
-    return np.any(np.min(size, -1) <= least * np.max(size, -1))
+    number = np.finfo(factors.dtype)
+    ratio, least = factors.dtype.type(number.eps**0.25), factors.dtype.type(number.tiny ** (1 / 6))
+    smallest, largest = np.min(size, -1), np.max(size, -1)
+    return np.any(
+        (smallest <= np.maximum(ratio * largest, least))
+        | (largest >= 1 / least)
+        | (np.abs(logarithm) >= -0.95 * np.log(number.tiny))
+    )
 
 
 # ---- eigenvalues, singular values, orthogonal factors

@@ -14,17 +14,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapeError
-from tapegrad.ir.tape import Aval, Builder, Guard, Var
+from tapegrad.ir.inputs import known_from
+from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import Loop
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import record, to_operand
 
 LONGEST = 1000  # rounds of a loop with a condition that are played for this
+
+
+def recorded(trace: Trace, loop: Loop, operands: Sequence[Any]) -> Any:
+    """The results of a loop, recorded. Where not all values are there, since types alone are known,
+    an error for a guard that fails is one of those that follow from what is: from the numbers of
+    the rounds, say."""
+    values = [to_operand(trace, x)[1] for x in operands]
+    if any(x is None for x in values) and (part := _known_part(loop, values)) is not None:
+        evaluated(*part)
+    return record(trace, loop, operands, partial(evaluated, loop))
 
 
 def evaluated(loop: Loop, *values: Any) -> Any:
@@ -35,6 +49,46 @@ def evaluated(loop: Loop, *values: Any) -> Any:
         if isinstance(error.guard, Guard):
             error.failing = (error.guard, *_failing(loop, values))
         raise
+
+
+def _known_part(loop: Loop, values: Sequence[Any]) -> list[Any] | None:
+    """The loop of those calls and guards that follow from the values that are there, and these;
+    None if there is no such guard.
+
+        inp   step, a, b : b has no value        inp   step, a
+              %1 = less(step, 3)                       %1 = less(step, 3)
+              %2 = mul(b, 2.0)            -->          %2 = add(a, 1.0)
+              %3 = add(a, 1.0)                   guard %1 = True
+        guard %1 = True                          out   %2
+        out   %3, %2
+    """
+    if values[0] is None or loop.until or loop.later or loop.instead:
+        return None
+    body, n = loop.body, loop.carried
+    step, *inputs = body.inputs
+    start = dict(zip(inputs, values[len(values) - len(inputs) :], strict=True))
+    given = [x for x in inputs if start[x] is not None]
+    after = dict(zip(inputs, body.outputs, strict=False))
+    while True:
+        known = known_from(body, [step, *given])
+        fewer = [x for x in given if isinstance(y := after.get(x, x), Literal) or y in known]
+        if fewer == given:
+            break
+        given = fewer
+    guards = tuple([guard for guard in body.guards if guard.operand in known])
+    if not guards:
+        return None
+    carried = [x for x in inputs[:n] if x in given]
+    tape = replace(
+        body,
+        inputs=(step, *given),
+        names=("",) * (1 + len(given)),
+        calls=tuple([call for call in body.calls if call.outs[0] in known]),
+        guards=guards,
+        outputs=tuple([after[x] for x in carried]),
+    )
+    part = replace(loop, body=tape, carried=len(carried))
+    return [part, values[0], *[start[x] for x in given]]
 
 
 def _failing(loop: Loop, values: Sequence[Any]) -> list[Guard]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from types import FrameType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -24,7 +23,7 @@ from tapegrad.ir.tape import Aval, Literal, Operand, Source, Tape
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
 from tapegrad.tracing.loops.drawing import Drawing
-from tapegrad.tracing.loops.failing import evaluated
+from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.loops.growing import Growing, Grown
 from tapegrad.tracing.loops.items import Items, Numbers, found_among
 from tapegrad.tracing.loops.rounds import Given, Leaf, Round, Rounds, Steps, as_weak, typed
@@ -49,7 +48,7 @@ from tapegrad.tracing.trace import (
     innermost,
     traces_under_way,
 )
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracer import Tracer
 
 T = TypeVar("T")
 
@@ -370,7 +369,7 @@ class InFrame(Rounds):
         start += empty_stacks(trace, ys, count)
         given = [rounds, *start, *[operands[k] for k in order[len(changed) :]]]
         loop = Loop(body, len(body.outputs), most)
-        found = record(trace, loop, given, partial(evaluated, loop))
+        found = recorded(trace, loop, given)
         outs = found if isinstance(found, tuple) else (found,)
         made = None if self.inner is None else np.arange(count) < rounds
         return self.looped_as(round_, leaves, changed, outs, count)._replace(made=made)

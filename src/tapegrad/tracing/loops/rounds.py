@@ -40,11 +40,12 @@ from tapegrad.primitives.windows import Window
 from tapegrad.tracing.alike import Marks, are_alike, marks_of
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.holdings import Reached
+from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.run import Run, Traced, input_aval, plain_value
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace, innermost, traces_under_way
-from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 T = TypeVar("T")
 FIRST = 4  # rounds after which what is carried has its type
@@ -322,7 +323,7 @@ class Rounds:
     def recorded(self, trace: Trace, loop: Loop, operands: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a loop, recorded."""
         try:
-            found = self.explained(lambda: record(trace, loop, operands))
+            found = self.explained(lambda: recorded(trace, loop, operands))
         except Exception:
             Run.failed()
             raise

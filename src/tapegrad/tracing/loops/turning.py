@@ -19,7 +19,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -34,7 +33,7 @@ from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.ending import FEWEST, UNBOUNDED, recorded_until, room_of, rounds_until
-from tapegrad.tracing.loops.failing import evaluated
+from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.loops.framed import InFrame, Looped, again_with, each_round, is_long
 from tapegrad.tracing.loops.growing import Growing
 from tapegrad.tracing.loops.leaving import Entries
@@ -55,7 +54,7 @@ from tapegrad.tracing.observe.liveness import Flow, flow_of
 from tapegrad.tracing.observe.seen import changes, effects_in, streams
 from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
 
 Rounds = Generator[Any, Any, None]
 
@@ -376,7 +375,7 @@ class Turned(InFrame):
         body = with_stacks(body, len(changed), ys, count, self.src)
         given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
         loop = Loop(body, len(body.outputs), count)
-        found = record(trace, loop, [np.int64(count), *given], partial(evaluated, loop))
+        found = recorded(trace, loop, [np.int64(count), *given])
         outs = [*found] if isinstance(found, tuple) else [found]
         return self.looped_as(round_, leaves, changed, outs, count)
 
