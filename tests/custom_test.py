@@ -589,6 +589,28 @@ def test_a_joint_rule_gives_one_cotangent_an_argument():
         nth_derivative(lambda w: scale(w, X), 1)(X)
 
 
+def test_cotangents_of_arguments_left_at_their_defaults_are_none():
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x, power=2.0, scale=1.0):
+            ctx.x, ctx.power = x, power
+            return scale * x**power
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * ctx.power * ctx.x ** (ctx.power - 1), None, None
+
+    shifted = primitive(lambda x, shift=None: 3 * x)
+    defvjp(shifted)(lambda ct, out, x, shift=None: (3 * ct, None))
+    total = primitive(lambda pair: pair[0] * pair[1])
+    defvjp(total)(lambda ct, out, pair: (ct * pair[1], None))  # of one argument, a pair
+    for power, slopes in [((), 2 * X), ((3.0,), 3 * X**2), ((3.0, 1.0), 3 * X**2)]:
+        df = grad(lambda x, power=power: np.sum(Power.apply(x, *power)))
+        np.testing.assert_allclose(df(X), slopes)
+    np.testing.assert_array_equal(grad(lambda x: np.sum(shifted(x)))(X), np.full(4, 3.0))
+    assert grad(lambda x: total((x, 2)))(1.5) == 2.0
+
+
 def test_a_rule_that_returns_a_function_is_one_of_autograds():
     f = primitive(lambda x: 2 * x)
     defvjp(f, lambda out, *args: lambda ct: 2 * ct)

@@ -98,7 +98,7 @@ class CustomPrimitive(Operation):
     def pull_back(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
         if self.reverse.joint is not None:
             returned = self.reverse.joint(ct, out, *args, **kwargs)
-            return one_each(returned, len(args), f"the rule of {self.label}") + [None] * len(kwargs)
+            return one_each(returned, args, f"the rule of {self.label}") + [None] * len(kwargs)
         values = (*args, *[kwargs[name] for name in sorted(kwargs)])
         pairs = zip(self.reverse.of(args, kwargs), Context(values).needs_input_grad, strict=True)
         return [
@@ -171,7 +171,7 @@ class Function:
     `ctx.save_for_backward` and anything else in attributes of `ctx`, and may write in place to
     arrays that it made. `backward(ctx, *cts)` gets the cotangent of each result (None for integers
     and booleans) and returns a cotangent for each argument of `forward`, with its shape, or None
-    where there is no derivative. Numbers, strings and other arguments that aren't arrays are passed
+    where there is no derivative; None, or nothing, for arguments left at their defaults. Numbers, strings and other arguments that aren't arrays are passed
     on as they are.
 
     `jvp(ctx, *ts)` is for forward mode: it gets the tangent of each argument (None for one without)
@@ -224,7 +224,7 @@ class _FunctionOperation(Operation):
     def pull_back(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
         cts = ct if isinstance(ct, (tuple, list)) else (ct,)
         returned = self.cls.backward(self._context(args, saved), *cts)
-        return one_each(returned, len(args), f"{self.label}.backward")
+        return one_each(returned, args, f"{self.label}.backward")
 
     def push_forward(
         self, ts: Sequence[Any], out: Any, args: Any, kwargs: Any, saved: Any
@@ -242,8 +242,13 @@ class _FunctionOperation(Operation):
         return leaf_names(functools.partial(self.cls.forward, None), args, kwargs)
 
 
-def one_each(returned: Any, count: int, rule: str) -> list[Any]:
-    """What a rule returned, as a list of one cotangent for each of `count` arguments."""
+def one_each(returned: Any, args: Sequence[Any], rule: str) -> list[Any]:
+    """What a rule returned, as a list of one cotangent for each argument. Further ones are those of
+    arguments left at their defaults, and have to be None."""
+    count, is_many = len(args), isinstance(returned, (tuple, list))
+    if is_many and not (count == 1 and isinstance(args[0], (tuple, list))):
+        while len(returned) > count and returned[-1] is None:
+            returned = returned[:-1]
     if count == 1 and not (isinstance(returned, (tuple, list)) and len(returned) == 1):
         return [returned]
     if not isinstance(returned, (tuple, list)) or len(returned) != count:
