@@ -171,8 +171,8 @@ class Function:
     `ctx.save_for_backward` and anything else in attributes of `ctx`, and may write in place to
     arrays that it made. `backward(ctx, *cts)` gets the cotangent of each result (None for integers
     and booleans) and returns a cotangent for each argument of `forward`, with its shape, or None
-    where there is no derivative; None, or nothing, for arguments left at their defaults. Numbers, strings and other arguments that aren't arrays are passed
-    on as they are.
+    where there is no derivative; None, or nothing, for arguments left at their defaults. Numbers,
+    strings and other arguments that aren't arrays are passed on as they are.
 
     `jvp(ctx, *ts)` is for forward mode: it gets the tangent of each argument (None for one without)
     and returns that of the result, with its structure and shapes. Where only one of `backward` and
