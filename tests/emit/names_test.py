@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import keyword
 import linecache
 import symtable
@@ -224,3 +225,31 @@ def test_a_scope_hands_out_each_name_once():
     assert all(name.isidentifier() and not keyword.iskeyword(name) for name in found)
     assert not {*found} & reserved()
     assert max(map(len, found)) < 70
+
+
+def names_of(node):
+    """The names that a statement of a module binds, each with what it is bound to."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name: node}
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        found = [x for target in targets for x in ast.walk(target)]
+        return {x.id: node for x in found if isinstance(x, ast.Name)}
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        module = getattr(node, "module", "")
+        if (module or "").startswith("tapegrad"):
+            assert all(x.asname is None for x in node.names)  # such lines aren't in a saved file
+            return {}
+        return {x.asname or x.name: (module, x.name) for x in node.names}
+    return {}
+
+
+def test_names_of_a_saved_file_mean_one_thing():
+    """The modules that it ends with are one there."""
+    known = {}
+    for module in support.MODULES:
+        for node in ast.parse(inspect.getsource(module)).body:
+            for name, meaning in names_of(node).items():
+                where = known.setdefault(name, (module.__name__, meaning))
+                same = where[0] == module.__name__ or where[1] == meaning
+                assert same, f"{name} is one thing in {where[0]}, another one in {module.__name__}"

@@ -20,6 +20,7 @@ from numba.core.typing.templates import signature
 from numba.extending import models, register_model
 
 WORD, INT, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+POINTER = BYTE.as_pointer()
 
 
 class FixedArray(types.Type):
@@ -129,6 +130,11 @@ def product(extents: Any) -> Any:
     return (
         "*".join([str(known), *filter(is_open, extents)]) if any(map(is_open, extents)) else known
     )
+
+
+def larger(builder: Any, x: Any, y: Any) -> Any:
+    """The larger one of two integers, as a number of a function."""
+    return builder.select(builder.icmp_signed(">", x, y), x, y)
 
 
 def word(builder: Any, extent: Any) -> Any:

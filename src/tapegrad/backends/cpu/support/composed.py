@@ -18,7 +18,7 @@ from tapegrad.backends.cpu.support.scalars import _common, _intrinsic, exp
 from tapegrad.backends.cpu.support.syntax import tree_of
 from tapegrad.backends.cpu.support.translation import Translator
 
-INFINITY = float("inf")
+INFINITY, NAN = float("inf"), float("nan")
 
 
 def composed(function: Any) -> Any:

@@ -21,7 +21,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import signature
 
-from tapegrad.backends.cpu.support.arrays import INT, WORD, Intrinsic, is_open, word
+from tapegrad.backends.cpu.support.arrays import INT, WORD, Intrinsic, is_open, larger, word
 from tapegrad.backends.cpu.support.blocks import Registers, registers
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
@@ -85,10 +85,6 @@ def _smaller(builder: Any, x: Any, y: Any) -> Any:
     return builder.select(builder.icmp_signed("<", x, y), x, y)
 
 
-def _larger(builder: Any, x: Any, y: Any) -> Any:
-    return builder.select(builder.icmp_signed(">", x, y), x, y)
-
-
 def _correlated(module: Any, pointer: Any, width: int) -> Any:
     """The function that adds the terms first, ..., last - 1 to so many sums, of which the first one
     meets v[0] at x[at]."""
@@ -121,14 +117,14 @@ class _Correlation(Registers):
         builder = self.builder
         # Of all sums of the block there are the terms from `low` to `high`.
         low = builder.sub(WORD(0), self.at)
-        low = _smaller(builder, _larger(builder, low, self.first), self.last)
+        low = _smaller(builder, larger(builder, low, self.first), self.last)
         high = builder.sub(self.n, builder.add(self.at, WORD(self.width - 1)))
-        high = _larger(builder, _smaller(builder, high, self.last), low)
+        high = larger(builder, _smaller(builder, high, self.last), low)
         # Of any of them there are these.
         begin = builder.sub(WORD(1 - self.width), self.at)
-        begin = _smaller(builder, _larger(builder, begin, self.first), low)
+        begin = _smaller(builder, larger(builder, begin, self.first), low)
         end = builder.sub(self.n, self.at)
-        end = _larger(builder, _smaller(builder, end, self.last), high)
+        end = larger(builder, _smaller(builder, end, self.last), high)
         totals = [
             builder.select(self.adds, self.load(self.after(self.out, (c, 1)), k), self.zero(k))
             for c, k in self.vectors

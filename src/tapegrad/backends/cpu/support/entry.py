@@ -25,14 +25,14 @@ from numba.core import cgutils
 
 from tapegrad.backends.cpu.layout import ALIGNED, ARRAY_FIELDS, DTYPE_FIELDS, SWAPPED
 from tapegrad.backends.cpu.linking import ENTRY, OBJECTS
-from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD, FixedArray, placeholder
+from tapegrad.backends.cpu.support.arrays import BYTE, INT, POINTER, WORD, FixedArray, placeholder
 from tapegrad.backends.cpu.support.operators import TARGET
 from tapegrad.backends.cpu.support.regions import BODY, FAILED, run_region
 from tapegrad.backends.cpu.support.shared import shared_function
 
 _ANY = -1  # stands for a stride that does not matter: those that do are positive
-_POINTER, _REAL = BYTE.as_pointer(), ir.DoubleType()
-_LIST = _POINTER.as_pointer()
+_REAL = ir.DoubleType()
+_LIST = POINTER.as_pointer()
 # What an argument has to be: which one it is; of an array the number of its dtype, its rank, and
 # where its dimensions and strides stand among the words of all; of a number, _NUMBER for a rank,
 # and how it is taken out of its object.
@@ -41,7 +41,7 @@ _NUMBER = -1
 _TAKEN = (types.float64, types.int64, types.uint64, types.boolean, types.complex128)
 _PLACE = 2  # words of a number's place
 # PyObject *entry(PyObject *self, PyObject *const *args, ssize_t count)
-_ENTRY = ir.FunctionType(_POINTER, [_POINTER, _LIST, WORD])
+_ENTRY = ir.FunctionType(POINTER, [POINTER, _LIST, WORD])
 
 
 def add_entry(module: Any, function: Any, kernel: Any, whole: bool, chunked: bool) -> None:
@@ -161,7 +161,7 @@ def _call_type() -> Any:
     region = ir.FunctionType(WORD, [BODY.as_pointer(), _LIST, WORD]).as_pointer()
     table = _PARAMETER.as_pointer()
     kinds = [BODY.as_pointer(), region, table, WORD, WORD.as_pointer(), _LIST, WORD]
-    return ir.FunctionType(_POINTER, kinds)
+    return ir.FunctionType(POINTER, kinds)
 
 
 @shared_function("call", _call_type)
@@ -172,7 +172,7 @@ def _call(b: Any, args: Any) -> None:
     body, region, parameters, wanted, words, args, count = args
     python = TARGET.get_python_api(b)
     others, misfit, raised = (b.append_basic_block() for _ in range(3))
-    given = b.alloca(_POINTER, wanted)
+    given = b.alloca(POINTER, wanted)
     places = b.alloca(WORD, b.mul(wanted, WORD(_PLACE)))
 
     def require(holds: Any, otherwise: Any) -> None:
@@ -189,7 +189,7 @@ def _call(b: Any, args: Any) -> None:
         with b.if_else(b.icmp_signed("==", rank, INT(_NUMBER))) as (number, array):
             with number:
                 place = b.gep(places, [b.mul(at, INT(_PLACE))])
-                b.store(b.bitcast(place, _POINTER), target)
+                b.store(b.bitcast(place, POINTER), target)
                 _take_number(b, python, what, x, place)
                 require(cgutils.is_null(b, python.err_occurred()), raised)
             with array:
@@ -221,7 +221,7 @@ def _call(b: Any, args: Any) -> None:
         _complain(b, error, said)
         b.branch(raised)
     b.position_at_end(raised)
-    b.ret(ir.Constant(_POINTER, None))
+    b.ret(ir.Constant(POINTER, None))
 
 
 def _take_number(b: Any, python: Any, how: Any, x: Any, place: Any) -> None:
@@ -246,7 +246,7 @@ def _take_number(b: Any, python: Any, how: Any, x: Any, place: Any) -> None:
 
 
 def _part_of_complex(b: Any, name: str, x: Any) -> Any:
-    kind = ir.FunctionType(_REAL, [_POINTER])
+    kind = ir.FunctionType(_REAL, [POINTER])
     function = cgutils.get_or_insert_function(b.module, kind, f"PyComplex_{name}AsDouble")
     return b.call(function, [x])
 
@@ -268,23 +268,23 @@ def _take_array(
         return b.icmp_signed("==", x, y)
 
     at, of_dtype = ARRAY_FIELDS, DTYPE_FIELDS
-    require(equal(read(x, at["type"], _POINTER), _python_object(b.module, np.ndarray)))
+    require(equal(read(x, at["type"], POINTER), _python_object(b.module, np.ndarray)))
     require(equal(read(x, at["ndim"], INT), rank))
-    found = read(x, at["dtype"], _POINTER)
+    found = read(x, at["dtype"], POINTER)
     holds = equal(read(found, of_dtype["number"], INT), dtype)
     swapped = equal(read(found, of_dtype["byteorder"], BYTE), BYTE(ord(SWAPPED)))
     aligned = b.and_(read(x, at["flags"], INT), INT(ALIGNED))
     holds = b.and_(holds, b.not_(b.or_(swapped, equal(aligned, INT(0)))))
     require(holds)
     dims, strides = (
-        b.bitcast(read(x, at[name], _POINTER), WORD.as_pointer())
+        b.bitcast(read(x, at[name], POINTER), WORD.as_pointer())
         for name in ("dimensions", "strides")
     )
     with cgutils.for_range(b, rank) as axis:
         stride = item(expected, b.add(rank, axis.index))
         same = b.or_(equal(item(strides, axis.index), stride), equal(stride, WORD(_ANY)))
         require(b.and_(equal(item(dims, axis.index), item(expected, axis.index)), same))
-    b.store(read(x, at["data"], _POINTER), target)
+    b.store(read(x, at["data"], POINTER), target)
 
 
 def _python_object(module: Any, x: Any) -> Any:
@@ -296,7 +296,7 @@ def _python_object(module: Any, x: Any) -> Any:
 
 def _complain(b: Any, error: Any, said: bytes) -> None:
     """Raise one of the errors that machine code knows."""
-    kind = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER])
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER])
     function = cgutils.get_or_insert_function(b.module, kind, "PyErr_SetString")
     text = cgutils.global_constant(b.module, "tapegrad_said", cgutils.make_bytearray(said))
-    b.call(function, [_python_object(b.module, error), b.bitcast(text, _POINTER)])
+    b.call(function, [_python_object(b.module, error), b.bitcast(text, POINTER)])

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.backends.cpu.support.composed import INFINITY, composed
+from tapegrad.backends.cpu.support.composed import INFINITY, NAN, composed
 from tapegrad.backends.cpu.support.scalars import exp, floor, log, minimum, power, rint, where
 
-NAN = float("nan")
 PI = 3.141592653589793
 LOG_PI = 1.1447298858494002
-LEAST = 5.562684646268004e-309  # of smaller numbers, for which 1 / x is infinite, SciPy has inf
+INVERTIBLE = (
+    5.562684646268004e-309  # of smaller numbers, for which 1 / x is infinite, SciPy has inf
+)
 HALF_LOG_2PI_E = 0.41893853320467274178  # (log(2 pi) - 1) / 2
 
 
@@ -51,7 +52,7 @@ def gammaln_of_positive(a: Any) -> Any:
     even = (even * v + 0.0007936507759935256) * v + 0.08333333333333331
     odd = (odd * v - 0.0005952352439092053) * v - 0.002777777777734769
     high = (a - 0.5) * (logarithm - 1.0) + HALF_LOG_2PI_E + i * (odd * w + even)
-    low = where(a < LEAST, INFINITY, low)
+    low = where(a < INVERTIBLE, INFINITY, low)
     return where(a >= 0.0, where(near, low, high), NAN)
 
 
@@ -73,7 +74,7 @@ def gammaln(x: Any) -> Any:
     found = gammaln_of_positive(a)
     q = x - rint(x)
     reflected = LOG_PI - log(abs(_sine(q))) - found
-    below = where(abs(q) < LEAST, INFINITY, where(a == INFINITY, x, reflected))
+    below = where(abs(q) < INVERTIBLE, INFINITY, where(a == INFINITY, x, reflected))
     return where(positive, found, below)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.backends.cpu.support.composed import INFINITY, composed
+from tapegrad.backends.cpu.support.composed import INFINITY, NAN, composed
 from tapegrad.backends.cpu.support.scalars import (
     copysign,
     exp,
@@ -25,7 +25,6 @@ from tapegrad.backends.cpu.support.scalars import (
 
 SQRT_HALF = 0.7071067811865476
 SQRT_EIGHTH = 0.3535533905932738
-NAN = float("nan")
 EULER = 0.5772156649015329
 
 # ---- the error function's relatives

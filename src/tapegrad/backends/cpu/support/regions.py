@@ -29,7 +29,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from tapegrad.backends.cpu.linking import POOL
-from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD
+from tapegrad.backends.cpu.support.arrays import INT, POINTER, WORD, larger
 from tapegrad.backends.cpu.support.shared import shared_function
 from tapegrad.backends.cpu.threads import (
     AWAKE,
@@ -49,9 +49,8 @@ _FRONT, _BACK = 1, 2**32  # of what is taken: so many from each end
 _LATE, _OFTEN = 4096, 16
 _IN_ORDER = "seq_cst"
 
-_POINTER = BYTE.as_pointer()
 # long body(void **given, long chunk)
-BODY = ir.FunctionType(WORD, [_POINTER.as_pointer(), WORD])
+BODY = ir.FunctionType(WORD, [POINTER.as_pointer(), WORD])
 
 
 class _Slot:
@@ -90,7 +89,7 @@ def _region_type() -> Any:
 
     long region(body *body, void **given, long chunks)
     """
-    return ir.FunctionType(WORD, [BODY.as_pointer(), _POINTER.as_pointer(), WORD])
+    return ir.FunctionType(WORD, [BODY.as_pointer(), POINTER.as_pointer(), WORD])
 
 
 @shared_function("region", _region_type)
@@ -137,7 +136,7 @@ def run_region(b: Any, args: Any) -> None:
         _let_others(b, times, _LATE)
     theirs = _load(b, slot.status)
     _store(b, WORD(0), slot.state)
-    b.ret(_larger(b, own, theirs))
+    b.ret(larger(b, own, theirs))
 
     b.position_at_end(alone)
     taken = b.alloca(WORD)
@@ -150,7 +149,7 @@ def _work_function(module: Any) -> Any:
 
     long work(long *taken, body *body, void **given, long chunks, long end)
     """
-    list_ = _POINTER.as_pointer()
+    list_ = POINTER.as_pointer()
     kind = ir.FunctionType(WORD, [WORD.as_pointer(), BODY.as_pointer(), list_, WORD, WORD])
     function = _internal(module, kind, "work")
     taken, body, given, chunks, end = function.args
@@ -168,7 +167,7 @@ def _work_function(module: Any) -> Any:
         from_end = b.sub(b.sub(chunks, WORD(1)), back)
         chunk = b.select(b.icmp_signed("==", end, WORD(_FRONT)), front, from_end)
         found = b.call(body, [given, chunk])
-        b.store(_larger(b, b.load(status), found), status)
+        b.store(larger(b, b.load(status), found), status)
     b.ret(b.load(status))
     return function
 
@@ -203,7 +202,7 @@ def _help_function(module: Any) -> Any:
                 tried = b.cmpxchg(slot.state, state, inside, _IN_ORDER, _IN_ORDER)
                 with b.if_then(b.extract_value(tried, 1)):
                     body = b.inttoptr(_load(b, slot.body), BODY.as_pointer())
-                    given = b.inttoptr(_load(b, slot.given), _POINTER.as_pointer())
+                    given = b.inttoptr(_load(b, slot.given), POINTER.as_pointer())
                     chunks = _load(b, slot.chunks)
                     found = b.call(work, [slot.taken, body, given, chunks, WORD(_BACK)])
                     b.atomic_rmw("max", slot.status, found, _IN_ORDER)
@@ -232,10 +231,6 @@ def _ends(b: Any, taken: Any) -> tuple[Any, Any]:
 
 def _count(b: Any, taken: Any) -> Any:
     return b.add(*_ends(b, taken))
-
-
-def _larger(b: Any, x: Any, y: Any) -> Any:
-    return b.select(b.icmp_signed(">", x, y), x, y)
 
 
 @contextmanager
