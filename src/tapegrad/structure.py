@@ -215,8 +215,9 @@ def depends(f: Function, *args: Any) -> Any:
 def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> Any:
     """The Jacobian of `f` at its arguments as a `scipy.sparse.linalg.LinearOperator`.
 
-    Products are passes of forward mode, those of the transpose of reverse mode; the matrix is never
-    formed. Of a gradient it is the Hessian: `as_linear_operator(grad(f), x)`.
+    Products are passes of forward mode, those of the adjoint J^H of reverse mode, two each where
+    complex vectors meet real numbers; the matrix is never formed. Of a gradient it is the Hessian:
+    `as_linear_operator(grad(f), x)`.
 
         >>> J = as_linear_operator(lambda x: x**2, np.array([1.0, 2.0]))
         >>> J @ np.array([1.0, 10.0]), J.T @ np.array([1.0, 0.0])
@@ -224,14 +225,16 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
 
     Parameters
     ----------
-    f : a function written with NumPy, of real numbers. It may return arrays nested as you like.
+    f : a function written with NumPy. It may return arrays nested as you like. One of complex
+        numbers has to be holomorphic there, which is checked.
     args : its positional arguments, nested as you like.
     compile : "auto", "always" or "never", as in `grad`.
 
     Returns
     -------
-    A linear operator with a row for each element of the value and a column for each real element of
-    the arguments, flattened, leaves one after the other. It holds what it needs of the arguments.
+    A linear operator with a row for each element of the value and a column for each real or complex
+    element of the arguments, flattened, leaves one after the other. It holds what it needs of the
+    arguments.
 
     Raises
     ------
@@ -242,8 +245,8 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     from scipy.sparse.linalg import LinearOperator
 
     from tapegrad.core.request import describe, is_differentiable
-    from tapegrad.core.trees import flatten, unflatten
-    from tapegrad.differentiate.seeds import blocks
+    from tapegrad.core.trees import flatten
+    from tapegrad.runtime.operators import Products, Side
     from tapegrad.runtime.pullback import Pushing, both_maps
     from tapegrad.tracing.run import input_aval
     from tapegrad.tracing.trace import tracing_depth
@@ -273,28 +276,8 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
                 "an array of such. Others have no derivative: convert integers to float64"
             )
 
-    def split(vector: Any, parts: Any) -> list[Any]:
-        there = [np.shape(x) for x in parts if x is not None]
-        cut = iter(
-            [
-                vector[start : start + size].reshape(shape)
-                for (start, size), shape in zip(blocks(there), there, strict=True)
-            ]
-        )
-        return [None if x is None else next(cut) for x in parts]
-
-    def joined(parts: Any, like: Any) -> Any:
-        kept = [np.ravel(x) for x, y in zip(parts, like, strict=True) if y is not None]
-        return np.concatenate(kept) if kept else np.zeros(0)
-
-    def matvec(vector: Any) -> Any:
-        tangents = unflatten(structure, split(np.ravel(vector), ins))
-        return joined(of_value.flatten_up_to(push(*tangents)), outs)
-
-    def rmatvec(vector: Any) -> Any:
-        cts = unflatten(of_value, split(np.ravel(vector), outs))
-        return joined(structure.flatten_up_to(pull(cts)), ins)
-
+    products = Products(Side(ins, structure), Side(outs, of_value), push, pull)
+    products.check_holomorphic(f"as_linear_operator of {describe(f)}")
     shape = tuple(sum(np.size(x) for x in side if x is not None) for side in (outs, ins))
     dtype = np.result_type(*[input_aval(x).dtype for x in (*ins, *outs) if x is not None])
-    return LinearOperator(shape, matvec=matvec, rmatvec=rmatvec, dtype=dtype)
+    return LinearOperator(shape, matvec=products.matvec, rmatvec=products.rmatvec, dtype=dtype)

@@ -195,6 +195,38 @@ def test_a_linear_operator_multiplies_from_both_sides():
     np.testing.assert_allclose(step, np.linalg.lstsq(wanted, np.ones(9))[0], atol=1e-5)
 
 
+def test_operators_of_complex_numbers():
+    """Matrices of real and complex rows and columns, with complex vectors."""
+    rng = np.random.default_rng(1)
+
+    def draw(*shape):
+        return rng.normal(size=shape) + 1j * rng.normal(size=shape)
+
+    squares, slopes, real = draw(4, 3), draw(4, 2), rng.normal(size=(3, 2))
+
+    def f(p):
+        return squares @ p["z"] ** 2 + slopes @ p["x"], real @ p["x"]
+
+    p = {"x": rng.normal(size=2), "z": draw(3)}
+    matrix = np.block([[slopes, 2 * squares * p["z"]], [real, np.zeros((3, 3))]])
+    operator = as_linear_operator(f, p, compile="never")
+    v, w = draw(5), draw(7)
+    np.testing.assert_allclose(operator @ v, matrix @ v)
+    np.testing.assert_allclose(operator @ v.real, matrix @ v.real)
+    np.testing.assert_allclose(operator.H @ w, matrix.conj().T @ w)
+    np.testing.assert_allclose(operator.T @ w, matrix.T @ w)
+    np.testing.assert_allclose(operator.T @ w.real, matrix.T @ w.real)
+    square = as_linear_operator(lambda z: squares[:3] @ z, p["z"], compile="never")
+    found = lsqr(square, v[:3], atol=1e-14, btol=1e-14)[0]
+    np.testing.assert_allclose(found, np.linalg.solve(squares[:3], v[:3]))
+
+
+@pytest.mark.parametrize("f", [np.conj, np.real, lambda z: np.abs(z) ** 2])
+def test_an_operator_of_a_function_that_isnt_holomorphic_is_refused(f):
+    with pytest.raises(GradientError, match=r"isn't holomorphic there.*real and imaginary parts"):
+        as_linear_operator(f, np.array([1.0 + 2.0j, 3.0]))
+
+
 def test_an_operator_of_a_function_that_draws_is_refused():
     """Its two products would be with two matrices."""
     rng = np.random.default_rng(0)
