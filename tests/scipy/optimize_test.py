@@ -271,6 +271,36 @@ def test_what_isnt_known_is_refused():
         grad(lambda a: optimize.newton(lambda t: t**2 - a, 9.0, maxiter=1, disp=False))(2.0)
 
 
+@pytest.mark.filterwarnings("ignore:.*xtol")
+@pytest.mark.parametrize("name", ["fsolve", "hybr", "lm", "leastsq"])
+def test_tolerances_smaller_than_rounding(name):
+    """SciPy ends at the root and says that it can't come nearer: of some of these numbers."""
+
+    def cubic(z, p):
+        return z**3 + p * z - 1
+
+    fine = {"xtol": 1e-20}
+    solvers = {
+        "fsolve": lambda p: optimize.fsolve(cubic, np.ones(2), (p,), **fine),
+        "hybr": lambda p: optimize.root(cubic, np.ones(2), (p,), options=fine).x,
+        "lm": lambda p: (
+            optimize.root(cubic, np.ones(2), (p,), method="lm", options={**fine, "ftol": 1e-20}).x
+        ),
+        "leastsq": lambda p: optimize.leastsq(cubic, np.ones(2), (p,), ftol=1e-20, **fine)[0],
+    }
+    derivative = value_and_grad(lambda p: np.sum(solvers[name](p) ** 2), compile="never")
+    for p in np.random.default_rng(0).uniform(0.3, 3, (12, 2)):
+        _, gradient = derivative(p)
+        z = solvers[name](p)
+        np.testing.assert_allclose(gradient, -2 * z**2 / (3 * z**2 + p), rtol=1e-12)
+
+
+def test_no_root_is_no_rounding():
+    """Where there is none, progress ends at a minimum of the distance to one."""
+    with pytest.raises(GradientError, match="converged"):
+        grad(lambda p: optimize.root(lambda z: z**2 + p, np.ones(1)).x[0])(1.0)
+
+
 def held(method):
     """a minimum on one constraint, on one and an end of v[1], or there alone, as x is"""
     top = (lambda u: 9.0) if method is None else (lambda u: 0.9 - u)

@@ -108,10 +108,8 @@ class Products:
             return
         pairs = zip(self.ins.known, self.ins.is_complex, strict=True)
         v = [_any_direction(x) if yes else np.zeros(np.shape(x)) for x, yes in pairs]
-        once, turned = (
-            self._pushed(v),
-            self._pushed([1j * x if np.iscomplexobj(x) else x for x in v]),
-        )
+        iv = [1j * x if np.iscomplexobj(x) else x for x in v]
+        once, turned = self._pushed(v), self._pushed(iv)
         size = np.max(np.abs(once), initial=0.0) + np.max(np.abs(turned), initial=0.0)
         if np.any(np.abs(turned - 1j * once) > size * np.finfo(once.dtype).eps ** 0.5):
             raise GradientError(

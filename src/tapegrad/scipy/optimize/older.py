@@ -16,7 +16,7 @@ import scipy.optimize as theirs
 
 from tapegrad.scipy.declaring import refusal, stands_for
 from tapegrad.scipy.optimize.minima import minimize, minimize_scalar
-from tapegrad.scipy.optimize.roots import ending, example, solved, watched, zero
+from tapegrad.scipy.optimize.roots import NO_NEARER, ending, example, solved, watched, zero
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info, Untold
 from tapegrad.tracing.frontend.linalg import factored
@@ -156,7 +156,7 @@ def leastsq(
     def solver(fs: Any, values: Any) -> Any:
         slope = fs[1] if len(fs) > 1 else None
         x, cov, info, message, ier = theirs.leastsq(fs[0], values[0], (), slope, True, **how)
-        found = 1 <= ier <= 4
+        found = 1 <= ier <= 4 or ier in NO_NEARER
         if not (found or full_output):  # it says so itself
             theirs.leastsq(fs[0], values[0], (), slope, **how)
         told.update(ier=ier, message=message, regular=cov is not None)

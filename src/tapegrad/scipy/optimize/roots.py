@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.optimize as theirs
 
 from tapegrad.primitives import elementwise as ew
@@ -316,6 +317,22 @@ def fixed_point(
 
 # ---- systems
 
+NO_NEARER = (3, 6, 7, 8)  # how MINPACK says that a tolerance is smaller than rounding lets it be
+_NO_PROGRESS = (4, 5)  # of its method for roots
+
+
+def is_as_near(status: Any, x: Any, told: Any) -> bool:
+    """Whether MINPACK ended as near to a root as rounding lets it come, though its tests of that
+    failed: a step of Newton's from there, R d = Q^T f, is none."""
+    if "r" not in told or status not in _NO_PROGRESS:
+        return status in NO_NEARER
+    upper = np.zeros((x.size, x.size))
+    upper[np.triu_indices(x.size)] = told["r"]
+    if not np.all(np.diagonal(upper)):
+        return False
+    step = scipy.linalg.solve_triangular(upper, told["qtf"])
+    return bool(np.linalg.norm(step) <= np.finfo(float).eps ** 0.5 * np.linalg.norm(x))
+
 
 @stands_for(HOME, callbacks=True, parameters="maxfev col_deriv full_output", lists="args band")
 def fsolve(
@@ -345,7 +362,8 @@ def fsolve(
             x = theirs.fsolve(fs[0], values[0], (), slope, **how)
         told.update(ier=ier, message=message)
         facts = (ier, message) if full_output else ()
-        return x, info["fvec"], np.int64(info["nfev"]), ending(ier == 1, *facts)
+        found = ier == 1 or is_as_near(ier, x, info)
+        return x, info["fvec"], np.int64(info["nfev"]), ending(found, *facts)
 
     outside = Outside("fsolve", solver, callbacks, [x0], at=(0,))
     ier, message = told["ier"], told["message"]
@@ -378,7 +396,8 @@ def root(
         r = theirs.root(fs[0], values[0], jac=slope, **how)
         facts.update({k: r[k] for k in ("success", "status", "message", "method") if k in r})
         counts = [np.int64(r.get(k, 0)) for k in ("nfev", "nit")]
-        return r.x, r.fun, *counts, number_of(facts), ending(r.success)
+        found = r.success or is_as_near(r.get("status"), r.x, r)
+        return r.x, r.fun, *counts, number_of(facts), ending(found)
 
     outside = Outside("root", solver, callbacks, [x0], at=(0,))
     told = dict(facts)
