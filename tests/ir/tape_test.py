@@ -11,7 +11,7 @@ import pytest
 from tests.tapes import tape
 
 import tapegrad as tg
-from tapegrad.errors import TapeError
+from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Aval, Builder, Rewriter, Source, Var, aval_of, literal
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
@@ -189,3 +189,19 @@ def test_a_long_tape_takes_its_time_only_once():
         assert apply(long) == long
     assert str(long).count("\n") == 20_002
     assert math.isfinite(long.play(1.0))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "call"),
+    [
+        ("f8[3]", "%2 = getitem(%1, index=(Slice(1, 3, 1),)) : f8[3]"),
+        ("f8[3]", "%2 = getitem(%1, index=(Slice(1, 3, -1),)) : f8[3]"),
+        ("f8[3]", "%2 = getitem(%1, index=(3,)) : f8[]"),
+        ("f8[3]", "%2 = place(%1, shape=(2,), index=(Slice(0, 3, 1),)) : f8[2]"),
+        ("f8[2] f8[3]", "%3 = setitem(%1, %2, index=(Slice(0, 3, 1),)) : f8[2]"),
+    ],
+)
+def test_an_index_leaves_no_array(inputs, call):
+    """Machine code would read or write other memory."""
+    with pytest.raises(InternalError, match="isn't within the shape"):
+        tape(inputs, f"{call}\nout %{2 + inputs.count(' ')}")

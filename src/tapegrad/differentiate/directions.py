@@ -294,10 +294,11 @@ class _Directions(Batcher):
         return total if box.size == self.size else _placed(total, box.start, self.size, last)
 
     def _box(self, terms: Sequence[Rows], shape: Shape) -> _Box:
-        """Rows one after the other that a term has in order, if others have no more; else all."""
+        """Rows one after the other that a term has in order, if others have no more; else all. A
+        term has zeros in rows that aren't there, where its value was put into a larger one."""
         spans = [_span(rows, shape) for rows in terms]
         start, end = min(low for low, _ in spans), max(high for _, high in spans)
-        for rows in terms:
+        for rows in terms if 0 <= start and end <= self.size else ():
             numbers = rows.numbers().ravel()
             if rows.extents and np.array_equal(numbers, np.arange(start, end)):
                 return _Box(start, len(numbers), rows.extents)

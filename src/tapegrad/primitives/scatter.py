@@ -22,6 +22,7 @@ from tapegrad.primitives.views import (
     ExpandDims,
     GetItem,
     as_numpy,
+    check_within,
     indexed_shape,
     zeros,
 )
@@ -42,6 +43,7 @@ class SetItem(Scatter):
         x, y = xs
         if y.shape != indexed_shape(self.index):
             raise ValueError(f"setitem: {y} doesn't fit the index {self.index}")
+        check_within(self.index, x.shape)
         return x.with_shape(x.shape)
 
     def evaluate(self, *xs: Any) -> Any:

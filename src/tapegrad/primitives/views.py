@@ -235,6 +235,14 @@ def indexed_shape(index: StaticIndex) -> tuple[int, ...]:
     return tuple(k.count for k in index if isinstance(k, Slice))
 
 
+def check_within(index: StaticIndex, shape: tuple[int, ...]) -> None:
+    """An error if an index leaves an array: machine code would read or write other memory."""
+    for k, n in zip(index, shape, strict=True):
+        start, step, count = (k.start, k.step, k.count) if isinstance(k, Slice) else (k, 1, 1)
+        if count and not (0 <= start < n and 0 <= start + step * (count - 1) < n):
+            raise ValueError(f"the index {index} isn't within the shape {shape}")
+
+
 @parametric
 class GetItem(Linear, View):
     """`x[index]`: an integer or an explicit slice for each axis, all in range."""
@@ -246,6 +254,7 @@ class GetItem(Linear, View):
     picks = True
 
     def aval(self, *xs: Aval) -> Aval:
+        check_within(self.index, xs[0].shape)
         return xs[0].with_shape(indexed_shape(self.index))
 
     def evaluate(self, *xs: Any) -> Any:
@@ -315,6 +324,7 @@ class Place(Linear, Scatter):
     def aval(self, *xs: Aval) -> Aval:
         if xs[0].shape != indexed_shape(self.index):
             raise ValueError(f"place: {xs[0]} doesn't fit the index {self.index}")
+        check_within(self.index, self.shape)
         return xs[0].with_shape(self.shape)
 
     def evaluate(self, *xs: Any) -> Any:
