@@ -336,6 +336,59 @@ def test_hessians_at_ties(name: str) -> None:
     np.testing.assert_allclose(found, wanted * np.eye(len(x)), rtol=1e-12, atol=1e-12)
 
 
+def of_degree(n: int, seed: int) -> Callable[[Any], Any]:
+    """A sum of products of n numbers, some of them kinked at 0, each a multiple of x on either
+    side: so its derivative of order n is n! f(1) there, and (-1)^n n! f(-1) back."""
+    draw = random.Random(seed)
+    kinks: list[Callable[[Any, int, int], Any]] = [
+        lambda x, a, b: np.maximum(a * x, b * x),
+        lambda x, a, b: np.minimum(a * x, b * x),
+        lambda x, a, b: np.fmin(a * x, b * x),
+        lambda x, a, b: np.abs(a * x) + b * x,
+        lambda x, a, b: np.max(np.array([a * x, b * x])),
+        lambda x, a, b: a * x,
+    ]
+    factors = [(draw.choice(kinks), draw.randint(-3, 3), draw.randint(-3, 3)) for _ in range(2)]
+    terms = [draw.choices((0, 1, 2), k=n) for _ in range(2)]
+
+    def f(x: Any) -> Any:
+        known = [*[kink(x, a, b) for kink, a, b in factors], x]
+        return sum(k * np.prod([known[i] for i in term]) for k, term in enumerate(terms, start=1))
+
+    return f
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_third_derivatives_are_the_mean_of_both_sides(seed: int) -> None:
+    f = of_degree(3, seed)
+    third = f
+    for _ in range(3):
+        third = grad(third, compile="never")
+    np.testing.assert_allclose(third(0.0), 3 * (f(1.0) - f(-1.0)), atol=1e-9)
+
+
+@pytest.mark.parametrize(("order", "wanted"), [(3, 0.0), (4, 24.0), (5, 0.0), (6, 720.0)])
+def test_powers_of_a_distance(order: int, wanted: float) -> None:
+    derivative: Any = lambda x: np.abs(x) ** order  # noqa: E731
+    for _ in range(order):
+        derivative = grad(derivative, compile="never")
+    assert derivative(0.0) == wanted
+
+
+def test_kinks_in_a_function_and_its_derivatives() -> None:
+    """A pullback of the first order beside those of the second, in one function: u = 2 x or x."""
+
+    def steep(x: Any) -> Any:
+        return np.maximum(x, 2 * x)
+
+    first = grad(lambda x: steep(x) ** 3, compile="never")
+    second = grad(first, compile="never")
+    mixed = grad(lambda x: second(x) + 5 * first(x) + steep(x) * first(x), compile="never")
+    assert mixed(0.0) == 27.0
+    inner = grad(lambda x: steep(x) * grad(lambda y: steep(y) ** 2)(x), compile="never")
+    assert grad(inner, compile="never")(0.0) == 18.0
+
+
 def test_ties_that_stay_in_a_third_derivative():
     """breakpoints that are observed: the hazard is a derivative along the times, whose ties the
     parameters don't move; that of the logarithm's bound has sides"""

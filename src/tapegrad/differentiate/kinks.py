@@ -10,7 +10,9 @@ A pullback of a kinked function, which has v for its cotangent, begins an odd pa
 function itself, which comes later in the walk backwards, multiplies slopes of the same tie, and
 there the mean is that of the products on both sides. Behind a tie whose slope is the mean of both
 sides' the even part is 0, and isn't computed. Where one tie is inside of another it is needed: the
-inner one may move to the same side there and back, as in max(|x|, 0).
+inner one may move to the same side there and back, as in max(|x|, 0). On the tape of a second
+derivative the parts stand beside each other, so the slopes that they are made of are numbers in
+the third, and don't begin parts again: they are `told` of.
 
 A tangent has the same parts. In forward mode v is how the point of the tie moves, and is known
 before anything is made of it: there the kinked function begins an odd part, and its pullback
@@ -28,7 +30,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Call, Operand, Tape
 from tapegrad.primitives.elementwise import isfinite, logical_or, not_equal, where
-from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.kinks import TOLD, Sided
 from tapegrad.primitives.views import BroadcastTo
 
 # A rule: the cotangents of the operands for that of the result, or the tangents of the results for
@@ -141,7 +143,7 @@ class Kinks(_Kinks):
             return self._pull_leaning(parts, none)
         key = self._key(call)
         if isinstance(primitive, Sided) and key is not None:
-            return self._pull_pullback(primitive, key, parts, rule, none)
+            return self._pull_pullback(call, key, parts, rule, none)
         known = self._of(key)
         if known.there and not primitive.balanced:
             return Parts(rule(parts.sides()[0], known.there), none, none)
@@ -157,9 +159,27 @@ class Kinks(_Kinks):
             return Parts((mean, None), (odd, middle), (even, odd))
         return Parts((mean, None, None, *rest), (odd, middle, odd), (even, odd, middle))
 
-    def _pull_pullback(
-        self, primitive: Sided, key: Any, parts: Parts, rule: Rule, none: Sequence[Any]
+    def _pull_told(
+        self, call: Call, key: Any, parts: Parts, rule: Rule, none: Sequence[Any]
     ) -> Parts:
+        """Behind a slope whose parts are on the tape: it is a number. Where its own directions
+        don't leave the tie, further ones decide."""
+        found = _each_part(parts, rule, none)
+        own, on_tape = _own(call), _own(self._pullbacks[key])
+        directions = tuple([self._nodes(side) for side in own])
+        further = (*directions, *self._of(key).there[len(on_tape) :])
+        if not own or len(further) == len(own):
+            return found
+        decided = Parts(*[none if part is None else rule(part, further) for part in parts])
+        if list(own) == list(on_tape[: len(own)]):
+            return decided
+        pairs = zip(found, decided, strict=True)
+        return Parts(*[[_known(x, x, y) for x, y in zip(*pair, strict=True)] for pair in pairs])
+
+    def _pull_pullback(
+        self, call: Call, key: Any, parts: Parts, rule: Rule, none: Sequence[Any]
+    ) -> Parts:
+        primitive: Any = call.primitive
         known = before = self._of(key)
         if primitive.pulls:
             there, back = parts.sides()
@@ -167,6 +187,8 @@ class Kinks(_Kinks):
             known = self._known[key] = known.further(
                 primitive.direction(there), None if opposite else _turned(primitive.direction(back))
             )
+        if primitive.told or (primitive.directions and primitive.steps):
+            return self._pull_told(call, key, parts, rule, none)
         if parts.mean is None:
             return _begun(parts, none, known, rule)
         # What it says of the point itself is known along the direction alone, and where the
@@ -178,7 +200,7 @@ class Kinks(_Kinks):
         if primitive.directions:
             return _begun(parts, decided, known, rule)
         count = primitive.points
-        straight = [*decided[:count], *rule(parts.mean, None)[count:]]
+        straight = [*decided[:count], *rule(parts.mean, _by_convention(known))[count:]]
         return _begun(parts, straight, known, rule)
 
 
@@ -314,9 +336,17 @@ def _any(ts: Sequence[Any]) -> bool:
     return any(t is not None for t in ts)
 
 
-def _each_part(parts: Parts, rule: Rule, none: Sequence[Any]) -> Parts:
-    """Each part by the convention."""
-    return Parts(*[none if part is None else rule(part, None) for part in parts])
+def _each_part(
+    parts: Parts, rule: Rule, none: Sequence[Any], directions: Sequence[Any] | None = None
+) -> Parts:
+    """Each part by the convention, or along directions."""
+    return Parts(*[none if part is None else rule(part, directions) for part in parts])
+
+
+def _by_convention(known: Directions) -> Sequence[Any] | None:
+    """What a rule is told where it is to follow the convention: that parts stand beside it, if
+    there are directions for these."""
+    return TOLD if known.there else None
 
 
 def _begun(parts: Parts, straight: Sequence[Any], known: Directions, rule: Rule) -> Parts:
@@ -333,7 +363,7 @@ def _begun(parts: Parts, straight: Sequence[Any], known: Directions, rule: Rule)
 def _multiplied(parts: Parts, known: Directions, rule: Rule, none: Sequence[Any]) -> Parts:
     """The parts behind a slope that is multiplied with those in them: where the directions choose
     a side, the mean is that of both sides."""
-    straight = _each_part(parts, rule, none)
+    straight = _each_part(parts, rule, none, _by_convention(known))
     if not known.there or all(part is None for part in parts):
         return straight
     if parts.even is None and known.back is None:

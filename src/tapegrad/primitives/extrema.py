@@ -15,7 +15,7 @@ from tapegrad.ir.fold import MAX, MIN
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.elementwise import AsType, logical_and, where
 from tapegrad.primitives.kinds import Reduction
-from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.kinks import Sided, is_told
 from tapegrad.primitives.reductions import Sum, reducing, restored
 
 
@@ -26,6 +26,7 @@ class _OverAxes(Sided):
     larger: bool
     directions: int
     points = 1
+    steps = True
 
     def of_rows(self, size: int) -> Any:
         return self.changed(axes=tuple([a + 1 for a in self.axes]))
@@ -50,6 +51,7 @@ class SharedOver(_OverAxes):
     larger: bool
     directions: int = 0
     pulls: bool = False
+    told: bool = False
 
     name = "shared_over"
 
@@ -62,7 +64,7 @@ class SharedOver(_OverAxes):
         return where(ties, restored(ct / count, self.axes), ct.constant(0))
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        pick = PickedOver(self.axes, self.larger, len(directions))
+        pick = PickedOver(self.axes, self.larger, len(directions), is_told(directions))
         return (*[None] * (len(xs) - 1), pick(xs[0], *directions, xs[-2], ct))
 
 
@@ -73,6 +75,7 @@ class PickedOver(_OverAxes):
     axes: tuple[int, ...]
     larger: bool
     directions: int = 0
+    told: bool = False
 
     name = "picked_over"
 
@@ -85,7 +88,7 @@ class PickedOver(_OverAxes):
         return Sum(self.axes)(where(ties, c, c.constant(0))) / count
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        share = SharedOver(self.axes, self.larger, len(directions))
+        share = SharedOver(self.axes, self.larger, len(directions), told=is_told(directions))
         return (*[None] * (len(xs) - 1), share(xs[0], *directions, xs[-2], ct))
 
 
@@ -121,7 +124,8 @@ class _Extremum(Reduction):
         return self.vjp_along((), ct, out, *xs)
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Any:
-        pullback = SharedOver(self.axes, self.name == "max", len(directions), True)
+        told = is_told(directions)
+        pullback = SharedOver(self.axes, self.name == "max", len(directions), True, told)
         return (pullback(xs[0], *directions, out, ct),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:

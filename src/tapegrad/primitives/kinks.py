@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric
@@ -35,17 +35,36 @@ from tapegrad.primitives.kinds import Composite
 from tapegrad.primitives.transposing import pushed_by
 
 
+class Told(tuple[Any, ...]):
+    """No directions, for a rule by the convention whose parts on the sides stand beside it."""
+
+
+TOLD = Told()
+
+
+def is_told(directions: Any) -> bool:
+    """Whether that is what a rule is passed for directions."""
+    return isinstance(directions, Told)
+
+
 class Sided(Composite):
     """Linear in the last operands; the first `points` have the kink, and say which side counts;
     where they tie, the `directions` after them do.
 
     `vjp` is the transposed map, of the same sides. Of one that `pulls`, the pullback of the kinked
     function, the cotangent is a further direction. In forward mode that is how the point moves.
+
+    The slope of one with `steps` is a number on each side: its points have no cotangent.
+
+    One that is `told` of has the convention's mean as a number: its odd part stands on the tape
+    beside it, as that of one along directions does. Otherwise the next derivative begins one.
     """
 
     points: int
     directions: int
     pulls: bool = False
+    told: bool = False
+    steps: ClassVar[bool] = False
 
     def direction(self, ct: Any) -> Any:
         """How far it goes to the side of the first operand, for a cotangent of the pullback."""
@@ -63,7 +82,7 @@ class Sided(Composite):
 
     def sides(self, xs: Sequence[Any]) -> Sequence[Any]:
         """The directions among the operands."""
-        return xs[self.points : self.points + self.directions]
+        return TOLD if self.told else xs[self.points : self.points + self.directions]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return self.vjp_along(self.sides(xs), ct, out, *xs)
@@ -123,8 +142,10 @@ class Turned(Sided):
 
     directions: int = 0
     pulls: bool = False
+    told: bool = False
 
     name = "turned"
+    steps = True
     cores = 0
     points = 1
 
@@ -139,13 +160,13 @@ class Turned(Sided):
         return result
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        turned = Turned(len(directions))(xs[0], *directions, ct)
+        turned = Turned(len(directions), told=is_told(directions))(xs[0], *directions, ct)
         return (*[None] * (len(xs) - 1), turned)
 
 
 def turned(directions: Sequence[Any], x: Any, ct: Any) -> Any:
     """The pullback of |x|."""
-    return Turned(len(directions), True)(x, *directions, ct)
+    return Turned(len(directions), True, is_told(directions))(x, *directions, ct)
 
 
 # ---- the larger and the smaller of two
@@ -167,8 +188,10 @@ class Shared(Sided):
     larger: bool
     directions: int = 0
     pulls: bool = False
+    told: bool = False
 
     name = "shared"
+    steps = True
     cores = 0
     points = 2
     results = 2
@@ -198,8 +221,8 @@ class Shared(Sided):
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         (x, y), out, known = xs[:2], xs[-2], [c for c in ct if c is not None]
         both = [known[0].constant(0) if c is None else c for c in ct]
-        picked = Picked(self.larger, len(directions))(x, y, *directions, out, *both)
-        return (*[None] * (len(xs) - 1), picked)
+        pick = Picked(self.larger, len(directions), told=is_told(directions))
+        return (*[None] * (len(xs) - 1), pick(x, y, *directions, out, *both))
 
 
 @parametric
@@ -208,8 +231,10 @@ class Picked(Sided):
 
     larger: bool
     directions: int = 0
+    told: bool = False
 
     name = "picked"
+    steps = True
     cores = 0
     points = 2
 
@@ -225,10 +250,10 @@ class Picked(Sided):
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         x, y, out = *xs[:2], xs[-3]
-        shared = Shared(self.larger, len(directions))(x, y, *directions, out, ct)
-        return (*[None] * (len(xs) - 2), *shared)
+        share = Shared(self.larger, len(directions), told=is_told(directions))
+        return (*[None] * (len(xs) - 2), *share(x, y, *directions, out, ct))
 
 
 def shared(larger: bool, directions: Sequence[Any], ct: Any, out: Any, x: Any, y: Any) -> Any:
     """The pullback of maximum or minimum."""
-    return Shared(larger, len(directions), True)(x, y, *directions, out, ct)
+    return Shared(larger, len(directions), True, is_told(directions))(x, y, *directions, out, ct)
