@@ -54,6 +54,11 @@ def _largest(name: str, x: int, y: int) -> int:
     return int(GROWTH[name](x, y))
 
 
+def fits(name: str, x: Any, y: Any) -> bool:
+    """Whether 64 bits hold a result, by the bounds of the operands."""
+    return value(x) is not None and _largest(name, bound(x), bound(y)) <= _LARGEST
+
+
 def size(name: str, x: Any, y: Any) -> int:
     """A bound of the size of an integer result, guarded if need be."""
     if _largest(name, abs(int(value(x))), abs(int(value(y)))) > _LARGEST:

@@ -129,7 +129,7 @@ def _both(first: Any, second: Any) -> bool:
     return bool(first) and bool(second)
 
 
-def _check_divisor(x: Any, y: Any) -> None:
+def check_divisor(x: Any, y: Any) -> None:
     if y == 0:
         raise ZeroDivisionError(f"division by zero{at_line()}")
 
@@ -170,7 +170,7 @@ def _check_shift(x: Any, y: Any) -> None:
         raise ValueError(f"negative shift count{at_line()}")
 
 
-def _checked(check: Callable[[Any, Any], None], x: Any, y: Any) -> None:
+def checked(check: Callable[[Any, Any], None], x: Any, y: Any) -> None:
     """Make a check; in a function that isn't called with these values, it is presumed to pass."""
     trace = innermost((x, y))
     if trace.idle:
@@ -181,9 +181,9 @@ def _checked(check: Callable[[Any, Any], None], x: Any, y: Any) -> None:
 
 
 _CHECKS: dict[str, Callable[[Any, Any], None]] = {
-    "truediv": _check_divisor,
-    "floordiv": _check_divisor,
-    "mod": _check_divisor,
+    "truediv": check_divisor,
+    "floordiv": check_divisor,
+    "mod": check_divisor,
     "pow": _check_power,
     "lshift": _check_shift,
     "rshift": _check_shift,
@@ -220,7 +220,7 @@ def _computed(name: str, x: Any, y: Any) -> Any:
     whole = known and kinds == "ii"
     try:
         if known and name in _CHECKS:
-            _checked(_CHECKS[name], x, y)
+            checked(_CHECKS[name], x, y)
     except _IsComplex:
         return complexes.computed(name, complexes.as_complex(x), y, _recorded)
     if whole and (is_wide(x) or is_wide(y) or (name == "truediv" and not _divides(x, y))):

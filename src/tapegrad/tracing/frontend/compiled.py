@@ -3,7 +3,7 @@
 Machine code reads arrays as they lie in memory. The Python that it was made of does the same, and
 is traced as the program's own, with the globals that numba has frozen in it (`frozen.py`). numba
 compiles it first, as at a plain call, and says of which types each expression is: where Python's
-aren't the same, or the first result isn't, the call is refused (`typed.py`).
+aren't the same, its Python is changed (`typed.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,15 @@ from tapegrad.tracing import swapping
 from tapegrad.tracing.answers import declare_calls, declare_late
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
-from tapegrad.tracing.frontend.frozen import compiled_for, frozen, note_compiled
+from tapegrad.tracing.frontend.frozen import compiled_for, note_compiled
 from tapegrad.tracing.frontend.operands import dtype_of
-from tapegrad.tracing.frontend.typed import alike, argument_dtypes, as_pythons, check_types, typed
+from tapegrad.tracing.frontend.typed import (
+    alike,
+    argument_dtypes,
+    as_pythons,
+    python_of,
+    typed,
+)
 from tapegrad.tracing.frontend.vectorizing import as_array, vectorized
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import observed, unobserved
@@ -74,8 +80,7 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
             return f(*args, **kwargs)
     if f._can_compile:
         compiled = compiled_for(f, args, kwargs)
-        check_types(f, compiled)
-        python = frozen(f, compiled.signature.args)
+        python = python_of(f, compiled)
         returned = compiled.signature.return_type
 
         def run() -> Any:
@@ -97,10 +102,10 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
 def _of_signature(f: Any, signature: Any, args: Sequence[Any], given: Sequence[Any]) -> Any:
     """What a function compiled for given types makes of `args`, which are `given` in these."""
     compiled, returned = f.overloads[signature.args], signature.return_type
-    check_types(f, compiled)
+    python = python_of(f, compiled)
 
     def run() -> Any:
-        found = _as(returned, _python(frozen(f, signature.args), *given))
+        found = _as(returned, _python(python, *given))
         return found if found is _OTHER else typed(f.__name__, returned, found)
 
     return run() if _following.now else alike(f, compiled, args, {}, run)
@@ -164,8 +169,7 @@ def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
             return f(*args, **kwargs)
     loop = _loop(f, args)
     compiled = next(x for x in f._dispatcher.overloads.values() if argument_dtypes(x) == loop[:-1])
-    check_types(f._dispatcher, compiled)
-    python = frozen(f._dispatcher, compiled.signature.args)
+    python = python_of(f._dispatcher, compiled)
     given = [_with_dtype(x, dtype) for x, dtype in zip(args, loop, strict=False)]
 
     def run() -> Any:
