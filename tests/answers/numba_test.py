@@ -314,3 +314,11 @@ def test_functions_of_given_types_are_held_against_numba():
     f = numba.njit(numba.float64(numba.float64, numba.int64))(lambda x, n: x * (n * n))
     assert value_and_grad(lambda x: f(x, 3), compile="never")(2.0) == (18.0, 9.0)
     assert value_and_grad(lambda x: f(x, 2**40), compile="never")(1.0) == (0.0, 0.0)
+
+
+def test_floats_are_made_those_of_the_given_types():
+    f = numba.njit("float32(float32)")(lambda x: x * x)
+    assert f(0.1) == np.float32(0.1) * np.float32(0.1)
+    value, slope = value_and_grad(lambda x: f(x), compile="never")(0.1)
+    assert value == f(0.1)
+    assert slope == pytest.approx(0.2, rel=1e-6)

@@ -402,27 +402,51 @@ def test_functions_that_numba_compiled_for_given_types():
         grad(lambda x: x * whole(x))(1.5)
 
 
+@numba.njit
+def _by_own_rules(x, n, y):
+    total = 0.0
+    for v in y:  # of float32
+        total += v * n[0] * n[0]  # of int32
+    power = 2 ** -n[1] + (n[1] + 3037000500) ** 2 + round(0.35 * n[1], 1)
+    return total * x[0] + power * x[0] + (x[0] - 2.0) ** 1.5 + math.log(x[0] - 2.0) + 1.0 / n[2]
+
+
 def test_functions_that_numba_compiled_by_its_own_types():
-    """the same where numba counts elements of int32 or float32 in 64 bits, where it makes NaN or an
-    error of what Python doesn't, or draws from a generator of its own -> refused"""
+    """the same where numba has types of its own: sums of float32 in 64 bits, `int32 + int32`,
+    integers that wrap around, `2**-1`, `round(x, digits)`, `math.log` and powers below 0, a
+    division by 0 -> as numba computes it, errors included, at each call"""
+    y = np.array([1e8, 0.1, -1e8], np.float32)
+    f = jit(lambda x, n: _by_own_rules(x, n, y))
+    for x, n in ((3.0, [70_000, 3, 1]), (4.0, [70_000, -1, 2]), (1.0, [1, 30, 1])):
+        x, n = np.array([x]), np.array(n, np.int32)
+        np.testing.assert_allclose(f(x, n), _by_own_rules(x, n, y), rtol=1e-14)
+    with pytest.raises(ZeroDivisionError):
+        _by_own_rules(x, 0 * n, y)
+    with pytest.raises(ZeroDivisionError):
+        f(x, 0 * n)
 
-    @numba.njit
-    def scaled(x, n):
-        return x[0] * n[0] * n[0]
 
-    with refused(ConversionError, "float64, int32", "scaled.py_func", "tapegrad.primitive"):
-        grad(lambda x: scaled(x, np.array([70_000], np.int32)))(np.ones(1))
-    assert grad(lambda x: scaled(x, np.array([70_000])))(np.ones(1)) == 70_000**2
+def test_functions_that_numba_compiled_where_its_results_are_any():
+    """the same where numba's result isn't defined (a shift by 64 and more), or it draws from a
+    generator of its own -> refused"""
+    moved = numba.njit(lambda x, n: x * (1 << n))
+    assert grad(lambda x: moved(x, 3))(1.0) == 8.0
+    with refused(ConversionError, "a shift by what is negative", "tapegrad.primitive"):
+        grad(lambda x: moved(x, 64))(1.0)
+    drawn = numba.njit(lambda x: x * np.random.rand())
+    with refused(ConversionError, "numba's own generator", "py_func", "tapegrad.primitive"):
+        grad(lambda x: drawn(x))(1.0)
 
 
-def test_functions_that_numba_compiled_with_powers_of_integers():
-    """the same where it has a power of integers, or a shift, by what may be below 0 at a later
-    call, or `round(x, digits)` -> refused"""
-    half = numba.njit(lambda x, n: x * 2**-n)
-    with refused(ConversionError, "exponent may be negative", "py_func", "tapegrad.primitive"):
-        grad(lambda x: half(x, 0))(1.0)
-    power = numba.njit(lambda x, n: x * (n**2 >> 1))
-    assert grad(lambda x: power(x, 4))(1.0) == 8.0
+def test_functions_that_numba_compiled_whose_source_is_unknown():
+    """the same where numba has types of its own, and the source of the function isn't found, or one
+    expression is compiled for several types -> refused"""
+    made: dict = {}
+    exec("def half(x): return x[0] * 0.5", made)
+    half = numba.njit(made["half"])
+    assert grad(lambda x: half(x))(np.ones(1)) == 0.5
+    with refused(ConversionError, "source", "half.py_func", "tapegrad.primitive"):
+        grad(lambda x: half(x))(np.ones(1, np.float32))
 
 
 @pytest.mark.parametrize("x", [2.0, 2, np.float64(2.0), np.float32(2.0), np.array(2.0), np.ones(2)])

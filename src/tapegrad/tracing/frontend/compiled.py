@@ -89,8 +89,9 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
             return typed(f.__name__, returned, _python(python, *given, **named))
 
         return run() if _following.now else alike(f, compiled, args, kwargs, run)
+    only = len(f.nopython_signatures) == 1  # else it is the nearest one
     for signature in f.nopython_signatures:
-        given = _all_as(signature.args, args)
+        given = _all_as(signature.args, args, only)
         if not kwargs and given is not _OTHER:
             found = _of_signature(f, signature, args, given)
             if found is not _OTHER:
@@ -114,17 +115,18 @@ def _of_signature(f: Any, signature: Any, args: Sequence[Any], given: Sequence[A
 _OTHER = object()  # a value that numba would make another one
 
 
-def _all_as(kinds: Sequence[Any], xs: Sequence[Any]) -> Any:
-    found = [_as(kind, x) for kind, x in zip(kinds, xs, strict=False)]
+def _all_as(kinds: Sequence[Any], xs: Sequence[Any], cast: bool) -> Any:
+    found = [_as(kind, x, cast) for kind, x in zip(kinds, xs, strict=False)]
     fit = len(kinds) == len(xs) and not any(x is _OTHER for x in found)
     return tuple(found) if fit else _OTHER
 
 
-def _as(kind: Any, x: Any) -> Any:
-    """A value as one of numba's types: of numbers, arrays, or tuples of these."""
+def _as(kind: Any, x: Any, cast: bool = True) -> Any:
+    """A value as one of numba's types: of numbers, arrays, or tuples of these. Traced floats become
+    other floats if `cast`."""
     types = importlib.import_module("numba.core.types")
     if isinstance(kind, types.BaseTuple):
-        return _all_as(kind.types, x) if isinstance(x, tuple) else _OTHER
+        return _all_as(kind.types, x, cast) if isinstance(x, tuple) else _OTHER
     if kind == types.none:
         return x if x is None else _OTHER
     is_array = isinstance(kind, types.Array)
@@ -138,7 +140,8 @@ def _as(kind: Any, x: Any) -> Any:
     if theirs == dtype:
         return x
     if has_traced(x):
-        return _OTHER
+        is_alike = cast and not is_array and dtype.kind == theirs.kind == "f"
+        return strong(x).astype(dtype) if is_alike else _OTHER
     if dtype == np.float64 and isinstance(x, (int, float, np.number)):
         return float(x)
     if (

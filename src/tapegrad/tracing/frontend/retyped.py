@@ -1,12 +1,12 @@
 """A function that numba compiled, as Python that computes by numba's rules for numbers.
 
-    numba                                                    in its Python
-    s += x[i]      float32 and float64  -->  float64         s = float64(s) + float64(x[i])
-    n * n          wraps around at 64 bits                   whole("mul", n, n)
-    1.0 / x[0]     an error at 0                             1.0 / python(x[0])
-    x ** 0.5       NaN below 0                               numpys(x) ** 0.5
-    math.log(x)    NaN below 0                               np.log(numpys(x))
-    round(x, 2)    what floats make of x * 100.0             rounded(x, 2)
+    numba                                             in its Python
+    s += x[i]      float32 and float64  -->  float64  s = s + as_dtype("float64", x[i])
+    n * n          wraps around at 64 bits            whole("mul", n, n)
+    1.0 / x[0]     an error at 0                      divided("truediv", 1.0, x[0])
+    x ** 0.5       NaN below 0                        power(True, x, 0.5)
+    math.log(x)    NaN below 0                        mathematical("log", x)
+    round(x, 2)    what floats make of x * 100.0      rounded(x, 2)
 
 numba says which types each expression has (`inferred.py`). What is the same in Python is left.
 """
@@ -296,7 +296,7 @@ class _Rewriting(ast.NodeTransformer):
             return self._in_place(node)
         read = _at(ast.Name(node.target.id, ast.Load()), node.target)
         found = self._changed(node, (read, node.value), lambda x, y: ast.BinOp(x, node.op, y))
-        return self.visit_Assign(_at(ast.Assign([node.target], found), node))
+        return self._declared_ones(_at(ast.Assign([node.target], found), node))
 
     def _in_place(self, node: ast.AugAssign) -> Any:
         """An element that is added to: NumPy's numbers wrap around, and become what an array
@@ -309,6 +309,10 @@ class _Rewriting(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         self.generic_visit(node)
+        return self._declared_ones(node)
+
+    def _declared_ones(self, node: ast.Assign) -> Any:
+        """Variables of types that `locals` says."""
         for target in node.targets:
             dtype = self._declared.get(getattr(target, "id", ""))
             if dtype is not None:
