@@ -3,6 +3,8 @@ single pass. Products in between make rows that are kept as terms (`differentiat
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -26,13 +28,22 @@ def bordered(y):
     return box
 
 
-def put(at):
-    def written(y):
-        z = np.zeros_like(y)
-        z[at] = y
-        return z
+def part(y, start, stop):
+    return y[start:stop]
 
-    return written
+
+def padded(y, widths):
+    return np.pad(y, [widths, *[(0, 0)] * (y.ndim - 1)])
+
+
+def taken(y, at):
+    return y[at]
+
+
+def put(y, at):
+    z = np.zeros_like(y)
+    z[at] = y
+    return z
 
 
 OF_ANY = [  # each makes a function for a value's shape, by draws
@@ -51,15 +62,13 @@ OF_ANY = [  # each makes a function for a value's shape, by draws
     lambda r, shape: lambda y: np.concatenate([y, 2 * y]),
     lambda r, shape: shifted,
     lambda r, shape: unshifted,
-    lambda r, shape: lambda y, k=r.integers(1, shape[0] + 1): y[:k],
-    lambda r, shape: lambda y, k=r.integers(0, shape[0]): y[k:],
-    lambda r, shape: lambda y, a=r.normal(size=shape): y * a,
-    lambda r, shape: lambda y, a=r.normal(size=(r.integers(2, 6), shape[0])): a @ y,
-    lambda r, shape: (
-        lambda y, w=tuple(r.integers(0, 3, 2)): np.pad(y, [w] + [(0, 0)] * (y.ndim - 1))
-    ),
-    lambda r, shape: lambda y, at=r.integers(0, shape[0], size=r.integers(1, 5)): y[at],
-    lambda r, shape: put(r.permutation(shape[0])),
+    lambda r, shape: partial(part, start=0, stop=r.integers(1, shape[0] + 1)),
+    lambda r, shape: partial(part, start=r.integers(0, shape[0]), stop=shape[0]),
+    lambda r, shape: partial(np.multiply, r.normal(size=shape)),
+    lambda r, shape: partial(np.matmul, r.normal(size=(r.integers(2, 6), shape[0]))),
+    lambda r, shape: partial(padded, widths=tuple(r.integers(0, 3, 2))),
+    lambda r, shape: partial(taken, at=r.integers(0, shape[0], size=r.integers(1, 5))),
+    lambda r, shape: partial(put, at=r.permutation(shape[0])),
 ]
 OF_VECTORS = [
     lambda r, shape: lambda y: y[:, None] - y,

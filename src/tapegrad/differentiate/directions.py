@@ -298,7 +298,7 @@ class _Directions(Batcher):
         term has zeros in rows that aren't there, where its value was put into a larger one."""
         spans = [_span(rows, shape) for rows in terms]
         start, end = min(low for low, _ in spans), max(high for _, high in spans)
-        for rows in terms if 0 <= start and end <= self.size else ():
+        for rows in terms if start >= 0 and end <= self.size else ():
             numbers = rows.numbers().ravel()
             if rows.extents and np.array_equal(numbers, np.arange(start, end)):
                 return _Box(start, len(numbers), rows.extents)
