@@ -126,7 +126,7 @@ class _Loop:
 
     def _kept(self) -> list[int]:
         """The numbers of what is carried and read. What stays as it is is an invariant."""
-        outputs = self.body.outputs
+        outputs, first = self.body.outputs, self.given[:1]
         for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
             once = self.loop.most == 1 and not self.wanted[k]  # then nobody reads what is left
             if x is after or x == after or once:
@@ -163,6 +163,7 @@ class _Loop:
         kept = reach()
         if not kept and self.loop.checks and self.carried:  # it stays, and carries something
             self.outside.pop(self.carried[0], None)
+            self.given[:1] = first  # and starts as it did: it would have two cotangents
             needed.add(0)
             waiting.append(outputs[0])
             kept = reach()
