@@ -30,6 +30,7 @@ from tapegrad import (
     trace,
     value_and_grad,
     vjp,
+    vmap,
 )
 from tapegrad.errors import (
     ArgumentError,
@@ -333,6 +334,63 @@ def test_integer_results_have_no_cotangent():
         return value * x[0] + at
 
     np.testing.assert_array_equal(grad(loss, compile="never")(X), [2.0, 0.0, 0.5, 0.0])
+
+
+class Steep(Function):
+    """x, with a slope of its own on either side of 1: the branch is kept as what isn't an array."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.is_large = bool(x > 1)
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, ct):
+        return 100 * ct if ctx.is_large else ct
+
+
+class Switch:
+    is_large = False
+
+
+@primitive
+def switched(x):
+    Switch.is_large = bool(x > 1)
+    return x * 1.0
+
+
+defvjp(switched, lambda ct, out, x: 100 * ct if Switch.is_large else ct)
+
+
+@primitive
+def doubled_or_tripled(x):
+    return 2 * x if x > 1 else 3 * x
+
+
+defvjp(doubled_or_tripled, lambda ct, out, x: ct * np.where(x > 1, 2.0, 3.0))
+
+
+@pytest.mark.parametrize("steep", [Steep.apply, switched])
+def test_a_branch_of_the_body_is_guarded_where_only_the_rule_is_left(steep):
+    inner = jit(lambda x: grad(steep)(x) * x, compile="never")
+    assert [inner(x) for x in (0.5, 2.0, 0.5)] == [0.5, 200.0, 0.5]
+    outer = grad(lambda x: grad(steep)(x) * x, compile="never")
+    assert [outer(x) for x in (2.0, 0.5)] == [100.0, 1.0]
+
+
+def test_rows_take_their_own_branches_of_the_body():
+    x = np.array([0.5, 2.0, 3.0])
+    np.testing.assert_array_equal(vmap(grad(Steep.apply))(x), [1.0, 100.0, 100.0])
+    np.testing.assert_array_equal(vmap(Steep.apply)(x), x)
+    np.testing.assert_array_equal(vmap(doubled_or_tripled)(x), [1.5, 4.0, 6.0])
+    found = grad(lambda x: np.sum(vmap(doubled_or_tripled)(x) ** 2), compile="never")(x)
+    np.testing.assert_array_equal(found, [9.0, 16.0, 24.0])
+
+
+def test_a_result_that_isnt_traced_is_that_of_its_branch():
+    kind = primitive(lambda x: "large" if x > 1 else "small")
+    f = jit(lambda x: x * (2 if kind(x) == "large" else 3), compile="never")
+    assert [f(0.5), f(2.0)] == [1.5, 4.0]
 
 
 # ---- arrays that rules and bodies reach by themselves

@@ -21,7 +21,7 @@ from tapegrad.core.request import Request, check_leaf
 from tapegrad.core.trees import flatten, is_array, is_traced
 from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
-from tapegrad.ir.tape import Aval
+from tapegrad.ir.tape import Aval, Operand, Var
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_operation import Applied, Operation
@@ -132,6 +132,7 @@ class CustomCall(Applied):
     def record(self, operands: Sequence[Any], body: Traced) -> Any:
         """Record the traced body as one call."""
         inputs = [*operands, *body.captured]
+        body = _granted(body, inputs)
         results, saved = _trees_of(body)
         count = len(results.avals)
         outputs, kept = body.tape.outputs[:count], body.tape.outputs[count:]
@@ -148,7 +149,7 @@ class CustomCall(Applied):
         if any(own):
             # What the rule reads of the body is computed beside the call and not by it. So it is
             # differentiated as the body is, when the rule is.
-            part = replace(body.tape, outputs=tuple(chosen(kept, own)), guards=())
+            part = replace(body.tape, outputs=tuple(chosen(kept, own)))
             avals, found = chosen(saved.avals, own), chosen(values[count:], own)
             residuals = _record(CallTape(part), inputs, avals, found)
         tape = replace(body.tape, outputs=outputs)
@@ -267,6 +268,22 @@ class _Returned:
             and self.saved.is_like(other.saved)
             and self.sources == other.sources
         )
+
+
+def _granted(body: Traced, inputs: Sequence[Any]) -> Traced:
+    """The body without its guards, which are the trace's around it: the call may be dropped, or be
+    made for many rows, and its rule and what isn't traced of its result are of that path still."""
+    guards = [guard for guard in body.tape.guards if isinstance(guard.operand, Var)]
+    if guards:
+        known: dict[Operand, Any] = {guard.operand: guard.expected.value for guard in guards}
+        asked = replace(body.tape, outputs=tuple(known), output_names=(), guards=())
+        avals = [x.aval for x in asked.outputs]
+        found = _record(CallTape(asked), inputs, avals, list(known.values()))
+        tracers = dict(zip(known, found, strict=True))
+        for guard in guards:
+            x = tracers[guard.operand]
+            x._trace.guard(x, guard.expected.value, guard.what, guard.src, True)
+    return replace(body, tape=replace(body.tape, guards=()))
 
 
 def _trees_of(body: Traced) -> tuple[MixedTree, MixedTree]:
