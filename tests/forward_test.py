@@ -57,3 +57,12 @@ def test_forward_mode_can_be_repeated():
     assert twice.captured == done.captured and len(twice.guards) == len(done.guards)
     results = twice.play(X, 2.0, T, T, 0.0, 0 * T)
     np.testing.assert_allclose(results[-1], -np.sin(X) * T * T * WEIGHTS * 2.0)
+
+
+def test_each_tangent_is_computed_once():
+    """Where no kink has sides, a rule runs once a call: nothing that it makes is left unread."""
+    _, tape = tg.trace(lambda x: np.sum(np.sin(x) * np.exp(x)), X)
+    made = forward(tape, [0]).calls
+    assert [call.primitive.name for call in made].count("cos") == 1
+    read = {x for call in made for x in call.operands}
+    assert not [call for call in made[:-1] if read.isdisjoint(call.outs) and call.reason]

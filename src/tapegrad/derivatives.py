@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVarTuple, overload
 
+from tapegrad.core.late import LINEAR_MAPS, load
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.checks import checked_checkpoint
@@ -144,9 +145,7 @@ def linearize(
     ------
     ArgumentError, GradientError, TraceError : as `jvp` does.
     """
-    from tapegrad.runtime.pullback import linearize as run
-
-    return run(f, primals, compile, bool(has_aux))
+    return load(LINEAR_MAPS).linearize(f, primals, compile, bool(has_aux))
 
 
 @overload
@@ -204,9 +203,7 @@ def vjp(
     GradientError : a primitive has no rule.
     TraceError : the function did what a trace can't follow; the message names the line.
     """
-    from tapegrad.runtime.pullback import vjp as run
-
-    return run(f, args, checked_checkpoint(checkpoint), compile, bool(has_aux))
+    return load(LINEAR_MAPS).vjp(f, args, checked_checkpoint(checkpoint), compile, bool(has_aux))
 
 
 @explained

@@ -23,7 +23,6 @@ import numpy as np
 
 from tapegrad.core.late import REPETITION, SERIES, load
 from tapegrad.differentiate.activity import check_kept
-from tapegrad.differentiate.budget import within as keep_within
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
@@ -41,8 +40,7 @@ from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import reorder, simplify
 from tapegrad.optimize.softplus import tell_softplus
 from tapegrad.optimize.stops import drop_stops
-from tapegrad.optimize.unrolled import unrolled_loop
-from tapegrad.primitives.loops import CALLS
+from tapegrad.optimize.unrolled import may_repeat_inside, unrolled_loop
 
 if TYPE_CHECKING:
     from tapegrad.backends.cpu.machine_code import Build
@@ -129,7 +127,7 @@ def rolled(
 ) -> tuple[Tape, tuple[Any, ...]]:
     """A tape as it was recorded, with loops, and the values of its last inputs, of which those
     numbered in `constants` never change."""
-    if len(tape.calls) <= in_vain or not _is_long(tape):
+    if len(tape.calls) <= in_vain or not may_repeat_inside(tape):
         return renumbered(tape), tuple(captured)
     load(REPETITION)
     from tapegrad.optimize.bodies import reroll_bodies
@@ -142,12 +140,6 @@ def rolled(
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     done, arrays = reroll_bodies(found.tape)
     return renumbered(done) if arrays else done, (*kept, *found.further, *arrays)
-
-
-def _is_long(tape: Tape) -> bool:
-    """Whether a tape, or one that its calls hold, has so many calls that some may be rounds."""
-    bodies = {id(body): body for call in tape.calls for body in call.primitive.tapes}
-    return len(tape.calls) >= CALLS or any(map(_is_long, bodies.values()))
 
 
 # ---- Tape -> Tape
@@ -234,6 +226,8 @@ def gradient(
 def within(tape: Tape, most: int, mode: str) -> Tape:
     """A finished tape of a gradient of which a call takes at most so many bytes at a time, beside
     arguments and results, in this mode of compiling; `Least` if none is found."""
+
+    from tapegrad.differentiate.budget import within as keep_within
 
     def taken(mode: str, tape: Tape) -> int:
         return bytes_taken(remove_dead(tape), mode)

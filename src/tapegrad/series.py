@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
+from tapegrad.core.late import LINEAR_MAPS, load
 from tapegrad.core.request import describe, is_differentiable
 from tapegrad.core.trees import flatten
 from tapegrad.derivatives import hvp
@@ -197,6 +198,7 @@ class _GaussNewton:
 
     def __call__(self, of: Any, *args: Any, **kwargs: Any) -> Any:
         f = of if self.method is None else MethodType(self.method, of)
+        load(LINEAR_MAPS)
         from tapegrad.runtime.pullback import both_ways
 
         if not args:

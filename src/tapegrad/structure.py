@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tapegrad.core.late import LINEAR_MAPS, load
 from tapegrad.core.request import Request
 from tapegrad.derivatives import vjp
 from tapegrad.elsewhere import explained
@@ -241,6 +242,7 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     ArgumentError, GradientError, TraceError : as `jvp` and `vjp` do.
     RandomnessError : `f` draws random numbers, and it is run once for J and once for J^T.
     """
+    load(LINEAR_MAPS)
     import numpy as np
     from scipy.sparse.linalg import LinearOperator
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.arrays import native
+from tapegrad.core.late import LINEAR_MAPS, load
 from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import flatten, flatten_up_to, flatten_with_paths, is_number, unflatten
 from tapegrad.errors import ArgumentError, GradcheckError
@@ -60,6 +61,7 @@ def gradcheck(
     Use float64: in float32 the differences are mostly rounding, and a warning says so. Stay away
     from kinks, where a difference has no derivative to agree with.
     """
+    load(LINEAR_MAPS)
     from tapegrad.runtime.pullback import vjp
 
     args = args if isinstance(args, tuple) else tuple(args) if isinstance(args, list) else (args,)

@@ -18,7 +18,7 @@ from tests.fuzz.ranges import check_ranges, grow_ranges
 from tests.fuzz.transformed import FIRST, SECOND, check_transformed
 from tests.fuzzing import EXAMPLES, NEW
 
-from tapegrad.optimize import repetition
+from tapegrad.optimize import repetition, unrolled
 from tapegrad.runtime import debug
 
 # Of how many programs at least something is compared, rather than skipped or refused: played and
@@ -75,8 +75,9 @@ RANGES_OF_MANY = {"any size": 0.95, "any size, gradient": 0.3}
 def rolled(part, monkeypatch):
     """In every other part the shortest loops are loops on the tape, which stay unrolled else."""
     if part % 2:
-        monkeypatch.setattr(repetition, "ROUNDS", 2)
-        monkeypatch.setattr(repetition, "CALLS", 6)
+        for module in (repetition, unrolled):
+            monkeypatch.setattr(module, "ROUNDS", 2)
+            monkeypatch.setattr(module, "CALLS", 6)
         monkeypatch.setattr(repetition, "NUMPYS", 6)
 
 

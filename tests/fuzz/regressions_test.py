@@ -12,7 +12,7 @@ from tests.frontend.check import assert_same
 
 from tapegrad import grad, jit, value_and_grad
 from tapegrad.errors import ArgumentError
-from tapegrad.optimize import repetition
+from tapegrad.optimize import repetition, unrolled
 
 
 def check(f: Callable[..., Any], *calls: Sequence[Any], compile: str = "never") -> None:
@@ -791,8 +791,10 @@ def test_a_nest_whose_inner_loops_only_look(carries, mode):
 
 
 def test_a_loop_that_breaks_and_leaves_rounds_out(monkeypatch):
-    for name, least in (("ROUNDS", 2), ("CALLS", 6), ("NUMPYS", 6)):
+    for name, least in (("ROUNDS", 2), ("CALLS", 6)):
         monkeypatch.setattr(repetition, name, least)
+        monkeypatch.setattr(unrolled, name, least)
+    monkeypatch.setattr(repetition, "NUMPYS", 6)
 
     def f(x):
         for k in range(60):

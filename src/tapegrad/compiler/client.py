@@ -45,7 +45,7 @@ from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
 
 if TYPE_CHECKING:
-    import socket
+    import _socket
 
     from tapegrad.compiler.inside import Inside
 
@@ -58,16 +58,16 @@ class Worker:
     """A process next door."""
 
     def __init__(self) -> None:
-        import socket
+        from _socket import socketpair  # what `socket` adds takes longer than the worker's start
 
+        ours, theirs = socketpair()
         with contextlib.ExitStack() as unless_started:
-            ours, theirs = socket.socketpair()
-            unless_started.enter_context(ours)
-            with theirs:
+            unless_started.callback(ours.close)
+            with contextlib.closing(theirs):
                 self.pid = _spawn(theirs.fileno())
             unless_started.pop_all()
         ours.setblocking(False)
-        self.socket: socket.socket = ours
+        self.socket: _socket.socket = ours
         self.identity = _identity(ours.fileno())
         self.outgoing = bytearray()
         self.incoming = bytearray()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from tapegrad.backends.source.driver import Executable
-from tapegrad.compiler.executable import decoded
 from tapegrad.compiler.packed import Packed, opaque_of
 from tapegrad.compiler.protocol import Answer
 
@@ -33,6 +32,8 @@ class Job:
         """What it was compiled to."""
         if isinstance(self._content, Executable):
             return self._content
+        from tapegrad.compiler.executable import decoded
+
         return decoded(self._content, opaque_of(self.packed.primitives))
 
     def finish(self, answer: Answer) -> None:

@@ -19,22 +19,25 @@ from typing import Any
 CALLS = (  # what a first call takes
     "optree",
     "tapegrad.pipeline",
-    "tapegrad.runtime.pullback",
     "tapegrad.runtime.traced",
-    "tapegrad.ir.verify",
     "tapegrad.optimize.dce",
     "tapegrad.tracing.floating",
     "tapegrad.tracing.leaks",
     "tapegrad.tracing.frontend",
-    "tapegrad.tracing.merging",
     "tapegrad.tracing.loops.counted",
     "tapegrad.tracing.loops.statements",
+)
+BRANCHES = (  # what branches take that go both ways, and loops that tests end
+    "tapegrad.tracing.merging",
     "tapegrad.tracing.loops.turning",
 )
-MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what links it
-    "select",
-    "socket",
+LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # what linear maps at a point take
+NEXT_DOOR = (  # what starts the compiler next door
+    "_socket",
     "tapegrad.compiler.client",
+)
+MACHINE_CODE = (  # what machine code takes, on disk or as it comes, and what links it
+    "select",
     "tapegrad.compiler.executable",
     "tapegrad.compiler.kept",
     "tapegrad.backends.cpu.layout",
@@ -54,9 +57,10 @@ COMPILER = (  # what a compiler in this process takes
 )
 
 
-def is_loading(names: tuple[str, ...]) -> bool:
-    """Whether a module of a group is just being loaded: where a handler calls in the middle of
-    that, what it loads isn't whole."""
+def is_loading_machine_code() -> bool:
+    """Whether what machine code takes is just being loaded: where a handler calls in the middle of
+    that, it isn't whole."""
+    names = (*NEXT_DOOR, *MACHINE_CODE)
     specs = [getattr(sys.modules.get(name), "__spec__", None) for name in names]
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
@@ -80,16 +84,16 @@ _loading = threading.RLock()
 _loaded: set[tuple[str, ...]] = set()
 
 
-def load(group: tuple[str, ...]) -> None:
-    """Import these modules, unless that has been done."""
-    if group in _loaded:
-        return
-    with _loading:
-        _refuse_sub_interpreters()
-        for name in group:
-            with contextlib.suppress(ImportError):  # who needs it will say so
-                importlib.import_module(name)
-        _loaded.add(group)
+def load(group: tuple[str, ...]) -> Any:
+    """Import these modules, unless that has been done; the last one is returned."""
+    if group not in _loaded:
+        with _loading:
+            _refuse_sub_interpreters()
+            for name in group:
+                with contextlib.suppress(ImportError):  # who needs it will say so
+                    importlib.import_module(name)
+            _loaded.add(group)
+    return importlib.import_module(group[-1])
 
 
 @contextlib.contextmanager

@@ -353,7 +353,8 @@ def _begun(parts: Parts, straight: Sequence[Any], known: Directions, rule: Rule)
     """The parts behind a slope that has no part in them yet: its mean is the convention's,
     `straight`."""
     if not known.there:
-        return Parts(straight, *_each_part(parts, rule, [None] * len(straight))[1:])
+        apart = _each_part(parts._replace(mean=None), rule, [None] * len(straight))
+        return apart._replace(mean=straight)
     if parts.odd is None and parts.even is None and known.back is None:
         return Parts(straight, _apart(rule(parts.mean, known.there), straight))
     middle, odd = _of_both(parts, known, rule)

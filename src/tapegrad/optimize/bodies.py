@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.ir.inputs import unused, with_inputs
 from tapegrad.ir.tape import Aval, Call, Tape
 from tapegrad.optimize.reroll import reroll
+from tapegrad.optimize.unrolled import searched
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -26,8 +27,7 @@ def reroll_bodies(tape: Tape) -> tuple[Tape, Arrays]:
     calls: list[Call] = []
     further: list[np.ndarray] = []
     for call in tape.calls:
-        if call.primitive.tapes and not getattr(call.primitive, "ruled", False):
-            (body,) = call.primitive.tapes
+        for body in searched(call):
             if id(body) not in known:
                 known[id(body)] = _rerolled(body)
             found, arrays = known[id(body)]

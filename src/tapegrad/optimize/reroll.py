@@ -35,7 +35,7 @@ import numpy as np
 
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
-from tapegrad.optimize import repetition
+from tapegrad.optimize import repetition, unrolled
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
 from tapegrad.optimize.folded import guarded
 from tapegrad.optimize.folding import inner_runs, with_nests
@@ -64,7 +64,7 @@ class Rerolled:
 def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rerolled:
     """The tape with loops. `constants` are inputs that always have these values: those that differ
     from round to round become one array, and are dropped."""
-    if len(tape.calls) >= repetition.CALLS:
+    if unrolled.may_repeat(tape):
         found = Repetition(tape, constants or {})
         runs: Sequence[Run] = list(found.runs())
         if not found.is_done(runs):

@@ -1,12 +1,36 @@
-"""Why a long tape stays long: what keeps a loop's rounds from being one body."""
+"""Whether a tape may have unrolled a loop, and why a long one stays long: what keeps a loop's
+rounds from being one body."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tapegrad.ir.tape import Source, Tape
+from tapegrad.ir.tape import Call, Source, Tape
+from tapegrad.primitives.loops import CALLS, ROUNDS
 
 LONG = 5000  # calls: compiling more takes a minute
+
+
+def may_repeat(tape: Tape) -> bool:
+    """Whether calls of a tape may be the rounds of a loop. Rounds do the same at the same lines, so
+    in a loop no call is alone with its primitive and line."""
+    if len(tape.calls) < CALLS:
+        return False
+    counts = Counter((call.primitive.name, call.src) for call in tape.calls)
+    return sum(count for count in counts.values() if count >= ROUNDS) >= CALLS
+
+
+def may_repeat_inside(tape: Tape) -> bool:
+    """The same of a tape, or one that its calls hold."""
+    bodies = {id(body): body for call in tape.calls for body in searched(call)}
+    return may_repeat(tape) or any(map(may_repeat_inside, bodies.values()))
+
+
+def searched(call: Call) -> tuple[Tape, ...]:
+    """The tapes that a call holds, if loops are sought in them. Where a derivative has made it,
+    they have been, before it was derived."""
+    primitive = call.primitive
+    return () if call.reason or getattr(primitive, "ruled", False) else primitive.tapes
 
 
 def unrolled_loop(tape: Tape) -> str:

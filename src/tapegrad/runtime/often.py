@@ -15,7 +15,7 @@ from typing import Any
 
 from tapegrad.backends.numpy.play import straight
 from tapegrad.backends.numpy.rounds import Broken
-from tapegrad.core.late import MACHINE_CODE, is_loading
+from tapegrad.core.late import is_loading_machine_code
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import inlined
@@ -84,7 +84,7 @@ class Often:
 
     def _look(self) -> None:
         """Use the machine code, if it is there."""
-        executable = None if is_loading(MACHINE_CODE) else self.tier.executable()
+        executable = None if is_loading_machine_code() else self.tier.executable()
         if executable is None:
             return
         try:

@@ -21,7 +21,7 @@ from tapegrad.compiler.packed import Packed, opaque_of, pack
 from tapegrad.compiler.protocol import available_cores
 from tapegrad.core import log
 from tapegrad.core.handlers import let_through
-from tapegrad.core.late import MACHINE_CODE, load
+from tapegrad.core.late import MACHINE_CODE, NEXT_DOOR, load
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import InternalError
 from tapegrad.tracing.source import at_source
@@ -97,7 +97,7 @@ class Tier:
             return self.found
         if self.is_played:
             return None
-        load(MACHINE_CODE)
+        load(NEXT_DOOR)
         if not self.sought:
             self.sought = True
             found = self._kept()
@@ -126,6 +126,7 @@ class Tier:
             self.fail(job.error)
             return None
         self.event = "loads" if job.found else "compiles"
+        load(MACHINE_CODE)
         return job.executable()
 
     def refuse(self, error: str) -> None:
@@ -160,11 +161,12 @@ class Tier:
 
     def _kept(self) -> Executable | None:
         """The code that an earlier process left for this tape."""
+        if disk.location() is None:
+            return None
+        load(MACHINE_CODE)
         from tapegrad.compiler import kept
         from tapegrad.compiler.executable import decoded
 
-        if disk.location() is None:
-            return None
         try:
             content = kept.find(self.kept_as)
             return None if content is None else decoded(content, self._opaque())
@@ -220,7 +222,7 @@ class Tier:
 def foresee(mode: str) -> None:
     """Start the compiler, which takes as long as many a program, if it is likely to be wanted."""
     if mode == "always" or (mode == "auto" and available_cores() > 1):
-        load(MACHINE_CODE)
+        load(NEXT_DOOR)
         from tapegrad.compiler.client import client
 
         client.start()

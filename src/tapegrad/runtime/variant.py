@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.backends.numpy.play import run
 from tapegrad.compiler.packed import pack
 from tapegrad.core.handlers import let_through
-from tapegrad.core.late import MACHINE_CODE, is_loading
+from tapegrad.core.late import is_loading_machine_code
 from tapegrad.core.locks import remembered
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
@@ -172,7 +172,7 @@ class Variant:
             return False
         tier = self.tier
         playing.told = not tier.is_played or (tier.mode == "never" and not self.optimised)
-        return tier.is_played or is_loading(MACHINE_CODE) or tier.executable() is None
+        return tier.is_played or is_loading_machine_code() or tier.executable() is None
 
     def _fits_outside(self) -> bool:
         """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
@@ -204,7 +204,7 @@ class Variant:
     def _enter(self, args: Any, kwargs: Any, wait: bool = False) -> None:
         """Use the machine code, if it is there, or is to be waited for. In the middle of loading
         its linker it isn't."""
-        if self.entry is not None or self.tier.is_played or is_loading(MACHINE_CODE):
+        if self.entry is not None or self.tier.is_played or is_loading_machine_code():
             return
         while self.entry is None and (executable := self.tier.executable(wait)) is not None:
             known = self.tier.entry

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tapegrad.core.late import BRANCHES, load
+
 Handler = Callable[..., Any]
 
 
@@ -90,6 +92,11 @@ class Dispatch:
     apart: Handler
     merged: Handler
     chosen: Handler
+
+    def __getattr__(self, name: str) -> Any:
+        """What waits for the first branch that goes both ways, or test of a traced value."""
+        load(BRANCHES)
+        return object.__getattribute__(self, name)
 
 
 dispatch = Dispatch()
