@@ -83,8 +83,8 @@ LAST: tuple[Pass, ...] = (
 )
 
 LARGE = 1 << 20  # bytes of results: the memory that smaller ones need doesn't count
-MORE = 1.1  # of a matrix: what else its computation may need, and what chunks sum up
-SCARCE = (10.0, 1e4)  # times the price of memory where there is little, and hardly any
+MORE = 1.035  # of a matrix: what else its computation may need; the rest is vectors
+SCARCE = (1.0, 10.0, 1e4)  # times the price of memory where there is little, and hardly any
 
 DEBUG = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
@@ -242,7 +242,7 @@ def bytes_taken(tape: Tape, mode: str) -> int:
     if mode == "never":
         return played
     plan = looped(at_its_best(tape)).plan
-    return max(played, scratch_of(plan) + _returned_between(plan))
+    return max(played, memory_of(plan))
 
 
 # ---- Tape -> Plan -> source -> machine code
@@ -375,10 +375,10 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
         return recompute(plan, large, price)
 
     def shared_out(plan: Plan) -> Plan:
-        return parallelise(plan, most)
+        return parallelise(plan, room)
 
     most = _matrix_bytes(tape)
-    large, price = math.inf, 1.0
+    large, price, room = math.inf, 1.0, most
     passes = (
         fuse,  # nests over the same range become one
         store_shared,  # what crosses a call of NumPy is in memory
@@ -399,7 +399,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     for dearer in prices if most < math.inf else ():
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
-        large, price = most / 64, dearer
+        large, price, room = most / 64, dearer, most / 256
         other = run_passes(first, passes)
         plan = other if scratch_of(other) < scratch else plan
     return Looped(tape, first, passes, plan)
@@ -420,17 +420,18 @@ def scratch_of(plan: Plan) -> int:
     return planned_peak_bytes(assign(plan).slots)
 
 
-def _returned_between(plan: Plan) -> int:
-    """The most that NumPy returns in one call between the kernels, which is copied to its place."""
+def memory_of(plan: Plan) -> int:
+    """The memory that a call of a plan's code needs beside arguments and results, in bytes: scratch
+    memory, and the most that NumPy returns in one call between kernels, which is copied."""
     from tapegrad.ir.plan import PythonCall
 
-    calls = [step for step in plan.steps if isinstance(step, PythonCall)]
     made = [
         bytes_inside(call.primitive.tapes)
-        + sum(math.prod(out.shape) * out.dtype.itemsize for out in call.outs)
-        for call in calls
+        + sum(out.aval.nbytes for out in call.outs if out not in call.reads)
+        for call in plan.steps
+        if isinstance(call, PythonCall)
     ]
-    return max(made, default=0)
+    return scratch_of(plan) + max(made, default=0)
 
 
 def schedule(tape: Tape) -> Program:

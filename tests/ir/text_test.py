@@ -100,6 +100,7 @@ def test_sub_tapes_print_below():
 # An example of each kind of parameter, by its name.
 PARAMETERS = {
     "keep": ("h",),
+    "own": (0,),
     "why": "it is complex",
     "kth": (0, 2),
     "of": "q",

@@ -20,9 +20,10 @@ from tests.loops.derivatives_test import (
     whole,
 )
 
-from tapegrad import defvjp, grad, primitive, scan, trace, while_loop
+from tapegrad import defvjp, grad, jit, pipeline, primitive, scan, trace, while_loop
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.errors import TapeError, TraceError
+from tapegrad.ir.plan import PythonCall
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.loops import Loop
@@ -253,3 +254,22 @@ def test_it_is_none_of_the_users_code():
     for x in (2.0, 2.5, 2.0):
         g(x)
     assert g.cache_info().traces == 1
+
+
+def test_a_loop_of_numpys_between_kernels_writes_to_the_place_of_its_result():
+    """What it starts from is copied there, and stays where something else reads it."""
+
+    def spectra(x):
+        y = x * 2
+        z = y + 0
+        for k in range(300):
+            z[k] = np.tanh(np.sum(np.abs(np.fft.rfft(y[:8] * z[:8]))) / 9 + z[k])
+        return np.stack([z, y])
+
+    compiled = jit(spectra, compile="always")
+    for x in (np.linspace(-1, 1, 300), np.linspace(0, 2, 300)):
+        np.testing.assert_allclose(compiled(x), spectra(x), rtol=1e-13)
+    (tape,) = compiled.tapes
+    steps = pipeline.looped(pipeline.at_its_best(tape)).plan.steps
+    (call,) = [step for step in steps if isinstance(step, PythonCall)]
+    assert set(call.outs) < set(call.reads)

@@ -442,16 +442,20 @@ class _Machine:
             self.fill(cell, (), value, step)
 
     def entering(self, cell: Cell, read: Read, step: Recurrence, carried: bool) -> Any:
-        """The value of an input of a round, at first. What isn't set of an array that rounds fill
-        is nothing that a result may be made of."""
+        """The value of an input of a round, at first."""
         if not cell.shape:
             return self.read(read, step)()
         if not carried:
             assert read.cell is not None
             return self.array(read.cell, read.at, step)
-        value = np.full(cell.shape, np.nan if cell.dtype.kind == "f" else 99).astype(cell.dtype)
-        if read.cell is not None:
-            memory, place, size, _ = self.part(read.cell, ())
+        return self.begun(cell, read.cell)
+
+    def begun(self, like: Cell, cell: Cell | None) -> Any:
+        """A cell's value, of which not all needs to be set. What isn't is nothing that a result may
+        be made of."""
+        value = np.full(like.shape, np.nan if like.dtype.kind == "f" else 99).astype(like.dtype)
+        if cell is not None:
+            memory, place, size, _ = self.part(cell, ())
             m, owner = place()
             flat = value.reshape(-1)
             for k in range(size):
@@ -460,9 +464,12 @@ class _Machine:
         return value
 
     def python_call(self, step: PythonCall) -> None:
-        given = [
-            self.array(x, (), step)[()] if isinstance(x, Cell) else x.value for x in step.reads
-        ]
+        given: list[Any] = []
+        for x in step.reads:
+            if isinstance(x, Cell):
+                given.append(self.begun(x, x) if x in step.outs else self.array(x, (), step)[()])
+            else:
+                given.append(x.value)
         found = self.call(step.primitive, *given)
         for out, value in zip(
             step.outs, found if step.primitive.results > 1 else (found,), strict=True

@@ -279,6 +279,8 @@ def _read_first(step: Step, own: Sequence[Use]) -> list[Cell]:
     if isinstance(step, Routine):
         return [step.arrays[k][0] for k in step.read]
     found = [cell for cell, _, writes in own if not writes]
+    if isinstance(step, PythonCall):  # what it writes to may be filled by that alone
+        found = [cell for cell in found if cell not in step.outs]
     if isinstance(step, Compute) and step.combine:
         found.append(step.cell)
     if isinstance(step, ArgUpdate):

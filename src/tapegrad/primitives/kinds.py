@@ -369,6 +369,7 @@ class Repeated(Control):
     instead: bool
     later: bool
     keep: tuple[str, ...]
+    own: tuple[int, ...]
 
     repeats = True
     of_complex = True

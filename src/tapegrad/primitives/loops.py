@@ -48,6 +48,8 @@ class Loop(Repeated):
     One that runs `instead` makes one round or none, and doesn't look at what it starts from, which
     nobody has computed if it makes one: a side of a conditional. So it passes the cotangents of its
     results on to that as they are.
+
+    Of what is carried it may write to the operands numbered in `own`: only plans say so.
     """
 
     body: Tape
@@ -59,6 +61,7 @@ class Loop(Repeated):
     later: bool = False
     instead: bool = False
     keep: tuple[str, ...] = ()
+    own: tuple[int, ...] = ()
 
     name = "loop"
 
@@ -140,7 +143,7 @@ class Loop(Repeated):
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]
         flags = ("backwards", "until", "recomputed", "later", "instead")
-        shown += [("keep", self.keep)] if self.keep else []
+        shown += [(name, found) for name in ("keep", "own") if (found := getattr(self, name))]
         shown += [(name, True) for name in flags if getattr(self, name)]
         return tuple(shown)
 

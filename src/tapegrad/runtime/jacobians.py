@@ -388,6 +388,7 @@ def _in_all_directions(
 
 
 PANELS = 10  # so many, or more where a direction takes much memory
+NEARLY = 1.1  # of a matrix: what sums of chunks take, which are fewer where memory is scarce
 DEARER = 8  # times as much work as without panels is too much: theirs stays in the caches
 
 
@@ -402,32 +403,34 @@ def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
     most = MORE * results
     count = -(-size // PANELS)
     panels = inlined(in_panels(count))
-    if work_of(panels) > DEARER * work_of(whole) or _scratch_of(whole) <= most:
+    if work_of(panels) > DEARER * work_of(whole) or (needs := _memory_of(whole)) <= most:
         return whole
-    less = _scratch_of(panels)
+    if needs <= NEARLY * results and _memory_of(whole, SCARCE) <= most:
+        return whole
+    less = _memory_of(panels)
     if less > most:
         count = max(1, int(count * results / (2 * less)))  # not as many as fit: in the caches
         panels = inlined(in_panels(count))
-        less = _scratch_of(panels)
+        less = _memory_of(panels)
     if less > most and count > 1:  # each direction takes about as much memory
         one = inlined(in_panels(1))
-        least = _scratch_of(one)
+        least = _memory_of(one)
         fit = 1 + int((count - 1) * max(0, most - least) / (less - least)) if less > least else 1
         panels = one if fit == 1 else inlined(in_panels(fit))
-        less = least if fit == 1 else _scratch_of(panels)
+        less = least if fit == 1 else _memory_of(panels)
     if less <= most:
         return panels
-    return panels if _scratch_of(panels, SCARCE) < _scratch_of(whole, SCARCE) else whole
+    return panels if _memory_of(panels, SCARCE) < _memory_of(whole, SCARCE) else whole
 
 
-def _scratch_of(tape: Tape, prices: Sequence[float] = ()) -> int:
+def _memory_of(tape: Tape, prices: Sequence[float] = ()) -> int:
     """The memory that a tape needs beside its results when it is compiled, in whatever order sums
     are taken."""
-    from tapegrad.pipeline import at_its_best, looped, scratch_of, settled
+    from tapegrad.pipeline import at_its_best, looped, memory_of, settled
 
     tape = replace(settled(tape), matrices=True)
     forms = {at_its_best(replace(tape, ordered=ordered)) for ordered in (False, True)}
-    return max(scratch_of(looped(form, prices).plan) for form in forms)
+    return max(memory_of(looped(form, prices).plan) for form in forms)
 
 
 def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:

@@ -4,9 +4,10 @@ regions, and what only NumPy can evaluate."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.reductions import LONG_SUM
 from tapegrad.schedule.access import at_indices, indices_for, nest, store
 from tapegrad.schedule.lowering import Lowering
+
+NONE: Mapping[int, int] = MappingProxyType({})
 
 
 def elementwise(low: Lowering, call: Call) -> None:
@@ -216,15 +219,23 @@ def part(low: Lowering, call: Call) -> None:
     low.cells[call.out] = cell
 
 
-def python_call(low: Lowering, call: Call) -> None:
-    reads = tuple(x if isinstance(x, Literal) else low.materialized(x) for x in call.operands)
-    outs = []
-    for out in call.outs:
-        low.cells[out] = Cell(out.shape, out.dtype, src=call.src)
-        outs.append(low.cells[out])
+def python_call(low: Lowering, call: Call, becomes: Mapping[int, int] = NONE) -> None:
+    """A call of NumPy. It writes to some of its operands, which become its results, by their
+    numbers: these start where the results will be."""
+    outs = [Cell(out.shape, out.dtype, src=call.src) for out in call.outs]
+    places = {k: outs[result] for k, result in becomes.items()}
+    reads: list[Cell | Literal] = []
+    for k, x in enumerate(call.operands):
+        if k in places:
+            if not low.is_unset(x):
+                low.copy_into(places[k], partial(low.read, x), call.src)
+            reads.append(places[k])
+        else:
+            reads.append(x if isinstance(x, Literal) else low.materialized(x))
+    low.cells.update(zip(call.outs, outs, strict=True))
     # What a guard takes for granted, the number of indices for one, holds before NumPy is called.
     low.check_guards()
-    low.steps.append(PythonCall(call.primitive, tuple(outs), reads, call.src))
+    low.steps.append(PythonCall(call.primitive, tuple(outs), tuple(reads), call.src))
 
 
 def unset(low: Lowering, call: Call) -> None:

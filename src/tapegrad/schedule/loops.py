@@ -85,12 +85,12 @@ def loop(low: Lowering, call: Call) -> None:
         if (number := low.affine(x)) is not None:
             affine[var] = number
     if not can_be_planned(body, affine):
-        dense.python_call(low, call)
+        _played(low, call)
         return
     state = [k for k in kept_in_place(body, 1, count) if given[k].shape]
     plan = low.plan_round(body, affine, count, [1 + k for k in state], (*low.among, index))
     if any(isinstance(step, PythonCall) for step in walk(plan.steps)):
-        dense.python_call(low, call)
+        _played(low, call)
         return
     ways = _ways(plan, count)
     allocation = assign(plan, ways.handed)
@@ -196,6 +196,16 @@ def _count(low: Lowering, rounds: Operand) -> Read:
 
 def _value(low: Lowering, x: Operand) -> Read:
     return Read(None, (), x) if isinstance(x, Literal) else Read(low.materialized(x))
+
+
+def _played(low: Lowering, call: Call) -> None:
+    """A loop that NumPy runs. What stays in place is in the place of the results from the start."""
+    primitive: Any = call.primitive
+    kept = kept_in_place(primitive.body, 1, primitive.carried)
+    own = tuple([k for k in kept if call.outs[k].shape])
+    first = len(call.operands) - len(primitive.given(call.operands))
+    written = replace(call, primitive=replace(primitive, own=own))
+    dense.python_call(low, written, {first + k: k for k in own})
 
 
 def _ways(plan: Plan, count: int) -> Ways:

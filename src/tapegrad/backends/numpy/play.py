@@ -216,7 +216,7 @@ def straight(tape: Tape) -> Callable[..., tuple[Any, ...]]:
 def repeat_whole(loop: Repeated, xs: Sequence[Any]) -> Any:
     """The results of a loop by itself; a TapeError if a guard doesn't hold in a round."""
     try:
-        return quiet(repeat(loop, (), run_inner))(*map(plain, xs))
+        return quiet(repeat(loop, loop.own, run_inner))(*map(plain, xs))
     except Broken as inside:
         raise stale(loop.body, inside.guard) from None
 
