@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import Function, defjvp, defvjp, grad, primitive, trace, vjp
+from tapegrad import Function, defjvp, defvjp, grad, primitive, trace, vjp, vmap
 from tapegrad.backends.numpy.play import run
 from tapegrad.errors import ArgumentError, GradientError, RuleError
 from tapegrad.ir.verify import verify
@@ -310,3 +310,15 @@ def test_what_a_forward_rule_reads_may_change():
     defjvp(f, lambda t, out, x: 4 * t)
     np.testing.assert_array_equal(df(X), 4 * np.ones(3))
     np.testing.assert_array_equal(tg.jvp(f, (X,), (T,))[1], 4 * T)
+
+
+def test_rules_that_derive_are_transposed():
+    """A rule is transposed where only types are known: neither the direction of a `jvp` nor the
+    rows of a `vmap` have values."""
+    sine = primitive(np.sin)
+    defjvp(sine, lambda t, out, x: tg.jvp(np.sin, (x,), (t,))[1])
+    np.testing.assert_allclose(grad(sine)(0.5), np.cos(0.5))
+    cubes = primitive(lambda x: np.sum(x**3, axis=1))
+    defvjp(cubes, lambda ct, out, x: ct[:, None] * vmap(grad(lambda r: np.sum(r**3)))(x))
+    x = np.arange(6.0).reshape(3, 2)
+    np.testing.assert_allclose(tg.jvp(cubes, (x,), (x,))[1], np.sum(3 * x**3, axis=1))

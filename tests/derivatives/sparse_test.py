@@ -325,3 +325,23 @@ def test_large_matrices_whose_entries_are_found_by_products(mode):
     J = sparse_jacobian(f, mode=mode, compile="never")(x)
     assert J.nnz > greedy.SMALL
     np.testing.assert_allclose(J @ v, jvp(f, (x,), (v,))[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("n", [3, 4, 9])
+def test_an_index_that_a_condition_keeps_within_bounds(n):
+    """The other side of the condition isn't run where the index would be outside."""
+
+    def f(x):
+        return np.array([x[i + 1] ** 2 if i < n - 1 else 0.0 * x[0] for i in range(n)])
+
+    def written(x):
+        y = np.zeros(n)
+        for i in range(n):
+            y[i] = x[i] ** 3
+            if i < n - 2:
+                y[i + 2] = x[i + 1] * x[i]
+        return y
+
+    x = np.arange(1.0, n + 1)
+    for g in (f, written):
+        np.testing.assert_array_equal(sparse_jacobian(g)(x).toarray(), jacobian(g)(x))

@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapegrad import grad, hessian, jacobian, jit, jvp, scan, value_and_grad, vmap
+from tapegrad import (
+    custom_root,
+    defvjp,
+    grad,
+    hessian,
+    jacobian,
+    jit,
+    jvp,
+    primitive,
+    scan,
+    value_and_grad,
+    vmap,
+)
 from tapegrad.errors import ArgumentError, TraceError
 
 RNG = np.random.default_rng(0)
@@ -519,3 +531,22 @@ def test_axes_as_a_dataclass():
     found = vmap(lambda x: Line(2 * x, x.sum()), out_axes=Line(1, 0))(line.slope)
     np.testing.assert_array_equal(found.slope, 2 * line.slope.T)
     np.testing.assert_array_equal(found.start, line.slope.sum(1))
+
+
+def test_rows_take_their_own_paths_inside_of_primitives():
+    scaled = primitive(lambda x: 2 * x if x > 1 else 3 * x)
+    defvjp(scaled, lambda ct, out, x: ct * np.where(x > 1, 2.0, 3.0))
+    x = np.array([0.5, 2.0])
+    np.testing.assert_array_equal(vmap(scaled)(x), [1.5, 4.0])
+    values, slopes = vmap(value_and_grad(scaled))(x)
+    np.testing.assert_array_equal(values, [1.5, 4.0])
+    np.testing.assert_array_equal(slopes, [3.0, 2.0])
+
+
+def test_rows_take_their_own_paths_in_an_equation():
+    @custom_root(lambda x, a: x * x - a if a > 1 else 2 * x - 1 - a)
+    def solution(start, a):
+        return np.sqrt(a) if a > 1 else (1 + a) / 2
+
+    slopes = vmap(grad(lambda a: solution(0.0, a)))(np.array([0.5, 2.0]))
+    np.testing.assert_allclose(slopes, [0.5, 0.5 / np.sqrt(2)], rtol=1e-14)

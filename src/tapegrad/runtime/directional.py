@@ -111,16 +111,16 @@ def _checked(label: str, word: str, x: Any, t: Any) -> Any:
             f"{label}: a direction of {word} is {t!r} ({type(t).__name__}). Directions are arrays "
             "and numbers, or None for one that is 0"
         )
-    if np.shape(t) != np.shape(x):
+    moved, moves = input_aval(x), input_aval(t)  # also of tracers that have no values
+    if moves.shape != moved.shape:
         raise ArgumentError(
-            f"{label}: a direction of {word} has shape {np.shape(t)}, and what it belongs to has "
-            f"shape {np.shape(x)}. They must be the same: use np.broadcast_to"
+            f"{label}: a direction of {word} has shape {moves.shape}, and what it belongs to has "
+            f"shape {moved.shape}. They must be the same: use np.broadcast_to"
         )
-    kinds = "fiubc" if input_aval(x).dtype.kind == "c" else "fiub"
-    if (dtype := input_aval(t).dtype).kind not in kinds:
+    if moves.dtype.kind not in ("fiubc" if moved.dtype.kind == "c" else "fiub"):
         raise ArgumentError(
-            f"{label}: a direction of {word} has dtype {dtype}, and what it belongs to is real. "
-            "Directions of real numbers are real"
+            f"{label}: a direction of {word} has dtype {moves.dtype}, and what it belongs to is "
+            "real. Directions of real numbers are real"
         )
     return t
 

@@ -146,9 +146,9 @@ class VMap(Transformation):
 
     def _mixed(self, runs: Runs, rows: Rows) -> Derivation:
         """The tape of all rows, of those of their paths."""
-        from tapegrad.pipeline import finished, inlined
+        from tapegrad.pipeline import finished, inlined, settled
 
-        mixed = Mixed(runs.paths, rows, inlined, runs.drawn)
+        mixed = Mixed(runs.paths, rows, inlined, settled, runs.drawn)
         tape, structure, captured = mixed.tape(self.out_axes.spec)
         count = len(tape.outputs)
         done = replace(

@@ -75,17 +75,19 @@ def spread(spec: Any, tree: Any, label: str) -> list[Any]:
 
 class Mixed:
     """The tape of all rows, of the tapes of their paths. Of captured values those `drawn` have a
-    row for each."""
+    row for each. `inline` puts the calls of sub-tapes in their places, and `settle` those of users'
+    primitives too, whose guards say which rows are on a path."""
 
     def __init__(
         self,
         paths: Sequence[Path],
         selection: Rows,
         inline: Callable[[Tape], Tape],
+        settle: Callable[[Tape], Tape],
         drawn: dict[int, Any],
     ) -> None:
         self.paths, self.size, self.drawn = paths, selection.size, drawn
-        self.inline = inline
+        self.inline, self.settle = inline, settle
         self.axes = [
             axis
             for x, axis in zip(selection.request.leaves, selection.axes, strict=True)
@@ -197,7 +199,7 @@ class Mixed:
     def _mask(self, path: Path, nodes: Sequence[Node], captured: Sequence[Node]) -> Node:
         """Which rows are on a path. What rows that have left it would do next isn't known to be
         possible, so where that counts one that is on it stands in their places."""
-        tape = self.inline(replace(path.traced.tape, outputs=(), output_names=()))
+        tape = self.settle(replace(path.traced.tape, outputs=(), output_names=()))
         mask: Any = None
         for guards in _stages(tape):
             given = nodes if mask is None else self._given(path, nodes, mask)

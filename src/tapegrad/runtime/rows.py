@@ -71,8 +71,9 @@ class Runs:
     def in_turn(self) -> list[Any] | None:
         """The results of all rows, if one of them does more than to compute; else None, and their
         paths are known."""
-        if not self.size or without_values():
-            self.paths = [self._of_none()]
+        lacks = any(x is None for x, _ in self.inputs)  # the rows of tracers that have no values
+        if not self.size or without_values() or lacks:
+            self.paths = [self._of_none(self.call(0) if self.size and lacks else self.example(0))]
             return None
         key = id(code_of(self.call(0).f))
         if self._is_alone() and key in self._observer.choices.in_turn:
@@ -135,9 +136,9 @@ class Runs:
         leaves, structure = flatten(found)
         return unflatten(structure, [_own(trace, x) for x in leaves])
 
-    def _of_none(self) -> Path:
-        """The path where there are no rows, which no values may decide."""
-        done, before, request = Done(self._observer), self._count(), self.example(0)
+    def _of_none(self, request: Request) -> Path:
+        """The path where there are no rows, or none with values, which no values may decide."""
+        done, before = Done(self._observer), self._count()
         try:
             with np.errstate(all="ignore"):  # of values that nobody has
                 traced = _traced(request, idle=True)
@@ -182,10 +183,12 @@ class Runs:
 
     def _on(self, traced: Traced, draws: _Draws) -> Any:
         """Which rows are on the path of a trace."""
-        inside = _has_conditions(traced)
-        if not traced.tape.guards and not inside:
+        from tapegrad.pipeline import settled
+
+        inside, tape = _has_conditions(traced), settled(traced.tape)
+        if not tape.guards and not inside:
             return np.ones(self.size, bool)
-        tape = replace(traced.tape, outputs=(), output_names=())
+        tape = replace(tape, outputs=(), output_names=())
         rows = [k for k, (_, axis) in enumerate(self.inputs) if axis is not None]
         rows += [len(self.inputs) + k for k in draws.numbers if k is not None]
         values = [x if axis is None else np.moveaxis(x, axis, 0) for x, axis in self.inputs]

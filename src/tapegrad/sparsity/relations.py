@@ -42,7 +42,6 @@ from tapegrad.primitives.kinds import (
     Scatter,
     View,
 )
-from tapegrad.primitives.windows import moved_index
 
 LONG = 2 * 10**7  # so many pairs of a running sum are told apart; else its steps are alike
 
@@ -264,18 +263,19 @@ def _window(call: Call, known: Known, rounds: int) -> Relations | None:
     written = 1 if writes and p.onto == "first" else 0
     count, small = math.prod(large), numbers((at.shape[-1],))
     if any(isinstance(step, Among) for step in known):  # anywhere that it may be
-        here = np.broadcast_to(small, at.shape).ravel()
+        here = np.broadcast_to(small, at.shape)[at >= 0]
         if not writes:
-            return Relations((Fold(0, here, at.ravel(), len(small)),))
-        terms: list[Map | Fold] = [Fold(written, at.ravel(), here, count)]
+            return Relations((Fold(0, here, at[at >= 0], len(small)),))
+        terms: list[Map | Fold] = [Fold(written, at[at >= 0], here, count)]
         return Relations((*terms, *[Map(0, numbers((count,)))] * written))
     if not writes:
         return Relations((Map(0, at),))
     if p.adds:
         sources = np.broadcast_to(small, at.shape)
         return Relations((Map(0, numbers((count,))), Fold(written, at, sources, count)))
-    source = np.full((*at.shape[:-1], count), -1)
+    source = np.full((*at.shape[:-1], count + 1), -1)  # the last is that of what is outside
     np.put_along_axis(source, at, np.broadcast_to(small, at.shape), -1)
+    source = source[..., :count]
     terms = [Map(written, source)]
     if written:
         terms.append(Map(0, np.where(source < 0, numbers((count,)), -1)))
@@ -284,7 +284,8 @@ def _window(call: Call, known: Known, rounds: int) -> Relations | None:
 
 def _window_at(p: Any, large: Sequence[int], known: Known, rounds: int) -> Any:
     """The numbers of a window's elements in the larger array: an array of one axis, or of two, if
-    they differ from round to round, or among the steps that there may be; None if unknown."""
+    they differ from round to round, or among the steps that there may be; None if unknown. Where an
+    element would be outside it is -1: a condition keeps that round from reading it."""
     steps = known[len(known) - len(p.moves) :] if p.moves else ()
     among = [step for step in steps if isinstance(step, Among)]
     if any(step is None for step in steps) or len(among) > 1:
@@ -294,14 +295,16 @@ def _window_at(p: Any, large: Sequence[int], known: Known, rounds: int) -> Any:
     values = [_steps(step, len(among[0].values) if among else rounds) for step in steps]
     if any(v.size == 0 for v in values):
         return np.zeros((0, math.prod(_extents(p.index))), int)
-    at = numbers(large)[moved_index(p.index, p.moves, [v[0] for v in values])].ravel()
-    if any(isinstance(step, (Rounds, Among)) for step in steps):
-        strides = np.array([math.prod(large[axis + 1 :]) for axis in range(len(large))], int)
-        far = [
-            (v - v[0]) * int(np.dot(move, strides)) for v, move in zip(values, p.moves, strict=True)
-        ]
-        at = at + np.asarray(sum(far))[:, None]
-    return at
+    moving = any(isinstance(step, (Rounds, Among)) for step in steps)
+    at: Any = np.zeros((1, 1), int)
+    for axis, (k, n) in enumerate(zip(p.index, large, strict=True)):
+        own = np.array([k]) if isinstance(k, int) else k.start + k.step * np.arange(k.count)
+        far = sum(v * move[axis] for v, move in zip(values, p.moves, strict=True))
+        there = own + np.reshape(far if moving else np.ravel(far)[:1], (-1, 1))
+        there = np.where((there >= 0) & (there < n), there, -1)[:, None]
+        at = np.where((at[..., None] < 0) | (there < 0), -1, at[..., None] * n + there)
+        at = at.reshape(len(at), -1)
+    return at if moving else at[0]
 
 
 def _extents(index: Any) -> list[int]:
