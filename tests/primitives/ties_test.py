@@ -312,6 +312,27 @@ def test_layers_at_a_tie(compile: Any) -> None:
     np.testing.assert_allclose(product(np.zeros(3), v), near, rtol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("root", "x", "wanted"),
+    [
+        (np.linalg.norm, np.zeros(1), np.ones((1, 1))),
+        (lambda x: np.sqrt(x @ x), np.zeros(2), np.eye(2)),
+        (lambda x: np.sqrt(np.einsum("i,i", x, x) / 2), np.zeros(2), np.eye(2) / 2),
+        (lambda x: np.sqrt(sum(v**2 for v in x)), np.zeros(2), np.eye(2)),
+        (lambda x: np.sqrt((x**2)[0] + (x**2)[1]), np.zeros(2), np.eye(2)),
+        (lambda x: np.sqrt(np.sum((x**2)[1:])), np.zeros(2), np.diag([0.0, 1.0])),
+        (lambda t: np.linalg.norm(t * np.ones(2)), 0.0, 2.0),
+        (lambda x: np.sum(np.sqrt(np.einsum("ij,ij->i", x, x))), np.zeros((1, 2)), np.eye(2)),
+    ],
+)
+def test_roots_of_sums_of_squares_as_they_are_written(root: Any, x: Any, wanted: Any) -> None:
+    """cosh of a length is smooth at the origin."""
+    found = hessian(lambda x: np.cosh(root(x)), compile="never")(x)
+    np.testing.assert_allclose(np.reshape(found, np.shape(wanted)), wanted)
+    beside = hessian(lambda x: root(x) ** 2 / 2, compile="never")(x + 0.5)
+    np.testing.assert_allclose(np.reshape(beside, np.shape(wanted)), wanted, atol=1e-14)
+
+
 def test_a_length_and_a_maximum_of_the_same_two() -> None:
     """Two kinds of kinks with the same operands have directions of their own."""
     found = hessian(lambda t: (np.hypot(t, t) + np.maximum(t, t)) ** 2, compile="never")(0.0)

@@ -1,6 +1,7 @@
 """Roots whose operand says more than its value does, told before differentiating.
 
     sqrt(sum(square(z)))  -->  norm(sum(square(z)), z)        the derivative is that of a norm
+    sqrt(z @ z)           -->  norm(z @ z, z)
     square(sqrt(u))       -->  known(square(sqrt(u)), u)      the derivative is that of u
     square(hypot(x, y))   -->  known(square(hypot(x, y)), square(x) + square(y))
     power(cbrt(u), 6)     -->  known(power(cbrt(u), 6), power(u, 2))
@@ -17,12 +18,21 @@ from typing import Any
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import kinked
+from tapegrad.primitives.contractions import Einsum, terms_of
 from tapegrad.primitives.kinds import Linear
-from tapegrad.primitives.norms import Norm
+from tapegrad.primitives.norms import ALONE, Norm
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.stated import Known
-from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    ExpandDims,
+    GetItem,
+    Reshape,
+    Squeeze,
+    Transpose,
+)
 
+OF_ONE = (BroadcastTo, GetItem)
 STEPS = (Sum, ExpandDims, Reshape, Squeeze, Transpose)
 ROOTS: dict[Any, int] = {ew.sqrt: 2, kinked.hypot: 2, ew.cbrt: 3}
 
@@ -39,11 +49,10 @@ def tell_roots(tape: Tape) -> Tape:
         if call.outs[0].dtype.kind == "c":  # these rules are those of real roots
             continue
         if call.primitive is ew.sqrt:
-            terms = _squares(made, call.operands[0])
+            terms = _squares(made, call.operands[0], rewriter)
             if terms:
-                zs = [rewriter.operand(z) for z, _ in terms]
                 primitive: Any = Norm(tuple(path for _, path in terms))
-                operands = [rewriter.operand(call.operands[0]), *zs]
+                operands = [rewriter.operand(call.operands[0]), *[z for z, _ in terms]]
             else:
                 continue
         else:
@@ -93,27 +102,51 @@ def _exponent(call: Call) -> float | None:
     return None
 
 
-def _squares(made: dict[Var, Call], u: Operand) -> list[Any]:
+def _squares(made: dict[Var, Call], u: Operand, rewriter: Rewriter) -> list[Any]:
     """The zs whose squares u is a sum of, each with its path; none if it isn't one."""
     call = made.get(u) if isinstance(u, Var) else None
     if call is None:
         return []
     if _is_square(call):
-        return [(call.operands[0], (1.0, ()))]
+        return [(rewriter.operand(call.operands[0]), ALONE)]
+    if isinstance(call.primitive, Einsum):
+        return _product(call, rewriter)
+    if isinstance(call.primitive, OF_ONE):  # of what is squared, too
+        inner = _squares(made, call.operands[0], rewriter)
+        if any(steps for _, (_, steps) in inner):
+            return []
+        calls = [
+            rewriter.builder.call(call.primitive, [z], call.src, call.reason) for z, _ in inner
+        ]
+        return [(z, path) for (z,), (_, path) in zip(calls, inner, strict=True)]
     if isinstance(call.primitive, STEPS) and isinstance(call.primitive, Linear):
-        inner = _squares(made, call.operands[0])
+        inner = _squares(made, call.operands[0], rewriter)
         ((_, parameter),) = call.primitive.parameters()
         step = call.primitive.name, parameter
         return [(z, (f, (*steps, step))) for z, (f, steps) in inner]
     if call.primitive in (ew.mul, ew.div):
-        return _scaled(made, call)
-    if call.primitive is ew.add and all(x.shape == u.shape for x in call.operands):
-        left, right = (_squares(made, x) for x in call.operands)
-        return left + right if left and right else []
+        return _scaled(made, call, rewriter)
+    if call.primitive is ew.add:
+        terms = [x for x in call.operands if not (isinstance(x, Literal) and x.value == 0)]
+        if all(x.shape == u.shape for x in terms):
+            found = [_squares(made, x, rewriter) for x in terms]
+            return [z for zs in found for z in zs] if all(found) else []
     return []
 
 
-def _scaled(made: dict[Var, Call], call: Call) -> list[Any]:
+def _product(call: Call, rewriter: Rewriter) -> list[Any]:
+    """That whose product with itself, of each element with the same one, is summed over axes."""
+    x, y = call.operands
+    product: Any = call.primitive
+    terms = terms_of(product.subscripts)
+    summed = tuple([axis for axis, letter in enumerate(terms.x) if letter not in terms.out])
+    left = [letter for letter in terms.x if letter in terms.out]
+    if x != y or terms.x != terms.y or left != list(terms.out):
+        return []
+    return [(rewriter.operand(x), (1.0, (("sum", summed),)))]
+
+
+def _scaled(made: dict[Var, Call], call: Call, rewriter: Rewriter) -> list[Any]:
     x, y = call.operands
     if isinstance(x, Literal) and call.primitive is ew.mul:
         x, y = y, x
@@ -122,4 +155,4 @@ def _scaled(made: dict[Var, Call], call: Call) -> list[Any]:
     factor = float(y.value) if call.primitive is ew.mul else 1 / float(y.value or math.inf)
     if not (factor > 0 and math.isfinite(factor)):
         return []
-    return [(z, (f * factor, steps)) for z, (f, steps) in _squares(made, x)]
+    return [(z, (f * factor, steps)) for z, (f, steps) in _squares(made, x, rewriter)]
