@@ -112,12 +112,22 @@ def _mul(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     if isinstance(x, Literal):
         x, y, left = y, x, right
     if not isinstance(y, Literal):
-        return None
+        return _negation_outward(s, p, xs, shape)
     if _is(y, -1):  # x * -1 --> -x
         return s.make(ew.neg, x)
     if left:  # -x * c --> x * -c
         return s.make(ew.mul, *left.operands, _minus(y))
     return _scaled_up_twice(s, x, y)
+
+
+def _negation_outward(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """-x * y --> -(x * y), of as many numbers: there it meets another, or a sum."""
+    for k, x in enumerate(xs):
+        negated = s.made_by(x, ew.neg)
+        if negated and x.shape == shape and x.dtype.kind == "f" and s.alone(x):
+            rest = [*xs[:k], *negated.operands, *xs[k + 1 :]]
+            return s.make(ew.neg, s.make(p, *rest))
+    return None
 
 
 def _scaled_up_twice(s: Any, x: Operand, b: Literal) -> Operand | None:
@@ -143,7 +153,7 @@ def _div(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     x, y = xs
     if _is(y, 1):  # x / 1 --> x
         return x
-    return None
+    return _negation_outward(s, p, xs, shape)
 
 
 def _neg(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
