@@ -669,6 +669,28 @@ def test_cotangents_of_arguments_left_at_their_defaults_are_none():
     assert grad(lambda x: total((x, 2)))(1.5) == 2.0
 
 
+def test_a_forward_pass_may_draw():
+    """As dropout does: the mask is each call's own."""
+    rng, other = np.random.default_rng(0), np.random.default_rng(0)
+
+    class Dropout(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mask, ctx.scale = rng.random(4) < 0.5, rng.normal()
+            return x * ctx.mask * ctx.scale
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * ctx.mask * ctx.scale
+
+    df = grad(lambda x: np.sum(Dropout.apply(x) ** 2), compile="never")
+    for k in range(3):
+        kept, scale = other.random(4) < 0.5, other.normal()
+        np.testing.assert_allclose(df(X + k), 2 * (X + k) * kept * scale**2)
+    assert df.cache_info().traces == 1
+    assert rng.bit_generator.state == other.bit_generator.state
+
+
 def test_a_rule_that_returns_a_function_is_one_of_autograds():
     f = primitive(lambda x: 2 * x)
     defvjp(f, lambda out, *args: lambda ct: 2 * ct)

@@ -100,12 +100,20 @@ def _is_operand(x: Any) -> bool:
 def _refuse_tracers(operation: Operation, values: Sequence[Any]) -> None:
     """A rule has no cotangent for a value that its function reached without being passed it."""
     for x in values:
-        if isinstance(x, Tracer) and x.dtype.kind in "fc":
+        if isinstance(x, Tracer) and x.dtype.kind in "fc" and not _is_from_outside(x):
             raise GradientError(
                 f"{operation.label} uses a traced value ({x._aval}) that it wasn't passed"
                 f"{at_line()}, and its rule can't give that value's cotangent. Pass it as an "
                 "argument"
             )
+
+
+def _is_from_outside(x: Any) -> bool:
+    """Whether a tracer stands for an array that no trace has computed: one that was drawn, say."""
+    while isinstance(x, Tracer):
+        operand = x._read()[0]
+        x = next((of for var, of in x._trace.captured.values() if var == operand), None)
+    return x is not None
 
 
 @dataclass(frozen=True, eq=False)
