@@ -179,6 +179,9 @@ def test_slopes_of_struve_functions_near_0_and_far_out() -> None:
     for f, turn in ((sp.struve, -1), (sp.modstruve, 1)):
         bend = grad(grad(lambda x, f=f: f(0.0, x), compile="never"), compile="never")
         np.testing.assert_allclose(bend(1e-30), turn * 4e-30 / (3 * np.pi), rtol=1e-12)
+        for v, c in ((1.0, 4 / 3), (1.5, 0.0), (2.0, 0.0)):  # c of x, x^2.5 and x^2
+            bend = grad(grad(lambda x, f=f, v=v: f(v, x), compile="never"), compile="never")
+            np.testing.assert_allclose(bend(0.0), c / np.pi, rtol=1e-12)
     slope = grad(lambda x: sp.struve(2.0, x), compile="never")
     with mp.workdps(60):
         right = float(mp.diff(lambda x: mp.struveh(2, x), mp.mpf(1e4)))

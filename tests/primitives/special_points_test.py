@@ -102,6 +102,9 @@ SCALARS: dict[str, Case] = {
         lambda x, y: mp.cosh(x * y),
         at((0, 0), (0, 1), (1, 1)),
     ),
+    "i0e * exp(abs)": Case(
+        lambda x: sp.i0e(x) * np.exp(np.abs(x)), lambda x: mp.besseli(0, x), ZERO
+    ),
     "copysign": Case(lambda x: np.cosh(np.copysign(x, -1.0)), mp.cosh, ZERO),
     # of maximum and minimum
     "relu(x)**2 + relu(-x)**2": Case(

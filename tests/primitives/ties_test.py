@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special as sp
 
 from tapegrad import grad, hessian, hvp, jacfwd, jacrev, jet, jit, jvp, trace, vjp
 from tapegrad.backends.numpy.play import run
@@ -150,6 +151,11 @@ def test_the_mean_of_both_sides(f: Any, wanted: float) -> None:
     for sign in (1.0, -1.0):
         found = grad(lambda x, s=sign: s * grad(f, compile="never")(x), compile="never")(0.0)
         assert sign * found == wanted
+
+
+def test_the_kink_of_a_scaled_bessel_function() -> None:
+    """exp(-|x|) I_0(x), whose second derivative is 3/2 on both sides of 0."""
+    assert hessian(sp.i0e, compile="never")(0.0) == 1.5
 
 
 def test_a_kink_beside_a_derivative() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Call, Literal
+from tapegrad.ir.tape import DECLARED, Aval, Call, Literal
 from tapegrad.primitives.base import (
     Elementwise,
     Parametric,
@@ -23,6 +23,7 @@ from tapegrad.primitives.base import (
 from tapegrad.primitives.elementwise import (
     DIVISION,
     FUNCTION,
+    AsType,
     exp,
     isinf,
     isnan,
@@ -33,6 +34,7 @@ from tapegrad.primitives.elementwise import (
     sign,
     where,
 )
+from tapegrad.primitives.kinks import turned
 from tapegrad.primitives.scipys import tail
 from tapegrad.primitives.slopes import bessel_log_slopes, logit_slope, sech_square
 from tapegrad.primitives.stated import Known, stated
@@ -309,17 +311,37 @@ i1: Elementwise = Elementwise(
 
 def _scaled(name: str, order: int, slope: Callable[[Any], Any]) -> Elementwise:
     """exp(-|x|) I_n(x), whose slope far out is the difference of two numbers that are nearly equal:
-    there it is the value times its logarithm's slope."""
+    there it is the value times its logarithm's slope. At 0 it has the kink of |x|."""
+
+    def through(out: Any, x: Any, ct: Any, fallen: Any) -> Any:
+        """Times ct, of which `fallen` is what comes by |x|: out times ct, with the sign of x."""
+        series = bessel_log_slopes(order, turn=-1)
+        reach = 50.0
+        inside = where(logical_and(x <= reach, x >= -reach), x, x.constant(reach))
+        near = slope(inside) * ct - fallen
+        return tail(x, reach, lambda x: sign(x) / x, series, fallen, near)
 
     def partials(out: Any, x: Any) -> tuple[Any]:
-        series = bessel_log_slopes(order, turn=-1)
-        reach, side = 50.0, sign(x)
-        inside = where(logical_and(x <= reach, x >= -reach), x, x.constant(reach))
-        near = slope(inside) - side * out
-        return (tail(x, reach, lambda x: sign(x) / x, series, side * out, near),)
+        return (through(out, x, out.constant(1), sign(x) * out),)
 
-    scalar = f"bessel_{name}({{0}})"
-    return Elementwise(name, _scipy(name), scalar, partials, cost=2 * FUNCTION, in_double=True)
+    def along(directions: Any, ct: Any, out: Any, x: Any) -> tuple[Any]:
+        wide, dtype = np.result_type(out.dtype, np.float64), out.dtype
+        if dtype != wide:  # where formulas cancel
+            x, ct = AsType(wide)(x), AsType(wide)(ct)
+            directions = [AsType(wide)(d) for d in directions]
+            out = DECLARED[name](x)
+        found = through(out, x, ct, turned(directions, x, ct * out))
+        return (found if dtype == wide else AsType(dtype)(found),)
+
+    return Elementwise(
+        name,
+        _scipy(name),
+        f"bessel_{name}({{0}})",
+        partials,
+        along=along,
+        cost=2 * FUNCTION,
+        in_double=True,
+    )
 
 
 i0e: Elementwise = _scaled("i0e", 0, lambda x: i1e(x))

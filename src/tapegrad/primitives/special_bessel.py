@@ -315,17 +315,20 @@ besselpoly: SciPys = SciPys(
 
 
 def _struve(name: str, above: int) -> SciPys:
-    """H_v' = H_(v-1) - v / x H_v; of small v, where that cancels around 0, by H_(v+1) (DLMF
-    11.4.23, 11.4.25, 11.4.27)."""
+    """H_v' = H_(v-1) - v / x H_v, or by H_(v+1) for small v; around 0 the mean of both, in which
+    v / x isn't (DLMF 11.4.23, 11.4.25, 11.4.27)."""
 
     def partials(out: Any, v: Any, x: Any) -> Any:
         of, rgamma = _named(name), _named("rgamma")
         upper, half = v >= 0.5, v.constant(0.5)
-        high, low = where(upper, v, half), where(upper, half, v)
+        around = logical_and(v > 0, logical_and(x <= 1, x >= -1))
+        high = where(logical_or(upper, around), v, half)
+        low = where(logical_or(v < 0.5, around), v, half)
         more = power(x * 0.5, low) * rgamma(low + 1.5) * (1 / math.sqrt(math.pi))
         fallen, risen = of(high - 1, x), of(low + 1, x) * above + more
         rate = out * ratio(v, x, 0)
-        return ORDER, where(upper, fallen - rate, risen + rate)
+        far = where(upper, fallen - rate, risen + rate)
+        return ORDER, where(around, (fallen + risen) * 0.5, far)
 
     return SciPys(name, partials)
 
