@@ -151,7 +151,7 @@ REASONS = {
     "sys.frozen = True": True,
     "sys.executable = sys._base_executable = '/nowhere/python3'": False,
     "del os.posix_spawn": True,
-    "sys.modules['socket'] = None": True,
+    "sys.modules['_socket'] = None": True,
     "office._interpreter = lambda: '/bin/false'": False,
 }
 
@@ -491,3 +491,16 @@ def test_messages_of_long_programs(shared):
     right(made(1), 1)
     """
     shared.run(program)
+
+
+def test_a_compiler_of_other_sources_is_not_used(tmp_path):
+    """Where tapegrad was installed anew since this process has loaded it, a worker would run what
+    is there now: it ends, and this process compiles."""
+    program = """
+    from tapegrad.compiler import client, key
+    key.LOADED = 0.0
+    df = made(3, "always")
+    right(df, 3)
+    assert client.client.worker is None and client.client.inside is not None
+    """
+    run(program, tmp_path)

@@ -12,6 +12,7 @@ from tapegrad import grad, pipeline, scan
 from tapegrad.backends.numpy.source import numpy_function
 from tapegrad.differentiate import keeping
 from tapegrad.differentiate.forward import forward
+from tapegrad.differentiate.loops import Backward
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.tape import Aval, Builder, Literal
 from tapegrad.ir.verify import verify
@@ -336,3 +337,25 @@ def test_how_far_a_loop_is_has_no_cotangent():
         d = np.random.default_rng(4).normal(size=x.shape)
         ends = [turned(x + h * d, 25, tolerance) for h in (1e-6, -1e-6)]
         np.testing.assert_allclose(np.sum(slopes * d), (ends[0] - ends[1]) / 2e-6, rtol=1e-5)
+
+
+def test_a_round_is_derived_once(monkeypatch):
+    derived: list[str] = []
+    real = Backward._round
+
+    def counted(self, masked):
+        derived.append(self.loop.body.name)
+        return real(self, masked)
+
+    monkeypatch.setattr(Backward, "_round", counted)
+
+    def f(x):
+        for _ in range(30):
+            x = x + 0.1 * np.sin(x) * np.cos(x)
+        return np.sum(x)
+
+    x = np.linspace(0.1, 1.0, 3)
+    slope = grad(f, compile="never")(x)
+    h = 1e-6 * np.eye(3)
+    np.testing.assert_allclose(slope, [(f(x + d) - f(x - d)) / 2e-6 for d in h], rtol=1e-6)
+    assert len(derived) == 1

@@ -26,8 +26,8 @@ import numpy as np
 
 from tapegrad.backends.cpu import kernel_cache
 from tapegrad.backends.source.driver import Executable
+from tapegrad.compiler import key
 from tapegrad.compiler.job import Job
-from tapegrad.compiler.key import PACKAGE, sources_have_changed
 from tapegrad.compiler.packed import Packed, dumped, opaque_of, pack
 from tapegrad.compiler.protocol import (
     BEAT,
@@ -155,17 +155,15 @@ def _spawn(socket: int) -> int:
     program = _interpreter()
     if WORKER in os.environ:
         raise OSError("this is a worker, or something that one has started")
-    if sources_have_changed():
-        raise OSError("tapegrad was installed anew since it was imported")
     # Python's folders come before the program's, where files may have the names of modules; then
     # come tapegrad and NumPy, which are those that run here.
-    first = [os.path.dirname(PACKAGE), os.path.dirname(os.path.dirname(np.__file__))]
+    first = [os.path.dirname(key.PACKAGE), os.path.dirname(os.path.dirname(np.__file__))]
     last = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
     code = (
         f"import sys; own = [k for k, p in enumerate(sys.path) if '-packages' in p]; "
         f"at = min(own, default=len(sys.path)); sys.path[at:at] = {first!r}; "
         f"sys.path += {last!r}; "
-        f"from tapegrad.compiler.worker import main; main({os.getpid()})"
+        f"from tapegrad.compiler.worker import main; main({os.getpid()}, float('{key.LOADED}'))"
     )
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR")}
     actions = [

@@ -107,10 +107,10 @@ def _files(folder: str) -> Iterator[os.DirEntry[str]]:
                 yield from _files(entry.path)
 
 
-def sources_have_changed() -> bool:
-    """Whether tapegrad's sources aren't those that run: another process would run others."""
+def sources_have_changed(loaded: float) -> bool:
+    """Whether tapegrad's sources aren't those that another process has loaded by then."""
     try:
-        return any(file.stat().st_ctime > LOADED for file in _files(PACKAGE))
+        return any(file.stat().st_ctime > loaded for file in _files(PACKAGE))
     except OSError:  # one has gone
         return True
 

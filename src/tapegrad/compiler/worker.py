@@ -28,6 +28,7 @@ from tapegrad.compiler import disk, kept
 from tapegrad.compiler.alike import Kind
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.first import compile_first
+from tapegrad.compiler.key import sources_have_changed
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import (
     BEAT,
@@ -297,8 +298,11 @@ def _close_all() -> None:
                 os.close(descriptor)
 
 
-def main(parent: int) -> None:
-    """Serve the process of this number over file descriptor 0."""
+def main(parent: int, loaded: float) -> None:
+    """Serve the process of this number over file descriptor 0, unless tapegrad was installed anew
+    since it has loaded it: here other sources run."""
+    if sources_have_changed(loaded):
+        return
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -415,7 +415,7 @@ class Backward:
         masked = {k for k, ct in zip(taken, cts, strict=True) if masks.is_masked(ct)}
         while True:
             numbers = [k - 1 for k in sorted(masked)]
-            round_ = self._round(numbers)
+            round_ = self._round(numbers) if numbers else self.round
             first = self._late().start
             known = masked_in(round_, [round_.inputs[first + k] for k in numbers])
             left = len(self.loop.body.outputs)
