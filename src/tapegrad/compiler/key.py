@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compiler import LOADED
+from tapegrad.compiler import LOADED as LOADED
 from tapegrad.compiler.disk import digest
 from tapegrad.compiler.packed import Packed, pack
 from tapegrad.core.values import Span
