@@ -318,7 +318,7 @@ class Elementwise(Primitive):
         self.cost = cost
         self._vjp = vjp
         self._jvp = jvp
-        self._along = along
+        self._along = self._precise_along(along) if in_double and along else along
         self.flat = not (partials or vjp or jvp or along)
         self.points = points
         self._integer = integer or scalar
@@ -380,6 +380,19 @@ class Elementwise(Primitive):
             doubles = [wide[x.operand] for x in xs]
             found = partials(self(*doubles), *doubles)
             return [_as(out.dtype, x) if isinstance(x, Node) else x for x in found]
+
+        return precise
+
+    def _precise_along(self, along: Callable[..., Any]) -> Callable[..., Any]:
+        """The same for a rule of one operand through a kink."""
+
+        def precise(directions: Any, ct: Any, out: Any, x: Any) -> Sequence[Any]:
+            if out.dtype == np.result_type(out.dtype, np.float64):
+                return along(directions, ct, out, x)
+            wide = _widened(x)
+            sides = type(directions)(map(_widened, directions))
+            (found,) = along(sides, _widened(ct), self(wide), wide)
+            return (_as(out.dtype, found),)
 
         return precise
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import DECLARED, Aval, Call, Literal
+from tapegrad.ir.tape import Aval, Call, Literal
 from tapegrad.primitives.base import (
     Elementwise,
     Parametric,
@@ -23,7 +23,6 @@ from tapegrad.primitives.base import (
 from tapegrad.primitives.elementwise import (
     DIVISION,
     FUNCTION,
-    AsType,
     exp,
     isinf,
     isnan,
@@ -325,23 +324,10 @@ def _scaled(name: str, order: int, slope: Callable[[Any], Any]) -> Elementwise:
         return (through(out, x, out.constant(1), sign(x) * out),)
 
     def along(directions: Any, ct: Any, out: Any, x: Any) -> tuple[Any]:
-        wide, dtype = np.result_type(out.dtype, np.float64), out.dtype
-        if dtype != wide:  # where formulas cancel
-            x, ct = AsType(wide)(x), AsType(wide)(ct)
-            directions = [AsType(wide)(d) for d in directions]
-            out = DECLARED[name](x)
-        found = through(out, x, ct, turned(directions, x, ct * out))
-        return (found if dtype == wide else AsType(dtype)(found),)
+        return (through(out, x, ct, turned(directions, x, ct * out)),)
 
-    return Elementwise(
-        name,
-        _scipy(name),
-        f"bessel_{name}({{0}})",
-        partials,
-        along=along,
-        cost=2 * FUNCTION,
-        in_double=True,
-    )
+    text, cost = f"bessel_{name}({{0}})", 2 * FUNCTION
+    return Elementwise(name, _scipy(name), text, partials, along=along, cost=cost, in_double=True)
 
 
 i0e: Elementwise = _scaled("i0e", 0, lambda x: i1e(x))
