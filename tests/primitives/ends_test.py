@@ -188,6 +188,19 @@ def test_slopes_of_struve_functions_near_0_and_far_out() -> None:
     np.testing.assert_allclose(slope(1e4), right, rtol=1e-9)
 
 
+def test_a_profile_without_a_normal_part_is_lorentz() -> None:
+    """gamma / pi / (x^2 + gamma^2); along sigma its slope is sigma times the second one along x."""
+    x, gamma = 0.7, 0.8
+    square = x * x + gamma * gamma
+    found = grad(sp.voigt_profile, (0, 1, 2), compile="never")(x, 0.0, gamma)
+    along_x, along_gamma = -2 * x * gamma / square**2, (x * x - gamma * gamma) / square**2
+    np.testing.assert_allclose(found, [along_x / np.pi, 0.0, along_gamma / np.pi], rtol=1e-13)
+    second = gamma * (6 * x * x - 2 * gamma * gamma) / square**3 / np.pi
+    for k in (0, 1):
+        bend = grad(grad(sp.voigt_profile, k, compile="never"), k, compile="never")
+        np.testing.assert_allclose(bend(x, 0.0, gamma), second, rtol=1e-13)
+
+
 TIED = [
     (1 + 1j, 1 + 1j, 1 + 1j),
     (1 + 1j, 2.0, 1 + 1j),

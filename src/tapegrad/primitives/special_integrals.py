@@ -28,7 +28,7 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.kinds import Library
-from tapegrad.primitives.kinked import maximum
+from tapegrad.primitives.kinked import hypot, maximum
 from tapegrad.primitives.scipys import SciPys, near, ratio, tail, whole
 from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
 from tapegrad.primitives.stated import stated
@@ -155,8 +155,11 @@ def _faddeeva_slopes(x: Any, y: Any) -> list[Any]:
 def _voigt_partials(out: Any, x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any, Any]:
     """Re(w(z)) / (sigma sqrt(2 pi)), z = (x + i gamma) / (sigma sqrt(2)); along sigma it is sigma
     times the second derivative along x, as heat spreads. The slopes along x and gamma hardly change
-    with sigma where that is small: how much is stated, since their formulas would lose it."""
-    width = sigma * math.sqrt(2)
+    with sigma where that is small: how much is stated, since their formulas would lose it. What is
+    smaller, or 0, changes none of their digits, and isn't divided by."""
+    least = hypot(x, gamma) * 1e-9
+    wide = where(sigma < least, least, sigma)
+    width = wide * math.sqrt(2)
     slope, bend, third = _faddeeva_slopes(x / width, gamma / width)
     scale = 1 / (width * width * math.sqrt(math.pi))
     along_x, along_gamma = real(slope) * scale, -(imag(slope) * scale)
@@ -165,7 +168,7 @@ def _voigt_partials(out: Any, x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any,
     along_x = stated(along_x, (x, xx), (sigma, real(third) * spread), (gamma, x_gamma))
     steep = -(imag(third) * spread)
     along_gamma = stated(along_gamma, (x, x_gamma), (sigma, steep), (gamma, -xx))
-    return along_x, real(bend) * scale * math.sqrt(0.5), along_gamma
+    return along_x, real(bend) * scale * math.sqrt(0.5) * (sigma / wide), along_gamma
 
 
 voigt_profile = SciPys("voigt_profile", _voigt_partials, cost=200)
