@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from tapegrad import grad, jit, jvp, map, scan, value_and_grad, vjp
+from tapegrad import grad, jacobian, jit, jvp, map, scan, value_and_grad, vjp
 from tapegrad.core.request import Request
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
@@ -293,6 +293,19 @@ def test_tolerances_smaller_than_rounding(name):
         _, gradient = derivative(p)
         z = solvers[name](p)
         np.testing.assert_allclose(gradient, -2 * z**2 / (3 * z**2 + p), rtol=1e-12)
+
+
+def test_a_linear_system_whose_residual_is_rounding():
+    """SciPy says that it makes no progress there."""
+    matrix = 2 * np.eye(4) - np.eye(4, k=1) - np.eye(4, k=-1)
+    b = np.cos(np.arange(1.0, 5.0))
+
+    def solved(b):
+        return optimize.root(lambda u: matrix @ u - b, np.zeros(4)).x
+
+    assert not optimize.root(lambda u: matrix @ u - b, np.zeros(4)).success
+    inverse = jacobian(solved, compile="never")(b)
+    np.testing.assert_allclose(inverse, np.linalg.inv(matrix), rtol=1e-12)
 
 
 def test_no_root_is_no_rounding():

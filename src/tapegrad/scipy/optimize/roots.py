@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.optimize as theirs
 
 from tapegrad.primitives import elementwise as ew
@@ -321,16 +320,18 @@ NO_NEARER = (3, 6, 7, 8)  # how MINPACK says that a tolerance is smaller than ro
 _NO_PROGRESS = (4, 5)  # of its method for roots
 
 
-def is_as_near(status: Any, x: Any, told: Any) -> bool:
-    """Whether MINPACK ended as near to a root as rounding lets it come, though its tests of that
-    failed: a step of Newton's from there, R d = Q^T f, is none."""
-    if "r" not in told or status not in _NO_PROGRESS:
+def is_as_near(status: Any, f: Any, x: Any) -> bool:
+    """Whether MINPACK ended as near to a root of f as rounding lets it come, though its tests of
+    that failed: a step of Newton's from there is none."""
+    if status not in _NO_PROGRESS:
         return status in NO_NEARER
-    upper = np.zeros((x.size, x.size))
-    upper[np.triu_indices(x.size)] = told["r"]
-    if not np.all(np.diagonal(upper)):
+    x = np.ravel(x)
+    steps = np.diag(1e-6 * (1 + np.abs(x)))
+    columns = [np.ravel(f(x + h)) - np.ravel(f(x - h)) for h in steps]
+    try:
+        step = np.linalg.solve(np.transpose(columns) / (2 * np.diagonal(steps)), np.ravel(f(x)))
+    except np.linalg.LinAlgError:
         return False
-    step = scipy.linalg.solve_triangular(upper, told["qtf"])
     return bool(np.linalg.norm(step) <= np.finfo(float).eps ** 0.5 * np.linalg.norm(x))
 
 
@@ -362,7 +363,7 @@ def fsolve(
             x = theirs.fsolve(fs[0], values[0], (), slope, **how)
         told.update(ier=ier, message=message)
         facts = (ier, message) if full_output else ()
-        found = ier == 1 or is_as_near(ier, x, info)
+        found = ier == 1 or is_as_near(ier, fs[0], x)
         return x, info["fvec"], np.int64(info["nfev"]), ending(found, *facts)
 
     outside = Outside("fsolve", solver, callbacks, [x0], at=(0,))
@@ -396,7 +397,8 @@ def root(
         r = theirs.root(fs[0], values[0], jac=slope, **how)
         facts.update({k: r[k] for k in ("success", "status", "message", "method") if k in r})
         counts = [np.int64(r.get(k, 0)) for k in ("nfev", "nit")]
-        found = r.success or is_as_near(r.get("status"), r.x, r)
+        value = (lambda x: fs[0](x)[0]) if jac is True else fs[0]
+        found = r.success or is_as_near(facts.get("status"), value, r.x)
         return r.x, r.fun, *counts, number_of(facts), ending(found)
 
     outside = Outside("root", solver, callbacks, [x0], at=(0,))
