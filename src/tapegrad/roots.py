@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import Named
 from tapegrad.core.trees import flatten, is_array, unflatten
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.primitives.base import Value
@@ -108,7 +109,7 @@ def _decorator(F: Any, has_aux: bool, solve: Any, name: str) -> Any:
     return decorator
 
 
-class Root:
+class Root(Named):
     """A solver that is differentiated by the equation that it solves."""
 
     def __init__(self, solver: Any, F: Any, has_aux: bool, solve: Any, is_fixed: bool) -> None:

@@ -398,6 +398,45 @@ def test_a_derivative_can_be_pickled_and_copied():
         equal(again(X, Y), Y)
 
 
+@tg.jit
+def decorated(x):
+    return x**2
+
+
+@tg.primitive
+def declared(x):
+    return 3 * x
+
+
+@tg.custom_root(lambda x, a: x * x - a)
+def solved(start, a):
+    return np.sqrt(a)
+
+
+class Model:
+    @tg.value_and_grad
+    def loss(self, x):
+        return x**2
+
+    @staticmethod
+    @tg.grad
+    def slope(x):
+        return x**2
+
+
+@pytest.mark.parametrize("f", [decorated, declared, solved, Model.loss, Model.slope])
+def test_what_decorators_make_is_pickled_by_its_name(f):
+    """A module has it by the function's."""
+    assert pickle.loads(pickle.dumps(f)) is f
+
+
+def test_derivatives_of_what_decorators_make_are_pickled():
+    for f, slope in [(decorated, 4.0), (declared, 3.0)]:
+        assert pickle.loads(pickle.dumps(grad(f)))(2.0) == slope
+    bound = pickle.loads(pickle.dumps(Model().loss))
+    assert isinstance(bound, type(Model().loss))
+
+
 def test_only_functions_can_be_differentiated():
     with pytest.raises(ArgumentError, match=r"grad needs a function, not 3\.0"):
         tg.grad(3.0)

@@ -14,6 +14,7 @@ from tapegrad.compiler import disk
 from tapegrad.core import log
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
+from tapegrad.core.named import Named
 from tapegrad.core.request import Request, describe
 from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.ir.tape import Tape
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # seconds that a thread waits for another, which may wait for it
 
 
-class Derived:
+class Derived(Named):
     """A function derived from `f` by a transformation: its gradient, or itself compiled."""
 
     def __init__(self, f: Callable[..., Any], transformation: Transformation, compile: str) -> None:
@@ -375,6 +376,9 @@ class BoundDerived:
         self._function = derived
         self._instance = instance
         self.__wrapped__ = types.MethodType(derived, instance)  # for the names of its parameters
+
+    def __reduce__(self) -> Any:
+        return BoundDerived, (self._function, self._instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(self._instance, *args, **kwargs)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import Named
 from tapegrad.core.request import leaf_names
 from tapegrad.core.trees import flatten, is_traced
 from tapegrad.errors import RuleError
@@ -32,7 +33,7 @@ from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import is_untraced
 
 
-class CustomPrimitive(Operation):
+class CustomPrimitive(Named, Operation):
     """What `primitive` makes of a function; `defvjp` and `defjvp` give it its rules."""
 
     # Takes the primitive and the arguments; returns the result, in a 1-tuple, of a call that isn't
