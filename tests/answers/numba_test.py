@@ -322,3 +322,125 @@ def test_floats_are_made_those_of_the_given_types():
     value, slope = value_and_grad(lambda x: f(x), compile="never")(0.1)
     assert value == f(0.1)
     assert slope == pytest.approx(0.2, rel=1e-6)
+
+
+@numba.guvectorize([(numba.float64[:], numba.float64[:], numba.float64[:])], "(n),(n)->()")
+def dots(a, b, out):
+    total = 0.0
+    for k in range(a.shape[0]):
+        total += a[k] * b[k]
+    out[0] = total
+
+
+@numba.guvectorize("(n),()->(n)")
+def averages(a, weight, out):
+    mean = 0.0
+    for k in range(len(a)):
+        mean = weight * mean + a[k]
+        out[k] = mean
+
+
+@numba.njit
+def sums_of_rows(x):
+    out = np.empty(x.shape[0])
+    dots(x, x, out)
+    return np.sum(out**2)
+
+
+def averaged(x):
+    out = np.zeros_like(x)
+    averages(x, 0.5, out)
+    return np.sum(out**2)
+
+
+@numba.guvectorize([(numba.float32[:], numba.float32[:])], "(n)->()")
+def tenths(a, out):
+    total = 0.0
+    for v in a:
+        total += v * 0.1
+    out[0] = total
+
+
+@numba.vectorize([numba.float64(numba.float64, numba.float64)])
+def mixed(x, y):
+    return x * y + 0.5 * x
+
+
+BY_ROWS = [
+    lambda x: np.sum(dots(x, 2.0 * x) ** 2),
+    averaged,
+    sums_of_rows,
+    lambda x: mixed.reduce(x[0]),
+    lambda x: np.sum(mixed.reduce(x, axis=1) ** 2),
+    lambda x: np.sum(mixed.accumulate(x) ** 2),
+    lambda x: np.sum(mixed.outer(x[0], x[1]) ** 2),
+]
+
+
+@pytest.mark.parametrize("f", BY_ROWS)
+def test_functions_of_rows_and_methods_of_ufuncs(f):
+    df = value_and_grad(f, compile="never")
+    x, direction = np.arange(1.0, 7.0).reshape(2, 3) / 4, np.array([[1.0, -2.0, 0.5], [0.3, 1, -1]])
+    for scale in (1.0, 2.0, -1.0):
+        x = scale * x
+        value, slope = df(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-14)
+        step = 1e-6 * direction
+        np.testing.assert_allclose(np.sum(slope * step), (f(x + step) - f(x - step)) / 2, rtol=1e-6)
+    assert df.cache_info().traces == 1
+
+
+def test_functions_of_rows_with_types_of_their_own():
+    x = np.array([[0.1, 1e8, -1e8]], np.float32)
+    value, slope = value_and_grad(lambda x: np.sum(tenths(x)), compile="never")(x)
+    assert value == tenths(x)[0]
+    np.testing.assert_allclose(slope, 0.1, rtol=1e-6)
+
+
+@numba.stencil
+def laplacian(a):
+    return a[0, 1] + a[1, 0] + a[0, -1] + a[-1, 0] - 4 * a[0, 0]
+
+
+@numba.stencil(standard_indexing=("w",), neighborhood=((-1, 1),), cval=0.5)
+def weighted(a, w):
+    total = 0.0
+    for k in range(-1, 2):
+        total += w[k + 1] * np.exp(a[k])
+    return total
+
+
+@numba.njit
+def of_neighbours(x, w):
+    return np.sum(laplacian(x) ** 2) + np.sum(weighted(x[0], w) ** 2)
+
+
+@numba.stencil
+def ratios(a):
+    return a[0] / a[1]
+
+
+@numba.njit
+def of_ratios(x):
+    return np.sum(ratios(x))
+
+
+def test_stencils():
+    def f(x, w):
+        return of_neighbours(x, w)
+
+    df = value_and_grad(f, argnums=(0, 1), compile="never")
+    x, w = np.arange(1.0, 21.0).reshape(4, 5) ** 1.5 / 40, np.array([0.5, 2.0, -1.0])
+    for scale in (1.0, -1.0):
+        x = scale * x
+        value, (dx, dw) = df(x, w)
+        np.testing.assert_allclose(value, f(x, w), rtol=1e-13)
+        step = 1e-6 * np.cos(np.arange(20.0)).reshape(4, 5)
+        difference = (f(x + step, w) - f(x - step, w)) / 2
+        np.testing.assert_allclose(np.sum(dx * step), difference, rtol=1e-6)
+        step = 1e-6 * np.array([1.0, -0.5, 0.25])
+        difference = (f(x, w + step) - f(x, w - step)) / 2
+        np.testing.assert_allclose(np.sum(dw * step), difference, rtol=1e-6)
+    assert df.cache_info().traces == 1
+    with pytest.raises(ConversionError, match="divides by what may be 0"):
+        grad(lambda x: of_ratios(x))(X)

@@ -449,6 +449,31 @@ def test_functions_that_numba_compiled_whose_source_is_unknown():
         grad(lambda x: half(x))(np.ones(1, np.float32))
 
 
+@numba.guvectorize([(numba.float64[:], numba.float64[:])], "(n)->()")
+def _last_of_row(row, out):
+    out[0] = row[-1] ** 2
+
+
+@numba.stencil
+def _steps(a):
+    return a[1] - a[0]
+
+
+@numba.stencil
+def _ratios(a):
+    return a[1] / a[0]
+
+
+def test_functions_that_numba_compiled_of_rows_and_neighbours():
+    """functions of `numba.guvectorize` and `numba.stencil`; `f.reduce` and the like of those of
+    `numba.vectorize` -> followed; a stencil that divides by an element is refused"""
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(grad(lambda x: np.sum(_last_of_row(x)))(x), [[0, 4], [0, 8]])
+    np.testing.assert_array_equal(grad(lambda x: np.sum(_steps(x)))(x[0]), [-1.0, 1.0])
+    with refused(ConversionError, "stencil", "tapegrad.primitive"):
+        grad(lambda x: np.sum(_ratios(x)))(x[0])
+
+
 @pytest.mark.parametrize("x", [2.0, 2, np.float64(2.0), np.float32(2.0), np.array(2.0), np.ones(2)])
 def test_the_type_of_a_traced_value(x):
     """`type(x) is np.ndarray`, `type(x) in (int, float)` -> of what is traced, as untraced"""

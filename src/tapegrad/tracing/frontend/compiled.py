@@ -9,8 +9,10 @@ aren't the same, its Python is changed (`typed.py`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,10 +21,11 @@ import numpy as np
 from tapegrad.core.handlers import quiet
 from tapegrad.errors import ConversionError
 from tapegrad.tracing import swapping
-from tapegrad.tracing.answers import declare_calls, declare_late
+from tapegrad.tracing.answers import declare, declare_calls, declare_late
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
 from tapegrad.tracing.frontend.frozen import compiled_for, note_compiled
+from tapegrad.tracing.frontend.generalized import by_neighbours, by_rows
 from tapegrad.tracing.frontend.operands import dtype_of
 from tapegrad.tracing.frontend.typed import (
     alike,
@@ -31,6 +34,7 @@ from tapegrad.tracing.frontend.typed import (
     python_of,
     typed,
 )
+from tapegrad.tracing.frontend.ufuncs import OTHERS
 from tapegrad.tracing.frontend.vectorizing import as_array, vectorized
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import observed, unobserved
@@ -188,6 +192,26 @@ def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
     return run() if _following.now else alike(f, compiled, args, {}, run)
 
 
+_of_ufuncs: dict[int, Any] = {}  # weak references, by the ids of ufuncs
+
+
+def _of_ufunc(ufunc: np.ufunc) -> Any:
+    """What a ufunc is of that is in one of numba.vectorize."""
+    f = _of_ufuncs.get(id(ufunc), lambda: None)()
+    return None if f is None or f.ufunc is not ufunc else functools.partial(_elementwise, f)
+
+
+def _method(name: str) -> Any:
+    """`f.reduce` and the like, as of NumPy's ufuncs, for one of numba.vectorize."""
+
+    @unobserved
+    def called(f: Any, *args: Any, **kwargs: Any) -> Any:
+        _of_ufuncs[id(f.ufunc)] = weakref.ref(f)
+        return getattr(f.ufunc, name)(*args, **kwargs)
+
+    return called
+
+
 def _loop(f: Any, args: Sequence[Any]) -> tuple[np.dtype, ...]:
     """The dtypes of the arguments and the result; numba compiles it for these if need be."""
     given = tuple(dtype_of(x) for x in args) + (None,)
@@ -217,6 +241,18 @@ def _with_dtype(x: Any, dtype: np.dtype) -> Any:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
+@unobserved
+def _by_rows(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """One of numba.guvectorize."""
+    return by_rows(_within, not _following.now, f, *args, **kwargs)
+
+
+@unobserved
+def _by_neighbours(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """One of numba.stencil."""
+    return by_neighbours(_within, not _following.now, f, *args, **kwargs)
+
+
 def _mean_the_originals() -> None:
     """Names do, while numba compiles, which knows functions by their identities."""
     events = importlib.import_module("numba.core.event")
@@ -234,10 +270,24 @@ def _mean_the_originals() -> None:
 
 def _declare() -> None:
     _mean_the_originals()
-    dispatchers = importlib.import_module("numba.core.registry")
-    ufuncs = importlib.import_module("numba.np.ufunc.dufunc")
-    declare_calls(dispatchers.CPUDispatcher, _function, when=_is_followed)
-    declare_calls(ufuncs.DUFunc, _elementwise, when=_is_followed)
+    kinds = {
+        importlib.import_module(f"numba.{module}").__dict__[name]: by
+        for module, name, by in (
+            ("core.registry", "CPUDispatcher", _function),
+            ("np.ufunc.dufunc", "DUFunc", _elementwise),
+            ("np.ufunc.gufunc", "GUFunc", _by_rows),
+            ("stencils.stencil", "StencilFunc", _by_neighbours),
+        )
+    }
+    methods = {name: _method(name) for name in ("reduce", "accumulate", "outer", "reduceat")}
+    for answer in (*kinds.values(), *methods.values()):
+        answer.notes = tuple(kinds)  # functions that are passed are read where they are called
+    for kind, by in kinds.items():
+        declare_calls(kind, by, when=_is_followed)
+        if by is _elementwise:
+            for name, method in methods.items():
+                declare(kind, name, method, when=_is_followed)
+    OTHERS.append(_of_ufunc)
 
 
 def declare_all() -> None:

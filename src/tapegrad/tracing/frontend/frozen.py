@@ -51,7 +51,7 @@ def frozen(f: Any, kinds: Any) -> Any:
     if known is not None and known[0] is None:  # it was just compiled
         known[0] = compiled
     if known is None or known[0] is not compiled:
-        known = held[kinds] = [compiled, _python_of(f.py_func, dict(_values_in(compiled)))]
+        known = held[kinds] = [compiled, with_frozen(f.py_func, _blocks(compiled))]
     return known[1]
 
 
@@ -60,8 +60,9 @@ def _note_compiled(f: Any, kinds: Any, compiled: Any) -> None:
     here = following.observer
     place = None if here is None else here.reads.place(f)
     if here is not None and place is not None:
-        text = f"{{}}.overloads.get({here.reads._value(kinds)})"
-        here.reads.read(place, ("compiled", kinds), text, compiled, place.word)
+        value = here.reads._value
+        text = f"({{}}.overloads.get({value(kinds)}) is {value(compiled)})"
+        here.reads.read(place, ("compiled", kinds), text, True, place.word)
 
 
 def _compiled(f: Any) -> dict[Any, Any]:
@@ -110,9 +111,24 @@ def _loose(kind: Any) -> Any:
     return kind.copy(layout="A", readonly=False) if hasattr(kind, "layout") else kind
 
 
-def _values_in(compiled: Any) -> Iterator[tuple[str, Any]]:
+def types_of(args: Sequence[Any]) -> tuple[Any, ...]:
+    """numba's types of arguments."""
+    type_of = importlib.import_module("numba").typeof
+    return tuple([type_of(_plain(x)) for x in args])
+
+
+def _blocks(compiled: Any) -> dict[Any, Any]:
+    return getattr(compiled.type_annotation, "blocks", {})
+
+
+def with_frozen(function: FunctionType, blocks: dict[Any, Any]) -> FunctionType:
+    """A function with what its names meant to numba, which has made these blocks of it."""
+    return _python_of(function, dict(_values_in(blocks)))
+
+
+def _values_in(blocks: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
     """The names that machine code was made of, and what they meant."""
-    waiting = [*getattr(compiled.type_annotation, "blocks", {}).values()]
+    waiting = [*blocks.values()]
     ir = importlib.import_module("numba.core.ir")
     while waiting:
         block = waiting.pop()

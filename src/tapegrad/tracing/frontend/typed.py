@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,9 +17,9 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import ConversionError, TapegradError
-from tapegrad.tracing.frontend.frozen import frozen
+from tapegrad.tracing.frontend.frozen import frozen, types_of, with_frozen
 from tapegrad.tracing.frontend.indexing import as_python
-from tapegrad.tracing.frontend.inferred import inferred
+from tapegrad.tracing.frontend.inferred import Inferred, inferred
 from tapegrad.tracing.frontend.retyped import WIDE, Different, dtype_of_type, retyped
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
@@ -58,6 +58,22 @@ def python_of(f: Any, compiled: Any) -> FunctionType:
     return found.made[1]
 
 
+def python_of_stencil(f: Any, args: Sequence[Any]) -> FunctionType:
+    """The same for the function of a stencil, which isn't changed: its numbers become arrays."""
+    function = f.kernel_ir.func_id.func
+    _, typemap, calltypes = f.get_return_type(types_of(args))
+    known = Inferred(typemap, f.kernel_ir.blocks, calltypes, None, [])
+    try:
+        retyped(SimpleNamespace(targetoptions={}), known)
+    except Different:
+        raise _refused(
+            function.__name__,
+            "it divides by what may be 0, or has numbers that numba computes with by rules of "
+            "its own, which isn't followed in a stencil",
+        ) from None
+    return with_frozen(function, known.blocks)
+
+
 def _refused(name: str, objection: str) -> ConversionError:
     return refusing(
         ConversionError(
@@ -93,8 +109,13 @@ def typed(name: str, kind: Any, x: Any) -> Any:
 def alike(f: Any, compiled: Any, args: Sequence[Any], kwargs: Any, run: Callable[[], Any]) -> Any:
     """`run()`, the Python of a function; where its result is another one than numba's, it is
     refused. What numba raises is raised."""
-    of = getattr(f, "_dispatcher", f)
-    given = _primals((*args, kwargs)) if _examined(of, compiled).is_pure else None
+    is_pure = _examined(getattr(f, "_dispatcher", f), compiled).is_pure
+    return compared(f, f.__name__, (*args, kwargs) if is_pure else object(), run)
+
+
+def compared(f: Any, name: str, given: Any, run: Callable[[], Any]) -> Any:
+    """The same for a function of a name and what it is given, last its keywords."""
+    given = _primals(given)
     try:
         found = run()
     except (ValueError, ArithmeticError) as error:
@@ -106,7 +127,7 @@ def alike(f: Any, compiled: Any, args: Sequence[Any], kwargs: Any, run: Callable
             raise
         made = theirs if not isinstance(theirs, Exception) else f"an error, {theirs}"
         raise _refused(
-            f.__name__, f"Python raises {type(error).__name__}: {error}, numba makes {made}"
+            name, f"Python raises {type(error).__name__}: {error}, numba makes {made}"
         ) from error
     if given is None:
         return found
@@ -114,7 +135,7 @@ def alike(f: Any, compiled: Any, args: Sequence[Any], kwargs: Any, run: Callable
     if isinstance(theirs, Exception):
         raise theirs
     if ours is not None and not _are_near(ours, theirs):
-        raise _refused(f.__name__, f"Python makes {ours} of it, numba {theirs}")
+        raise _refused(name, f"Python makes {ours} of it, numba {theirs}")
     return found
 
 

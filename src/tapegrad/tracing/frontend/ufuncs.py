@@ -325,6 +325,9 @@ _SPECIAL_COMPOSED: dict[str, Handler] = {
 }
 
 
+OTHERS: list[Callable[[np.ufunc], Any]] = []  # what finds the function of a library's ufunc
+
+
 def call_plain(
     ufunc: np.ufunc,
     xs: Sequence[Any],
@@ -352,6 +355,8 @@ def call_plain(
         if dtype is not None:
             xs = _of_dtype(ufunc, xs, np.dtype(dtype), casting)
         return applied(primitive, ufunc, xs, dtype)
+    if handler is None:
+        handler = next(filter(None, [made_of(ufunc) for made_of in OTHERS]), None)
     if handler is None:
         raise refusing(
             UnsupportedError(

@@ -210,7 +210,8 @@ def _of_descriptor(f: Any, x: Any) -> Any:
 
 
 def _is_pythons(f: Any) -> bool:
-    if type(f) in (FunctionType, MethodType) or module_of(type(f)).startswith("numba."):
+    owner = f.__objclass__ if type(f) is MethodDescriptorType else type(f)  # `reduce` of numba's
+    if type(f) in (FunctionType, MethodType) or f"{module_of(owner)}.".startswith("numba."):
         return True
     if isinstance(f, type):
         return is_pythons_class(f)
