@@ -1,5 +1,6 @@
 """What all tests share: tapes are verified after each pass, and golden texts can be rewritten."""
 
+import collections
 import gc
 import os
 import signal
@@ -7,6 +8,8 @@ import sys
 import zlib
 
 import pytest
+
+MODES = ("always", "never")  # of compiling
 
 # Settings of whoever runs the tests say nothing to them, nor to the processes that they start.
 for name in [name for name in os.environ if name.startswith("TAPEGRAD_")]:
@@ -36,20 +39,39 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of a sweep over many cases a share runs where all tests do, which its cases' names decide: a
-    case that is added moves no other one. Of files that the command line names, all cases run."""
+    """Of a sweep over many cases a share runs where all tests do, of files that the command line
+    names each case. The sweeps of a file take turns: n of them run each case that they share."""
     if config.getoption("sweep") or config.args_source is not config.ArgsSource.TESTPATHS:
         return
-    of_sweeps = {}
+    tests, turns, left = {}, collections.Counter(), set()
     for item in items:
-        if (mark := item.get_closest_marker("every")) is not None:
-            of_sweeps.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
-    left = set()
-    for n, cases in of_sweeps.values():
-        chosen = [x for x in cases if zlib.crc32(x.nodeid.encode()) % n == 0] or cases[:1]
-        left.update(set(cases).difference(chosen))
+        tests.setdefault((item.path, item.originalname), []).append(item)
+    for (path, _), cases in tests.items():
+        if (n := _every(cases)) > 1:
+            left.update(set(cases).difference(_chosen(cases, n, turns[path, n])))
+            turns[path, n] += 1
     config.hook.pytest_deselected(items=[x for x in items if x in left])
     items[:] = [x for x in items if x not in left]
+
+
+def _every(cases):
+    """Of how many cases of a test one runs. What is compiled in some and played in others is one
+    or the other."""
+    if (mark := cases[0].get_closest_marker("every")) is not None:
+        return mark.args[0]
+    params = [x.callspec.params for x in cases if hasattr(x, "callspec")]
+    texts = [[x for x in xs.values() if isinstance(x, str)] for xs in params]
+    return 2 if all(any(x in xs for xs in texts) for x in MODES) else 1
+
+
+def _chosen(cases, n, turn):
+    """Every n-th case of a test, as their names decide: one that is added moves no other one. Of
+    so few cases that this is one of them, which one is a matter of the turn."""
+    if len(cases) > n:
+        numbers = [zlib.crc32(f"{x.path.name} {x.callspec.id}".encode()) for x in cases]
+        if chosen := [x for x, k in zip(cases, numbers, strict=True) if (k + turn) % n == 0]:
+            return chosen
+    return [cases[turn % len(cases)]]
 
 
 @pytest.hookimpl(wrapper=True)

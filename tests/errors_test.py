@@ -247,6 +247,7 @@ OTHERS = """
 """
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", OTHERS.split())
 def test_names_of_other_libraries_are_here_or_said_not_to_be(name):
     try:

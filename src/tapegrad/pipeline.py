@@ -461,9 +461,9 @@ def source_of(tape: Tape) -> str:
     return _text(tape).source
 
 
-def scratch_bytes_of(tape: Tape, prices: Sequence[float] = SCARCE) -> int:
+def scratch_bytes_of(tape: Tape) -> int:
     """The scratch memory that the compiled code of a tape needs."""
-    return scratch_of(looped(at_its_best(tape), prices).plan)
+    return scratch_of(looped(at_its_best(tape)).plan)
 
 
 def numpy_source_of(tape: Tape) -> str:

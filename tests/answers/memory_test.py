@@ -180,6 +180,7 @@ LOCKED: list[Any] = [
 ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("made", [lambda x: x * 2, lambda x: np.ones(9)])
 @pytest.mark.parametrize("use", LOCKED)
 def test_arrays_that_the_function_locks(use, made):

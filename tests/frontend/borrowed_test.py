@@ -211,6 +211,7 @@ def test_values_and_gradients(text):
             assert not agreement.differs(f(x), played(x), False)
 
 
+@pytest.mark.every(4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("text", EACH)
 @pytest.mark.parametrize("order", ["C", "F"])

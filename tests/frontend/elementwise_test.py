@@ -246,18 +246,21 @@ def test_function_of_two(f: Any) -> None:
     check(f, P[0, 0], Q)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", [*ANYWHERE, *POSITIVE], ids=source_line)
 def test_float32_stays_float32(f: Any) -> None:
     with np.errstate(all="ignore"):
         check(f, (P / 1.3).astype(np.float32))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", PAIRS, ids=source_line)
 def test_mixed_floats_promote(f: Any) -> None:
     check(f, P.astype(np.float32), (Q + 0.01).astype(np.float32))
     check(f, P.astype(np.float32), Q + 0.01)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", [*ANYWHERE, *POSITIVE], ids=source_line)
 def test_integers_give_what_numpy_gives(f: Any) -> None:
     for x in (np.array([[1, 2, 3, 4]]), np.array([[1, 2, 3, 4]], np.int16)):
@@ -331,6 +334,7 @@ INTEGERS = [
 ]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
 @pytest.mark.parametrize("f", INTEGERS, ids=source_line)
 def test_integers(f: Any, dtype: Any) -> None:

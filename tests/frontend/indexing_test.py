@@ -170,6 +170,7 @@ def test_reading(f: Any) -> None:
     check(f, X)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", CASES, ids=source_line)
 def test_layouts(f: Any) -> None:
     check_value(f, X.astype(np.float32))

@@ -14,7 +14,7 @@ from tests.fuzzing import EXAMPLES
 
 import tapegrad
 
-PLAYED = max(12, EXAMPLES // 10)  # programs
+PLAYED = max(6, EXAMPLES // 10)  # programs
 COMPILED = max(1, EXAMPLES // 80)
 CALLS = 4
 

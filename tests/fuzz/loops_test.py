@@ -17,8 +17,8 @@ from tests.fuzzing import EXAMPLES
 import tapegrad
 from tapegrad.primitives.kinds import Repeated
 
-PLAYED = max(60, EXAMPLES // 10)  # programs
-COMPILED = max(6, EXAMPLES // 40)
+PLAYED = max(30, EXAMPLES // 10)  # programs
+COMPILED = max(3, EXAMPLES // 40)
 STEP = 1e-5
 
 HEADS = (

@@ -19,8 +19,8 @@ from tapegrad.ir.tape import Literal
 from tapegrad.optimize.reroll import Rerolled
 from tapegrad.primitives.kinds import Repeated
 
-PLAYED = max(12, EXAMPLES // 40)  # programs
-COMPILED = max(2, EXAMPLES // 200)
+PLAYED = max(6, EXAMPLES // 40)  # programs
+COMPILED = max(1, EXAMPLES // 200)
 
 OUTER = (
     "for i in range(n):",

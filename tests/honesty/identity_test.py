@@ -165,6 +165,7 @@ BOOLEANS = {
 }
 
 
+@pytest.mark.every(3)
 @UNCOMPILED
 @pytest.mark.parametrize("f", BOOLEANS.values(), ids=list(BOOLEANS))
 def test_identity_of_booleans(f, derivative):
@@ -275,6 +276,7 @@ def test_identity_that_cannot_be_answered():
         grad(lambda x, y: x * 2 if math.nan in [y] else x)(1.5, math.nan)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [by_value, by_tuple, by_class, until_converged, *BOOLEANS.values()])
 def test_identity_where_nobody_watches(f):
     """the same where a debugger has `sys.settrace` -> what plain Python answers: there booleans are

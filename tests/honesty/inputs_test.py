@@ -124,6 +124,7 @@ def test_layouts_in_a_dict(derivative):
         df.at({"w": make(A)}, other(A))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("make", LAYOUTS.values(), ids=LAYOUTS)
 def test_layouts_of_a_captured_array(derivative, make):
     """a captured array of another layout -> read at each call, as it lies and what it holds then"""

@@ -125,6 +125,7 @@ QUESTIONS = {
 REFUSED = {"hash", "sqrt"}
 
 
+@pytest.mark.every(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
 def test_questions(kind):
@@ -143,6 +144,7 @@ NAMES = {n for k in (int, float, bool, np.float64, np.int64, np.ndarray) for n i
 NAMES |= {"unknown", "value", "aval", "read", "root", "write", "bind", "tape", "trace"}
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_attributes(kind):
     """`hasattr(x, name)` for every attribute of Python's numbers and of NumPy's -> as untraced, but

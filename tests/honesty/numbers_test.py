@@ -215,6 +215,7 @@ def test_algebra(dtype):
     assert_as_numpy(logarithm, x, ulps=4)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("f", ALGEBRA.values(), ids=ALGEBRA)
 def test_algebra_in_sums(f):
     """the same as the terms of a sum -> each term as written, only their order is free"""

@@ -243,6 +243,7 @@ def test_arrays_by_computed_names(derivative):
         df.at(X)
 
 
+@pytest.mark.every(2)
 @UNCOMPILED
 @pytest.mark.parametrize(
     "read",
@@ -356,6 +357,7 @@ class Shown:
         return f"Shown({self.scale})"
 
 
+@pytest.mark.every(2)
 @UNCOMPILED
 @pytest.mark.parametrize(
     "read",
@@ -440,6 +442,7 @@ class Key:
     pass
 
 
+@pytest.mark.every(2)
 @UNCOMPILED
 @pytest.mark.parametrize(
     "make",

@@ -349,6 +349,7 @@ REPRS = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("f", REPRS.values(), ids=list(REPRS))
 def test_reprs_that_decide(derivative, f):
     """`repr` of a number, or of an array of integers or booleans, decides what is computed -> as
@@ -653,6 +654,7 @@ ERRORS_READ = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("read", ERRORS_READ.values(), ids=list(ERRORS_READ))
 def test_texts_of_errors_that_decide(read, compile):

@@ -81,6 +81,7 @@ def held(request):
     return at
 
 
+@pytest.mark.every(2)
 def test_branches(held):
     """a branch on a value goes the other way, and back -> traced anew"""
     f = Function(lambda x: x**2 * x[::-1] if x[0] > 0 else np.sin(x) * x[1])
@@ -88,6 +89,7 @@ def test_branches(held):
         held(f, x)
 
 
+@pytest.mark.every(2)
 def test_shapes_and_dtypes(held):
     """an argument has another shape -> traced anew"""
     f = Function(lambda x: np.cumsum(x) * x[0])
@@ -95,6 +97,7 @@ def test_shapes_and_dtypes(held):
         held(f, x)
 
 
+@pytest.mark.every(2)
 def test_closures_and_state(held):
     """a captured array, a captured number or an attribute of an object changes -> read anew"""
 
@@ -110,6 +113,7 @@ def test_closures_and_state(held):
     held(f, X)
 
 
+@pytest.mark.every(2)
 @besides("as_linear_operator", "jacobian_sparsity", "checkpoint")  # twice, without, or refused
 def test_what_is_left_outside(held):
     """a counter goes up, and a list has what the function has left -> as after plain calls"""
@@ -158,6 +162,7 @@ def test_random_numbers(held):
         states.append(end)
 
 
+@pytest.mark.every(2)
 @besides("jacobian_sparsity", "sparse_jacobian", "sparse_hessian")  # of plain numbers
 def test_derivatives_of_it(held):
     """a variable of an outer derivative is in the closure, and is the point, too -> tangents and

@@ -93,6 +93,7 @@ def played(tape, values):
     return found if isinstance(found, tuple) else (found,)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("rounds", [2, 3, 7, 20, 21, 37])
 @pytest.mark.parametrize("slots", [1, 2, 3, 4, 6, 19])
@@ -118,6 +119,7 @@ def test_a_loop_with_a_condition_has_the_same_schedule():
 # ---- results
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("slots", [1, 2, 4])

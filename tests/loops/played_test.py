@@ -57,6 +57,7 @@ def check(tape, *values):
         assert type(a) is type(b)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("checkpoint", ["never", 2])

@@ -200,6 +200,7 @@ LAYOUTS = (
 )
 
 
+@pytest.mark.every(2)
 @over([s for s in REVERSE if s.smooth and any(np.ndim(x) for x in s.operands)])
 def test_layout_makes_no_difference(sample: Sample) -> None:
     """Up to the last digit, which NumPy's vectorised loops round in other ways."""
@@ -266,6 +267,7 @@ def test_reverse_rule_against_complex_steps(sample: Sample) -> None:
         assert_close(inner([ct], [t]), expected, scale, tolerance=1e-13)
 
 
+@pytest.mark.every(2)
 @over(SMOOTH)
 def test_an_operand_read_twice_gets_both_cotangents(sample: Sample) -> None:
     """p(x) + p(x) through two calls, and p(x, x) where the operands are of one type."""
@@ -410,6 +412,7 @@ def assert_adjoint(sample: Sample, back: Any, ts: Any, cts: Any, moved: Any) -> 
 # ---- single precision
 
 
+@pytest.mark.every(2)
 @over(
     [
         s

@@ -330,6 +330,7 @@ NAMES = [f"{row[0]} at {row[1]} {n}".replace("`", "") for n, (row, _) in enumera
 EACH = pytest.mark.parametrize("one", [one for _, one in CASES], ids=NAMES)
 
 
+@pytest.mark.every(2)
 @EACH
 def test_reverse_mode(one: Case) -> None:
     with np.errstate(all="ignore"):
@@ -339,6 +340,7 @@ def test_reverse_mode(one: Case) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.every(2)
 @EACH
 def test_forward_mode(one: Case) -> None:
     """Along each element by itself, where what the others hold can't hide it."""

@@ -286,6 +286,7 @@ def test_ties_that_are_touched(name: str) -> None:
     np.testing.assert_allclose(2 * jet(f, 0.0, 2)[2], of_jet, atol=1e-12)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("inner", ["t", "t * t", "t + t * t", "t - t**3"])
 @pytest.mark.parametrize("seed", range(12))
 def test_jet_has_the_mean_of_both_sides(seed: int, inner: str) -> None:

@@ -24,6 +24,7 @@ def made_again(rng, count):
     return edges
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("seed", range(60))
 def test_cuts(seed):
     rng = random.Random(seed)

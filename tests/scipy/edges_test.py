@@ -291,6 +291,7 @@ STATISTICS = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", SAMPLES)
 @pytest.mark.parametrize("name", STATISTICS)

@@ -99,6 +99,7 @@ def check(f: Any, point: Point, right: dict[Any, Any], label: Any) -> None:
                 np.testing.assert_allclose(bends[j], exact, rtol=1e-10, err_msg=err)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("method", ["pdf", "cdf", "sf", "logcdf", "logsf"])
 @pytest.mark.parametrize("name", EXPONENTIAL)
 def test_laws_of_exponential_numbers(name: str, method: str) -> None:

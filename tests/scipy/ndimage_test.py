@@ -83,6 +83,7 @@ OF_ANY = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("name", OF_ANY)

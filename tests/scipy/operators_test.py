@@ -215,6 +215,7 @@ ASKED = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("asked", ASKED)
 def test_products_with_operators(asked):
     """With a traced vector of operators from outside, and with a plain one of those made inside."""
@@ -241,6 +242,7 @@ def test_products_with_operators(asked):
     np.testing.assert_allclose(grad(inside)(POINT), steps, rtol=1e-7)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("asked", ASKED)
 def test_products_with_complex_operators(asked):
     """The adjoint is conjugate, and the transpose isn't."""

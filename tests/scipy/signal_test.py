@@ -217,6 +217,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("special", [np.inf, np.nan, -np.inf, 0.25])
 @pytest.mark.parametrize("name", BESIDE)

@@ -236,6 +236,7 @@ BESIDE_ZEROS = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("name", BESIDE_ZEROS)

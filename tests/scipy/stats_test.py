@@ -241,6 +241,7 @@ def test_moments_are_scipys_and_have_their_slopes(name, shapes):
                 np.testing.assert_allclose(slope[~at_end], wanted[~at_end], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.every(4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*SHAPES])
 def test_bad_parameters_give_nan(name):

@@ -87,6 +87,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_entries_are_those_of_the_dense_jacobian(name, mode):

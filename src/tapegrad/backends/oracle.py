@@ -9,7 +9,7 @@ passes make them, and verifying looks at all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,17 +101,19 @@ def differs(
     same = any(stops) == any(broken)
     if same and all(map(_is_close, found.results, results)):
         return ""
-    moved = [_played(tape, values, seed) for seed in range(1, RUNS + 1)]
+    moved = cache(partial(_played, tape, values))  # the first of them explains most differences
     if not same and all(
-        same_bits(_value(g.operand, env), g.expected) != one
-        for env in moved
+        same_bits(_value(g.operand, moved(seed)), g.expected) != one
+        for seed in range(1, RUNS + 1)
         for g, one in zip(tape.guards, broken, strict=True)
     ):
         return "its guards are others"
     for k, (one, other) in enumerate(zip(found.results, results, strict=True)):
-        others = [_value(tape.outputs[k], env) for env in moved]
-        if not _is_rounding(one, np.asarray(other), others):
-            return f"output {k} is {one}, and should be {other}"
+        others: list[Any] = []
+        while not _is_rounding(one, np.asarray(other), others):
+            if len(others) == RUNS:
+                return f"output {k} is {one}, and should be {other}"
+            others.append(_value(tape.outputs[k], moved(len(others) + 1)))
     return ""
 
 
@@ -223,7 +225,7 @@ def _is_rounding(found: Any, expected: np.ndarray, moved: Sequence[Any]) -> bool
     """Whether rounding explains how far two results are apart."""
     if _is_close(found, expected):
         return True
-    if np.shape(found) != expected.shape:
+    if np.shape(found) != expected.shape or not moved:
         return False
     wide = complex if expected.dtype.kind == "c" else float
     y = expected.astype(wide)

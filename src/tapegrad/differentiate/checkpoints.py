@@ -30,15 +30,15 @@ from tapegrad.primitives.loops import Loop
 FEWEST = 16  # rounds of a loop that is cut
 
 
-def segmented(builder: Builder, call: Call, length: int = 0) -> list[Call]:
-    """The call of a loop in segments of so many rounds, of the root of all if it isn't given; as
-    few calls, of which the last gives the results. None of a loop that can't be cut."""
+def segmented(builder: Builder, call: Call) -> list[Call]:
+    """The call of a loop in segments of as many rounds as there are segments: few calls, of which
+    the last gives the results. None of a loop that can't be cut."""
     loop: Any = call.primitive
     rounds, *given = call.operands
     if loop.until or loop.later or not isinstance(rounds, Literal):
         return []
     most = min(int(rounds.value), loop.most)
-    length = length or math.isqrt(max(0, most - 1)) + 1
+    length = math.isqrt(max(0, most - 1)) + 1
     if most < FEWEST or length >= most:
         return []
     start, invariants = tuple(given[: loop.carried]), tuple(given[loop.carried :])

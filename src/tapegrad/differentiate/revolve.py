@@ -224,12 +224,12 @@ class Revolved(Backward):
         ]
         start += left if self.state else []
         filled = [cts[k - 1] for k in self.filled]
-        body = self._revolving(round_, [x.aval for x in invariants])
+        body = self._revolving(round_)
         primitive = Loop(body, len(start), loop.most, not loop.backwards)
         found = primitive(rounds, *start, *filled, rounds, *invariants, *reached)
         return self._contributions(found, xs, cts)
 
-    def _revolving(self, round_: Tape, invariants: Sequence[Aval]) -> Tape:
+    def _revolving(self, round_: Tape) -> Tape:
         """A round backwards: its derivative, and then the state that the next one needs, if that
         needs any."""
         loop = self.loop

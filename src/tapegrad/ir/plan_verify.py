@@ -342,7 +342,7 @@ def verify_allocation(
             both = [steps.get(k, ()) for k in range(first, goes + 1)]
             here = [a for accesses in both for a in accesses if a.cell.root in (old, cell)]
             too_long = first < goes and not nested
-            if came == first or too_long or _overwrites(here, old, cell, allocation):
+            if came == first or too_long or _overwrites(here, old, allocation):
                 raise malformed(
                     plan, "another cell moves into its memory while it is needed", after, old
                 )
@@ -428,9 +428,9 @@ ARRAYS = (Gemm, Routine, PythonCall, Recurrence)  # the steps that work on array
 ENOUGH = 4096  # iterations; of loops with more only the first and last are tried
 
 
-def _overwrites(accesses: Sequence[Access], old: Cell, new: Cell, allocation: Allocation) -> bool:
-    """Whether some element of `old` is used after `new` was written in its place, in the steps
-    that touch both."""
+def _overwrites(accesses: Sequence[Access], old: Cell, allocation: Allocation) -> bool:
+    """Whether some element of `old` is used after another cell was written in its place, in the
+    steps that touch both."""
     written: set[int] = set()
     many = max(prod(loop.index.extent for loop in a.loops) for a in accesses) > ENOUGH
     for access, values in _in_order(list(accesses), 0, {}, many):

@@ -182,7 +182,7 @@ def _getitem(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return s.make(Squeeze(dropped), x) if dropped else x
     if inner := s.made_by(x, GetItem):  # x[a][b] --> x[c]
         return s.make(GetItem(_composed(inner.primitive.index, p.index)), *inner.operands)
-    return _read_back(s, p, x, shape)
+    return _read_back(s, p, x)
 
 
 def _composed(first: StaticIndex, second: StaticIndex) -> StaticIndex:
@@ -200,7 +200,7 @@ def _composed(first: StaticIndex, second: StaticIndex) -> StaticIndex:
     return tuple(merged)
 
 
-def _read_back(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
+def _read_back(s: Any, p: Any, x: Operand) -> Operand | None:
     """setitem(x, y, k)[k] --> y; setitem(x, y, j)[k] --> x[k], if they have nothing in common;
     place(y, k)[k] --> y; concatenate(x, y)[k] --> x[k], if all is from x"""
     start = x

@@ -155,7 +155,7 @@ def bivariate_of_theirs(f: Any) -> Bivariate:
     return Bivariate((tx, ty), np.reshape(c, shape), (kx, ky))
 
 
-def check_interpolates(name: str, s: Any, w: Any = None) -> None:
+def check_interpolates(name: str, s: Any) -> None:
     """One that smooths has knots by a search."""
     if s != 0:
         raise refusal(

@@ -275,7 +275,6 @@ def _lies(x: Any, order: str) -> bool:
 
 
 asarray, asanyarray = _converting(np.asarray), _converting(np.asanyarray)
-asfarray = _converting(np.asarray)
 
 
 def _in_order(function: Callable[..., Any], order: str) -> Callable[..., Any]:

@@ -102,7 +102,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     values = cast(as_tracer(values, arr), arr.dtype)
     if isinstance(obj, slice):
         obj = range(*obj.indices(n))
-    places = np.array(ints(obj, arr), np.intp)
+    places = np.array(ints(obj), np.intp)
     if np.any((places < -n) | (places > n)):
         raise IndexError(f"index {obj} is out of bounds for axis {axis} with size {n}")
     places = np.where(places < 0, places + n, places)
@@ -126,7 +126,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     if axis is None:
         arr, axis = ravel(arr), 0
     axis = normalize_axis_index(axis, arr.ndim)
-    gone = obj if isinstance(obj, slice) or np.asarray(obj).dtype == np.bool_ else ints(obj, arr)
+    gone = obj if isinstance(obj, slice) or np.asarray(obj).dtype == np.bool_ else ints(obj)
     if isinstance(gone, tuple) and np.ndim(obj) == 0:
         (gone,) = gone
     kept = np.delete(np.arange(arr.shape[axis]), gone)

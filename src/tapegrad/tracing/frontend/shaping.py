@@ -34,7 +34,7 @@ from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, stand_in
 
 
-def ints(x: Any, like: Any) -> tuple[int, ...]:
+def ints(x: Any) -> tuple[int, ...]:
     """A shape, a list of axes or of counts: one integer, or several; traced ones are guarded."""
     if isinstance(x, int) or not (isinstance(x, (tuple, list)) or np.ndim(x)):
         return (x.__index__(),)
@@ -53,7 +53,7 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
         order = "F" if x.ndim > 1 and x.flags.fnc else "C"
     if order not in ("C", "F"):
         np.reshape(np.empty(x.shape), shape, order)  # type: ignore[call-overload]  # NumPy's own error
-    dims = list(ints(shape, x))
+    dims = list(ints(shape))
     if dims.count(-1) == 1:
         known = math.prod(n for n in dims if n != -1)
         if known == 0 or x.size % known:
@@ -115,7 +115,7 @@ def resize_in_place(x: Any, *new_shape: Any, refcheck: bool = True) -> None:
             "ndarray.resize of an array with views, of a subclass, or not in row-major order"
             f"{at_line()}, isn't followed. Make another array: np.concatenate([x, np.zeros(n)])"
         )
-    dims = x.shape if shape is None or shape == () else ints(shape, x)
+    dims = x.shape if shape is None or shape == () else ints(shape)
     size = math.prod(dims)
     flat = ravel(x)[:size]
     if size > x.size:
@@ -172,7 +172,7 @@ def transpose(x: Any, axes: Any = None) -> Any:
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = tuple(normalize_axis_index(a, x.ndim) for a in ints(axes, x))
+        order = tuple(normalize_axis_index(a, x.ndim) for a in ints(axes))
         if sorted(order) != list(range(x.ndim)):
             raise ValueError("axes don't match array")
     return Transpose(order)(x)
@@ -221,7 +221,7 @@ def expand_dims(x: Any, axis: Any) -> Any:
 
 def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
     """np.broadcast_to."""
-    shape = ints(shape, x)
+    shape = ints(shape)
     if len(shape) < x.ndim or np.broadcast_shapes(x.shape, shape) != shape:
         raise ValueError(f"cannot broadcast an array of shape {x.shape} to shape {shape}")
     return BroadcastTo(shape)(copy_of(x) if x._is_scalar() else x)  # a view, which is read-only
@@ -257,7 +257,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 
 def tile(x: Any, reps: Any) -> Any:
     """np.tile: the array broadcast along new axes, which reshaping merges."""
-    times = list(ints(reps, x))
+    times = list(ints(reps))
     ndim = max(x.ndim, len(times))
     times = [1] * (ndim - len(times)) + times
     x = reshape(x, (1,) * (ndim - x.ndim) + x.shape)
@@ -283,7 +283,7 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
         merged = list(x.shape)
         merged[axis] *= times
         return unlinked(reshape(broadcast_to(grown, shape), merged), x)
-    picks = np.repeat(np.arange(x.shape[axis]), ints(repeats, x))
+    picks = np.repeat(np.arange(x.shape[axis]), ints(repeats))
     return x[(slice(None),) * axis + (picks,)]
 
 
@@ -397,7 +397,7 @@ def full_like(
 ) -> Any:
     """np.full_like: a traced array, so it can be written to with traced values."""
     x = as_tracer(x, fill_value)
-    dims = x.shape if shape is None else ints(shape, x)
+    dims = x.shape if shape is None else ints(shape)
     dtype = x.dtype if dtype is None else np.dtype(dtype)
     if type(fill_value) is int:
         dtype.type(fill_value)  # NumPy's OverflowError, if it doesn't fit

@@ -381,7 +381,6 @@ def _remembered(o: Notes, f: Any, x: Any) -> None:
 
 
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
-_OF_ONE = ("get", "__getitem__", "__contains__")
 _TEXTS = {
     *("str", "repr", "ascii", "format", "format_map", "__str__", "__repr__", "__format__"),
     *("array2string", "array_repr", "array_str"),
