@@ -91,7 +91,7 @@ ENDINGS = [success, status, count, message, root_told, roots_told, least_told, f
 ENDINGS += [fmin_told, linear_told, unbroken]
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.filterwarnings("ignore::scipy.integrate.ODEintWarning")
 @pytest.mark.filterwarnings("ignore:some failed to converge:RuntimeWarning")
 @pytest.mark.parametrize("f", ENDINGS, ids=lambda f: f.__name__)

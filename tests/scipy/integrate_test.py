@@ -104,7 +104,7 @@ def _filled(y, end):
     return np.sum(end) + y[0, -1]
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("method", ["RK45", "DOP853", "LSODA"])
 @pytest.mark.parametrize("read", [*ENDS, *MORE])
 def test_a_solution_of_any_number_of_steps_of_which_the_ends_are_read(read, method):
@@ -124,7 +124,7 @@ def test_a_solution_of_any_number_of_steps_of_which_the_ends_are_read(read, meth
     assert (df.cache_info().traces == 1) == (read in ENDS)
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("read", WHOLE)
 def test_a_solution_of_any_number_of_steps_is_read_whole(read, method="RK45"):
     """The derivative is that of the arrays of as many steps: these are constants to it."""

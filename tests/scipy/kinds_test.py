@@ -85,7 +85,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.every(24)
+@pytest.mark.every(48)
 @pytest.mark.parametrize(("home", "name", "text"), CALLS)
 def test_results_are_of_the_kinds_of_plain_ones(home, name, text, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # for those that write files
