@@ -47,14 +47,14 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         tests.setdefault((item.path, item.originalname), []).append(item)
     for (path, _), cases in tests.items():
-        if (n := _every(cases)) > 1:
-            left.update(set(cases).difference(_chosen(cases, n, turns[path, n])))
+        if (n := cases_per_run(cases)) > 1:
+            left.update(set(cases).difference(chosen(cases, n, turns[path, n])))
             turns[path, n] += 1
     config.hook.pytest_deselected(items=[x for x in items if x in left])
     items[:] = [x for x in items if x not in left]
 
 
-def _every(cases):
+def cases_per_run(cases):
     """Of how many cases of a test one runs. What is compiled in some and played in others is one
     or the other."""
     if (mark := cases[0].get_closest_marker("every")) is not None:
@@ -64,13 +64,13 @@ def _every(cases):
     return 2 if all(any(x in xs for xs in texts) for x in MODES) else 1
 
 
-def _chosen(cases, n, turn):
+def chosen(cases, n, turn):
     """Every n-th case of a test, as their names decide: one that is added moves no other one. Of
     so few cases that this is one of them, which one is a matter of the turn."""
     if len(cases) > n:
         numbers = [zlib.crc32(f"{x.path.name} {x.callspec.id}".encode()) for x in cases]
-        if chosen := [x for x, k in zip(cases, numbers, strict=True) if (k + turn) % n == 0]:
-            return chosen
+        if found := [x for x, k in zip(cases, numbers, strict=True) if (k + turn) % n == 0]:
+            return found
     return [cases[turn % len(cases)]]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -29,9 +28,8 @@ from tapegrad.tracing.frontend.numbering import (
     Looks,
     Reading,
     Source,
-    assumptions,
-    drawn,
     numbers_of,
+    supposed,
 )
 from tapegrad.tracing.observe.observer import unobserved
 
@@ -188,34 +186,24 @@ class Recorder:
 def recorded(f: Callable[..., Any], what: str, *given: Any) -> Any:
     """What pandas' `f(recorder, *given)` is of tables with traced values, where it computes only
     by the recorder's functions."""
-    failed: Exception = Looks()
     entries = Entries()
     entries.of(list(given))
     for source in entries.sources:
         if source.is_float:
             source.how = "present"  # pandas leaves out what is NaN
-    for _ in assumptions(entries.sources):
+
+    def result() -> Any:
         recorder, found = Recorder(entries.sources), []
-        try:
-            for way in range(WAYS):
-                entries.way = way
-                recorder.begin(way)
-                with warnings.catch_warnings(), np.errstate(all="ignore"):
-                    warnings.simplefilter("ignore")
-                    found.append(drawn(f(recorder, *entries.of(list(given)))))
-            result = recorder.read(found)
-        except TapegradError:
-            raise
-        except Exception as error:
-            let_through(error)
-            failed = error
-            continue
-        for source in entries.sources:
-            source.guard()
-        return result
-    if isinstance(failed, Looks):
-        raise refused(f"{what} of traced numbers, or by a column of traced numbers,")
-    raise failed
+        for way in range(WAYS):
+            recorder.begin(way)
+            found.append(entries.called(way, functools.partial(f, recorder), given))
+        return recorder.read(found)
+
+    try:
+        return supposed(entries.sources, result)
+    except Looks:
+        reason = f"{what} of traced numbers, or by a column of traced numbers,"
+        raise refused(reason) from None
 
 
 def aggregated(f: Callable[..., Any], what: str, args: Sequence[Any], kwargs: Any) -> Any:

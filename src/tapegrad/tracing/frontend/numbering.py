@@ -202,6 +202,13 @@ class Entries:
         found = [self.numbered(b) if isinstance(b, Tracer) else b for b in x._branches]
         return built(x._labels, [b.T for b in found] if whole else found)
 
+    def called(self, way: int, f: Callable[..., Any], given: Sequence[Any]) -> Any:
+        """What pandas' `f(*given)` is of what stands for them in a way."""
+        self.way = way
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return drawn(f(*self.of(list(given))))
+
 
 class Reading:
     """Reads off, from what pandas made in several ways, where entries came from."""
@@ -391,28 +398,32 @@ def _is_traced(x: Any) -> bool:
 def moved(f: Callable[..., Any], *given: Any, proven: bool = False) -> Any:
     """What pandas' `f(*given)` is of tables with traced values; `Looks` if it computes with these.
     That it doesn't may be `proven`."""
-    failed: Exception = Looks()
-    ways = 2 if proven else WAYS
+    ways = range(2 if proven else WAYS)
     entries = Entries(proven)
     entries.of(list(given))
-    for _ in assumptions(entries.sources):
-        found = []
+
+    def result() -> Any:
+        found = [entries.called(way, f, given) for way in ways]
+        return Reading(entries.sources, ways).read(found)
+
+    return supposed(entries.sources, result)
+
+
+def supposed(sources: Sequence[Source], result: Callable[[], Any]) -> Any:
+    """The first result that there is as more and more is taken for granted, which is guarded."""
+    failed: Exception = Looks()
+    for _ in assumptions(sources):
         try:
-            for way in range(ways):
-                entries.way = way
-                with warnings.catch_warnings(), np.errstate(all="ignore"):
-                    warnings.simplefilter("ignore")
-                    found.append(drawn(f(*entries.of(list(given)))))
-            result = Reading(entries.sources, range(ways)).read(found)
+            found = result()
         except TapegradError:
             raise
         except Exception as error:
             let_through(error)
             failed = error
             continue
-        for source in entries.sources:
+        for source in sources:
             source.guard()
-        return result
+        return found
     raise failed
 
 
