@@ -107,7 +107,7 @@ def check_like(found, expected, **given):
         np.testing.assert_allclose(found, expected, **given)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_missing(name):
@@ -158,7 +158,7 @@ SMALLS = {
 }
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", SMALLS)
 @pytest.mark.filterwarnings("ignore")
 def test_float32(name):

@@ -638,7 +638,7 @@ def appendrow(d):
 LOOKING = {"cut", "cut_labels", "qcut", "sort_traced", "sort_series", "nlargest", "idxmax"}
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name):
     f = PROGRAMS[name]
