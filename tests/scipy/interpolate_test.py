@@ -122,14 +122,16 @@ def test_what_isnt_known_is_refused():
 @pytest.mark.parametrize("kind", ["nearest", "previous", "next", "zero", "linear"])
 def test_interp1d_keeps_narrow_floats_and_nan_where_scipy_does(kind):
     y = np.array([1.0, 3.0, 2.0, 5.0], np.float32)
-    at = np.array([0.4, np.nan, 2.2])
+    points, at = np.arange(4.0), np.array([0.4, np.nan, 2.2])
 
-    def f(y, at):
-        return interpolate.interp1d(np.arange(4.0), y, kind=kind)(at)
+    def f(x, y, at):
+        return interpolate.interp1d(x, y, kind=kind)(at)
 
-    found, plain = jit(f)(y, at), f(y, at)
-    assert found.dtype == plain.dtype
-    np.testing.assert_allclose(found, plain, rtol=1e-6)
+    for x, there in ((points, at), (points.astype(y.dtype), at)):
+        for narrow in (there, there.astype(y.dtype)):
+            found, plain = jit(f)(x, y, narrow), f(x, y, narrow)
+            assert found.dtype == plain.dtype
+            np.testing.assert_allclose(found, plain, rtol=1e-6)
 
 
 def _grids(x, y, at):

@@ -26,8 +26,13 @@ from tapegrad.scipy.sparse import linalg as _declared  # noqa: F401 # what answe
 from tapegrad.tracing.answers import row_of
 from tapegrad.tracing.frontend.operands import as_operand
 
-_NEXT_TO = ("previous", "next")
 ORDERS = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
+
+
+def _kept(x: Any) -> Any:
+    """The dtype that SciPy computes with: that of narrow floats, too."""
+    dtype = (as_operand(x) if is_traced(x) else np.asarray(x)).dtype
+    return dtype if dtype.kind in "fc" else np.dtype(float)
 
 
 class Between(Interpolant):
@@ -37,9 +42,11 @@ class Between(Interpolant):
         self, x: Any, y: Any, kind: Any, axis: int, bounds_error: Any, fill_value: Any
     ) -> None:
         """Values `y` along their first axis, which is that of sorted x."""
-        self.x, self.y, self.axis = x, floats(y), axis
-        self.dtype = y.dtype  # of what is one of them
-        y = self.y
+        self.dtype = y.dtype  # of what is one of them, or between two
+        if kind == "linear":
+            self.dtype = np.result_type(_kept(x), _kept(y))
+        x, y = floats(x), floats(y)
+        self.x, self.y, self.axis = x, y, axis
         kind = ORDERS.get(kind, kind)
         self.spline = None
         if isinstance(kind, (int, np.integer)):
@@ -67,7 +74,8 @@ class Between(Interpolant):
             y = np.where(after(below, np.ndim(y)), np.nan, y)
         elif self.extrapolates and self.kind == "next":
             y = np.where(after(above, np.ndim(y)), np.nan, y)
-        narrow = self.dtype == np.float32 and self.kind in ("nearest", "nearest-up", *_NEXT_TO)
+        dtype = np.result_type(self.dtype, _kept(x)) if self.kind == "linear" else self.dtype
+        narrow = dtype == np.float32 and self.spline is None
         return self.placed(y.astype(np.float32) if narrow else y, t)
 
     def _inside(self, t: Any) -> Any:
@@ -93,7 +101,7 @@ class Between(Interpolant):
 def between(
     x: Any, y: Any, kind: Any, axis: int, bounds_error: Any, fill_value: Any, is_sorted: bool
 ) -> Between:
-    x, y = floats(x), as_operand(y) if is_traced(y) else np.asarray(y)
+    x, y = (as_operand(v) if is_traced(v) else np.asarray(v) for v in (x, y))
     axis %= np.ndim(y)
     y = np.moveaxis(y, axis, 0) if axis else y
     if not is_sorted:
