@@ -111,6 +111,7 @@ PARAMETERS = {
     "index": (Slice(0, 3), 2, Slice(4, 2, -2), Span(1, 0, 2, 5)),
     "offset": -1,
     "reverse": True,
+    "told": True,
     "dtype": np.dtype(np.float32),
     "order": 2,
     "count": 5,
