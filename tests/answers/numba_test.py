@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numba
+import numba.typed
 import numpy as np
 import pytest
 
@@ -444,3 +445,27 @@ def test_stencils():
     assert df.cache_info().traces == 1
     with pytest.raises(ConversionError, match="divides by what may be 0"):
         grad(lambda x: of_ratios(x))(X)
+
+
+@numba.njit
+def held_in_containers(x):
+    rising, empty = numba.typed.List(), numba.typed.List.empty_list(numba.float64)
+    found = numba.typed.Dict.empty(numba.int64, numba.float64)
+    for k in range(len(x)):
+        rising.append(x[k] * x[0])
+        empty.append(2.0 * rising[-1])
+        found[k % 2] = found.get(k % 2, 0.0) + empty[k]
+    return found[0] ** 2 + found[1] + len(empty) * rising.pop()
+
+
+def test_typed_lists_and_dicts():
+    df = value_and_grad(lambda x: held_in_containers(x), compile="never")
+    for scale in (1.0, -2.0):
+        x = scale * X
+        value, slope = df(x)
+        np.testing.assert_allclose(value, held_in_containers(x), rtol=1e-14)
+        step = np.array([1e-6, -2e-6, 0.5e-6])
+        difference = (held_in_containers(x + step) - held_in_containers(x - step)) / 2
+        np.testing.assert_allclose(slope @ step, difference, rtol=1e-6)
+    assert df.cache_info().traces == 1
+    assert type(numba.typed.List([1.0])).__module__.startswith("numba.")

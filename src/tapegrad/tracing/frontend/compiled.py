@@ -290,5 +290,25 @@ def _declare() -> None:
     OTHERS.append(_of_ufunc)
 
 
+def _declare_containers() -> None:
+    """Typed lists and dicts are Python's in the Python of such a function: numba says the types of
+    what is read from them."""
+    typed_ones = importlib.import_module("numba.typed")
+    rows: tuple[tuple[Any, str, Any], ...] = (
+        (typed_ones, "List", list),
+        (typed_ones, "Dict", dict),
+        (typed_ones.List, "empty_list", lambda *types, **options: []),
+        (typed_ones.Dict, "empty", lambda *types, **options: {}),
+    )
+    for module, name, made in rows:
+        by = functools.partial(_made, made)
+        declare(module, name, by, when=lambda args: _following.now)
+
+
+def _made(made: Any, *args: Any, **kwargs: Any) -> Any:
+    return made(*args, **kwargs)
+
+
 def declare_all() -> None:
     declare_late("numba", _declare)
+    declare_late("numba.typed", _declare_containers)
