@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
 
 from tapegrad import (
     custom_root,
@@ -550,3 +551,35 @@ def test_rows_take_their_own_paths_in_an_equation():
 
     slopes = vmap(grad(lambda a: solution(0.0, a)))(np.array([0.5, 2.0]))
     np.testing.assert_allclose(slopes, [0.5, 0.5 / np.sqrt(2)], rtol=1e-14)
+
+
+def doubled_beside(a, b):
+    a[0] = b[1] * 2
+    return np.sum(a * b)
+
+
+def test_rows_that_write_to_what_shares_memory_are_refused():
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    rows = vmap(doubled_beside)
+    np.testing.assert_array_equal(rows(x, x.copy()), [8.0, 40.0])
+    for again in (rows, vmap(doubled_beside)):  # in a later call, and in a first one
+        with pytest.raises(
+            ArgumentError, match=r"writes to its argument a.*memory with argument b"
+        ):
+            again(x, x)
+    with pytest.raises(ArgumentError, match="an array that it uses"):
+        vmap(lambda a: doubled_beside(a, x[0]))(x)
+    with pytest.raises(ArgumentError, match="share memory with each other"):
+        vmap(lambda a: doubled_beside(a, a * 1))(sliding_window_view(np.arange(4.0), 2))
+
+
+def test_rows_that_write_to_what_all_share_are_refused():
+    def added(x, w):
+        w += x
+        return w.sum()
+
+    x = np.array([1.0, 2.0, 3.0])
+    with pytest.raises(ArgumentError, match=r"'w'.* all rows share.* write to a copy"):
+        vmap(added, in_axes=(0, None))(x, np.zeros(2))
+    own = vmap(lambda x, w: added(x, w.copy()), in_axes=(0, None))
+    np.testing.assert_array_equal(own(x, np.zeros(2)), 2 * x)

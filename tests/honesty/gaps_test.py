@@ -10,6 +10,7 @@ import sys
 import warnings
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.stats import laplace
 
 from tapegrad import grad, jit
@@ -92,3 +93,19 @@ def test_logarithms_of_densities_that_have_vanished():
     assert jit(lambda x: laplace.logpdf(x), compile="never")(1000.0) == -1000 - np.log(2)
     with np.errstate(divide="ignore"):
         assert laplace.logpdf(1000.0) == -np.inf
+
+
+def test_roots_by_halves():
+    """a loop of the program's own halves an interval until it has a root -> the slope is that of
+    the interval's ends, as comparisons have none: `brentq`, or `custom_root`, has the root's"""
+
+    def root(a):
+        low, high = 0.0, 2.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if middle**3 < a else (low, middle)
+        return low
+
+    assert grad(root, compile="never")(2.0) == 0.0
+    found = grad(lambda a: brentq(lambda x: x**3 - a, 0.0, 2.0), compile="never")(2.0)
+    np.testing.assert_allclose(found, 2 ** (-2 / 3) / 3)

@@ -31,6 +31,7 @@ from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing import randomness
+from tapegrad.tracing.aliasing import check_apart
 from tapegrad.tracing.decisions import without_values
 from tapegrad.tracing.drawn import Drawn, as_input
 from tapegrad.tracing.draws import Calls, holder_of_draws
@@ -39,6 +40,7 @@ from tapegrad.tracing.observe.observer import code_of, following, note_root, obs
 from tapegrad.tracing.observe.outside import Done
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.run import Traced, plain_value
+from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -63,6 +65,9 @@ class Runs:
             for x, axis in zip(request.leaves, rows.axes, strict=True)
             if is_traced(x)
         ]
+        self._names = request.names
+        pairs = zip(request.words, request.leaves, strict=True)
+        self._named = [(word, x) for word, x in pairs if is_traced(x)]
         self.paths: list[Path] = []
         self.drawn: dict[int, Any] = {}  # what all rows draw, by the numbers of captured values
         self._which = np.full(self.size, -1)  # the path of each row that has one
@@ -103,6 +108,7 @@ class Runs:
             if draws.entries and not holds.all():
                 draws.take_back()
                 return self._rest(row, traced, draws)
+            self._note_writes(traced)
             self._which[holds & (self._which < 0)] = len(self.paths)
             example = [row_of(x, axis, row) for x, axis in self.inputs]
             self.paths.append(Path(traced, example))
@@ -114,6 +120,21 @@ class Runs:
             if len(self.paths) == MAX_PATHS:
                 raise self._too_many(traced)
             row = int(np.argmax(pending))
+
+    def _note_writes(self, traced: Traced) -> None:
+        """A row has written to a copy of its own. So the arguments may share no memory, in later
+        calls either; and what all rows share would hold what those before have left."""
+        words, leaves = zip(*self._named, strict=True)
+        check_apart(self.label, traced.written, self._names, [*leaves, *traced.captured])
+        for k, src in traced.written:
+            if self.inputs[k][1] is None:
+                raise ArgumentError(
+                    f"{self.label} writes to {words[k]}{at_source(src)}, which all rows share: in "
+                    "a loop each would find what the rows before have left. Let the function write "
+                    "to a copy"
+                )
+            if isinstance(leaves[k], Tracer):
+                leaves[k]._trace.note_rows_written(leaves[k], src)
 
     def _have_conditions(self, traced: Traced) -> bool:
         """Whether this path, or another one, has a loop with conditions of its own: which rows meet

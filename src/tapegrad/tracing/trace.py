@@ -384,6 +384,10 @@ class Trace:
         if tracer._may_alias:
             note_aliased_write(tracer, src)
 
+    def note_rows_written(self, tracer: Proxy, src: Source | None) -> None:
+        """Rows of `tracer` are written to, in copies: like others it may share no memory then."""
+        self._written.setdefault(id(tracer), (tracer, src))
+
     def written(self, tracers: Sequence[Proxy]) -> tuple[tuple[int, Source | None], ...]:
         """Which of these tracers were written to, and where that was done first."""
         return tuple(
