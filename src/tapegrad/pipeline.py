@@ -84,7 +84,7 @@ LAST: tuple[Pass, ...] = (
 
 LARGE = 1 << 20  # bytes of results: the memory that smaller ones need doesn't count
 MORE = 1.035  # of a matrix: what else its computation may need; the rest is vectors
-SCARCE = (1.0, 10.0, 1e4)  # times the price of memory where there is little, and hardly any
+SCARCE = (10.0, 1e4)  # times the price of memory where there is little, and hardly any
 
 DEBUG = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
@@ -396,12 +396,17 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
-    for dearer in prices if most < math.inf else ():
+    best = large, price
+    for dearer in (*prices, None) if prices and most < math.inf else ():
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
-        large, price, room = most / 64, dearer, most / 256
+        if dearer:
+            large, price = most / 64, dearer
+        else:  # fewer chunks, at the best price
+            (large, price), room = best, most / 256
         other = run_passes(first, passes)
-        plan = other if scratch_of(other) < scratch else plan
+        if scratch_of(other) < scratch:
+            plan, best = other, (large, price)
     return Looped(tape, first, passes, plan)
 
 
