@@ -33,6 +33,7 @@ from tapegrad.ir.tape import Aval, Builder, Tape
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.kinds import Control
 from tapegrad.runtime import relatives
+from tapegrad.runtime.tier import Tier
 
 X = np.array([0.5, -1.0, 2.0])
 
@@ -1082,3 +1083,15 @@ def test_what_does_not_use_it(folder):
     assert not files(folder)
     tg.grad(f, compile="always")(w, x)
     assert files(folder)
+
+
+def test_sources_are_read_only_where_code_may_be_found(folder, monkeypatch):
+    """They are many, and a first call that finds nothing waits for none of them."""
+    read: list[str] = []
+    real = key._sources
+    monkeypatch.setattr(key, "_sources", lambda: read.append("all") or real())
+    tape, other = tape_of(cubes(), X), tape_of(cubes(5.0), X)
+    assert Tier(tape, "always", "f").executable() is not None and folder.exists()
+    read.clear()
+    assert Tier(other, "auto", "f")._kept() is None and not read
+    assert Tier(tape, "auto", "f")._kept() is not None and read

@@ -42,8 +42,8 @@ class Kind:
         if len(tape.calls) > LONG or opaque_of(packed.primitives):
             return
         self._key = KIND, digest("\n".join(_described(tape)).encode()), None
-        known = kernel_key(self._key) if disk.location() is not None else None
-        self._name = None if known is None else f"{known}/{KIND}"
+        kept_on_disk = disk.location() is not None
+        self._name = kept.named(kernel_key(self._key)) if kept_on_disk else None
         content = kernel_cache.kernels.get(self._key) or kept.find(self._name)
         if content is not None:
             self._known = pickle.loads(content)

@@ -138,7 +138,8 @@ def _answer(job: Job) -> Answer:
         let_through(error)
         return Answer(error=traceback.format_exc(), times=times)
     with contextlib.suppress(Exception):  # what can't be encoded isn't kept
-        kept.keep(job.kept_as, encoded(executable, opaque_of(job.packed.primitives)))
+        name = kept.named(job.kept_as)
+        kept.keep(name, encoded(executable, opaque_of(job.packed.primitives)))
     times["all"] = time.perf_counter() - start
     return Answer(executable, times=times, kernels=kernels.compiles - compiled)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from tapegrad.compiler import disk
-from tapegrad.compiler.key import processor_key, program_key
+from tapegrad.compiler.key import compiler_key, program_key
 from tapegrad.compiler.packed import Packed
 
 
-def name_of(packed: Packed) -> str | None:
-    """The name under which the code of a tape is kept; None if it isn't."""
-    if disk.location() is None:
-        return None
-    key = program_key(packed)
-    return None if key is None else f"{key}/{processor_key()}"
+def key_of(packed: Packed) -> str | None:
+    """The key under which the code of a tape is kept; None if it isn't."""
+    return None if disk.location() is None else program_key(packed)
+
+
+def named(key: str | None) -> str | None:
+    """The name of what has this key, where this compiler makes it; None if it isn't kept. To know
+    it all sources are read."""
+    rest = None if key is None else compiler_key()
+    return None if rest is None else f"{key}/{rest}"
 
 
 def find(name: str | None) -> bytes | None:

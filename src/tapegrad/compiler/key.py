@@ -1,9 +1,9 @@
 """What compiled code depends on, to the last bit: the key under which it is kept on disk.
 
-The first part is about the program: the packed tape without names, lines and comments, the versions
-of all that took part in compiling it, and numba's settings. The second part is about the processor.
-They are apart because LLVM may have to be loaded to know the second, and needn't be where nothing
-is kept under the first.
+The first part is about the program: the packed tape without names, lines and comments, and numba's
+settings. The second part is about the versions of all that took part in compiling it, and the
+processor. They are apart because all sources have to be read to know the second, which they needn't
+be where nothing is kept under the first.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ class _Nameless(Exception):
 
 
 def program_key(packed: Packed) -> str | None:
-    """The key of a tape's code, as far as it doesn't depend on the processor; None for a tape whose
-    code can't be kept."""
+    """The key of a tape's code, as far as the tape decides it; None for a tape whose code can't be
+    kept."""
     try:
         content = exact(packed)
     except _Nameless:
         return None
-    sources = _sources()
-    if not sources:
-        return None
     settings = sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_"))
-    return digest(sources.encode(), repr(settings).encode(), b"\n", content)
+    return digest(repr(settings).encode(), b"\n", content)
 
 
-def kernel_key(identity: Any) -> str | None:
-    """The key of a kernel's code, by the identity that it has in a process; None if it can't be
-    kept."""
+def kernel_key(identity: Any) -> str:
+    """The same of a kernel, by the identity that it has in a process."""
+    return digest(b"kernel\n", repr(identity).encode())
+
+
+def compiler_key() -> str | None:
+    """What code depends on besides; None where it can't be kept."""
     sources = _sources()
-    return digest(b"kernel\n", sources.encode(), repr(identity).encode()) if sources else None
+    return digest(sources.encode(), processor_key().encode()) if sources else None
 
 
 @cache

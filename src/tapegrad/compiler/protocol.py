@@ -19,7 +19,7 @@ FORGET = 0  # the same number, said to the worker: it knows no kernels any more
 
 
 class Request(NamedTuple):
-    """A program to compile: the packed tape, the name under which to keep it on disk, the settings
+    """A program to compile: the packed tape, the key under which to keep it on disk, the settings
     of the process that wants it, and whether what is on disk has proven to be useless."""
 
     packed: Any

@@ -13,7 +13,7 @@ from typing import Any
 from tapegrad.backends.cpu import kernel_cache
 from tapegrad.backends.cpu.machine_code import Build
 from tapegrad.compiler import disk, kept
-from tapegrad.compiler.key import kernel_key, processor_key
+from tapegrad.compiler.key import kernel_key
 
 
 def with_templates(build: Build, anew: bool = False) -> Build:
@@ -39,5 +39,4 @@ def _name_of(key: Any) -> str | None:
     """The name under which a kernel is kept; None if it isn't."""
     if disk.location() is None or not kernel_cache.is_common(key):
         return None
-    known = kernel_key(key)
-    return None if known is None else f"{known}/{processor_key()}"
+    return kept.named(kernel_key(key))

@@ -60,8 +60,9 @@ def answer(request: Request, build: Build) -> Answer:
     try:
         opaque = opaque_of(request.packed.primitives)
         start = time.perf_counter()
-        with disk.claim(request.kept_as):
-            content = None if request.anew else kept.find(request.kept_as)
+        name = kept.named(request.kept_as)
+        with disk.claim(name):
+            content = None if request.anew else kept.find(name)
             found = content is not None
             times["disk"] = time.perf_counter() - start
             if content is None:
@@ -69,7 +70,7 @@ def answer(request: Request, build: Build) -> Answer:
                 tape = request.packed.unpack()
                 made = compile(tape, build, times, Kind(request.packed, tape))
                 content = encoded(made, opaque)
-                kept.keep(request.kept_as, content)
+                kept.keep(name, content)
         compiled = kernel_cache.kernels.compiles - compiled
         return Answer(content, times=times, kernels=compiled, found=found)
     except Exception:

@@ -32,14 +32,14 @@ BRANCHES = (  # what branches take that go both ways, and loops that tests end
     "tapegrad.tracing.loops.turning",
 )
 LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # what linear maps at a point take
-NEXT_DOOR = (  # what starts the compiler next door
+NEXT_DOOR = (  # what starts the compiler next door, and asks the disk
     "_socket",
     "tapegrad.compiler.client",
+    "tapegrad.compiler.kept",
 )
 MACHINE_CODE = (  # what machine code takes, on disk or as it comes, and what links it
     "select",
     "tapegrad.compiler.executable",
-    "tapegrad.compiler.kept",
     "tapegrad.backends.cpu.layout",
     "tapegrad.backends.cpu.linking",
 )

@@ -61,10 +61,10 @@ class Tier:
 
     @cached_property
     def kept_as(self) -> str | None:
-        """The name under which the code is kept on disk, if it is."""
+        """The key under which the code is kept on disk, if it is."""
         from tapegrad.compiler import kept
 
-        return kept.name_of(self.packed)
+        return kept.key_of(self.packed)
 
     @cached_property
     def price(self) -> float:
@@ -163,12 +163,14 @@ class Tier:
         """The code that an earlier process left for this tape."""
         if disk.location() is None:
             return None
-        load(MACHINE_CODE)
-        from tapegrad.compiler import kept
-        from tapegrad.compiler.executable import decoded
-
         try:
-            content = kept.find(self.kept_as)
+            if self.kept_as is None or not disk.has_any(self.kept_as):
+                return None
+            load(MACHINE_CODE)
+            from tapegrad.compiler import kept
+            from tapegrad.compiler.executable import decoded
+
+            content = kept.find(kept.named(self.kept_as))
             return None if content is None else decoded(content, self._opaque())
         except Exception as error:  # whatever is wrong with the file: the code is compiled anew
             let_through(error)
