@@ -364,5 +364,7 @@ def test_a_masked_number_is_no_result(f):
 
 
 def test_a_masked_result_is_refused():
-    with pytest.raises(Exception, match=r"MaskedArray.* its class would be lost"):
+    with pytest.raises(UnsupportedError, match=r"mask would be lost. Let it return x\.filled"):
         jit(lambda x: ma.array(x, mask=MASK) * 2)(POINTS[0])
+    with pytest.raises(UnsupportedError, match=r"MaskedArray.* class would be lost.* x\.filled"):
+        jit(lambda x: ma.array(x) * 2)(POINTS[0])

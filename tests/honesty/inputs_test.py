@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.honesty.check import refused
 
-from tapegrad import grad, gradcheck, jit, simplegrad, trace, vjp, vmap
+from tapegrad import grad, gradcheck, jacobian, jit, simplegrad, trace, vjp, vmap
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 
 A = np.arange(1.0, 7.0).reshape(2, 3) / 4  # sums and products of these are exact
@@ -465,6 +465,22 @@ def test_masked_arrays_after_compiling():
         made(x)
         with pytest.raises((ArgumentError, TypeError), match="MaskedArray"):
             made(masked)
+
+
+@pytest.mark.parametrize("made", [jit, grad, jacobian])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.ma.array(x, mask=[True, True]).sum(),
+        lambda x: np.ma.array(x, mask=[True, False]) * 2.0,
+        lambda x: np.ma.array(np.ones(2), mask=[True, False]),
+    ],
+)
+def test_masked_results(f, made):
+    """a result that is `np.ma.masked`, or an array of `np.ma` with a mask -> refused: return
+    `x.filled(value)`"""
+    with pytest.raises(UnsupportedError, match=r"mask would be lost. Let it return x\.filled"):
+        made(f, compile="never")(np.array([1.0, 2.0]))
 
 
 def test_complex_numbers_made_inside():

@@ -244,9 +244,9 @@ class Run:
         self._results, self._structure = flatten(result)
         kept = [(f"a {type(x).__name__} with a {n!r}", v) for x, n, v in notes_in(result)]
         for leaf in self._results:
+            check_has_value(leaf, self.name)
             if isinstance(leaf, Tracer) and (self._repeats or leaf._aval.shape):
                 check_stays(leaf, f"among the results of {self.name}")
-            check_has_value(leaf, self.name)
             if isinstance(leaf, Tracer) or (isinstance(leaf, np.ndarray) and is_known(leaf.dtype)):
                 self._outputs.append(len(self._operands))
                 self._operands.append(to_operand(self.trace, leaf)[0])

@@ -150,19 +150,24 @@ def refused(kind: Any, why: str) -> Any:
 def check_stays(x: Any, where: str) -> None:
     """An error for an array of a subclass that goes where one of NumPy's own would come of it."""
     if isinstance(x, SubclassTracer):
+        way = "x.filled(value)" if _may_be_masked(x._subclass) else "np.asarray(x)"
         raise refusing(
             UnsupportedError(
                 f"an array of the class {x._subclass.__qualname__}, a subclass of ndarray, is "
-                f"{where}{at_line()}, where its class would be lost. Let that be np.asarray(x)"
+                f"{where}{at_line()}, where its class would be lost. Let that be {way}"
             )
         )
+
+
+def _may_be_masked(kind: type) -> bool:
+    """Whether it is `np.ma`'s class, which nobody has before that was loaded."""
+    return issubclass(kind, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
 
 
 def check_has_value(x: Any, of: str) -> None:
     """An error for a masked element, or what may be one, that a function returns."""
     held = type(x).__dict__.get("_subclass") if isinstance(x, Tracer) else type(x)
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())  # `np.ma` loads modules
-    if held is None or not issubclass(held, masked):
+    if held is None or not _may_be_masked(held):
         return
     if np.ma.getmask(x) is not np.ma.nomask:
         raise refusing(
