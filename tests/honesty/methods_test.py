@@ -13,6 +13,7 @@ from array import array
 from fractions import Fraction
 
 import numba
+import numba.experimental
 import numpy as np
 import pytest
 import scipy.integrate
@@ -25,7 +26,7 @@ from tests.honesty.check import refused
 from tests.honesty.kinds import KINDS, PYTHONS, differences, outcome
 
 from tapegrad import grad, hessian, jit, vjp
-from tapegrad.errors import ConversionError, GradientError, TapegradError
+from tapegrad.errors import ConversionError, GradientError, TapegradError, UnsupportedError
 
 # Where `hasattr` says otherwise: what NumPy and `copy` look for on whatever they are handed;
 SOUGHT = {"__array__", "__array_ufunc__", "__array_function__", "__copy__", "__deepcopy__"}
@@ -474,6 +475,22 @@ def test_functions_that_numba_compiled_of_rows_and_neighbours():
     np.testing.assert_array_equal(grad(lambda x: np.sum(_steps(x)))(x[0]), [-1.0, 1.0])
     with refused(ConversionError, "stencil", "tapegrad.primitive"):
         grad(lambda x: np.sum(_ratios(x)))(x[0])
+
+
+def test_functions_that_numba_compiled_without_their_python():
+    """instances of numba's `jitclass` that are given traced values, and functions of
+    `vectorize(target="parallel")` -> refused"""
+
+    class Scale:
+        def __init__(self, x):
+            self.x = x
+
+    made = numba.experimental.jitclass([("x", numba.float64)])(Scale)
+    with refused(ConversionError, "made(x)", "tapegrad.primitive"):
+        grad(lambda x: made(x).x * x)(1.0)
+    squares = numba.vectorize(["float64(float64)"], target="parallel")(lambda x: x * x)
+    with refused(UnsupportedError, "no derivative rule", "tapegrad.primitive"):
+        grad(lambda x: np.sum(squares(x)))(np.ones(2))
 
 
 @pytest.mark.parametrize("x", [2.0, 2, np.float64(2.0), np.float32(2.0), np.array(2.0), np.ones(2)])
