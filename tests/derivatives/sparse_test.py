@@ -345,3 +345,12 @@ def test_an_index_that_a_condition_keeps_within_bounds(n):
     x = np.arange(1.0, n + 1)
     for g in (f, written):
         np.testing.assert_array_equal(sparse_jacobian(g)(x).toarray(), jacobian(g)(x))
+
+
+def test_one_element_that_meets_all_others():
+    """As an array of one: what is made of it alone is one number for many entries."""
+    x = np.arange(1.0, 6.0)
+    for f in (lambda x: x * x[-1:], lambda x: (x[None] * x[None, :1])[0], lambda x: x[:1] - x):
+        for mode in ("forward", "reverse"):
+            found = sparse_jacobian(f, mode=mode, compile="never")(x)
+            np.testing.assert_array_equal(found.toarray(), jacobian(f)(x))

@@ -100,13 +100,14 @@ def _known(writer: Writer, size: int, dtype: Any, at: Any, values: Any) -> Node:
     if sum(np.count_nonzero(group) for group in groups) < len(at):  # NaN equals nothing
         groups = [np.ones(len(at), bool)]
     for group in groups:
-        node = _constant(writer, values[group])
-        out = _put(out, node if node.shape else BroadcastTo((int(group.sum()),))(node), at[group])
+        out = _put(out, _constant(writer, values[group]), at[group])
     return out
 
 
 def _put(out: Node, node: Node, places: Any) -> Node:
-    """Elements put in their places among others."""
+    """Elements put in their places among others; one stands for all, where they are made of one."""
+    if node.shape != places.shape:
+        node = BroadcastTo(places.shape)(node)
     if (row := _row(places)) is not None:
         return SetItem((row,))(out, node)
     return ScatterSet(sure=True)(out, node, _index(out.writer, places, out.size))
