@@ -185,8 +185,15 @@ def counting(ct, out, x):
     return found
 
 
+def summed(ct, out, x):
+    total = 0.0 * ct[0]
+    for j in range(len(x)):
+        total = total + (ct[j] if j < 5 else 2 * ct[j])
+    return total * np.ones(len(x))
+
+
 @pytest.mark.parametrize("n", [3, 4, 8, 40])
-@pytest.mark.parametrize("rule", [at_places, in_turn, counting])
+@pytest.mark.parametrize("rule", [at_places, in_turn, counting, summed])
 def test_a_rule_branches_on_the_number_of_a_round(rule, n):
     """Rules are traced without values; the numbers of a loop's rounds are known all the same."""
     x = np.linspace(0.5, 2.0, n)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.errors import TapeError
+from tapegrad.errors import TapeError, TraceError
 from tapegrad.ir.inputs import known_from
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Var
 from tapegrad.primitives import elementwise as ew
@@ -33,11 +33,14 @@ LONGEST = 1000  # rounds of a loop with a condition that are played for this
 
 def recorded(trace: Trace, loop: Loop, operands: Sequence[Any]) -> Any:
     """The results of a loop, recorded. Where not all values are there, since types alone are known,
-    an error for a guard that fails is one of those that follow from what is: from the numbers of
-    the rounds, say."""
+    those guards are looked at that follow from what is: from the numbers of the rounds, say. One
+    that fails is an error without it, as the guards behind it aren't known."""
     values = [to_operand(trace, x)[1] for x in operands]
     if any(x is None for x in values) and (part := _known_part(loop, values)) is not None:
-        evaluated(*part)
+        try:
+            part[0].evaluate(*part[1:])
+        except TapeError as error:
+            raise TraceError("rounds take other paths, and their values aren't known") from error
     return record(trace, loop, operands, partial(evaluated, loop))
 
 
@@ -114,4 +117,5 @@ def _failing(loop: Loop, values: Sequence[Any]) -> list[Guard]:
     except Exception as error:
         let_through(error)
         return []
-    return [guard for guard, holds in zip(guards, found[n:], strict=False) if not holds]
+    left = found if isinstance(found, tuple) else (found,)
+    return [guard for guard, holds in zip(guards, left[n:], strict=False) if not holds]
