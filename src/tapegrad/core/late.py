@@ -81,7 +81,7 @@ def _refuse_sub_interpreters() -> None:
 
 
 _loading = threading.RLock()
-_loaded: set[tuple[str, ...]] = set()
+_loaded: dict[tuple[str, ...], Any] = {}  # the last module of each group
 
 
 def load(group: tuple[str, ...]) -> Any:
@@ -92,8 +92,8 @@ def load(group: tuple[str, ...]) -> Any:
             for name in group:
                 with contextlib.suppress(ImportError):  # who needs it will say so
                     importlib.import_module(name)
-            _loaded.add(group)
-    return importlib.import_module(group[-1])
+            _loaded[group] = sys.modules.get(group[-1])
+    return _loaded[group] or importlib.import_module(group[-1])
 
 
 @contextlib.contextmanager
