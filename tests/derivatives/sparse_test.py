@@ -342,8 +342,11 @@ def test_an_index_that_a_condition_keeps_within_bounds(n):
                 y[i + 2] = x[i + 1] * x[i]
         return y
 
+    def before(x):  # of the first, the last
+        return np.array([x[i] ** 2 if i % 2 else x[i - 1] * x[i] for i in range(n)])
+
     x = np.arange(1.0, n + 1)
-    for g in (f, written):
+    for g in (f, written, before):
         np.testing.assert_array_equal(sparse_jacobian(g)(x).toarray(), jacobian(g)(x))
 
 

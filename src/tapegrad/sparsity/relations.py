@@ -301,6 +301,10 @@ def _window_at(p: Any, large: Sequence[int], known: Known, rounds: int) -> Any:
         own = np.array([k]) if isinstance(k, int) else k.start + k.step * np.arange(k.count)
         far = sum(v * move[axis] for v, move in zip(values, p.moves, strict=True))
         there = own + np.reshape(far if moving else np.ravel(far)[:1], (-1, 1))
+        if isinstance(k, int):
+            there = np.where(there < 0, there + n, there)  # from the end
+        elif (there < 0).any():
+            return None
         there = np.where((there >= 0) & (there < n), there, -1)[:, None]
         at = np.where((at[..., None] < 0) | (there < 0), -1, at[..., None] * n + there)
         at = at.reshape(len(at), -1)
