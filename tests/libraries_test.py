@@ -253,7 +253,6 @@ def test_numba_functions_as_bodies():
 
 
 CAST = {
-    "argument": numba.njit("float32(float32)")(lambda x: x * x),
     "result": numba.njit("int64(float64)")(lambda x: x * 1.5),
     "part": numba.njit("Tuple((float64, int64))(float64)")(lambda x: (x, x)),
     "element": numba.vectorize(["int64(float64)"])(lambda x: x * 1.5),
@@ -273,6 +272,10 @@ def test_types_that_numba_is_given_and_that_fit_are_followed():
     np.testing.assert_allclose(grad(lambda x: np.sum(scaled(x, 3)))(X), [3.0, 3.0, 3.0])
     np.testing.assert_allclose(grad(lambda x: np.sum(scaled(x[::-1], x[0])))(X)[1:], [X[0]] * 2)
     assert grad(lambda x: pair(x)[0] * pair(x)[1])(1.5) == 6.0
+    narrow = numba.njit("float32(float32)")(lambda x: x * x)
+    value, slope = value_and_grad(lambda x: x * narrow(x))(1.3)
+    assert value == 1.3 * narrow(1.3)
+    np.testing.assert_allclose(slope, 3 * 1.3**2, rtol=1e-6)
     np.testing.assert_allclose(grad(lambda x: np.sum(product(x, 2)))(X), [2.0, 2.0, 2.0])
 
 

@@ -158,7 +158,7 @@ PLACES = [
     ("optimize/simplify.py", "simplify"),
     ("runtime/cache.py", "Cache.add"),
     ("compiler/packed.py", "pack"),
-    ("compiler/kept.py", "find"),
+    ("compiler/disk.py", "has_any"),
     ("compiler/client.py", "Client.submit"),
     ("compiler/client.py", "Client._alone"),
     ("compiler/client.py", "Client._exchange"),

@@ -30,6 +30,9 @@ GIVEN = {
 }
 
 
+DOUBLES = {"quad_vec"}  # functions that compute in double, whatever they are given
+
+
 def described(x: Any, depth: int = 3) -> Any:
     """The types, dtypes and shapes of the parts of a result."""
     if isinstance(x, (np.ndarray, np.generic)):
@@ -94,6 +97,8 @@ def test_results_are_of_the_kinds_of_plain_ones(home, name, text, monkeypatch, t
     if name.startswith(("pro_", "obl_")):
         pytest.skip("SciPy's own loops have no end for some floats")
     for given, (x, element) in GIVEN.items():
+        if given == "floats" and name in DOUBLES:
+            continue  # docs/limits.md says so
         make = scipys.function(home, text, element) if home else numpys.function(text, element)
         wrong = differing(make, x)
         assert not wrong, f"{text} of {given}: {wrong}"

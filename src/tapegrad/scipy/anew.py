@@ -19,6 +19,7 @@ from tapegrad.scipy.callbacks import values_of
 from tapegrad.scipy.declaring import any_traced
 from tapegrad.scipy.outside import Constant, recorded
 from tapegrad.tracing.floating import is_operand
+from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.mixed import mixed_tree
 from tapegrad.tracing.run import input_aval
@@ -82,7 +83,7 @@ def constant(label: str, function: Callable[..., Any], *args: Any, **kwargs: Any
         forward=rule.forward,
     )
     rest = iter(recorded(call, operands, values))
-    return each(lambda x: next(rest), plain)
+    return of_kinds(each(lambda x: next(rest), plain), kinds_of(plain))
 
 
 def rows(x: Any, at: Any) -> Any:

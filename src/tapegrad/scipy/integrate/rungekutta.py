@@ -43,8 +43,10 @@ class Method:
     room: int  # steps that may be taken
     first_step: float | None = None
 
-    def fun(self, t: Any, y: Any) -> Any:
-        return self.callback.applied(t, y)
+    def fun(self, t: Any, y: Any, p: Any = None) -> Any:
+        """The slopes; a number stands for all, as SciPy writes it to an array's row."""
+        found = self.callback.applied(t, y, p=p)
+        return found if np.shape(found) == np.shape(y) else np.broadcast_to(found, np.shape(y))
 
     # ---- a step
 
@@ -100,7 +102,7 @@ class Method:
         p = [stopped(x) for x in self.callback.p]  # so nothing in the loop has a derivative
 
         def fun(t: Any, y: Any) -> Any:
-            return self.callback.applied(t, y, p=p)
+            return self.fun(t, y, p)
 
         f = fun(t, y)
         exponent = -1 / (self.kind.error_estimator_order + 1)

@@ -234,6 +234,8 @@ def interpn(
     bounds_error: Any = True,
     fill_value: Any = np.nan,
 ) -> Any:
+    if type(xi) is tuple:  # one point is an array of one axis, and so is the result
+        xi = np.stack(np.broadcast_arrays(*xi), axis=-1)
     if method in grids.OF_SPLINES and not is_traced((points, values)):
         made = theirs.RegularGridInterpolator(points, values, method, bounds_error, fill_value)
         return grids.grid_of_theirs(made)(xi)
