@@ -21,6 +21,8 @@ the usual fix.
 class TapegradError(Exception):
     """Base class of every error that tapegrad raises on purpose."""
 
+    notes: tuple[tuple[set[int], int], ...] = ()  # with which the trace is made again
+
 
 class TraceError(TapegradError):
     """The function did something that a trace can't follow."""

@@ -14,7 +14,7 @@ from scipy import special
 from tests.debugged import unobserved
 from tests.honesty.check import refused
 
-from tapegrad import grad, jit, vjp
+from tapegrad import grad, jit, stop_gradient, vjp
 from tapegrad.errors import ConversionError, GradientError
 
 X = np.array([1.0, -2.0, 3.0])
@@ -371,8 +371,46 @@ def test_integers_that_are_remembered(derivative):
         df.at(np.array([1.5, 2.0]), n)
 
 
+def test_real_numbers_that_are_remembered(derivative):
+    """a real number that nothing is differentiated by is such a key, or is computed of some -> they
+    are guarded"""
+    widths = lru_cache(lambda s: 2 * s)
+    kept = {1.5: 3.0, 2.0: 5.0}
+
+    def f(x, t, knots):
+        groups = {}
+        for knot, y in zip(knots, x, strict=True):
+            groups.setdefault(knot, []).append(y**2)
+        sums = [sum(group) * (k + 1) for k, group in enumerate(groups.values())]
+        scale = (
+            widths(0.5 * np.exp(t) + knots[0]) * kept[t] * len({t, 2 * t, 3.0}) * len(set(knots))
+        )
+        assert {type(k) for k in groups} == {np.float64} and len({t: 1} | {1.5: 1}) == 1 + (
+            t != 1.5
+        )
+        return sum(sums) * scale
+
+    df = derivative(f)
+    for t, knots in [(1.5, [1.0, 2.0]), (2.0, [1.0, 2.0]), (1.5, [3.0, 3.0]), (2.0, [1.0, 2.0])]:
+        df.at(np.array([1.0, 2.0]), t, np.array(knots))
+
+
+def test_a_key_that_needs_no_derivative(derivative):
+    """`stop_gradient` of what is differentiated by is such a key -> guarded"""
+    kept = {}
+
+    def f(x):
+        return x**2 * kept.setdefault(round(stop_gradient(x), 3), 2.0)
+
+    df = derivative(f)
+    for x in (1.5, 2.5, 1.5):
+        df.at(x)
+    assert {type(k) for k in kept} == {float}
+
+
 def test_numbers_that_are_remembered():
-    """a traced real number is such a key, or is looked up -> error with the line"""
+    """a real number that is differentiated by is such a key, or is looked up -> error with the
+    line"""
     remembered = lru_cache(lambda x: 2.0)
     kept = {1: 2.0, 1.5: 2.0}
     for f in [
@@ -381,6 +419,8 @@ def test_numbers_that_are_remembered():
         lambda x: x * len({x}),
         lambda x: x * kept[x],
         lambda x: kept.setdefault(x, 1.0),
+        lambda x: x * len({2 * x}),
+        lambda x: x * len({np.exp(x): 1}),
     ]:
         with refused(ConversionError, "is the key of a dict"):
             grad(f)(1.5)
@@ -780,6 +820,21 @@ def test_an_exception_that_is_caught(derivative):
     df = derivative(f)
     for x, slope in [(2.0, 0.0), (1.0, 2.0), (5.0, 75.0), (3.0, 0.75), (1.0, 2.0)]:
         df.at(x, gradient=slope)
+
+
+def test_an_exception_that_a_comprehension_raises(derivative):
+    """an element of a comprehension raises, which its caller catches -> as untraced"""
+
+    def f(x):
+        results = [np.sum(row) ** 2 for row in np.ones((9, 1)) * x]
+        try:
+            return sum([r[1:] for r in results if len(r) > 1])
+        except TypeError:
+            return np.array([float(r) for r in results])[3]
+
+    df = derivative(f)
+    df.at(X)
+    df.at(2 * X)
 
 
 def test_python_numbers_raise():

@@ -519,6 +519,20 @@ def test_a_generator_with_a_seed(derivative):
     df.at(2 * X)
 
 
+def test_a_generator_with_a_state(derivative):
+    """a generator that is made without a seed gets a known state -> the same at each call"""
+
+    def f(x):
+        numpys, pythons = np.random.RandomState(), python_random.Random()
+        numpys.set_state(np.random.RandomState(3).get_state())
+        pythons.setstate(python_random.Random(3).getstate())
+        return np.sum(x**2 * numpys.normal(size=2)) * pythons.random()
+
+    df = derivative(f)
+    df.at(X)
+    df.at(2 * X)
+
+
 def test_a_generator_with_a_seed_and_traced_parameters(derivative):
     """a parameter of its draws is traced -> followed, as of any other generator"""
 

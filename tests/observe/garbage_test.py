@@ -186,3 +186,20 @@ def test_a_fork_in_the_middle_collects_garbage():
         os._exit(0 if gc.get_threshold() == threshold else 1)
     finish()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_the_collector_is_set_to():
+    """The program reads what it has set; meanwhile the collector waits."""
+
+    def f(x):
+        return np.sum(x**2) * sum(gc.get_threshold()) * gc.isenabled()
+
+    df, before = value_and_grad(f), gc.get_threshold()
+    try:
+        for young in (700, 800, 800):
+            gc.set_threshold(young)
+            assert df(X)[0] == f(X)
+            assert gc.get_threshold()[0] == young
+    finally:
+        gc.set_threshold(*before)
+    assert df.cache_info().traces == 2

@@ -70,7 +70,7 @@ def observed(
                     other = without_found(observer, error)
                 if observer.lent is not None and (notes := observer.lent.without(error)):
                     other = Reconsidered(notes, error)
-                sites = failed_in(observer)
+                sites = failed_in(observer, error)
                 if other is None and sites:
                     other = Reconsidered(sites, error)
                 if other is not None and (other.notes or not sites or observer.unfollowed):

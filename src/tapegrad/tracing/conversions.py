@@ -17,7 +17,7 @@ from tapegrad.errors import ConversionError
 from tapegrad.ir.taken import PLAIN
 from tapegrad.tracing.decisions import check_decision, may_decide
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.exact import is_exact, is_of_integers
+from tapegrad.tracing.exact import is_exact, is_of_integers, made_of
 from tapegrad.tracing.instead import call_text, called_now
 from tapegrad.tracing.observe.observer import note_test, unobserved
 from tapegrad.tracing.observe.seen import note_turn
@@ -120,11 +120,27 @@ class Conversions:
     def _can_be_plain(self: Any) -> bool:
         """Whether a real number can be taken for granted: played and compiled code have the same
         bits, and it stands for one call."""
+        return self._stands_for_one() and is_exact(self._trace, self._read()[0])
+
+    def _stands_for_one(self: Any) -> bool:
         trace = self._trace
         if trace.repeats or self._aval.size != 1 or self._aval.dtype.kind != "f":
             return False
         operand, value = self._read()
-        return value is not None and is_exact(trace, operand) and may_decide(trace, operand)
+        return value is not None and may_decide(trace, operand)
+
+    def _taken_for_plain(self: Any, why: str) -> Any:
+        """The value of a real number, where it or all that it is computed of can be taken for
+        granted, as it is: `why` says why nothing is differentiated by that. None if it can't."""
+        from tapegrad.primitives.views import Reshape
+
+        trace, operand = self._trace, self._read()[0]
+        if not self._stands_for_one() or (found := made_of(trace, operand)) is None:
+            return None
+        for x, value in found.items():
+            (scalar,) = [x] if not x.shape else trace.record(Reshape(()), [x])
+            trace.guard(scalar, np.asarray(value).reshape(()), PLAIN + why)
+        return self._scalar_value("float")
 
     @unobserved
     def _as_plain(self: Any, what: str) -> Any:
@@ -148,8 +164,8 @@ class Conversions:
                 "which carries no derivative. docs/scipy.md says which of SciPy's functions "
                 "can be traced; others can be declared with tapegrad.primitive and defvjp"
             )
-            if not self._aval.shape and self._can_be_plain():
-                return np.array(self._as_plain(PLAIN + message), *args[:1])
+            if not self._aval.shape and (value := self._taken_for_plain(message)) is not None:
+                return np.array(value, *args[:1])
             raise self._trace.refused(ConversionError(message))
         call = call_text()
         by = f", in `{call}`" if call else ""
@@ -265,8 +281,8 @@ class AsReal:
             f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
             f"plain float carries no derivative: {advice}"
         )
-        if (scipy or named) and self._can_be_plain():
-            return float(self._as_plain(PLAIN + message))
+        if (scipy or named) and (value := self._taken_for_plain(message)) is not None:
+            return float(value)
         raise self._trace.refused(ConversionError(message))
 
 

@@ -67,6 +67,7 @@ class Dispatch:
     seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else
     whole: Handler  # a traced integer as a plain one, which is guarded; None for all else
+    key: Handler  # and one that is a key
     plain_number: Handler  # a traced real number, too, which must not be differentiated
     is_made: Handler  # whether an array is one that the function made, and holds none traced
     # of plain arrays that become traced ones: see `observe.filling`

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.tape import Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import View
+from tapegrad.tracing.proxy import Proxy
+
+MOST = 100  # values on the way from these to a number
 
 _SAME_BITS = (ew.neg, ew.copy, ew.stop_gradient)
 # Operations whose result IEEE 754 defines to the last bit
@@ -22,6 +27,41 @@ def is_exact(trace: Any, operand: Operand) -> bool:
             return is_of_integers(trace, operand)
         x = call.operands[0]
     return True
+
+
+def made_of(trace: Any, operand: Operand) -> dict[Var, Any] | None:
+    """Numbers that have the same bits in both, and what they are, of which this one is computed,
+    and of nothing else; None if it isn't known to be."""
+    found: dict[Var, Any] = {}
+    waiting, seen = [operand], {operand}
+    values = {**dict(trace.captured.values()), **trace.given}
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, Literal):
+            continue
+        call = trace.made_by(x)
+        if not is_exact(trace, x):
+            if call is None or len(seen) > MOST:
+                return None
+            waiting += [y for y in call.operands if y not in seen]
+            seen.update(waiting)
+        elif (value := _value_of(trace, x, values)) is None or np.size(value) != 1:
+            return None
+        else:
+            found[x] = value
+    return found
+
+
+def _value_of(trace: Any, x: Operand, values: dict[Var, Any]) -> Any:
+    """What such a number is; None if that isn't known."""
+    if isinstance(x, Literal):
+        return x.value
+    call = trace.made_by(x)
+    if call is None:
+        value = values.get(x)
+        return value._read()[1] if isinstance(value, Proxy) else value
+    given = [_value_of(trace, y, values) for y in call.operands]
+    return None if any(y is None for y in given) else call.primitive.evaluate(*given)
 
 
 def is_of_integers(trace: Any, operand: Operand) -> bool:

@@ -3,7 +3,9 @@
 An integer that is looked up (`table[n]`, `n in {1, 2}`, `table.get(n)`) is guarded. One that is
 kept, as a key of a dict or in the table of functools.lru_cache, would outlive its trace. What is
 found under a real number has no derivative, though it was computed from that number: it is a
-constant. So a real number may only be asked for, by `x in {0.0, 1.0}`.
+constant. So a real number may only be asked for, by `x in {0.0, 1.0}`. Where the program doesn't
+catch the error, the trace is made again with plain numbers for keys (`plain_key`), which are
+guarded, and an error if anything is differentiated by them.
 """
 
 from __future__ import annotations
@@ -13,8 +15,12 @@ import dis
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
 from tapegrad.errors import ConversionError
 from tapegrad.tracing.exact import is_exact
+from tapegrad.tracing.observe.learned import KEYED, places
+from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.source import at_line, user_frames
 from tapegrad.tracing.texts import enclosing
 
@@ -32,14 +38,43 @@ def hash_of(x: Any) -> int:
     if found:
         x._trace.guard(x, value, "a number that is looked up")
         return hash(value)
+    o = following.observer
     if whole:
         fix = "Use the plain number: int(n)"
     else:
         fix = "Leave real numbers out of what is remembered; compare them, or use np.searchsorted"
-    raise ConversionError(
+    error = ConversionError(f"{_kept(x)}, and would be kept there when the trace is over. {fix}")
+    if o is not None and not whole and x._stands_for_one():
+        error.notes = ((places(o.code, KEYED), _site()),)
+    raise error
+
+
+def plain_key(x: Any) -> float | None:
+    """A traced real number as a plain one, in the traces of functions that need that."""
+    o = following.observer
+    known = places(o.code, KEYED) if o is not None else ()
+    if not known or _site() not in known or x._read()[1] is None:
+        return None
+    if np.isnan(x._read()[1]):  # which is found as the same object alone
+        return None
+    fix = (
+        "What is found by it has no derivative with respect to it. If it needs none, make the key "
+        "of tapegrad.stop_gradient(x); else compare real numbers, or use np.searchsorted"
+    )
+    value = x._taken_for_plain(f"{_kept(x)}. {fix}")
+    return None if value is None else float(value) if x._weak else x.dtype.type(value)
+
+
+def _site() -> int:
+    """The instruction of the user's program that runs, of all that there are."""
+    frame = next(user_frames(), None)
+    return -1 if frame is None else hash((frame.f_code, frame.f_lasti))
+
+
+def _kept(x: Any) -> str:
+    return (
         f"a traced number ({x._aval}) is the key of a dict, the element of a set or the argument "
-        f"of a function that remembers its results{at_line()}, and would be kept there when the "
-        f"trace is over. {fix}"
+        f"of a function that remembers its results{at_line()}"
     )
 
 

@@ -216,6 +216,7 @@ class Run:
             if self.trace.stands is not None and not is_given(leaf):
                 self.trace.stands.add(var)
             self.trace.arguments.add(id(tracer))
+            self.trace.given[var] = plain_value(leaf)
             tracer._ordered = leaf._owner._ordered if isinstance(leaf, Tracer) else True
             self._tracers.append(tracer)
             if self.observer is not None:

@@ -236,6 +236,7 @@ class Trace:
         self.certain: set[Var] = set()  # what is known to depend on none of them
         self.once = False  # whether it repeats nothing, although what it records is a loop's round
         self.arguments: set[int] = set()  # the tracers that its function is passed, by id
+        self.given: dict[Var, Any] = {}  # what they are
         self.holds_draws = False  # whether what is drawn in it are inputs of its own: see `draws`
         self.repeats: bool = repeats or (around is not None and around.repeats)
         # Whether a frame of the user's makes the rounds, which each are made if they do more
@@ -275,7 +276,15 @@ class Trace:
 
     def forget(self) -> None:
         """Its tape is made: it holds no arrays any more, nor tracers, which hold it."""
-        known = self.captured, self._memories, self.pins, self.rows, self.contents, self._written
+        known = (
+            self.captured,
+            self.given,
+            self._memories,
+            self.pins,
+            self.rows,
+            self.contents,
+            self._written,
+        )
         for held in known:
             held.clear()
         for rows in (self._checksums, self.handed, self.locked):
@@ -424,7 +433,7 @@ class Trace:
 
     def guard(
         self,
-        tracer: Proxy,
+        tracer: Proxy | Operand,
         expected: Any,
         what: str,
         src: Source | None = None,
@@ -433,7 +442,7 @@ class Trace:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
         the line that runs now; None where it is a literal. One that is `fixed` expects the same
         whatever the value is."""
-        operand, _ = tracer._read()
+        operand: Operand = tracer._read()[0] if isinstance(tracer, Proxy) else tracer
         if self.idle and not fixed:
             check_decision(self, operand, what)
         if isinstance(operand, Literal):

@@ -207,6 +207,7 @@ dispatch.element, dispatch.number, dispatch.flat = (
     indexing.Flat,
 )
 dispatch.whole, dispatch.plain_number = parameters.whole, parameters.plain_number
+dispatch.key = parameters.key
 dispatch.put = scattering.put
 dispatch.exhausted = exhausting.answer
 dispatch.varying, dispatch.look = varying.made, varying.look

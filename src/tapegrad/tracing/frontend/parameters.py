@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegrad.tracing.decisions import may_decide
 from tapegrad.tracing.exact import is_of_integers
+from tapegrad.tracing.hashing import plain_key
 from tapegrad.tracing.trace import current_trace, innermost
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -209,6 +210,13 @@ def whole(x: Any) -> Any:
     value = x._guarded("a number that is a key, or goes to code in C")
     kind: Any = x.__class__ if x._weak else x.dtype.type  # as it would be untraced
     return kind(value)
+
+
+def key(x: Any) -> Any:
+    """The same of a key of a dict or set, a real one too where the function needs that."""
+    if isinstance(x, Tracer) and x._is_scalar() and x.dtype.kind == "f":
+        return plain_key(x)
+    return whole(x)
 
 
 def plain_number(by: str, x: Any) -> Any:

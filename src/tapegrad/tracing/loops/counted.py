@@ -165,16 +165,16 @@ def _loop(
 
 
 def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
-    """Where a round of a statement raises an error that the frame handles, behind the loop, the
-    trace is made again. Returns what that is noted in, if it is."""
-    handler, a = sides.flow.handlers.get(place), getattr(frame.f_trace, "__self__", None)
-    if handler is None or not isinstance(a, Activation):
+    """Where a round of a statement raises an error that the frame handles, behind the loop, or who
+    has called it may, the trace is made again. Returns what that is noted in, if it is."""
+    a = getattr(frame.f_trace, "__self__", None)
+    if not isinstance(a, Activation):
         return []
 
     def left() -> None:
         raise again_with(each_round(sides, place))
 
-    a.leaving.append((handler[0], left))
+    a.leaving.append((sides.flow.handlers.get(place, (-1,))[0], left))
     return a.leaving
 
 

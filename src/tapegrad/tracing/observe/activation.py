@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -12,6 +13,7 @@ from tapegrad.tracing.observe.uses import Then
 from tapegrad.tracing.observe.watching import Follower
 
 Handler = Callable[["Activation", Any], "Then | None"]
+_YIELDS = dis.opmap["YIELD_VALUE"]
 # For each place in the code: what is noted of the instruction there, and its argument.
 Program = list["tuple[Handler, Any] | None"]
 
@@ -85,7 +87,7 @@ class Activation(Follower):
         self.asked: Any = None
         self.tests: Any = None
         # Of the `for` statements of which it makes such a round: where what an error in it leads to
-        # begins, and what is done there
+        # begins, in this frame, and what is done there, or where the frame ends
         self.leaving: list[tuple[int, Callable[[], Any]]] = []
         self.then: Then | None = None  # what is noted when the running instruction is done
 
@@ -119,6 +121,8 @@ class Activation(Follower):
             o.returned(frame, arg)
             o.enters = self.entered
             self.frame = self.function = None  # which holds this activation
+            if self.leaving and frame.f_code.co_code[frame.f_lasti] != _YIELDS:  # by an error
+                self.leaving[-1][1]()
             return None
         if event == "opcode":
             try:

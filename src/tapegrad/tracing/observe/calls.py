@@ -62,7 +62,7 @@ from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT, put_by, written
 from tapegrad.tracing.observe.plainly import found_in_class, kind_of_items
-from tapegrad.tracing.observe.plainness import BOUND, check_range, whole_key
+from tapegrad.tracing.observe.plainness import BOUND, check_range, plain_of_key
 from tapegrad.tracing.observe.settings import note_cache, note_warning
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import TAPEGRAD
@@ -466,7 +466,7 @@ def _set_by(o: Notes, name: str, args: Sequence[Any], kwargs: dict[str, Any]) ->
         if all(type(x) is dict for x in args[1:2]) and len(args) < 3:
             return [*(key for x in args[1:] for key in x), *kwargs]
     elif name in ("setdefault", "__setitem__") and len(args) in (2, 3) and not kwargs:
-        plain = whole_key(args[1])  # which has taken its place in the call
+        plain = plain_of_key(args[1])  # which has taken its place in the call
         args = args if plain is None else [args[0], plain, *args[2:]]
         if name == "setdefault" and o.reads.is_key(args[1]):
             o.item(args[0], args[1], makes=False)

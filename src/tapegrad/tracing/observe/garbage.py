@@ -13,6 +13,7 @@ import os
 from threading import get_ident
 
 from tapegrad.core.locks import new_lock
+from tapegrad.tracing.answers import declare
 
 MUCH = 20_000  # objects that have been made and not freed since garbage was collected
 NEVER = 2**31 - 1  # so many; a program can see whether the collector is on, and switch it
@@ -48,6 +49,15 @@ def collect_much() -> None:
     if young > MUCH and _threshold and gc.isenabled():
         _, at_middle, at_old = gc.get_threshold()
         gc.collect(2 if old > at_old else 1 if middle > at_middle else 0)
+
+
+def _programs() -> tuple[int, int, int]:
+    """What `gc.get_threshold` answers: what the program has set."""
+    young, middle, old = gc.get_threshold()
+    return _threshold if young == NEVER else young, middle, old
+
+
+declare(gc, "get_threshold", _programs)
 
 
 def _put_back() -> None:

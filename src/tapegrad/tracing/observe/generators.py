@@ -16,6 +16,7 @@ from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import is_told
 
+_SETTING = ("seed", "set_state", "setstate")  # the methods that set what is drawn next
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
@@ -43,7 +44,7 @@ def generator_drawn_from(a: Activation, f: Any, args: Sequence[Any]) -> Any:
     trace, traced = dispatch.trace(), any(isinstance(x, (Value, list, tuple)) for x in args)
     in_rounds = trace is not None and trace.drawing is not None
     known = in_rounds or a.o.is_outside(generator) or a.o.stream_of(generator) is not None
-    return generator if traced or known else None
+    return generator if known or (traced and f.__name__ not in _SETTING) else None
 
 
 def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> None:
@@ -72,7 +73,7 @@ def draws_unseeded(o: Notes, generator: Any) -> None:
 def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """A method of a generator of random numbers; `args` begin with the generator."""
     if (
-        f.__name__ == "seed"
+        f.__name__ in _SETTING
         and o.reads.place(args[0]) is None
         and not randomness.is_global(args[0])
     ):
@@ -80,7 +81,7 @@ def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
             o.unseeded[id(args[0])] = args[0]
         else:
             o.unseeded.pop(id(args[0]), None)
-        return None
+        return None if f.__name__ == "seed" else o.taken([*args[1:], *kwargs.values()])
     if id(args[0]) in o.unseeded:
         draws_unseeded(o, args[0])
     note = o.taken([*args[1:], *kwargs.values()])  # what is drawn is drawn of these again

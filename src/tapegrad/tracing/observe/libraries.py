@@ -18,7 +18,7 @@ from typing import Any
 
 from tapegrad.core.installed import file_of_function, package_of
 from tapegrad.core.tables import is_pandas_object
-from tapegrad.errors import UnsupportedError
+from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
@@ -324,9 +324,11 @@ def not_followed(sites: Sequence[tuple[set[int], int]]) -> None:
         held.add(place)
 
 
-def failed_in(o: Notes) -> list[tuple[set[int], int]]:
+def failed_in(o: Notes, error: Exception) -> list[tuple[set[int], int]]:
     """A trace has failed. Where that was in a package's function, it is made again without
-    following those that this code calls: the places of these."""
+    following those that this code calls: the places of these. Or the error says what to note."""
+    if isinstance(error, TapegradError) and error.notes:
+        return [*error.notes]
     inside = o.library is not None or o.failed_inside or o.barred
     return o.back or (o.sites if inside else [])
 

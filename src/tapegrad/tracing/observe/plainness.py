@@ -75,7 +75,7 @@ def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:
     if all(type(x) in PLAIN_TYPES for x in args):
         return None
     if f is hash or type(f) is functools._lru_cache_wrapper:
-        return whole_key
+        return plain_of_key
     if type(f) is _json.make_encoder:
         return functools.partial(_all_within, "json.dumps")
     if f is pow:
@@ -198,15 +198,15 @@ def _or_itself(plain: Plain, x: Any) -> Any:
 # ---- keys
 
 
-def whole_key(x: Any) -> Any:
-    """A traced integer, or a tuple that has some, with plain ones; None for all else."""
+def plain_of_key(x: Any) -> Any:
+    """A traced number, or a tuple that has some, with plain ones; None for all else."""
     if type(x) is tuple or (isinstance(x, tuple) and hasattr(x, "_fields")):
-        found = [whole_key(y) for y in x]
+        found = [plain_of_key(y) for y in x]
         if all(y is None for y in found):
             return None
         both = [x if y is None else y for x, y in zip(x, found, strict=True)]
         return tuple(both) if type(x) is tuple else type(x)(*both)
-    return dispatch.whole(x)
+    return dispatch.key(x)
 
 
 def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
@@ -224,7 +224,7 @@ def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
         looks_up = getattr(type(held), method, None)
         if not isinstance(held, _KEYED) or type(looks_up) is types.FunctionType:
             return
-    found = whole_key(x)
+    found = plain_of_key(x)
     if found is not None:
         frames.replace(operand_at(a.stack, k), found)
 
@@ -244,13 +244,13 @@ def keys_of(f: Any) -> Plain | None:
     if owner is None or not issubclass(owner, _KEYED) or f.__name__ in ("__init__", "__new__"):
         return None
     if f.__name__ in _BY_KEY:
-        return whole_key
+        return plain_of_key
     return _pairs if f.__name__ == "update" and issubclass(owner, dict) else _elements
 
 
 def _elements(x: Any) -> Any:
     """Elements that become keys."""
-    return _each(functools.partial(_or_itself, whole_key), x)
+    return _each(functools.partial(_or_itself, plain_of_key), x)
 
 
 def _pairs(x: Any) -> Any:
@@ -260,13 +260,13 @@ def _pairs(x: Any) -> Any:
 
 def _pair(x: Any) -> Any:
     both = type(x) in (list, tuple) and len(x) == 2
-    return (_or_itself(whole_key, x[0]), x[1]) if both else x
+    return (_or_itself(plain_of_key, x[0]), x[1]) if both else x
 
 
 def _each(plain: Plain, x: Any) -> Any:
     if type(x) in (list, tuple):
         return list(map(plain, x))
-    return map(plain, x) if hasattr(type(x), "__next__") else None
+    return map(plain, x) if hasattr(type(x), "__next__") or isinstance(x, Value) else None
 
 
 def check_range(o: Notes, kind: Any, x: Any) -> None:
