@@ -8,8 +8,8 @@ import pytest
 import tapegrad as tg
 from tapegrad import Function, defjvp, defvjp, grad, primitive, trace, vjp, vmap
 from tapegrad.backends.numpy.play import run
+from tapegrad.checking.tape_verify import verify
 from tapegrad.errors import ArgumentError, GradientError, RuleError
-from tapegrad.ir.verify import verify
 from tapegrad.pipeline import derive_forward, settled
 
 X, T = np.array([0.5, -2.0, 3.0]), np.array([1.0, -3.0, 0.25])

@@ -8,8 +8,8 @@ import numpy as np
 
 import tapegrad as tg
 from tapegrad.backends.numpy.play import run
+from tapegrad.checking.tape_verify import verify
 from tapegrad.differentiate.forward import forward
-from tapegrad.ir.verify import verify
 
 X, T = np.array([0.5, 2.0]), np.array([1.0, -3.0])
 WEIGHTS = np.array([3.0, 4.0])

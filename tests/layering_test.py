@@ -22,9 +22,10 @@ BELOW = {
     "ir": {"errors", "core"},
     "primitives": {"errors", "core", "ir"},
     **dict.fromkeys(STAGES, FOUNDATION),
-    "pipeline": {*FOUNDATION, *STAGES},
+    "checking": {*FOUNDATION, "backends"},
+    "pipeline": {*FOUNDATION, *STAGES, "checking"},
     "compiler": {*FOUNDATION, *STAGES, "pipeline"},
-    "runtime": {*FOUNDATION, *STAGES, "pipeline", "compiler"},
+    "runtime": {*FOUNDATION, *STAGES, "checking", "pipeline", "compiler"},
 }
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.play import run
+from tapegrad.checking.tape_verify import verify
 from tapegrad.ir.tape import Builder, Tape, Var
 from tapegrad.ir.text import parse
-from tapegrad.ir.verify import verify
 from tapegrad.primitives.base import Primitive, parametric
 from tapegrad.primitives.control import Applied, CallTape
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from tapegrad.checking.tape_verify import verify
 from tapegrad.core.late import REPETITION, SERIES, load
 from tapegrad.differentiate.activity import check_kept
 from tapegrad.differentiate.forward import forward
@@ -29,7 +30,6 @@ from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.memory import bytes_inside, live_bytes
 from tapegrad.ir.tape import Tape
-from tapegrad.ir.verify import verify
 from tapegrad.optimize.composites import expand_composites, expand_ordered
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
@@ -103,7 +103,7 @@ def _verify(code: Tape | Plan, after: str) -> None:
     if isinstance(code, Tape):
         verify(code, after)
         return
-    from tapegrad.ir.plan_verify import verify_plan
+    from tapegrad.checking.plan_verify import verify_plan
 
     verify_plan(code, after)
 
@@ -455,7 +455,7 @@ def written(found: Looped, homes: Allocation) -> Program:
     tape, first, passes, plan = found
     program = emit(plan, homes, lengths(tape), tape.axes)
     if DEBUG:
-        from tapegrad.backends.oracle import hold
+        from tapegrad.checking.oracle import hold
 
         hold(program, tape, first, passes)
     return program

@@ -28,11 +28,11 @@ from tapegrad import (
     vmap,
     while_loop,
 )
+from tapegrad.checking.tape_verify import verify
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.taylor import expand
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Builder, Tape, aval_of
-from tapegrad.ir.verify import verify
 
 X, D = np.array([0.3, -1.0, 2.0]), np.array([1.0, 0.5, -1.0])
 MODES = ["never", "always"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import grad, trace
-from tapegrad.ir.verify import verify
+from tapegrad.checking.tape_verify import verify
 
 TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 2e-5}
 

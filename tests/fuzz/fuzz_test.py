@@ -18,8 +18,8 @@ from tests.fuzz.ranges import check_ranges, grow_ranges
 from tests.fuzz.transformed import FIRST, SECOND, check_transformed
 from tests.fuzzing import EXAMPLES, NEW
 
+from tapegrad.checking import debug
 from tapegrad.optimize import repetition, unrolled
-from tapegrad.runtime import debug
 
 # Of how many programs at least something is compared, rather than skipped or refused: played and
 # compiled, first and second derivatives; in a call with other shapes, dtypes, kinds and layouts of

@@ -16,8 +16,8 @@ from tests.fuzz.states import PLACES, held
 from tests.fuzz.transformed import FIRST, SECOND, check_transformed
 from tests.fuzz.variations import CHANGES, calls_of
 
+from tapegrad.checking import debug
 from tapegrad.core.trees import flatten, unflatten
-from tapegrad.runtime import debug
 
 QUICK = Effort(compiled=0.0, second=0.0, passes=0.0)
 

@@ -10,10 +10,10 @@ import pytest
 from tests.tapes import Kept, around, assert_same_values, tape
 
 from tapegrad.backends.numpy.play import run
+from tapegrad.checking.tape_verify import verify
 from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Builder, Guard, Tape, everywhere, literal, with_inner
 from tapegrad.ir.text import parse
-from tapegrad.ir.verify import verify
 from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from tapegrad.checking.plan_verify import verify_plan
 from tapegrad.errors import InternalError
 from tapegrad.ir.plan import Affine, Cell, Gemm, Index, Loop, Panel, Plan
 from tapegrad.ir.plan_text import show_plan
-from tapegrad.ir.plan_verify import verify_plan
 
 F8 = np.dtype(float)
 ZERO, ONE, TWO = (Affine((), k) for k in range(3))

@@ -10,8 +10,8 @@ from tests.tapes import tape
 
 from tapegrad import trace
 from tapegrad.backends.numpy.play import run
-from tapegrad.backends.oracle import drawn
-from tapegrad.ir.plan_run import run_plan
+from tapegrad.checking.oracle import drawn
+from tapegrad.checking.plan_run import run_plan
 from tapegrad.ir.plan_text import show_plan
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import lowered, schedule

@@ -34,13 +34,13 @@ from tapegrad import (
     while_loop,
 )
 from tapegrad.backends.numpy.source import numpy_function
+from tapegrad.checking import debug
+from tapegrad.checking.tape_verify import verify
 from tapegrad.differentiate import keeping
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Literal
-from tapegrad.ir.verify import verify
 from tapegrad.primitives import elementwise as ew
-from tapegrad.runtime import debug
 
 WAYS = ["sqrt", 1, 2, 3, 5, 40]
 

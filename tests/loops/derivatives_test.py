@@ -10,12 +10,12 @@ import pytest
 
 from tapegrad import grad, pipeline, scan
 from tapegrad.backends.numpy.source import numpy_function
+from tapegrad.checking.tape_verify import verify
 from tapegrad.differentiate import keeping
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.loops import Backward
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.tape import Aval, Builder, Literal
-from tapegrad.ir.verify import verify
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice, Writer
 from tapegrad.primitives.contractions import matmul

@@ -9,8 +9,8 @@ import pytest
 from tests.tapes import assert_same_bits, tape
 
 from tapegrad.backends.numpy.play import run
+from tapegrad.checking.tape_verify import verify
 from tapegrad.ir.tape import Builder, Literal, Tape
-from tapegrad.ir.verify import verify
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.loops import hoist, slim_loops
 from tapegrad.primitives.loops import Loop

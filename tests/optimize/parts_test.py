@@ -9,7 +9,7 @@ from tests.tapes import assert_same_bits
 import tapegrad as tg
 from tapegrad import jacobian, pipeline, scan
 from tapegrad.backends.numpy.play import run
-from tapegrad.ir.verify import verify
+from tapegrad.checking.tape_verify import verify
 from tapegrad.optimize.parts import part_rounds
 
 P = np.array([1.0, 0.1, 1.5, 0.075])

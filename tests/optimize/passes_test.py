@@ -12,9 +12,9 @@ from tests.tapes import Kept, around, assert_same_bits, awkward
 import tapegrad as tg
 from tapegrad import pipeline
 from tapegrad.backends.numpy.play import run
+from tapegrad.checking.tape_verify import verify
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.text import parse
-from tapegrad.ir.verify import verify
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.inline import inline_custom

@@ -10,11 +10,11 @@ from tests.tapes import assert_same_bits
 
 from tapegrad import pipeline, value_and_grad
 from tapegrad.backends.numpy.play import run
+from tapegrad.checking.tape_verify import verify
 from tapegrad.core.request import Request
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.text import parse
-from tapegrad.ir.verify import verify
 from tapegrad.optimize import repetition
 from tapegrad.optimize.folding import inner_runs
 from tapegrad.primitives.kinds import Repeated

@@ -23,11 +23,11 @@ from tests.primitives.complexes import HOLDING, complex_samples, taking_complex
 from tests.primitives.samples import OF_COMPLEX, Sample, all_samples, samples
 
 from tapegrad.backends.numpy.play import run
+from tapegrad.checking.tape_verify import verify
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import Builder, Tape, aval_of
-from tapegrad.ir.verify import verify
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import primitives
 from tapegrad.primitives.base import Parametric

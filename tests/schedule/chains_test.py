@@ -11,7 +11,7 @@ import pytest
 from tests.schedule.stages_test import PROGRAMS
 
 from tapegrad import grad, jit, trace
-from tapegrad.ir.plan_run import run_plan
+from tapegrad.checking.plan_run import run_plan
 from tapegrad.pipeline import gradient, optimized, schedule
 
 Vector = Callable[[Any, Any, Any, Any], Any]

@@ -10,6 +10,8 @@ import pytest
 from tests.emit.check import assert_agree
 
 from tapegrad import jit, set_num_threads, trace, value_and_grad
+from tapegrad.checking.plan_run import run_plan
+from tapegrad.checking.plan_verify import verify_plan
 from tapegrad.errors import InternalError
 from tapegrad.ir.plan import (
     COLUMNS,
@@ -28,9 +30,7 @@ from tapegrad.ir.plan import (
     is_parallel,
     walk,
 )
-from tapegrad.ir.plan_run import run_plan
 from tapegrad.ir.plan_text import show_plan
-from tapegrad.ir.plan_verify import verify_plan
 from tapegrad.pipeline import schedule
 from tapegrad.primitives.elementwise import copy
 from tapegrad.schedule.parallelise import parallelise

@@ -11,9 +11,9 @@ from tests.primitives.samples import all_samples
 from tests.sparsity.dense import entries, jacobian
 
 from tapegrad import trace
+from tapegrad.checking.tape_verify import verify
 from tapegrad.errors import GradientError
 from tapegrad.ir.text import parse
-from tapegrad.ir.verify import verify
 from tapegrad.pipeline import derive
 from tapegrad.sparsity import rows
 from tapegrad.sparsity.pattern import pattern

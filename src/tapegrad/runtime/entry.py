@@ -31,12 +31,12 @@ from tapegrad.backends.source.driver import (
     dtypes,
 )
 from tapegrad.backends.source.names import Scope
+from tapegrad.checking import debug
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import leaf_key
 from tapegrad.core.trees import array_leaves, is_number, takes_functions
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
-from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, said_of
 from tapegrad.tracing.drawn import Changed, Taken

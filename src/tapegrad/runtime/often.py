@@ -15,11 +15,11 @@ from typing import Any
 
 from tapegrad.backends.numpy.play import straight
 from tapegrad.backends.numpy.rounds import Broken
+from tapegrad.checking import debug
 from tapegrad.core.late import is_loading_machine_code
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import inlined
-from tapegrad.runtime import debug
 from tapegrad.runtime.entry import Miss, by_number, compiled_text, played, prepared
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.variant import own

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.checking.plan_run import run_plan
+from tapegrad.checking.plan_verify import verify_allocation
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.values import same_bits
 from tapegrad.errors import InternalError
 from tapegrad.ir.plan import Cell, CheckGuard, Plan, count_accesses
-from tapegrad.ir.plan_run import run_plan
-from tapegrad.ir.plan_verify import verify_allocation
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.tapes import tape
 
+from tapegrad.checking.tape_verify import verify
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Aval, Call, Guard, Tape, Var, literal
 from tapegrad.ir.text import parse
-from tapegrad.ir.verify import verify
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.elementwise import add, exp
 

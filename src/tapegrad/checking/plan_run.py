@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.checking.elements import Memory, missing, product
 from tapegrad.core.handlers import quiet
 from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
-from tapegrad.ir.elements import Memory, missing, product
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
     Affine,

@@ -7,10 +7,10 @@ import pytest
 from tests.ir.plans_by_hand import AT, I, N, add_up, alone, along, cell, plan, step, store, total
 from tests.tapes import tape
 
+from tapegrad.checking.plan_run import run_plan
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Home, Slot
 from tapegrad.ir.plan import Loop, count_accesses
-from tapegrad.ir.plan_run import run_plan
 from tapegrad.pipeline import lowered, schedule
 
 X, OUT = cell(role="input"), cell(role="output")

@@ -7,8 +7,8 @@ import pytest
 
 from tapegrad import grad, jit, primitive, trace
 from tapegrad.backends.cpu import linking
+from tapegrad.checking import debug
 from tapegrad.errors import InternalError
-from tapegrad.runtime import debug
 from tapegrad.runtime.entry import flat_function
 
 X = np.array([0.5, -1.0, 2.0])

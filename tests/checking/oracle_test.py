@@ -9,8 +9,8 @@ import pytest
 from scipy.special import expit
 
 from tapegrad import pipeline, primitive, trace
-from tapegrad.backends import oracle
 from tapegrad.backends.cpu import emit as numba_source
+from tapegrad.checking import oracle
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import span
 from tapegrad.ir.plan import Affine, Compute, Loop, Plan, Read, Step

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.ir.plans_by_hand import AT, AT_J, I, J, N, add_up, alone, along, cell, plan, store, total
 
+from tapegrad.checking.plan_verify import bounds, verify_allocation, verify_plan
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Home, Slot
 from tapegrad.ir.plan import (
@@ -25,7 +26,6 @@ from tapegrad.ir.plan import (
     Read,
     Step,
 )
-from tapegrad.ir.plan_verify import bounds, verify_allocation, verify_plan
 from tapegrad.ir.tape import Literal
 
 X, OUT, T = cell(role="input"), cell(role="output"), cell()

@@ -13,6 +13,8 @@ from tests.ir.plans_by_hand import N, alone, along, cell, plan, store
 from tapegrad.backends.cpu.emit import emit
 from tapegrad.backends.cpu.linking import linked
 from tapegrad.backends.cpu.machine_code import machine_code
+from tapegrad.checking.plan_run import run_plan
+from tapegrad.checking.plan_verify import verify_allocation, verify_plan
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Home, Slot
 from tapegrad.ir.plan import (
@@ -29,8 +31,6 @@ from tapegrad.ir.plan import (
     Step,
     count_accesses,
 )
-from tapegrad.ir.plan_run import run_plan
-from tapegrad.ir.plan_verify import verify_allocation, verify_plan
 from tapegrad.ir.relocate import with_cells
 from tapegrad.ir.tape import Literal, literal
 from tapegrad.primitives.elementwise import add, copy, less, mul, not_equal
