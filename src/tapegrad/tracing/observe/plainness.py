@@ -266,7 +266,8 @@ def _pair(x: Any) -> Any:
 def _each(plain: Plain, x: Any) -> Any:
     if type(x) in (list, tuple):
         return list(map(plain, x))
-    return map(plain, x) if hasattr(type(x), "__next__") or isinstance(x, Value) else None
+    rows = isinstance(x, Value) and getattr(x, "shape", ())
+    return map(plain, x) if rows or hasattr(type(x), "__next__") else None
 
 
 def check_range(o: Notes, kind: Any, x: Any) -> None:
