@@ -218,6 +218,60 @@ def test_one_of_few_that_changes_as_a_whole(f, compile):
     assert g.cache_info().traces == traces <= 6
 
 
+class Step:
+    def __init__(self, loss, at):
+        self.loss, self.at = loss, at
+
+
+def of_tuples(held, x):
+    held.append((np.sum(x**2), x[0], "a step"))
+    if len(held) > 3:
+        held.pop(0)
+    return held[-1][0] * x[1]
+
+
+def of_dicts(held, x):
+    held.append({"loss": np.sum(x**2), "at": x.copy()})
+    if len(held) > 3:
+        del held[0]
+    return np.sum(x**3)
+
+
+def of_objects(held, x):
+    held.append(Step(np.sum(x**2), {"x": x.copy()}))
+    held.reverse()
+    if len(held) > 3:
+        held.pop()
+    return np.sum(x**3)
+
+
+def plainly(held):
+    """What is in such a list, as plain numbers."""
+    if isinstance(held, (list, tuple)):
+        return [plainly(x) for x in held]
+    held = vars(held) if isinstance(held, Step) else held
+    return plainly([*held.values()]) if isinstance(held, dict) else np.asarray(held).tolist()
+
+
+@MODES
+@pytest.mark.parametrize("f", [of_tuples, of_dicts, of_objects])
+def test_one_of_few_that_holds_more_than_numbers(f, compile):
+    """which of them are there is no matter, and each call moves them"""
+    held, plain = [], []
+    g = grad(lambda x: f(held, x), compile=compile)
+    for k in range(8):
+        x = X * (1 + 0.1 * k)
+        steps = 1e-6 * np.eye(2)
+        expected = [(f([], x + s) - f([], x - s)) / 2e-6 for s in steps]
+        f(plain, x)
+        assert np.allclose(g(x), expected, rtol=1e-6)
+        assert plainly(held) == plainly(plain)
+    assert g.cache_info().traces <= 4
+    held[0] = None  # another one than it was
+    f(held, X), g(X)
+    assert len(held) == 3
+
+
 def test_a_sum_of_lists_that_is_looked_into():
     """what is in the list of the outside is compared then"""
     base = [1.0, 2.0]

@@ -246,10 +246,12 @@ def open_list(o: Any, x: Any) -> None:
     if key in _closed or len(x) > MOST or (held := _held_before(reads, x, writes)) is None:
         return
     before, pairs = held
+    if any(x[k] is not before[j] for k, j in pairs):
+        return
+    for write in writes:  # what was added isn't among those
+        del reads.written[id(x), write.at]
     for k, j in pairs:
         at, value = ("item", Key(j)), x[k]
-        if value is not before[j]:
-            return
         fix = functools.partial(_fix, o, (id(x), at))
         if not _is_input(value) or not reads.takes(place, at, value, fix):
             reads.read(place, at, f"{{}}[{reads.key(j)}]", value, place.word)
@@ -257,8 +259,6 @@ def open_list(o: Any, x: Any) -> None:
         made = o.found[id(x), at][1] if (id(x), at) in o.found else _made_input(o, place, at, value)
         plainly.base_of(type(x)).__setitem__(x, k, made)
         o.found[id(x), at][2].append((_closed, key))
-    for write in writes:
-        del reads.written[id(x), write.at]
     reads.shape_of(place, before)
     reads.write(place, WHOLE, "", place.word)
     write = reads.written[id(x), WHOLE]

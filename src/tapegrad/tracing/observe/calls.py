@@ -358,6 +358,7 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
 # Of what these are passed they look at the items, and not at what these hold.
 _GOING_THROUGH = (list, tuple, dict, collections.deque, enumerate, zip, reversed)
 _SHALLOW = {"iter", "copy", "items", "keys", "values", "__iter__", "__reversed__", "pop", "popleft"}
+_SHALLOW |= {"clear", "reverse", "rotate"}
 
 
 def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
@@ -447,7 +448,8 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
             o.reads.lost(model.word, CALLED_OUTSIDE)
         o.in_schema = True  # whose own functions are always the same
         return both(o.taken(given, whole=True), lambda result: setattr(o, "in_schema", False))
-    note = o.taken(o.gone_through(given) if name in _SHALLOW and len(given) == 1 else given)
+    shallow = name in _SHALLOW and all(CALM[type(x)] for x in given[1:])
+    note = o.taken(o.gone_through(given) if shallow else given)
     if puts is not None:
         o.adds(args[0], *puts)
     elif sets is not None:
