@@ -509,3 +509,26 @@ def test_arrays_that_are_others_in_each_round_are_looked_at_a_few_times():
     before = found.effort.left
     assert not list(found.runs()) and not inner_runs(found)
     assert before - found.effort.left < 8 * count  # it was 280 times as many
+
+
+def test_rounds_that_differ_are_hardly_held_against_each_other(monkeypatch):
+    """Where no forty-eight calls in a row come again no loop is sought."""
+    order = [[np.sin, np.cos, np.tanh][k] for k in np.random.default_rng(0).integers(3, size=400)]
+
+    def f(x):
+        for function in order:
+            x = function(x) * 0.5
+        return x
+
+    asked: list[int] = []
+    repeated = repetition.Repetition.repeated
+
+    def counted(self: Any, at: int, period: int) -> int:
+        asked.append(at)
+        return repeated(self, at, period)
+
+    tape = trace_function(Request(f, (S,), {}).check("trace"), None, None).tape
+    found = repetition.Repetition(tape, {})
+    monkeypatch.setattr(repetition.Repetition, "repeated", counted)
+    assert list(found.runs()) == []
+    assert len(tape.calls) > 700 and not asked

@@ -139,6 +139,8 @@ class Kinks(_Kinks):
         """The cotangents of a call's operands, for the parts of that of its result."""
         primitive = call.primitive
         none = (None,) * len(call.operands)
+        if not self._two_sided and not primitive.leans:
+            return _each_part(parts, rule, none)
         if primitive.leans:
             return self._pull_leaning(parts, none)
         key = self._key(call)

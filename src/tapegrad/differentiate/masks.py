@@ -74,7 +74,8 @@ def masked_in(tape: Tape, masked: Iterable[Operand]) -> set[Operand]:
 def _spread(call: Call, masked: set[Operand]) -> None:
     """Whether zeros in the results of a call stand."""
     xs = call.operands
-    if call.primitive.keeps_zeros(xs, [x in masked for x in xs]):
+    kept = [type(x) is Var and x in masked for x in xs] if masked else [False] * len(xs)
+    if call.primitive.keeps_zeros(xs, kept):
         masked.update(call.outs)
 
 

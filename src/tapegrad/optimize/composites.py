@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from tapegrad.ir.ranges import RANGE
-from tapegrad.ir.tape import Guard, Literal, Rewriter, Tape, everywhere
+from tapegrad.ir.tape import Guard, Literal, Replacer, Tape, everywhere
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.kinds import Composite
 
@@ -39,7 +39,7 @@ def _expanded(tape: Tape, ordered: bool) -> Tape:
     ]
     if not any(found):
         return tape
-    rewriter = Rewriter(tape)
+    rewriter = Replacer(tape)
     writer = Writer(rewriter.builder)
     for call, composite in zip(tape.calls, found, strict=True):
         if composite is None:

@@ -221,13 +221,29 @@ class Repetition:
     def runs(self) -> Iterator[Run]:
         """The runs, in order; they don't overlap."""
         at, end = 0, len(self.calls)
+        comes_again = self._coming_again()
         while at < end:
-            run = self._longest(at) if self.size(at, end) >= CALLS else None
+            run = self._longest(at) if comes_again[at] else None
             if run is None:
                 at += 1
             else:
                 yield run
                 at = run.stop
+
+    def _coming_again(self) -> Sequence[bool]:
+        """By calls, whether a run may begin there. All of its rounds but one are like those behind
+        them: so many calls come again, and of most tapes without loops none do."""
+        end = len(self.calls)
+        if self._spans:
+            return [self.size(at, end) >= CALLS for at in range(end)]
+        length = CALLS - CALLS // ROUNDS
+        known: set[int] = set()
+        found = [False] * end
+        for at in range(end - length, -1, -1):
+            digest = self._digest(at, at + length)
+            found[at] = digest in known
+            known.add(digest)
+        return found
 
     def _longest(self, at: int) -> Run | None:
         """The run from here on that has the most calls."""

@@ -15,13 +15,14 @@ Names: `p` the primitive, `x`, `y`, `xs` its operands; `s` the simplifier.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tapegrad.ir.inputs import unused
-from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, everywhere
+from tapegrad.ir.tape import Aval, Call, Literal, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.optimize.cse import identity
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.fold import folded
@@ -116,7 +117,11 @@ class Simplifier(Rewriter):
         if self.moderate is not None and isinstance(call.primitive, Repeated):
             call = self._reordered_inside(call, operands)
             operands = [*call.operands]
-        if len(call.outs) == 1 and (value := self.simpler(call.primitive, operands)) is not None:
+        value = None
+        if len(call.outs) == 1:
+            same = all(x.aval is y.aval for x, y in zip(operands, call.operands, strict=True))
+            value = self.simpler(call.primitive, operands, call.out.aval if same else None)
+        if value is not None:
             self.env[call.out] = value
             if value in operands:  # of which this was a reader, and who reads this is one now
                 self.shared[value] -= operands.count(value)
@@ -193,14 +198,17 @@ class Simplifier(Rewriter):
             self.made[outs[0]] = self.builder.calls[-1]
         return outs[0]
 
-    def simpler(self, p: Primitive, xs: Sequence[Operand]) -> Operand | None:
-        """The value of `p(*xs)` if it is known already, or if a rewrite has it."""
+    def simpler(
+        self, p: Primitive, xs: Sequence[Operand], aval: Aval | None = None
+    ) -> Operand | None:
+        """The value of `p(*xs)`, of which the type may be known, if a rewrite or NumPy has it."""
         value = folded(p, xs)
         if value is not None:
             return value
         rewrites = _of_complex(p) if xs and xs[-1].dtype.kind == "c" else _rewrites(p)
         if rewrites:
-            (aval,) = p.avals(*[x.aval for x in xs])
+            if aval is None:
+                (aval,) = p.avals(*[x.aval for x in xs])
             for rewrite in rewrites:
                 new = rewrite(self, p, xs, aval.shape)
                 if new is not None:
@@ -229,7 +237,14 @@ def _rewrites(p: Primitive) -> tuple[Rewrite, ...]:
     if p.pointwise:
         own = arithmetic.REWRITES.get(p) or arithmetic.REWRITES.get(type(p))
         return (arithmetic.small, own) if own else (arithmetic.small,)
-    own = views.REWRITES.get(type(p)) or (views.of_one if isinstance(p, Reduction) else None)
-    found = (views.of_scalar, own) if isinstance(p, View) else (own,)
-    products = [x.REWRITES.get(type(p)) for x in (diagonals, systems, contractions)]
+    kind: Any = type(p)
+    return _of_class(kind)
+
+
+@functools.cache
+def _of_class(kind: Any) -> tuple[Rewrite, ...]:
+    """Those for primitives that aren't pointwise."""
+    own = views.REWRITES.get(kind) or (views.of_one if issubclass(kind, Reduction) else None)
+    found = (views.of_scalar, own) if issubclass(kind, View) else (own,)
+    products = [x.REWRITES.get(kind) for x in (diagonals, systems, contractions)]
     return tuple([r for r in (*products, *found) if r is not None])

@@ -339,7 +339,7 @@ class Elementwise(Primitive):
     def aval(self, *xs: Aval) -> Aval:
         last = xs[-1]
         dtype = last.dtype if self.dtype is None else self.dtype
-        shape = broadcast_shapes(*[x.shape for x in xs])
+        shape = xs[0].shape if len(xs) == 1 else broadcast_shapes(*[x.shape for x in xs])
         if shape == last.shape and dtype is last.dtype and not last.weak:
             return last  # one object for one type makes tapes small, and types quick to compare
         return Aval(shape, dtype)

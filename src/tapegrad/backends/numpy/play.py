@@ -26,7 +26,6 @@ from tapegrad.errors import TapeError
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
-from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Repeated
 
 OFTEN = 32  # runs of a tape; to write and compile a function takes as long as so many save
@@ -35,7 +34,7 @@ OFTEN = 32  # runs of a tape; to write and compile a function takes as long as s
 class Script:
     """A tape as a list of steps, which is made once and then run with any values.
 
-    Values live in a list: literals first, then variables. A step is a function, where its operands
+    Values live in a list: each variable's and literal's. A step is a function, where its operands
     are and where its result goes; and, where there is more to do than that, a `_Rest`.
     """
 
@@ -43,10 +42,10 @@ class Script:
         """The script of a tape that may write to the inputs numbered in `own`."""
         self.start: list[Any] = []
         self.slots: dict[int, int] = {}  # of variables, by their numbers
-        self.literals: dict[Literal, int] = {}
         self.inputs = [self._define(var) for var in tape.inputs]
-        dead = last_uses(tape)
-        over = written_over(tape, dead)
+        frees = any(x.aval.nbytes > SMALL for call in tape.calls for x in call.outs)
+        dead = last_uses(tape) if any(self.start) or frees else {}
+        over = written_over(tape, dead) if dead else {}
         writes = in_place(tape, own)
         taken = set(over.values())
         guards: dict[int, list[Guard]] = {}  # by the variables' numbers
@@ -59,13 +58,18 @@ class Script:
         known += [guard for var in tape.inputs for guard in guards.get(var.id, ())]
         self.first = [(self._slot(guard.operand), guard) for guard in known]
         self.steps: list[tuple[Callable[..., Any], tuple[int, ...], int, _Rest | None]] = []
+        slots = self.slots
         for position, call in enumerate(tape.calls):
             primitive: Any = call.primitive
-            operands = tuple([self._slot(x) for x in call.operands])
+            xs = call.operands
+            operands = tuple([slots[x.id] if type(x) is Var else self._slot(x) for x in xs])
             outs = [self._define(x) for x in call.outs]
-            gone = dead.get(position, ())
-            gone = [self.slots[k] for k in gone if k in taken or self.start[self.slots[k]]]
-            checked = [(self.slots[x.id], g) for x in call.outs for g in guards.get(x.id, ())]
+            gone: list[int] = []
+            checked: list[tuple[int, Guard]] = []
+            if position in dead:
+                gone = [slots[k] for k in dead[position] if k in taken or self.start[slots[k]]]
+            if guards:
+                checked = [(slots[x.id], g) for x in call.outs for g in guards.get(x.id, ())]
             rest = None
             if primitive.repeats:
                 function = repeat(primitive, writes.loops.get(position, ()), run_inner)
@@ -76,10 +80,10 @@ class Script:
             elif position in writes.copies:
                 function = partial(copied, primitive.evaluate)
             else:
-                function = primitive.for_types(*[x.aval for x in call.operands])
-            if gone or checked or position in over or not isinstance(primitive, Elementwise):
-                place = self.slots[over[position]] if position in over else None
-                spare = {self.slots[k] for k in dead.get(position, ()) if k in taken} - {place}
+                function = primitive.for_types(*[x.aval for x in xs])
+            if gone or checked or position in over or primitive.results != 1 or primitive.tapes:
+                place = slots[over[position]] if position in over else None
+                spare = {slots[k] for k in dead.get(position, ()) if k in taken} - {place}
                 rest = _Rest(outs, checked, gone, spare, place)
             self.steps.append((function, operands, outs[0], rest))
         self.outputs = [self._slot(x) for x in tape.outputs]
@@ -95,11 +99,8 @@ class Script:
         """Where an operand is."""
         if isinstance(x, Var):
             return self.slots[x.id]
-        slot = self.literals.get(x)
-        if slot is None:
-            slot = self.literals[x] = len(self.start)
-            self.start.append(x.value)
-        return slot
+        self.start.append(x.value)
+        return len(self.start) - 1
 
     def run(self, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         """The outputs for the values of all inputs, and the first guard that doesn't hold."""

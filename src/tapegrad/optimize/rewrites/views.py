@@ -169,6 +169,10 @@ def _is_empty(index: StaticIndex) -> bool:
 def _disjoint(first: StaticIndex, second: StaticIndex) -> bool:
     """Whether the ranges that two indices span along some axis have nothing in common."""
     for j, k in zip(first, second, strict=True):
+        if type(j) is int and type(k) is int:
+            if j != k:
+                return True
+            continue
         (low, high), (begin, end) = _ends(j), _ends(k)
         if high < begin or end < low:
             return True
@@ -205,8 +209,8 @@ def _read_back(s: Any, p: Any, x: Operand) -> Operand | None:
     place(y, k)[k] --> y; concatenate(x, y)[k] --> x[k], if all is from x"""
     start = x
     for _ in range(_DEPTH):
-        call = s.made_by(x, SetItem)
-        if call is None:
+        call = s.made.get(x)
+        if call is None or not isinstance(call.primitive, SetItem):
             break
         below, written = call.operands
         if call.primitive.index == p.index and written.dtype == x.dtype:
