@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 import dis
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+MOST = 4096  # results that are held
+
+
+def kept_by_code(f: F) -> F:
+    """A function of a code, and of what tells its results apart, which works each out once. Equal
+    codes have one result. To hash a code takes as long as it is long, so it is first looked for by
+    which object it is."""
+    of_equal = lru_cache(maxsize=MOST)(f)
+    held: dict[Any, tuple[Any, CodeType]] = {}
+
+    @wraps(f)
+    def known(code: CodeType, *given: Any) -> Any:
+        key = id(code), *given
+        found = held.get(key)
+        if found is None:
+            if len(held) >= MOST:
+                held.clear()
+            found = held[key] = of_equal(code, *given), code
+        return found[0]
+
+    return cast(F, known)
 
 
 class Listing(NamedTuple):

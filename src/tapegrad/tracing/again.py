@@ -123,7 +123,13 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
             frame = _getframe(1)
             place = id(frame.f_code), frame.f_lasti, id(self._aval)
             known = places.get(place)
-            if known is not None and known is not _VAIN and type(other) is known.kind:
+            if known is None:
+                inputs = (other, self) if reflected else (self, other)
+                found = dispatch.again(ufunc, inputs)
+                if found is not None:
+                    _learn(places, place, frame, ufunc, run, found, self, other, reflected)
+                    return found
+            elif known is not _VAIN and type(other) is known.kind:
                 found = _applied(known, self, other, reflected)
                 if found is not None:
                     return found

@@ -18,6 +18,7 @@ class Dispatch:
     trace: Handler  # the innermost trace that is running in this thread, or None
     ufunc: Handler  # of a universal function, its method, inputs and keywords
     known: Handler  # what a universal function came to on operands like these
+    again: Handler  # its result on operands that are like earlier ones; None if it has to be asked
     function: Handler  # of another function of NumPy's, its arguments and keywords
     method: Handler  # of a method's name, the array and arguments
     methods: dict[str, Any]  # by name

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.listing import instructions_of
+from tapegrad.core.listing import instructions_of, kept_by_code
 from tapegrad.core.request import leaf_key
 from tapegrad.ir.tape import Aval
 from tapegrad.tracing.dispatch import dispatch
@@ -44,7 +44,7 @@ from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.tracer import stand_in
 
 
-@lru_cache(maxsize=1024)
+@kept_by_code
 def _set_by(code: CodeType) -> frozenset[tuple[str, Any]]:
     """What a code sets, of items their constant keys, and the offset where `d[k] += 1` looks one
     up."""

@@ -60,7 +60,7 @@ from tapegrad.tracing.frontend import (
 from tapegrad.tracing.frontend.accepting import accepted, named_after
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.complexes import check_function
-from tapegrad.tracing.frontend.known import known_call
+from tapegrad.tracing.frontend.known import known_call, like_earlier
 from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.namespaces import namespace
 from tapegrad.tracing.frontend.operands import as_operand
@@ -199,7 +199,8 @@ dispatch.clock = draws.read_clock
 dispatch.root = note_root
 dispatch.ask, dispatch.at_the_time = draws.ask, at_the_time
 dispatch.end_derivative = end_derivative
-dispatch.known, dispatch.function = known_call, constants.door(call_function)
+dispatch.known, dispatch.again = known_call, like_earlier
+dispatch.function = constants.door(call_function)
 dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
     indexing.element,

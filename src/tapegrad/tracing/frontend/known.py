@@ -14,6 +14,7 @@ from tapegrad.tracing.again import made
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.layout import is_ordered
+from tapegrad.tracing.made import MadeTracer
 from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, kind_of
@@ -81,6 +82,14 @@ def again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> T
     if len(aval.shape) > 1 and not is_ordered(primitive, inputs, values):
         tracer._ordered = False
     return tracer
+
+
+def like_earlier(ufunc: np.ufunc, inputs: Sequence[Any]) -> Tracer | None:
+    """The result of a call that is like an earlier one; None if none is known to be."""
+    if any(type(x) is MadeTracer for x in inputs):
+        return None
+    known = known_call(ufunc, inputs)
+    return None if known is None else again(known, inputs)
 
 
 def learn(

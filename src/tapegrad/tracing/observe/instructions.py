@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,11 @@ from tapegrad.tracing.observe.harmless import (
     SEQUENCES,
     is_pythons_class,
 )
-from tapegrad.tracing.observe.logged import made_as_one
+from tapegrad.tracing.observe.logged import made_as_one, stays
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED, remembers
-from tapegrad.tracing.observe.plainly import found_in_class, kind_of_items
+from tapegrad.tracing.observe.plainly import code_called, found_in_class, kind_of_items
 from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.postponed import postpone_item
 from tapegrad.tracing.observe.replacing import (
@@ -182,7 +182,7 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
 
 def handed_on(a: Activation, f: Any) -> Then | None:
     """An instruction is about to look something up by a function, whose result it hands on."""
-    a.hands_on = _code_of(f)
+    a.hands_on = code_called(f)
     return None if a.hands_on is None else a.looked_up
 
 
@@ -360,12 +360,6 @@ def step_iterator(a: Activation, depth: int) -> None:
 # ---- calls
 
 
-def _code_of(f: Any) -> Any:
-    """The code that a call of a function written in Python runs."""
-    f = getattr(f, "__func__", f) if type(f) is MethodType else f
-    return f.__code__ if type(f) is FunctionType else None
-
-
 @libraries.watched
 def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
     count, names = arg
@@ -393,6 +387,8 @@ def call_with(
     if first is not MISSING and second is not MISSING:
         values = [second, *values]
     named = len(names)
+    if not named and stays(a, f, values):
+        return None
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
     found = [] if filled else fill_called(a, f, values[: len(values) - named], kwargs)
     if found:
@@ -408,7 +404,7 @@ def call_with(
         return note
     f = put(a, f, above + count + (first is not MISSING), values, places)
     a.o.running = a
-    a.direct = _code_of(f)
+    a.direct = code_called(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
 
 
@@ -442,7 +438,7 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
     f = put(a, f, above + 1 + lower, passed, together=above)
     o = a.o
     o.running = a
-    a.direct = _code_of(f)
+    a.direct = code_called(f)
     if type(args) not in (list, tuple):
         if (given_by := o.operands([args])) is not None:
             given_by(None)

@@ -3,8 +3,9 @@ again: later traces go by it."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from types import CodeType
+
+from tapegrad.core.listing import kept_by_code
 
 ASKED = "what is called is called anew by each call"
 FOLLOWED_ON = "what is called is never called anew"
@@ -19,7 +20,7 @@ KEYED = "a function needs plain real numbers for keys of dicts and sets"
 AT_ONCE = "a change is made where it stands, since the program looks at what it changes"
 
 
-@lru_cache(maxsize=4096)
+@kept_by_code
 def places(code: CodeType, what: str) -> set[int]:
     """The places in a code of which this is known."""
     return set()

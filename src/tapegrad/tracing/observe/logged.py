@@ -12,11 +12,16 @@ again, so where one comes to a handler the function is traced at each call.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tapegrad.core.installed import PYTHONS
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.answers import answer_of, is_answered
 from tapegrad.tracing.loggers import (
     ELSEWHERE,
     LEVELS,
@@ -29,8 +34,8 @@ from tapegrad.tracing.loggers import (
 )
 from tapegrad.tracing.observe import libraries, threads
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.afterwards import call, is_once, made_later
-from tapegrad.tracing.observe.harmless import is_librarys_code
+from tapegrad.tracing.observe.afterwards import call, is_once, made_later, may_begin
+from tapegrad.tracing.observe.harmless import CALM, DISPATCHER, is_harmless, is_librarys_code
 from tapegrad.tracing.observe.later import Later, pass_texts
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.postponed import postpone
@@ -51,6 +56,30 @@ def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: 
         note = libraries.call(a, f, args, kwargs, at, passed)
         pass_texts(a, f, [*args, *kwargs.values()], as_one=note is not FOLLOWED)
     return note
+
+
+def stays(a: Activation, f: Any, args: Sequence[Any]) -> bool:
+    """Whether `f(*args)` is one of NumPy's functions, of traced values and numbers alone, in whose
+    place nothing is put and of which nothing is noted, as most calls are."""
+    o = a.o
+    if _numpys().get(id(f)) is not f or o.lent is not None or o.workers or o.pending:
+        return False
+    for x in args:
+        kind = type(x)
+        if kind is not float and kind is not int and not (CALM[kind] and isinstance(x, Value)):
+            return False
+    answer = answer_of(f)
+    if answer is not None and is_answered(answer, a.frame.f_code, args):
+        return False
+    o.logs, o.running, a.direct = (0, 0), a, None
+    return True
+
+
+@functools.cache
+def _numpys() -> dict[int, Any]:
+    """NumPy's functions that ask their arguments, read nothing else and make no texts, by id."""
+    asking = [f for f in vars(np).values() if type(f) in (np.ufunc, DISPATCHER)]
+    return {id(f): f for f in asking if is_harmless(f) and not may_begin(f.__name__)}
 
 
 def _logged(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

@@ -156,3 +156,9 @@ def is_slot(x: Any) -> bool:
 def is_bound(x: Any) -> bool:
     """Whether a function written in C is a method, bound to an object."""
     return x.__self__ is not None and not isinstance(x.__self__, types.ModuleType)
+
+
+def code_called(f: Any) -> Any:
+    """The code that a call of a function written in Python runs."""
+    f = getattr(f, "__func__", f) if type(f) is types.MethodType else f
+    return f.__code__ if type(f) is types.FunctionType else None
