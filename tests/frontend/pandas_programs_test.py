@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import tapegrad as tg
+from tapegrad.errors import TapegradError, UnsupportedError
 
 DAYS = pd.date_range("2020-01-01", periods=12, freq="D")
 K = pd.DataFrame(
@@ -634,8 +635,194 @@ def appendrow(d):
     return d
 
 
+@program
+def query_numbers(d):
+    return d.query("x > 0 and y < 4")
+
+
+@program
+def query_local(d):
+    least = d["x"].mean()  # noqa: F841
+    return d.query("x > @least")
+
+
+@program
+def query_texts(d):
+    return with_keys(d).query("s in ['a', 'b'] & y > -9")[["x", "y"]]
+
+
+@program
+def eval_text(d):
+    weight = d["y"].sum()  # noqa: F841
+    return d.eval("x * y + 2 * w * @weight - sin(x)")
+
+
+@program
+def eval_columns(d):
+    return d.eval("z = x + y ** 2\nq = z * w")
+
+
+@program
+def describe(d):
+    return d.describe()
+
+
+@program
+def describe_mixed(d):
+    return with_keys(d).describe(percentiles=[0.1, 0.9]).T["mean"]
+
+
+@program
+def describe_series(d):
+    return d["x"].describe()
+
+
+@program
+def iterrows_texts(d):
+    s = 0.0
+    for _, r in with_keys(d).iterrows():
+        s += r["x"] * r.y if r["s"] == "a" else r[["x", "w"]].sum() * r.get("zz", 2.0)
+    return s
+
+
+@program
+def iterrows_kept(d):
+    s = 0.0
+    for _, r in with_keys(d).iterrows():
+        r["x"] = r.to_dict()["y"] * 2
+        s += sum(v for k, v in r.drop("s").items() if k != "w") + r.drop("s").astype(float)["x"]
+    return s
+
+
+@program
+def apply_texts(d):
+    weights = {"a": 1.0, "b": 2.0, "c": 3.0}
+    return with_keys(d).apply(lambda r: weights[r["s"]] * r["x"] + r.k, axis=1)
+
+
+@program
+def apply_texts_table(d):
+    return with_keys(d).apply(lambda r: pd.Series({"a": r.x * r.y, "b": r.w}), axis=1)
+
+
+@program
+def row_of_texts(d):
+    e = with_keys(d)
+    return e.loc["2020-01-05"]["x"] + e.iloc[-1].y * e.iloc[0]["k"]
+
+
+@program
+def tuples_without_names(d):
+    return sum(x * y for x, y in d[["x", "y"]].itertuples(index=False, name=None))
+
+
+@program
+def records(d):
+    return pd.DataFrame([{"n": r.s, "v": r.x**2} for r in with_keys(d).itertuples()])["v"]
+
+
+@program
+def along_rows(d):
+    return d.rank(axis=1) * d + d.cumsum(axis=1) - d.diff(axis=1).fillna(0.0)
+
+
+@program
+def of_rows(d):
+    return d.median(axis=1) + d.quantile(0.3, axis=1) - d.skew(axis=1)
+
+
+@program
+def only_numbers(d):
+    e = with_keys(d)
+    return e.mean(numeric_only=True) + e.median(numeric_only=True) - e.skew(numeric_only=True)
+
+
+@program
+def only_numbers_corr(d):
+    return with_keys(d).corr(numeric_only=True)
+
+
+@program
+def ranks(d):
+    return d["x"].rank(method="dense") * d["y"] + d["x"].rank(method="first", ascending=False)
+
+
+@program
+def between(d):
+    return d["y"][d["x"].between(-1, 1)]
+
+
+@program
+def clip_by_another(d):
+    return d["x"].clip(lower=d["w"].shift(1), upper=d["y"])
+
+
+@program
+def product_with_list(d):
+    return d.mul([1.0, 2.0, 3.0], axis=1) + [1, 2, 3]
+
+
+@program
+def portfolio(d):
+    w = pd.Series({"x": 0.2, "y": 0.5, "w": 0.3})
+    return np.sqrt(w @ d.cov() @ w)
+
+
+@program
+def numpys(d):
+    x, y = d["x"], d["y"]
+    z = np.select([x > 0, d["w"] > 0], [y, x], default=0.0)
+    return np.average(x, weights=y) + np.cov(x, y)[0, 1] + np.polyfit(x, y, 1)[0] + np.median(z)
+
+
+@program
+def numpys_matrices(d):
+    return np.linalg.solve(d.cov(), np.mean(d, axis=0)) + np.linalg.eigh(d.cov())[0]
+
+
+@program
+def numpys_repeated(d):
+    return np.repeat(d["x"], 2)
+
+
+@program
+def g_quantile(d):
+    return with_keys(d).groupby("s")["x"].quantile(0.25)
+
+
+@program
+def g_nth(d):
+    return with_keys(d).groupby("s")["x"].nth(1)
+
+
+@program
+def g_rolling(d):
+    return with_keys(d).groupby("s")["x"].rolling(2).mean()
+
+
+@program
+def g_resample(d):
+    return with_keys(d).groupby("s")["x"].resample("4D").sum()
+
+
+@program
+def g_skew(d):
+    return with_keys(d).groupby("s")["x"].skew()
+
+
+@program
+def rolling_skew(d):
+    return d["x"].rolling(5).skew() - d["x"].rolling(5).kurt()
+
+
+@program
+def rolling_rank(d):
+    return d["x"].rolling(4).rank() * d["y"]
+
+
 # These look at the order of traced numbers, or between which edges they are.
 LOOKING = {"cut", "cut_labels", "qcut", "sort_traced", "sort_series", "nlargest", "idxmax"}
+LOOKING |= {"query_numbers", "query_local", "between", "rolling_rank"}
 
 
 @pytest.mark.every(6)
@@ -684,3 +871,41 @@ def test_columns_of_texts_beside_numbers_stay_pandas_own():
         expected = [(f(x + e) - f(x - e)) / 2e-6 for e in 1e-6 * np.eye(4)]
         np.testing.assert_allclose(slopes, expected, rtol=1e-6, atol=1e-6)
     assert df.cache_info().traces == 1
+
+
+LIMIT = 2.0
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_variables_that_a_text_names_are_read_at_each_call(plain):
+    def f(x):
+        d = pd.DataFrame({"a": [1.0, 2.0, 3.0] if plain else 0.5 + x, "b": [2.0, 5.0, 7.0]})
+        return d.eval("a * @LIMIT * @x[1]" if plain else "a * @LIMIT").sum()
+
+    global LIMIT
+    df = tg.value_and_grad(f, compile="never")
+    x = np.array([1.0, 2.0, 3.0])
+    for LIMIT in (2.0, 3.0):
+        value, slopes = df(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-12)
+        expected = [0.0, 6 * LIMIT, 0.0] if plain else [LIMIT] * 3
+        np.testing.assert_allclose(slopes, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (lambda d: with_keys(d).iloc[0] == "a", "a Series that is compared to a str"),
+        (lambda d: with_keys(d).iloc[0] * 2, "a Series of dtype object among traced values"),
+        (lambda d: d["x"].rolling(3, win_type="triang").mean(), r"rolling\(...\).mean"),
+        (lambda d: np.flip(d["x"]), "np.flip of a Series"),
+    ],
+)
+def test_what_isnt_followed_says_so(f, words):
+    with pytest.raises(UnsupportedError, match=words):
+        tg.jit(f, compile="never")(frame(0))
+
+
+def test_a_row_of_texts_and_traced_numbers_isnt_returned():
+    with pytest.raises(TapegradError):
+        tg.jit(lambda d: with_keys(d).iloc[0], compile="never")(frame(0))

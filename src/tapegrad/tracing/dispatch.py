@@ -33,6 +33,7 @@ class Dispatch:
     labelled: Handler  # an operation on it
     frame: Any  # what stands for a DataFrame
     series: Any  # and for a Series
+    objects: Any  # and for one of texts and numbers
     table_method: Handler  # a method of it, by name; None if there is none
     table_item: Handler  # what is chosen of it by a key
     table_aggregated: Handler  # what a function of pandas' is that is passed others for groups

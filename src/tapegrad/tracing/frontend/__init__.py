@@ -33,7 +33,7 @@ from tapegrad.tracing.frontend import (
     indexing,
     iterating,
     joining,
-    labelled,
+    labels,
     least_squares,
     linalg,
     lists,
@@ -192,7 +192,7 @@ dispatch.namespace = namespace
 dispatch.set_shape = shaping.set_shape
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.table_method, dispatch.table_filled = windows.method_of, frames.filled
-dispatch.table_aggregated, dispatch.table_at = groups.aggregated, labelled.At
+dispatch.table_aggregated, dispatch.table_at = groups.aggregated, labels.At
 dispatch.table_item, dispatch.table_write = cells.chosen, cells.written
 dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock

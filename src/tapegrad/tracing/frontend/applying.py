@@ -30,7 +30,7 @@ from tapegrad.tracing.observe.settings import note_settings
 APPLYING = frozenset(["apply", "map", "applymap", "agg", "aggregate", "transform"])
 
 
-def applied(x: Any, name: str, func: Any, *args: Any, **kwargs: Any) -> Any:
+def applied(x: Any, name: str, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     """`x.apply(func)` and the like, of what stands for a Series or DataFrame."""
     if isinstance(func, np.ufunc) and not (args or kwargs):
         return func(x)

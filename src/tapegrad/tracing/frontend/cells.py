@@ -27,7 +27,7 @@ from tapegrad.tracing.tracer import Tracer
 
 
 @unobserved
-def by_pandas(x: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+def by_pandas(x: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
     """A method of pandas' that moves entries, maybe those of the table itself."""
     real = getattr(getattr(pandas(), x._kind), name)
     if "aggfunc" in inspect.signature(real).parameters:

@@ -26,12 +26,12 @@ from tapegrad.tracing.frontend.labelled import (
     TracedSeries,
     check_index,
     made,
-    places,
     reduced,
     refused,
     same_index,
     stood_in,
 )
+from tapegrad.tracing.frontend.labels import places
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
@@ -169,9 +169,12 @@ class TracedFrame(Reductions, Labelled):
         return made(Labels(self._labels.columns), [found])
 
     def _numpys(self, name: str, args: Any, kwargs: Any) -> Any:
-        raise refused(
-            f"np.{name} of a DataFrame", f"Use df.{name}(), or np.{name}(df.to_numpy(), ...)"
-        )
+        given = dict(zip(["axis"], args, strict=False)) | kwargs
+        if given.get("axis") is None or len(args) > 1:
+            raise refused(
+                f"np.{name} of a DataFrame", f"Use df.{name}(), or np.{name}(df.to_numpy(), ...)"
+            )
+        return getattr(self, name)(**({"ddof": 0} if name in ("std", "var") else {}) | given)
 
     @unobserved
     def dot(self, other: Any) -> Any:
@@ -346,6 +349,7 @@ def _on_frames(op: Any, xs: Sequence[Any]) -> Any:
     own_dtype = first._labels.whole and first._branches[0].dtype == np.float64
     if isinstance(op, np.ufunc) and op.nin > 1 and not own_dtype:  # numbers become float64
         raise refused(f"np.{op.__name__} of a DataFrame that isn't one of float64")
+    xs = [dispatch.as_operand(x) if isinstance(x, (list, tuple)) else x for x in xs]
     xs = [_prepared(op, x) for x in xs]
     if all(x._labels.whole for x in xs if isinstance(x, TracedFrame)):
         dtype = first._branches[0].dtype
@@ -442,7 +446,7 @@ def _method(name: str) -> Any:
 def _declare() -> None:
     """A plain Series or DataFrame beside a traced array: its numbers are captured."""
     for kind in (pandas().Series, pandas().DataFrame):
-        declare_operands(kind, stood_in, when=_is_array)
+        declare_operands(kind, stood_in, when=_is_traced)
         for name in _METHODS.split():
             declare(kind, name, _method(name), when=_is_traced)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from tapegrad.tracing.frontend.numbering import (
     Looks,
     Reading,
     Source,
+    moved,
     numbers_of,
     supposed,
 )
@@ -256,7 +258,7 @@ class Groups:
         if not hasattr(kind, name):
             getattr(self._plain, name)  # an error is pandas' own
             return self[name]
-        if not callable(getattr(kind, name)):
+        if not (callable(getattr(kind, name)) or callable(getattr(self._plain, name))):
             return self._asked(lambda groups: getattr(groups, name))
         if name in REDUCED:
             return functools.partial(self._reduce, name)
@@ -266,6 +268,7 @@ class Groups:
 
     @unobserved
     def _reduce(self, name: str, numeric_only: bool = False, ddof: int = 1, **kwargs: Any) -> Any:
+        self._check_applies(name)
         if kwargs:
             raise refused(f"{self._what}.{name} with {', '.join(kwargs)}=")
         options: dict[str, Any] = {"numeric_only": True} if numeric_only else {}
@@ -282,7 +285,7 @@ class Groups:
             return groups.agg(f)
 
         found = self._recorded(called, [*map(_widened, self._given)])
-        return _checked(found, plain, f"{self._what}.{name}")
+        return checked(found, plain, f"{self._what}.{name}")
 
     def _apply(self, name: str, f: Any = None, *args: Any, **kwargs: Any) -> Any:
         if name in ("agg", "aggregate") and isinstance(f, str) and f in REDUCED:
@@ -298,14 +301,46 @@ class Groups:
         return self._recorded(called)
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        if name in ("cumsum", "cumprod", "cummax", "cummin", "diff", "pct_change", "rank"):
+        running = ("cumsum", "cumprod", "cummax", "cummin", "diff", "pct_change", "rank")
+        if name in running and hasattr(self._plain, "transform"):
             return self._apply("transform", lambda s: getattr(s, name)(*args, **kwargs))
-        return self._asked(
-            lambda groups, a, k: getattr(groups, name)(*a, **k), [*args], dict(kwargs)
-        )
+        plain = getattr(self._plain, name)(*plain_of(args), **plain_of(kwargs))
+        if isinstance(plain, _kinds_of_groups()):
+            return Groups(
+                f"{self._what}.{name}(...)",
+                lambda *given: getattr(self._make(*given), name)(*args, **kwargs),
+                *self._given,
+            )
+
+        def direct(a: Any, k: Any, *given: Any) -> Any:
+            return getattr(self._make(*given), name)(*a, **k)
+
+        def of_part(part: Any) -> Any:
+            found = getattr(part, name)(*args, **kwargs)
+            return found.iloc[-1] if isinstance(found, Labelled) else found
+
+        def called(by: Recorder, groups: Any) -> Any:
+            f = by.by(of_part)
+            return groups.apply(f) if hasattr(groups, "window") else groups.agg(f)
+
+        try:
+            return moved(direct, [*args], dict(kwargs), *self._given)
+        except Looks:
+            if hasattr(pandas().Series, name) and (is_series(plain) or is_frame(plain)):
+                return checked(self._recorded(called), plain, f"{self._what}.{name}")
+            raise refused(f"{self._what}.{name} of traced numbers") from None
+
+    def _check_applies(self, name: str) -> None:
+        if not hasattr(self._plain, "apply"):
+            raise refused(f"{self._what}.{name}")
 
 
-def _checked(x: Any, plain: Any, what: str) -> Any:
+def _kinds_of_groups() -> tuple[type, ...]:
+    windows, resampling = sys.modules["pandas.core.window"], sys.modules["pandas.core.resample"]
+    return windows.Rolling, windows.Expanding, resampling.Resampler
+
+
+def checked(x: Any, plain: Any, what: str) -> Any:
     """What was found, in the dtypes of what pandas makes of plain numbers, if it is like that."""
     own = plain_of(x)
     try:

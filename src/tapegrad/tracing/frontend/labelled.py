@@ -9,8 +9,8 @@ with them pandas does. Everything else is refused by its name.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from tapegrad.core.tables import (
 )
 from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.labels import At, of_table, places
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
@@ -44,7 +45,9 @@ def refused(what: str, fix: str = "") -> UnsupportedError:
 
 def made(labels: Labels, branches: Sequence[Any]) -> Labelled:
     """What stands for a Series or DataFrame."""
-    kind = TracedSeries if labels.columns is None else dispatch.frame
+    kind = dispatch.frame
+    if labels.columns is None:
+        kind = dispatch.objects if hasattr(branches[0], "entries") else TracedSeries
     found: Labelled = kind(labels, list(branches))
     return found
 
@@ -75,6 +78,8 @@ def _binary(op: Callable[[Any, Any], Any], turned: bool = False) -> Any:
     @unobserved
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
+            if op in (operator.eq, operator.ne):  # by themselves, Python would say
+                raise refused(f"a {self._kind} that is compared to a {type(other).__name__}")
             return NotImplemented
         return dispatch.labelled(op, (other, self) if turned else (self, other))
 
@@ -191,11 +196,17 @@ class Labelled:
         reduced = _REDUCTIONS.get(func)
         if reduced is not None and args and args[0] is self:
             return self._numpys(reduced, args[1:], kwargs)
-        if func in _BY_METHODS and args and args[0] is self and not kwargs:
-            return getattr(self, func.__name__)(*args[1:])
-        if func not in _OF_ARRAYS:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            plain = func(*map(plain_of, args), **plain_of(kwargs))  # an error is NumPy's own
+        if is_series(plain) or is_frame(plain):  # NumPy asks for pandas' own
+            if not (args and args[0] is self and hasattr(self, func.__name__)):
+                raise refused(f"np.{func.__name__} of a {self._kind}")
+            return getattr(self, func.__name__)(*args[1:], **kwargs)
+        found = func(*map(_as_array, args), **{k: _as_array(v) for k, v in kwargs.items()})
+        if not _agree(found, plain):
             raise refused(f"np.{func.__name__} of a {self._kind}")
-        return func(*map(_as_array, args), **{k: _as_array(v) for k, v in kwargs.items()})
+        return found
 
     loc = property(lambda self: At(self, "loc"))
     iloc = property(lambda self: At(self, "iloc"))
@@ -233,10 +244,10 @@ class Labelled:
         raise NotImplementedError
 
     def __getitem__(self, key: Any) -> Any:
-        return self._item(_of_table(key, self))
+        return self._item(of_table(key, self))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        dispatch.table_write(self, "", _of_table(key, self), value)
+        dispatch.table_write(self, "", of_table(key, self), value)
 
     @unobserved
     def __delitem__(self, key: Any) -> None:
@@ -298,6 +309,19 @@ def _as_array(x: Any) -> Any:
     return x
 
 
+def _agree(x: Any, y: Any) -> bool:
+    """Whether results are of one kind, with the same numbers but for rounding."""
+    if isinstance(x, (list, tuple)):
+        alike = type(x) is type(y) and len(x) == len(y)
+        return alike and all(map(_agree, x, y))
+    if np.shape(x) != np.shape(y):
+        return False
+    x, y = np.asarray(plain_of(x)), np.asarray(y)
+    if x.dtype.kind not in "fiubc":
+        return bool(np.array_equal(x, y))
+    return bool(x.dtype == y.dtype and np.allclose(x, y, rtol=1e-4, atol=1e-8, equal_nan=True))
+
+
 # Operators, where pandas goes to them from NumPy's function
 OPERATORS = {
     getattr(np, name): getattr(operator, op)
@@ -309,16 +333,9 @@ OPERATORS = {
         *(("bitwise_and", "and_"), ("bitwise_or", "or_"), ("invert", "invert")),
     )
 }
-# Functions for which NumPy asks an object's own method
+# Functions for which NumPy asks an object's own method, with other arguments
 _NAMES = ("sum", "mean", "prod", "max", "min", "std", "var")
 _REDUCTIONS = {getattr(np, n): n for n in _NAMES} | {np.amax: "max", np.amin: "min"}
-# Functions that make arrays of what they are given, and return arrays
-_BY_METHODS = frozenset([np.clip, np.cumprod, np.cumsum, np.round])  # NumPy asks for pandas' own
-_OF_ARRAYS = {
-    *(np.where, np.dot, np.vdot, np.inner, np.outer, np.tensordot, np.einsum),
-    *(np.concatenate, np.stack, np.vstack, np.hstack, np.column_stack),
-    *(np.nansum, np.nanmean, np.shape, np.ndim, np.size, np.linalg.norm),
-}
 _NANS: dict[str, Callable[..., Any]] = {name: getattr(np, f"nan{name}") for name in _NAMES}
 
 
@@ -335,6 +352,8 @@ def _reduction(name: str) -> Any:
     @unobserved
     def method(self: Any, *args: Any, skipna: Any = True, **kwargs: Any) -> Any:
         allowed = ("axis", "ddof") if name in ("std", "var") else ("axis",)
+        if kwargs.pop("numeric_only", False):
+            return getattr(of_numbers(self), name)(*args, skipna=skipna, **kwargs)
         if len(args) > 1 or not set(kwargs) <= set(allowed) or not isinstance(skipna, bool):
             raise refused(f"{self._kind}.{name} with these arguments")
         if args:
@@ -343,6 +362,11 @@ def _reduction(name: str) -> Any:
         return self._reduced(name, kwargs.get("axis", 0), skipna, ddof)
 
     return method
+
+
+def of_numbers(x: Any) -> Any:
+    """A table without the columns of other things."""
+    return x if x._labels.columns is None else x.select_dtypes(["number", "bool"])
 
 
 class Reductions:
@@ -458,39 +482,3 @@ class TracedSeries(Reductions, Labelled):
 
 
 TracedSeries.__name__ = "Series"  # for messages
-
-
-class At:
-    """`x.iloc`, `x.loc`, `x.iat` and `x.at`: entries by their places or labels."""
-
-    def __init__(self, of: Any, how: str) -> None:
-        self._of, self._how = of, how
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._item(_of_table(key, self._of))
-
-    @unobserved
-    def _item(self, key: Any) -> Any:
-        x = self._of
-        found = x._entry(self._how, key) if isinstance(x, TracedSeries) else None
-        return dispatch.table_item(x, self._how, key) if found is None else found
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        dispatch.table_write(self._of, self._how, _of_table(key, self._of), value)
-
-
-def _of_table(key: Any, x: Any) -> Any:
-    """A key, or what a function of the program's says it is for this table."""
-    if type(key) is tuple:
-        return tuple([_of_table(k, x) for k in key])
-    return key(x) if isinstance(key, FunctionType) else key
-
-
-def places(index: Any, key: Any) -> Any:
-    """Where a text or a list of texts is among labels; None where pandas has to say it."""
-    texts = key if type(key) is list else [key]
-    if not texts or any(type(k) is not str for k in texts) or index.nlevels > 1:
-        return None
-    if not index.is_unique or any(k not in index for k in texts):
-        return None
-    return [int(index.get_loc(k)) for k in key] if type(key) is list else int(index.get_loc(key))

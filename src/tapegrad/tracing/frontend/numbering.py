@@ -38,6 +38,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.frames import made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, made
+from tapegrad.tracing.frontend.table_rows import Objects
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.observe.observer import observer
 from tapegrad.tracing.tracer import Tracer
@@ -200,6 +201,8 @@ class Entries:
         """A Series or DataFrame of pandas', with the numbers of entries."""
         whole = x._labels.columns is not None and x._labels.whole
         found = [self.numbered(b) if isinstance(b, Tracer) else b for b in x._branches]
+        if isinstance(x._branches[0] if found else None, Objects):
+            found = [Column(pandas().Series(self.of(x._branches[0].entries), dtype=object))]
         return built(x._labels, [b.T for b in found] if whole else found)
 
     def called(self, way: int, f: Callable[..., Any], given: Sequence[Any]) -> Any:
@@ -262,8 +265,8 @@ class Reading:
         if is_series(x):
             if any(not _same(n, names[0]) for n in names):
                 raise Looks
-            column, labels = self._column(found), Labels(x.index, name=x.name)
-            if _is_traced(column):
+            column, labels = self._column(found, entries=True), Labels(x.index, name=x.name)
+            if _is_traced(column) or isinstance(column, Objects):
                 return made(labels, [column])
             return x if isinstance(column, Column) else built(labels, [column])
         if any(index_key(n) != index_key(names[0]) for n in names):
@@ -278,12 +281,16 @@ class Reading:
             return x
         return made_of_columns(x.index, x.columns, columns)
 
-    def _column(self, found: Sequence[Any]) -> Any:
+    def _column(self, found: Sequence[Any], entries: bool = False) -> Any:
         x = found[0]
         if any(y.dtype != x.dtype for y in found):
             raise Looks
         if is_of_numbers(x.dtype):
             return self._numbers([y.to_numpy() for y in found])
+        if entries and x.dtype == object and self.sources:
+            each = [self.read(parts) for parts in zip(*found, strict=True)]
+            if any(map(_is_traced, each)):
+                return Objects(each)
         self._check_same(found)
         return Column(x)
 

@@ -114,16 +114,20 @@ def cumulative(name: str) -> Any:
 @unobserved
 def rank(x: Any, *, method: str = "average", ascending: bool = True, pct: bool = False) -> Any:
     """Places in the order of values, from 1 on: piecewise constant."""
-    if method not in ("average", "min", "max"):
-        raise refused(f"{x._kind}.rank by {method}")
 
     def ranks(values: Any) -> Any:
         values = values if ascending else -values
-        ordered = np.sort(values)
+        ordered: Any = np.sort(values)
         before = np.searchsorted(ordered, values, side="left") + 1.0
         until = np.searchsorted(ordered, values, side="right") * 1.0
-        found = {"average": 0.5 * (before + until), "min": before, "max": until}[method]
-        return found / len(values) if pct else found
+        found = {"average": 0.5 * (before + until), "min": before, "max": until}
+        count = len(values)
+        if method == "first":
+            found[method] = np.argsort(np.argsort(values, kind="stable")) + 1.0
+        elif method == "dense":  # each number counts once
+            steps: Any = np.cumsum(np.concatenate([np.ones(1), ordered[1:] > ordered[:-1]]))
+            found[method], count = steps[before.astype(int) - 1], steps[-1]
+        return found[method] / count if pct else found[method]
 
     values = x.to_numpy()
     return like(x, in_places(values, present(values), ranks, np.float64))

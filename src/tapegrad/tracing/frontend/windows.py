@@ -4,20 +4,25 @@ move along, values where a condition holds. They are in terms of NumPy's functio
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import is_series, pandas
+from tapegrad.core.tables import Labels, is_series, pandas
 from tapegrad.tracing.frontend.applying import APPLYING, applied
 from tapegrad.tracing.frontend.cells import asked, by_pandas
+from tapegrad.tracing.frontend.expressions import evaluated, queried
 from tapegrad.tracing.frontend.frames import made_of_columns, together
-from tapegrad.tracing.frontend.groups import Groups, groupby, resample
+from tapegrad.tracing.frontend.groups import Groups, checked, groupby, resample
 from tapegrad.tracing.frontend.labelled import (
     Labelled,
     TracedSeries,
     check_index,
+    made,
+    of_numbers,
+    plain_of,
     refused,
     stood_in,
 )
@@ -50,12 +55,14 @@ def method_of(x: Any, name: str) -> Any:
     if name in APPLYING:
         return functools.partial(applied, x, name)
     if name in _OF_FRAMES and x._labels.columns is not None:
-        return _bound(_OF_FRAMES[name], together(x))
+        return _bound(_OF_FRAMES[name], x if name in _OF_ANY else together(x))
     if name in _METHODS and not (name == "autocorr" and x._labels.columns is not None):
         x = x if name in _OF_ANY else together(x)
         of_several = x._labels.columns is not None and not x._labels.whole
         if of_several and name in _BY_COLUMN:
             return functools.partial(_by_column, x, name)
+        if of_several and name in _REDUCED:
+            return unobserved(functools.partial(_reduced_by_column, x, name))
         if of_several and name not in _OF_ANY | _OF_FLOATS:
             raise refused(f"DataFrame.{name} of columns of several dtypes")
         return _bound(_METHODS[name], x)
@@ -67,20 +74,39 @@ def method_of(x: Any, name: str) -> Any:
     return unobserved(functools.partial(by_pandas, x, name))
 
 
-def _by_column(x: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+def _by_column(x: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
     columns = [getattr(column, name)(*args, **kwargs) for _, column in x.items()]
     each = [stood_in(c)._branches[0] for c in columns]  # texts stay pandas' own
     return made_of_columns(x._labels.index, x._labels.columns, each)
 
 
-_OF_ANY = frozenset(["pipe", "groupby", "resample", "expanding"])
+def _reduced_by_column(x: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    plain = getattr(plain_of(x), name)(*args, **kwargs)
+    x = of_numbers(x) if kwargs.pop("numeric_only", False) else x
+    each = [getattr(column, name)(*args, **kwargs) for _, column in x.items()]
+    if is_series(plain):
+        found = made(Labels(plain.index, name=plain.name), [np.stack(each)])
+    else:
+        found = x._like(plain.index, plain.columns, np.stack([c.to_numpy() for c in each], axis=1))
+    return checked(found, plain, f"DataFrame.{name} of columns of several dtypes")
+
+
+_REDUCED = frozenset(["count", "kurt", "kurtosis", "median", "quantile", "sem", "skew"])
+_OF_ANY = frozenset(["pipe", "groupby", "resample", "expanding", "eval", "query", "describe"])
 _BY_COLUMN = frozenset(["clip", "cummax", "cummin", "cumprod", "cumsum", "diff", "fillna"])
 _OF_FLOATS = frozenset(["corr", "cov", "ewm", "rolling"])  # whatever dtypes columns have
 _BY_COLUMN |= {"interpolate", "isna", "isnull", "notna", "notnull", "pct_change", "rank", "round"}
 
 
 def _bound(f: Callable[..., Any], x: Any) -> Any:
+    own = inspect.signature(f).parameters
+
     def method(*args: Any, **kwargs: Any) -> Any:
+        if "numeric_only" in kwargs and "numeric_only" not in own and kwargs.pop("numeric_only"):
+            return getattr(of_numbers(x), f.__name__)(*args, **kwargs)
+        along = 0 if {"axis", "args"} & own.keys() else kwargs.pop("axis", 0)
+        if along in (1, "columns") and x._labels.columns is not None:
+            return getattr(x.T, f.__name__)(*args, **kwargs).T
         try:
             return f(x, *args, **kwargs)
         except TypeError as error:
@@ -149,17 +175,50 @@ def _beside(x: Any, y: Any) -> Any:
     return _values(y)
 
 
+def _bound_of(x: Any, y: Any, none: float) -> Any:
+    """Numbers that bound those of `x`, one by one; what is NaN doesn't."""
+    y = _beside(x, y) if np.ndim(y) or isinstance(y, Labelled) else y
+    if np.ndim(y) and np.shape(y) != np.shape(_values(x)):
+        raise refused(f"{x._kind}.clip by numbers of another shape")
+    return np.where(np.isnan(y), none, y) if np.ndim(y) else y
+
+
 @unobserved
 def clip(x: Any, lower: Any = None, upper: Any = None) -> Any:
-    if any(np.ndim(b) or isinstance(b, Labelled) for b in (lower, upper) if b is not None):
-        raise refused(f"{x._kind}.clip by more than two numbers")
     _check_no_booleans(x, "clip")
-    if lower is not None and upper is not None:  # pandas puts these in order, and NumPy doesn't
+    lower, upper = _bound_of(x, lower, -np.inf), _bound_of(x, upper, np.inf)
+    if (
+        lower is not None and upper is not None and not (np.ndim(lower) or np.ndim(upper))
+    ):  # pandas puts these in order, and NumPy doesn't
         if isinstance(lower, Tracer) or isinstance(upper, Tracer):
             lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
         elif upper < lower:
             lower, upper = upper, lower
     return like(x, np.clip(_values(x), lower, upper))
+
+
+@unobserved
+def between(x: Any, left: Any, right: Any, inclusive: str = "both") -> Any:
+    above = x >= left if inclusive in ("both", "left") else x > left
+    return above & (x <= right if inclusive in ("both", "right") else x < right)
+
+
+@unobserved
+def describe(x: Any, percentiles: Any = None, **kwargs: Any) -> Any:
+    """Summaries of each column, in the rows that pandas has, and held against its own."""
+    plain = plain_of(x).describe(percentiles, **kwargs)
+    at = [float(n[:-1]) / 100 for n in plain.index[4:-1]]
+
+    def summary(s: Any) -> Any:
+        first = [s.count(), s.mean(), s.std(), s.min()]
+        return np.stack([*first, *(s.quantile(at) if at else ()), s.max()])
+
+    if is_series(plain):
+        found = x._with(summary(x), plain.index)
+    else:
+        columns = [summary(stood_in(c)) for _, c in of_numbers(x).items()]
+        found = x._like(plain.index, plain.columns, np.stack(columns, axis=1))
+    return checked(found, plain, f"{x._kind}.describe")
 
 
 @unobserved
@@ -223,11 +282,11 @@ class Windows:
         return self._found(lambda rows: _where_all(of, rows), self._x)
 
     @unobserved
-    def cov(self, other: Any) -> Any:
+    def cov(self, other: Any = None) -> Any:
         return self._of_two(other, "cov", lambda x, y, n: np.sum(x * y, axis=-1) / (n - 1.0))
 
     @unobserved
-    def corr(self, other: Any) -> Any:
+    def corr(self, other: Any = None) -> Any:
         def found(x: Any, y: Any, n: int) -> Any:
             both = np.sum(x * x, axis=-1) * np.sum(y * y, axis=-1)
             return np.sum(x * y, axis=-1) / np.sqrt(both)
@@ -372,7 +431,10 @@ def ewm(
 
 _METHODS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in (diff, pct_change, isna, notna, count, fillna, where, mask, clip)},
-    **{f.__name__: f for f in (round, rank, median, quantile, cov, corr, pipe, autocorr)},
+    **{
+        f.__name__: f
+        for f in (between, describe, round, rank, median, quantile, cov, corr, pipe, autocorr)
+    },
     **{
         f.__name__: f for f in (sem, skew, kurt, interpolate, tolist, item, rolling, expanding, ewm)
     },
@@ -382,3 +444,4 @@ _METHODS: dict[str, Callable[..., Any]] = {
 }
 _METHODS["kurtosis"] = kurt
 _OF_FRAMES = {name: place_of(name) for name in ("idxmax", "idxmin")} | {"corrwith": corrwith}
+_OF_FRAMES |= {"eval": evaluated, "query": queried}

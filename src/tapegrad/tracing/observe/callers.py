@@ -41,16 +41,21 @@ def note_callers(o: Notes, frame: FrameType) -> None:
     while here is not None and not o.is_users(here):
         if is_own(here.f_code):
             return
-        names.update(*map(_names_in, here.f_locals.values()))
+        names.update(*map(names_in, here.f_locals.values()))
         here = here.f_back
     while here is not None and not is_own(here.f_code):
         if o.is_users(here):
-            for name in sorted(names):
-                _variable(o, here, name)
+            note_variables(o, here, [*names])
         here = here.f_back
 
 
-def _names_in(x: Any) -> Iterator[str]:
+def note_variables(o: Notes, frame: FrameType, texts: Any) -> None:
+    """Variables of a frame, whose names stand in texts, are read."""
+    for name in sorted(set(names_in(texts))):
+        _variable(o, frame, name)
+
+
+def names_in(x: Any) -> Iterator[str]:
     for text in x if isinstance(x, (list, tuple, set, dict)) else (x,):
         if type(text) is str:
             yield from _NAME.findall(text)
