@@ -125,12 +125,27 @@ def test_entries_that_are_looked_at():
 
 
 def test_entries_that_are_computed_with():
-    """it computes with entries, and isn't known: `describe` -> refused"""
-    with pytest.raises(UnsupportedError, match=r"Series\.describe of traced numbers"):
-        grad(lambda s: s.describe(), compile="never")(pd.Series(X))
+    """it computes with entries, and isn't known: `combine` -> refused"""
+    with pytest.raises(UnsupportedError, match=r"Series\.combine of traced numbers"):
+        grad(lambda s: s.combine(-s, np.maximum), compile="never")(pd.Series(X))
 
 
 LIMIT = 1.5
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_texts_that_pandas_evaluates_of_traced_columns(compile, monkeypatch):
+    """`table.query("a > @limit")` and `eval` of traced columns, where the limit
+    changes -> right"""
+    table = pd.DataFrame({"a": X, "b": X + 3})
+    df = grad(
+        lambda d: d.eval("a * @LIMIT").sum() + d.query("a > @LIMIT")["b"].sum(), compile=compile
+    )
+    for limit in (1.5, 1.5, 2.5):
+        monkeypatch.setitem(globals(), "LIMIT", limit)
+        found = df(table)
+        assert list(found["a"]) == [limit] * len(X)
+        assert list(found["b"]) == list(1.0 * (limit < X))
 
 
 @pytest.mark.parametrize("compile", ["never", "always"])
