@@ -409,16 +409,14 @@ class Builder:
 
     def again(self, call: Call, operands: Sequence[Operand]) -> tuple[Var, ...]:
         """Append a call of another tape, with other operands."""
-        same = call.outs[0].id == self._next
-        for x, y in zip(operands, call.operands, strict=True):
-            if x is not y:
-                same = False
-                if x.aval is not y.aval:
-                    return self.call(call.primitive, operands, call.src, call.reason)
-        if same:
+        first = self._next
+        if call.outs[0].id == first and all(map(operator.is_, operands, call.operands)):
             self._append(call)
             return call.outs
-        first = self._next  # its outputs are of the same types as before
+        for x, y in zip(operands, call.operands, strict=True):
+            if x is not y and x.aval is not y.aval:
+                return self.call(call.primitive, operands, call.src, call.reason)
+        # Its outputs are of the same types as before.
         outs = tuple([Var(first + k, out.aval) for k, out in enumerate(call.outs)])
         self._append(Call(call.primitive, tuple(operands), outs, call.src, call.reason))
         return outs
@@ -499,29 +497,3 @@ class Rewriter:
             self.builder.guards.append(Guard(self.operand(g.operand), g.expected, g.what, g.src))
         outputs = [self.operand(x) for x in self.tape.outputs]
         return self.builder.finish(outputs, self.tape.captured, self.tape.output_names)
-
-
-class Replacer(Rewriter):
-    """The same for passes that replace few calls: the others stay, with their variables' numbers,
-    and `env` has what was replaced."""
-
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-        self.builder = Builder.after(tape, tape.name)
-        self.builder.calls.clear()
-        self.env: dict[Var, Operand] = {}
-
-    def operand(self, x: Operand) -> Operand:
-        return x if type(x) is Literal else self.env.get(x, x)  # type: ignore[arg-type]
-
-    def operands(self, call: Call) -> list[Operand]:
-        env = self.env
-        return [x if type(x) is Literal else env.get(x, x) for x in call.operands]  # type: ignore[arg-type]
-
-    def copy(self, call: Call) -> None:
-        if not self.env.keys().isdisjoint([x for x in call.operands if type(x) is Var]):
-            xs = self.operands(call)
-            if any(x.aval is not y.aval for x, y in zip(xs, call.operands, strict=True)):
-                return super().copy(call)
-            call = Call(call.primitive, tuple(xs), call.outs, call.src, call.reason)
-        self.builder.calls.append(call)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from tapegrad.ir.ranges import RANGE
-from tapegrad.ir.tape import Guard, Literal, Replacer, Tape, everywhere
+from tapegrad.ir.tape import Builder, Call, Guard, Literal, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.kinds import Composite
 
@@ -39,7 +39,7 @@ def _expanded(tape: Tape, ordered: bool) -> Tape:
     ]
     if not any(found):
         return tape
-    rewriter = Replacer(tape)
+    rewriter = _Replacer(tape)
     writer = Writer(rewriter.builder)
     for call, composite in zip(tape.calls, found, strict=True):
         if composite is None:
@@ -54,3 +54,29 @@ def _expanded(tape: Tape, ordered: bool) -> Tape:
             fits = composite.fits(made, *xs).operand
             rewriter.builder.guards.append(Guard(fits, Literal(np.bool_(True)), RANGE, call.src))
     return replace(rewriter.finish(), matrices=tape.matrices)
+
+
+class _Replacer(Rewriter):
+    """A rewriter that leaves all calls but a few as they are, with their variables' numbers; `env`
+    has what was replaced."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.builder = Builder.after(tape, tape.name)
+        self.builder.calls.clear()
+        self.env: dict[Var, Operand] = {}
+
+    def operand(self, x: Operand) -> Operand:
+        return x if type(x) is Literal else self.env.get(x, x)  # type: ignore[arg-type]
+
+    def operands(self, call: Call) -> list[Operand]:
+        env = self.env
+        return [x if type(x) is Literal else env.get(x, x) for x in call.operands]  # type: ignore[arg-type]
+
+    def copy(self, call: Call) -> None:
+        if not self.env.keys().isdisjoint([x for x in call.operands if type(x) is Var]):
+            xs = self.operands(call)
+            if any(x.aval is not y.aval for x, y in zip(xs, call.operands, strict=True)):
+                return super().copy(call)
+            call = Call(call.primitive, tuple(xs), call.outs, call.src, call.reason)
+        self.builder.calls.append(call)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
+from tapegrad.optimize.unrolled import may_begin
 from tapegrad.primitives.kinds import Library, Repeated, Routine
 from tapegrad.primitives.loops import CALLS as CALLS
 from tapegrad.primitives.loops import NUMPYS as NUMPYS
@@ -221,29 +222,14 @@ class Repetition:
     def runs(self) -> Iterator[Run]:
         """The runs, in order; they don't overlap."""
         at, end = 0, len(self.calls)
-        comes_again = self._coming_again()
+        begins = [True] * end if self._spans else may_begin(end, self._digest)
         while at < end:
-            run = self._longest(at) if comes_again[at] else None
+            run = self._longest(at) if begins[at] else None
             if run is None:
                 at += 1
             else:
                 yield run
                 at = run.stop
-
-    def _coming_again(self) -> Sequence[bool]:
-        """By calls, whether a run may begin there. All of its rounds but one are like those behind
-        them: so many calls come again, and of most tapes without loops none do."""
-        end = len(self.calls)
-        if self._spans:
-            return [self.size(at, end) >= CALLS for at in range(end)]
-        length = CALLS - CALLS // ROUNDS
-        known: set[int] = set()
-        found = [False] * end
-        for at in range(end - length, -1, -1):
-            digest = self._digest(at, at + length)
-            found[at] = digest in known
-            known.add(digest)
-        return found
 
     def _longest(self, at: int) -> Run | None:
         """The run from here on that has the most calls."""
@@ -335,9 +321,7 @@ class Repetition:
     def reads(self, runs: Sequence[Run]) -> Iterator[tuple[int, Operand]]:
         """Where operands are read. What calls of a run read that the same run makes may be left
         out."""
-        for position, call in enumerate(self.calls):
-            for x in call.operands:
-                yield position, x
+        return ((k, x) for k, call in enumerate(self.calls) for x in call.operands)
 
     # ---- operands
 

@@ -4,6 +4,7 @@ rounds from being one body."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from tapegrad.ir.tape import Call, Source, Tape
 from tapegrad.primitives.loops import CALLS, ROUNDS
@@ -24,6 +25,20 @@ def may_repeat_inside(tape: Tape) -> bool:
     """The same of a tape, or one that its calls hold."""
     bodies = {id(body): body for call in tape.calls for body in searched(call)}
     return may_repeat(tape) or any(map(may_repeat_inside, bodies.values()))
+
+
+def may_begin(count: int, digest: Callable[[int, int], int]) -> list[bool]:
+    """Of so many calls, of which `digest` gives stretches a number, whether a loop may begin at
+    each. All of its rounds but one are like those behind them, so as many calls as that come again;
+    of most tapes without loops none do."""
+    length = CALLS - CALLS // ROUNDS
+    known: set[int] = set()
+    found = [False] * count
+    for at in range(count - length, -1, -1):
+        number = digest(at, at + length)
+        found[at] = number in known
+        known.add(number)
+    return found
 
 
 def searched(call: Call) -> tuple[Tape, ...]:
