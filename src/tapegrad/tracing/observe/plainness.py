@@ -266,7 +266,7 @@ def _pair(x: Any) -> Any:
 def _each(plain: Plain, x: Any) -> Any:
     if type(x) in (list, tuple):
         return list(map(plain, x))
-    rows = isinstance(x, Value) and getattr(x, "shape", ())
+    rows = isinstance(x, Value) and bool(getattr(x, "shape", None))
     return map(plain, x) if rows or hasattr(type(x), "__next__") else None
 
 
