@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, linalg
 
-from tapegrad import as_linear_operator, grad, hessian, jit, jvp, vjp
+from tapegrad import as_linear_operator, grad, hessian, jit, jvp, linearize, vjp
 from tapegrad.errors import GradientError, UnsupportedError
 
 N = 5
@@ -257,3 +257,37 @@ def test_operators_have_the_same_errors():
     for f, v in ((operator.matvec, np.ones((3, 2))), (lambda v: operator @ v, np.ones(4))):
         with pytest.raises(ValueError, match="dimension mismatch"):
             grad(lambda v, f=f: np.sum(f(v)))(v)
+
+
+def test_operators_within_are_traced_once():
+    """Whoever asks for products, what the operator holds of the derivatives isn't read."""
+    scale = {"by": 2.0}
+
+    def f(y):
+        return moved(scale["by"] * y)
+
+    outside = as_linear_operator(moved, POINT)
+    uses = (
+        lambda x: as_linear_operator(f, x) @ V + outside @ x,
+        lambda x: as_linear_operator(f, x).T.matvec(x),
+        lambda x: linalg.gmres(as_linear_operator(f, x), V, rtol=1e-13)[0],
+        lambda x: sum(map(linearize(f, x)[1], [V, x])),
+    )
+    for use in uses:
+        scale["by"], loss = 2.0, lambda x, use=use: np.sum(use(x) ** 2)
+        g = grad(loss, compile="never")
+        for k in range(3):
+            g(POINT + k)
+        assert g.cache_info().traces == 1
+        scale["by"] = 3.0  # which the operator's function reads
+        steps = [(loss(POINT + 1e-6 * e) - loss(POINT - 1e-6 * e)) / 2e-6 for e in np.eye(3)]
+        np.testing.assert_allclose(g(POINT), steps, rtol=1e-6, atol=1e-9)
+
+
+def test_iterations_of_which_nothing_is_traced():
+    """SciPy itself answers."""
+    of_jit = linalg.LinearOperator((3, 3), matvec=jit(lambda v: 4.0 * v))
+    helped = {"M": linalg.LinearOperator((3, 3), matvec=lambda v: v / 4)}
+    for operator, options in ((of_jit, {}), (4.0 * np.eye(3), helped)):
+        found = grad(lambda x, A=operator, o=options: linalg.cg(A, V, **o)[0] @ x)(POINT)
+        np.testing.assert_allclose(found, V / 4, rtol=1e-12)

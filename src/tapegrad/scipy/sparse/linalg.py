@@ -18,14 +18,14 @@ from scipy.sparse import linalg as solvers
 
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve, Unfinished
-from tapegrad.scipy.declaring import answering, any_traced, refusal, stands_for
+from tapegrad.scipy.declaring import Untraced, answering, any_traced, refusal, stands_for
 from tapegrad.scipy.sparse import iterations
 from tapegrad.scipy.sparse.making import of_dense
 from tapegrad.scipy.sparse.matrices import Held, Sparse, as_sparse
 from tapegrad.scipy.sparse.operators import is_operator
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.operands import as_tracer, cast
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -200,7 +200,11 @@ def _declare_iteration(name: str) -> None:
         helped = any(settings.get(key) is not None for key in ("M", "M1", "M2"))
         if not (isinstance(A, solvers.LinearOperator) or helped):
             return of_matrices(A, b, x0, **settings)
-        return iterations.iterated(name, A, b, x0, settings)
+        try:
+            return iterations.iterated(name, A, b, x0, settings)
+        except Untraced:
+            with observed():
+                return original(A, b, x0, **settings)
 
     declare(solvers, name, answer, when=is_operator)
 

@@ -194,6 +194,11 @@ def is_inside(kind: Any) -> bool:
     return _is_inside(name)
 
 
+def is_recorded(x: Any) -> bool:
+    """Whether this is a derivative: what it does where it is called is recorded."""
+    return callable(x) and module_of(type(x)).startswith("tapegrad.")
+
+
 def is_followed(kind: Any) -> bool:
     """Whether a class is an installed package's, or a mapping of Python's library, whose code is
     followed. Of a sequence NumPy would read all, unseen."""

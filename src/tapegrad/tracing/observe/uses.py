@@ -35,6 +35,7 @@ from tapegrad.tracing.observe.harmless import (
     is_harmless,
     is_inert,
     is_pythons_class,
+    is_recorded,
     is_self_contained,
 )
 from tapegrad.tracing.observe.identities import Identities
@@ -198,7 +199,8 @@ class Uses:
             elif is_pythons_class(kind):
                 whole = self._instance(x) or whole
                 # Methods of the user's and packages' are followed; others may read all it has.
-                if whole or not (self.lookups.is_users_class(kind) or is_followed(kind)):
+                followed = self.lookups.is_users_class(kind) or is_followed(kind)
+                if (whole or not followed) and not is_recorded(x):
                     self._take(self._all_of(x), arrays, whole, seen)
             elif is_inert(kind) or is_equal(x):
                 self.kind(x)
@@ -438,8 +440,7 @@ class Uses:
     def adds(self, x: Any, count: int, at: Any = END) -> None:
         """So many values are about to be put at an end of a list or deque."""
         self.identities.changes(x)
-        place = self.reads.place(x)
-        if place is not None:
+        if (place := self.reads.place(x)) is not None:
             self.reads.add(place, at, count)
 
     def looked_up(self, x: Any, name: str) -> None:
@@ -475,9 +476,8 @@ class Uses:
 
 def _has_own_operators(x: Any) -> bool:
     """Whether all that an operator does with an object stands in classes that are followed."""
-    kind = type(x)
-    is_followed = is_pythons_class(kind) and plainly.base_of(kind) is None
-    return is_followed and not isinstance(x, (np.ndarray, Value))
+    followed = is_pythons_class(type(x)) and plainly.base_of(type(x)) is None
+    return followed and not isinstance(x, (np.ndarray, Value))
 
 
 _METHODS = (MethodType, type(len))
