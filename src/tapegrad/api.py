@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Unpack, overload
 
+from tapegrad.core.frames import short_traceback
 from tapegrad.elsewhere import explained
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_bytes, checked_checkpoint
@@ -246,6 +247,7 @@ def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
     return derived(f, Jit(), compile)
 
 
+@short_traceback
 def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape]:
     """Run `f` once and return `(value, tape)`: its result, and the tape of what it did.
 
@@ -383,6 +385,7 @@ def stop_gradient(x: T) -> T:
     return found
 
 
+@short_traceback
 def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of what `f` returns for arguments of these shapes and dtypes.
 

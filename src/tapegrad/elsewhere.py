@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from tapegrad.core.frames import shorten
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _NAMES = {
@@ -144,14 +146,15 @@ def explained(function: _F) -> _F:
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except TypeError:  # of an option that it hasn't, or another one
-            for name in kwargs:
+        except Exception as error:
+            for name in kwargs if isinstance(error, TypeError) else ():
                 advice = "" if name in known else _advice(_OPTIONS, name)
                 if advice:
                     raise TypeError(
                         f"{function.__name__}() got an unexpected keyword argument {name!r}. "
                         f"{advice}"
                     ) from None
+            shorten(error)
             raise
 
     vars(called)["derives"] = True  # for who observes a function in which it is called

@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+from tapegrad.core.frames import short_traceback
 from tapegrad.errors import ArgumentError
 from tapegrad.typing import C, T
 
 
+@short_traceback
 def scan(
     f: Callable[[C, Any], tuple[C, Any]],
     init: C,
@@ -109,6 +111,7 @@ def range(*numbers: Any) -> Any:
     return Counted(found)
 
 
+@short_traceback
 def map(f: Callable[[Any], Any], xs: Any) -> Any:
     """The results of a function of each entry along the first axis, stacked.
 
@@ -137,6 +140,7 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
     return _scan(f, (), xs, None, False, "map")[1]
 
 
+@short_traceback
 def while_loop(
     cond: Callable[[C], Any], body: Callable[[C], C], init: C, max_rounds: int | None = None
 ) -> C:
@@ -186,6 +190,7 @@ def while_loop(
     return found
 
 
+@short_traceback
 def cond(pred: Any, true_fn: Callable[..., T], false_fn: Callable[..., T], *operands: Any) -> T:
     """A conditional: of two functions one is called.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tapegrad.core.frames import short_traceback
 from tapegrad.core.late import LINEAR_MAPS, load
 from tapegrad.core.request import Request
 from tapegrad.derivatives import vjp
@@ -145,6 +146,7 @@ def _traced(f: Function, args: tuple[Any, ...], what: str) -> tuple[Any, Any, li
     return traced, known, [[k for k in group if k not in known] for group in groups]
 
 
+@short_traceback
 def jacobian_sparsity(f: Function, *args: Any) -> Any:
     """Which element of the value of `f(*args)` may depend on which element of the arguments.
 
@@ -177,6 +179,7 @@ def jacobian_sparsity(f: Function, *args: Any) -> Any:
     return pattern(inlined(tape), [k for group in groups for k in group], rows, known)
 
 
+@short_traceback
 def depends(f: Function, *args: Any) -> Any:
     """How the value of `f(*args)` depends on each argument: as which polynomial, if as one.
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.arrays import native
+from tapegrad.core.frames import short_traceback
 from tapegrad.core.late import LINEAR_MAPS, load
 from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import flatten, flatten_up_to, flatten_with_paths, is_number, unflatten
@@ -19,6 +20,7 @@ from tapegrad.errors import ArgumentError, GradcheckError
 Array = np.ndarray
 
 
+@short_traceback
 def gradcheck(
     f: Callable[..., Any],
     args: Any,
@@ -76,6 +78,7 @@ def gradcheck(
     return True
 
 
+@short_traceback
 def check_rule(
     f: Callable[..., Any],
     *args: Any,

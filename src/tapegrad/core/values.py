@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
@@ -170,7 +171,8 @@ class Source:
     function: str = ""
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}"
+        cell = _cell(self.file)
+        return f"{cell}, line {self.line}" if cell else f"{os.path.basename(self.file)}:{self.line}"
 
     @property
     def text(self) -> str:
@@ -178,6 +180,14 @@ class Source:
         import linecache
 
         return linecache.getline(self.file, self.line).strip()
+
+
+def _cell(file: str) -> str:
+    """`Cell In[14]` for a file that stands for a notebook's cell, by the name that it shows; else
+    nothing."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda file: None)(file)
+    return " ".join(named) if named else ""
 
 
 def same_bits(found: Any, expected: Literal) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.compiler import disk
 from tapegrad.core import log
+from tapegrad.core.frames import short_traceback, shorten
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
 from tapegrad.core.named import Named
@@ -85,7 +86,9 @@ class Derived(Named):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # While a trace runs, this function may reach its tracers without being passed them.
-        if not traces.running:
+        if traces.running:
+            return self._slow(args, kwargs)
+        try:
             for entry in self.front.named if kwargs else self.front.recent:
                 try:
                     result = entry.call(self.root, args, kwargs)
@@ -93,7 +96,10 @@ class Derived(Named):
                     continue
                 self.front.fast_hits += 1
                 return result
-        return self._slow(args, kwargs)
+            return self._slow(args, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         load(CALLS)
@@ -247,6 +253,7 @@ class Derived(Named):
 
     # ---- ahead of time
 
+    @short_traceback
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """What this function is for arguments of these shapes and dtypes, without being called: an
         object with its `tape`, `plan` and `source`, and `compile()`.
@@ -284,6 +291,7 @@ class Derived(Named):
         variant = Variant(derivation, state, self.mode, self.front, self.__name__)
         return Lowered(self, request, variant)
 
+    @short_traceback
     def compile(self, *args: Any, **kwargs: Any) -> Derived:
         """This function, when the machine code for arguments of these shapes and dtypes is there:
         calls with such arguments begin with it. What can be passed is said at `lower`. Nothing is

@@ -25,6 +25,7 @@ import numpy as np
 
 from tapegrad.backends.source.arguments import is_plain_tree
 from tapegrad.core.arrays import own_behaviour
+from tapegrad.core.frames import shorten
 from tapegrad.core.request import Request, is_differentiable
 from tapegrad.core.trees import flatten, flatten_each, flatten_up_to, is_traced, unflatten
 from tapegrad.differentiate.partial_eval import partial_eval
@@ -362,7 +363,11 @@ class Pullback(LinearMap):
         `ct` has the value's structure and shapes; for results that aren't real it may hold None.
         Integer arguments, and those that aren't arrays, get None.
         """
-        return tuple(self._of((ct,)))
+        try:
+            return tuple(self._of((ct,)))
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _passed(self, leaves: Sequence[Any]) -> list[Any]:
         return [unflatten(self.structure, leaves)]
@@ -402,7 +407,11 @@ class Tangents(LinearMap):
     def __call__(self, *tangents: Any) -> Any:
         """The tangent of the value, in its structure, for tangents of the arguments, in theirs;
         None stands for a tangent that is 0. What isn't real in the value has None."""
-        return self._of(tangents)
+        try:
+            return self._of(tangents)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _passed(self, leaves: Sequence[Any]) -> list[Any]:
         return [*unflatten(self.structure, leaves)]

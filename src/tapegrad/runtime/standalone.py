@@ -20,6 +20,7 @@ from tapegrad.backends.source.standalone import (
     refuse_foreign_calls,
 )
 from tapegrad.backends.source.standalone import standalone as text_of
+from tapegrad.core.frames import short_traceback
 from tapegrad.core.request import Request, argument_names, describe
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError, RandomnessError, UnsupportedError
@@ -63,6 +64,7 @@ class StandAlone:
             exec(compile(text, file, "exec"), names)
         return names[self._text.name]
 
+    @short_traceback
     def __call__(self, *args: Any) -> Any:
         if has_traced(args):
             raise refusing(

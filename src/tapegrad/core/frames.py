@@ -1,0 +1,107 @@
+"""Tracebacks that show the user's program, without tapegrad's own frames.
+
+fit.py, <module>    fit = grad(loss)(w)            fit.py, <module>    fit = grad(loss)(w)
+derived.py          return self._slow(...)    -->  fit.py, loss        return np.sum(x @ w)
+... fifteen more                                   ValueError: matmul: ...
+fit.py, loss        return np.sum(x @ w)
+... sixteen more
+ValueError: matmul: ...
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Any, TypeVar, cast
+
+from tapegrad.errors import InternalError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OWN = (_HERE, "<tapegrad ")  # the package, and the code that it generates
+_PROGRAM = _HERE + "demo.py"
+# What tapegrad raises by mistake alone. Whoever mends it needs to see where.
+_FAULTS = (NameError, KeyError, RecursionError)
+FULL = bool(os.environ.get("TAPEGRAD_DEBUG")) or os.environ.get("TAPEGRAD_TRACEBACK") == "full"
+
+
+def shorten(error: BaseException | None) -> None:
+    """Leave tapegrad's frames out of the traceback of an error, and of those that it comes from.
+    One that tapegrad has caught to say it better is left out whole. Inside of a function that is
+    traced nothing is: who traces it may look at the frames."""
+    hidden = FULL or _is_inside()
+    while error is not None and not hidden:
+        caught = error.__context__
+        while caught is not None and _was_caught_here(caught):
+            caught = caught.__context__
+        error.__context__ = caught
+        if not _is_fault(error):
+            error.__traceback__ = _users(error.__traceback__)
+        hidden = error.__cause__ is None and error.__suppress_context__
+        error = error.__cause__ or caught
+
+
+def short_traceback(function: F) -> F:
+    """A public function whose errors show the user's frames alone."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return cast(F, called)
+
+
+def _is_inside() -> bool:
+    """Whether the public function that was called was called by one that tapegrad calls."""
+    owners = [_is_own_file(file) for file in _files()]
+    return True in owners[owners.index(False) :] if False in owners else False
+
+
+def _files() -> Iterator[str]:
+    """The files of the frames that run, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_code.co_filename
+        frame = frame.f_back
+
+
+def _was_caught_here(error: BaseException) -> bool:
+    trace = error.__traceback__
+    return trace is None or _is_own(trace.tb_frame)
+
+
+def _is_fault(error: BaseException) -> bool:
+    """Whether a fault of tapegrad's own is likely: what Python raises for one, in its code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    is_here = trace is not None and _is_own(trace.tb_frame)
+    return isinstance(error, InternalError) or (is_here and isinstance(error, _FAULTS))
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    """The frames of a traceback that aren't tapegrad's."""
+    kept = []
+    while trace is not None:
+        if not _is_own(trace.tb_frame):
+            kept.append(trace)
+        trace = trace.tb_next
+    for frame in reversed(kept):
+        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return trace
+
+
+def _is_own(frame: FrameType) -> bool:
+    return _is_own_file(frame.f_code.co_filename)
+
+
+def _is_own_file(file: str) -> bool:
+    return file.startswith(_OWN) and file != _PROGRAM
