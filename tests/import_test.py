@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import tapegrad
+
 PROGRAM = """
 import sys
 import numpy as np
@@ -137,3 +139,10 @@ np.testing.assert_allclose(scipy.linalg.cho_solve(factor, np.ones(3)), 1)
 
 def test_derivatives_of_numpys_functions_load_little_of_scipy():
     subprocess.run([sys.executable, "-c", FEW], check=True)
+
+
+def test_completion_offers_what_users_import():
+    assert {*tapegrad.__all__, "random", "errors"} <= {*dir(tapegrad)}
+    assert {"runtime", "core", "api", "_typing"}.isdisjoint(dir(tapegrad))
+    found = {name for name in dir(tapegrad.grad(abs)) if not name.startswith("_")}
+    assert found == {"cache_info", "clear_cache", "compile", "lower", "tapes"}

@@ -124,4 +124,6 @@ else:
             return importlib.import_module(f"{__name__}.{name}")
 
     def __dir__():
-        return sorted({*globals(), "numpy", "autograd"})
+        """What users import: the names above, and the modules that have some of their own."""
+        modules = ("autograd", "errors", "numpy", "random", "testing", "typing")
+        return sorted([*__all__, "map", "range", "__version__", *modules])

@@ -32,7 +32,7 @@ def demo(output: Path) -> None:
     try:
         from tapegrad import demo as job
     except ModuleNotFoundError as error:
-        if error.name not in {"sklearn", "matplotlib"}:
+        if error.name not in {"sklearn", "matplotlib", "tqdm"}:
             raise
         raise click.ClickException(
             f"the demo needs {error.name}, which is not installed: "

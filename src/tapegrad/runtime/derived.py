@@ -73,6 +73,10 @@ class Derived(Named):
     def __repr__(self) -> str:
         return f"<tapegrad {self.transformation.name} of {describe(self.f)}>"
 
+    def __dir__(self) -> list[str]:
+        """What completion offers: nothing that a call works with."""
+        return [name for name in dir(type(self)) if name != "take"]
+
     def __reduce__(self) -> Any:
         return Derived, (self.f, self.transformation, self.mode)
 
