@@ -146,6 +146,7 @@ PARAMETERS = {
     "backwards": True,
     "apart": True,
     "orders": (1,),
+    "over": True,
     "until": True,
     "recomputed": True,
     "later": True,

@@ -46,8 +46,9 @@ from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.multilinear import Products
 from tapegrad.primitives.named import Named
 from tapegrad.primitives.norms import Norm, NormPullback, Path
-from tapegrad.primitives.odds import OddsCumulant, OddsDensity, OddsSlope
+from tapegrad.primitives.odds import OddsCumulant, OddsDensity, OddsHeight, OddsSlope
 from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
+from tapegrad.primitives.ratios import RatioSlope
 from tapegrad.primitives.reductions import (
     All,
     Any_,
@@ -2033,14 +2034,32 @@ def _other() -> dict[Any, list[Sample]]:
             ]
             for kind, function, rows in (
                 (OddsDensity, _odds_density, [()]),
+                (OddsHeight, lambda *xs: mpmath.log(_odds_density(*xs)), [()]),
                 (
                     OddsCumulant,
                     lambda *xs: mpmath.log(_odds_density(*xs)),
                     [(1, 0, 0), (0, 1, 0), (1, 1, 0), (2, 0, 1), (0, 0, 2)],
                 ),
-                (OddsSlope, _odds_share, [(1, 0), (0, 1), (1, 1)]),
             )
         },
+        OddsSlope: [
+            Sample(
+                OddsSlope(orders, over),
+                (positive(3), positive(2, 3, seed=1), normal(2, 3, seed=2)),
+                _by_differences(_odds_share, (*orders, 0), _odds_density if over else None),
+                label=f"{orders} {over}",
+            )
+            for orders, over in (((1, 0), False), ((1, 1), False), ((0, 1), False), ((1, 0), True))
+        ],
+        RatioSlope: [
+            Sample(
+                RatioSlope(order),
+                (np.array([1.5, 12.0, 3.0]), normal(2, 3, seed=2)),
+                each(partial(_share_over_density, order)),
+                label=str(order),
+            )
+            for order in (1, 2)
+        ],
         Rise: [
             Sample(
                 Rise(n),
@@ -2062,10 +2081,12 @@ def _other() -> dict[Any, list[Sample]]:
     }
 
 
-def _by_differences(function: Callable[..., Any], orders: tuple[int, ...]) -> Reference:
+def _by_differences(
+    function: Callable[..., Any], orders: tuple[int, ...], over: Callable[..., Any] | None = None
+) -> Reference:
     def slope(*xs: float) -> float:
         with mpmath.workdps(50):
-            return float(mpmath.diff(function, xs, orders))
+            return float(mpmath.diff(function, xs, orders) / (over(*xs) if over else 1))
 
     return each(slope)
 
@@ -2078,6 +2099,15 @@ def _odds_share(a: Any, b: Any, d: Any) -> Any:
 def _odds_density(a: Any, b: Any, d: Any) -> Any:
     odds = a / b * mpmath.exp(d)
     return odds**a * (1 + odds) ** -(a + b) / mpmath.beta(a, b)
+
+
+def _share_over_density(order: int, s: float, d: float) -> float:
+    with mpmath.workdps(50):
+
+        def share(s: Any, d: Any) -> Any:
+            return mpmath.gammainc(s, 0, s * mpmath.exp(d), regularized=True)
+
+        return float(mpmath.diff(share, (s, d), (order, 0)) / mpmath.diff(share, (s, d), (0, 1)))
 
 
 def _slope_by_differences(of: str, orders: tuple[int, ...]) -> Reference:

@@ -31,6 +31,7 @@ import numpy as np
 FALL = 45.0  # exp(-45) = 3e-20
 NODES = 40
 _CHUNK = 256  # so many elements at once
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 
 
 @cache
@@ -45,8 +46,7 @@ def stirling(z: Any) -> Any:
     import scipy.special
 
     far = np.maximum(z, 10.0)
-    terms = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
-    series = sum(c / far ** (2 * k + 1) for k, c in enumerate(terms))
+    series = sum(c / far ** (2 * k + 1) for k, c in enumerate(STIRLING))
     near = np.minimum(z, 10.0)
     plain = near * np.log(near) - near - scipy.special.gammaln(near)
     return np.where(z >= 10, 0.5 * np.log(far / (2 * np.pi)) - series, plain)
@@ -158,7 +158,27 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     height = a * ratio - gap + stirling(a) - np.log(scale)
     first = ratio + _log_minus_digamma(a)
     rest = [-_polygamma(k, 1 + a) for k in range(1, order)]
-    # how far it falls, over log(t): a s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above
+    panels = gamma_panels(a, t, gap, below)
+
+    def integrand(
+        s: Any, sign: Any, height: Any, scale: Any, a: Any, t: Any, *logarithmic: Any
+    ) -> Any:
+        moved = sign * s
+        cumulants = [logarithmic[0] + moved, *logarithmic[1:]]
+        shares = {(0, 0): 1.0, (1, 0): 1 / a}
+        weight = _weight_of_product(shares, lambda k, _: cumulants[k - 1], order, 0)
+        return np.exp(height + a * moved - t * np.expm1(moved)) * (weight * scale)
+
+    columns = [np.where(below, -1.0, 1.0), height, scale, a, t, first, *rest]
+    found = over(panels, integrand, columns)
+    found = np.where(below, found, -found)
+    outside = np.where((x == 0) & (a > 0) | (np.isposinf(x)), 0.0, np.nan)
+    return np.where(inside, found, outside)
+
+
+def gamma_panels(a: Any, t: Any, gap: Any, below: Any) -> list[Any]:
+    """Of the density over log(t), from t on, down or up; `gap` is t - a. It falls by
+    a s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above."""
     down = _newton(
         np.where(below, (FALL + t) / a, 1.0),
         lambda s: a * s + t * np.expm1(-s),
@@ -171,21 +191,7 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
         np.where(below, np.minimum(36, length), np.clip(k - np.log(t), 0.0, length))
         for k in (-36, -2)
     ]
-
-    def integrand(
-        s: Any, sign: Any, height: Any, scale: Any, a: Any, t: Any, *logarithmic: Any
-    ) -> Any:
-        moved = sign * s
-        cumulants = [logarithmic[0] + moved, *logarithmic[1:]]
-        shares = {(0, 0): 1.0, (1, 0): 1 / a}
-        weight = _weight_of_product(shares, lambda k, _: cumulants[k - 1], order, 0)
-        return np.exp(height + a * moved - t * np.expm1(moved)) * (weight * scale)
-
-    columns = [np.where(below, -1.0, 1.0), height, scale, a, t, first, *rest]
-    found = over([np.zeros_like(length), *corners, length], integrand, columns)
-    found = np.where(below, found, -found)
-    outside = np.where((x == 0) & (a > 0) | (np.isposinf(x)), 0.0, np.nan)
-    return np.where(inside, found, outside)
+    return [np.zeros_like(length), *corners, length]
 
 
 def gamma_density(fall: int, a: Any, x: Any) -> Any:
@@ -283,10 +289,13 @@ def beta_panels(p: Any, q: Any, end: Any) -> list[Any]:
     length = _newton(
         (FALL + both * np.logaddexp(0, end + middle)) / p,
         lambda s: over_odds(p, q, end) - over_odds(p, q, end - s),
-        lambda s: p - p / (part + other * np.exp(s - end)),
+        lambda s: (
+            p * other * np.expm1(gap := np.clip(s - end, -700, 700)) / (part + other * np.exp(gap))
+        ),
     )
     around = [np.clip(end + middle + k, 0.0, length) for k in (-36, -9, 0, 9, 36)]
-    return [np.zeros_like(end), *around, length]
+    around += [np.clip(end + k, 0.0, length) for k in (-2, 2)]  # the mean, of few p and many q
+    return [np.zeros_like(end), *np.sort(around, 0), length]
 
 
 def over_odds(p: Any, q: Any, d: Any) -> Any:

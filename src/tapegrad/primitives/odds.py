@@ -23,9 +23,14 @@ import numpy as np
 
 from tapegrad.primitives import incomplete
 from tapegrad.primitives.base import parametric
+from tapegrad.primitives.elementwise import exp
 from tapegrad.primitives.incomplete import weights_of
 from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.rises import rest, rest_rise
+from tapegrad.primitives.scipys import log_ratio
+from tapegrad.primitives.stated import stated
+
+LEAST = 0.1  # from which parameters on inverses are found at fixed odds
 
 Orders = tuple[int, int, int]
 Polynomial = dict[tuple[int, ...], float]  # by the powers of H, K, a, b, A
@@ -79,7 +84,7 @@ def _polynomial(orders: Orders) -> Polynomial:
     return found
 
 
-def _fall(w: Any) -> Any:
+def fall(w: Any) -> Any:
     """w - expm1(w)."""
     small = np.where(np.abs(w) < 0.5, w, 0.0)
     series = np.zeros_like(small)
@@ -97,7 +102,7 @@ def _cumulant(orders: Orders, a: Any, b: Any, d: Any) -> Any:
     w = -incomplete.log_mixture(-d, b / both, a / both)
     found: Any = 0.0
     if orders == (1, 0, 0):
-        found = _fall(w)
+        found = fall(w)
     else:
         steep = -np.exp(w) * np.expm1(-np.maximum(d, 0.0)) * (d > 0)
         other = np.exp(-incomplete.log_mixture(np.minimum(d, 0.0), a / both, b / both))
@@ -119,8 +124,9 @@ def _log_density(a: Any, b: Any, d: Any) -> Any:
     return height + incomplete.over_odds(a, b, d)
 
 
-def _slope(i: int, j: int, a: Any, b: Any, d: Any) -> Any:
-    """By quadrature over d, on the side with less of the density (see `incomplete`)."""
+def _slope(i: int, j: int, a: Any, b: Any, d: Any, over: bool) -> Any:
+    """By quadrature over d, on the side with less of the density (see `incomplete`); over the
+    density at d, if that is asked for."""
     import scipy.special
 
     inside = (a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b) & np.isfinite(d)
@@ -131,12 +137,14 @@ def _slope(i: int, j: int, a: Any, b: Any, d: Any) -> Any:
     panels = incomplete.beta_panels(p, q, end)
     orders = [(k, m, 0) for k in range(i + 1) for m in range(j + 1) if k + m]
 
-    def integrand(s: Any, a: Any, b: Any, below: Any, d: Any) -> Any:
+    def integrand(s: Any, a: Any, b: Any, below: Any, d: Any, level: Any) -> Any:
         at = d - np.where(below, s, -s)
         known = {order: _cumulant(order, a, b, at) for order in orders}
-        return np.exp(_log_density(a, b, at)) * weights_of(lambda k, m: known[k, m, 0], i, j)
+        height = np.exp(_log_density(a, b, at) - level)
+        return height * weights_of(lambda k, m: known[k, m, 0], i, j)
 
-    found = incomplete.over(panels, integrand, [a, b, below, d])
+    level = _log_density(a, b, d) * over
+    found = incomplete.over(panels, integrand, [a, b, below, d, level])
     return np.where(inside, np.where(below, found, -found), np.nan)
 
 
@@ -174,20 +182,157 @@ class OddsDensity(_Odds):
         return incomplete.elementwise(lambda *xs: np.exp(_log_density(*xs)))(*xs)
 
     def partials(self, out: Any, *xs: Any) -> list[Any]:
-        return [out * OddsCumulant(tuple(int(m == k) for m in range(3)))(*xs) for k in range(3)]
+        return [out * along for along in _along_each(xs)]
+
+
+def _along_each(xs: Any) -> list[Any]:
+    """The slopes of the logarithm of the density."""
+    return [OddsCumulant(tuple(int(m == k) for m in range(3)))(*xs) for k in range(3)]
+
+
+@parametric
+class OddsHeight(_Odds):
+    """The logarithm of the density over d."""
+
+    name = "odds_height"
+
+    def evaluate(self, *xs: Any) -> Any:
+        return incomplete.elementwise(_log_density)(*xs)
+
+    def partials(self, out: Any, *xs: Any) -> list[Any]:
+        return _along_each(xs)
 
 
 @parametric
 class OddsSlope(_Odds):
-    """A derivative of G along a and b."""
+    """A derivative of G along a and b, or that over the density."""
+
+    over: bool = False
 
     name = "odds_slope"
 
     def evaluate(self, *xs: Any) -> Any:
         i, j = self.orders
-        return incomplete.elementwise(lambda a, b, d: _slope(i, j, a, b, d))(*xs)
+        return incomplete.elementwise(lambda a, b, d: _slope(i, j, a, b, d, self.over))(*xs)
 
     def partials(self, out: Any, *xs: Any) -> list[Any]:
         weight = weights_of(lambda i, j: OddsCumulant((i, j, 0))(*xs), *self.orders)
-        steep = OddsDensity(())(*xs) * weight
-        return [*[OddsSlope(self._next(k))(*xs) for k in range(2)], steep]
+        found = [OddsSlope(self._next(k), self.over)(*xs) for k in range(2)]
+        if self.over:
+            levels = [out * along for along in _along_each(xs)]
+            return [slope - level for slope, level in zip([*found, weight], levels, strict=True)]
+        return [*found, OddsDensity(())(*xs) * weight]
+
+
+# ---- inverses of p = I_x(a, b), of which d has small slopes, or for `sign` -1 of p = 1 - I_x(a, b)
+
+
+def _odds_slopes(a: Any, b: Any, d: Any) -> tuple[Any, Any, Any]:
+    """G_a and G_b over the density, and one over that."""
+    along = [OddsSlope(orders, True)(a, b, d) for orders in ((1, 0), (0, 1))]
+    return along[0], along[1], exp(-OddsHeight(())(a, b, d))
+
+
+def point_slopes(a: Any, b: Any, x: Any, y: Any, p: Any, sign: Any) -> tuple[Any, Any, Any]:
+    """Those of x along a, b and p; y is 1 - x."""
+    d = log_ratio(x * b, y * a)
+    along_a, along_b, inverse = _odds_slopes(a, b, d)
+    d = stated(d, (a, -along_a), (b, -along_b), (p, sign * inverse))
+    along_a, along_b, inverse = _odds_slopes(a, b, d)
+    both = x * y
+    return both * (1 / a - along_a), -both * (1 / b + along_b), both * (sign * inverse)
+
+
+def left_slopes(a: Any, b: Any, x: Any, y: Any, p: Any, sign: float) -> tuple[Any, Any, Any]:
+    """Those of a along b, the logarithm of the odds x / y, and p; y is 1 - x."""
+
+    def slopes(d: Any) -> tuple[Any, Any, Any]:
+        along_a, along_b, inverse = _odds_slopes(a, b, d)
+        return a * along_a, b * along_b, inverse * sign / (1 - a * along_a)
+
+    d = log_ratio(x * b, y * a)
+    own, other, at_p = slopes(d)
+    moved = own / (own - 1)
+    d = stated(d, (b, (own + other) / (b * (own - 1))), (x, moved / (x * y)), (p, at_p))
+    own, other, at_p = slopes(d)
+    rate = a / (1 - own)
+    return rate * (1 + other) / b, rate, -a * at_p
+
+
+def count_slopes(k: Any, n: Any, x: Any, y: Any, p: Any, sign: float) -> tuple[Any, Any, Any]:
+    """Those of k along n, the logarithm of the odds and p, where a = k + 1 and b = n - k."""
+    a, b = k + 1, n - k
+
+    def slopes(d: Any) -> tuple[Any, ...]:
+        along_a, along_b, inverse = _odds_slopes(a, b, d)
+        rate = 1 / (1 / a + 1 / b - along_a + along_b)
+        return along_a, along_b, rate, sign * inverse * rate
+
+    d = log_ratio(x * b, y * a)
+    along_a, along_b, rate, at_p = slopes(d)
+    d = stated(
+        d,
+        (n, -(along_a / b + along_b / a) * rate),
+        (x, (along_b - along_a) * rate / (x * y)),
+        (p, (1 / a + 1 / b) * at_p),
+    )
+    along_a, along_b, rate, at_p = slopes(d)
+    return (along_b + 1 / b) * rate, rate, -at_p
+
+
+# ---- inverses by their names, as `ratios` has them
+
+
+def _btdtria(a: Any, b: Any, x: Any, p: Any, sign: float = 1.0) -> dict[str, Any]:
+    y = 1 - x
+    along_b, along_x, along_p = left_slopes(a, b, x, y, p, sign)
+    return {"b": along_b, "x": along_x / (x * y), "p": along_p}
+
+
+def _btdtrib(a: Any, b: Any, x: Any, p: Any, sign: float = 1.0) -> dict[str, Any]:
+    y = 1 - x
+    along_a, along_y, along_p = left_slopes(b, a, y, x, p, -sign)
+    return {"a": along_a, "x": -along_y / (x * y), "p": along_p}
+
+
+def _bdtrik(k: Any, n: Any, x: Any, p: Any) -> dict[str, Any]:
+    y = 1 - x
+    along_n, along_x, along_p = count_slopes(k, n, x, y, p, -1.0)
+    return {"n": along_n, "x": along_x / (x * y), "p": along_p}
+
+
+def _bdtrin(k: Any, n: Any, x: Any, p: Any) -> dict[str, Any]:
+    found = _btdtrib(k + 1, n - k, x, p, -1.0)
+    return {"k": found["a"] + 1, "x": found["x"], "p": found["p"]}
+
+
+def _nbdtrik(k: Any, n: Any, x: Any, p: Any) -> dict[str, Any]:
+    found = _btdtrib(n, k + 1, x, p)
+    return {"n": found["a"], "x": found["x"], "p": found["p"]}
+
+
+def _nbdtrin(k: Any, n: Any, x: Any, p: Any) -> dict[str, Any]:
+    found = _btdtria(n, k + 1, x, p)
+    return {"k": found["b"], "x": found["x"], "p": found["p"]}
+
+
+def _both(a: Any, b: Any, **_: Any) -> list[tuple[Any, float]]:
+    return [(a, LEAST), (b, LEAST)]
+
+
+def _trials(k: Any, n: Any, **_: Any) -> list[tuple[Any, float]]:
+    return _both(k + 1, n - k)
+
+
+def _failures(k: Any, n: Any, **_: Any) -> list[tuple[Any, float]]:
+    return _both(n, k + 1)
+
+
+LINEAR: dict[str, tuple[Any, Any]] = {
+    "btdtria": (_both, _btdtria),
+    "btdtrib": (_both, _btdtrib),
+    "bdtrik": (_trials, _bdtrik),
+    "bdtrin": (_trials, _bdtrin),
+    "nbdtrik": (_failures, _nbdtrik),
+    "nbdtrin": (_failures, _nbdtrin),
+}

@@ -10,7 +10,7 @@ from typing import Any
 
 from tapegrad.ir.tape import Call
 from tapegrad.primitives.base import Elementwise, Missing
-from tapegrad.primitives.elementwise import FUNCTION, AsType, logical_and, trunc, where
+from tapegrad.primitives.elementwise import FUNCTION, AsType, log, log1p, logical_and, trunc, where
 
 
 def named(function: str, partials: Sequence[Any]) -> list[Any]:
@@ -110,3 +110,13 @@ def ratio(y: Any, x: Any, at_0: Any) -> Any:
     nothing = x.equals(0)
     limit = at_0 if hasattr(at_0, "aval") else x.constant(at_0)
     return where(nothing, limit, y / where(nothing, x.constant(1), x))
+
+
+def log_ratio(u: Any, s: Any) -> Any:
+    """log(u / s)."""
+    close = logical_and(u < s * 1.5, u > s * 0.5)
+    return where(
+        close,
+        log1p((where(close, u, s) - s) / s),
+        log(where(close, s, u) / s),
+    )

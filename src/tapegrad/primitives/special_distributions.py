@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import DECLARED
+from tapegrad.primitives import odds, ratios
 from tapegrad.primitives.base import Missing
 from tapegrad.primitives.elementwise import (
     exp,
@@ -52,6 +54,7 @@ def _negative(slope: Any) -> Any:
     return slope if slope is None or isinstance(slope, Missing) else -slope
 
 
+LARGE = {"p": 0.5, "x": 0.5, "n": 4}  # where shapes aren't small, with 2 for others
 SEARCHED = 1e100  # how far SciPy searches for parameters
 
 
@@ -92,17 +95,26 @@ def _inverse(
     names, own = arguments.split(), given.split()
     (solved,) = set(names) - set(own)
     (p,) = set(own) - set(names)
+    many = ratios.LINEAR.get(name) or odds.LINEAR.get(name)
 
     def partials(out: Any, *xs: Any) -> Any:
         known = {name: as_real(x, xs[-1]) for name, x in zip(own, xs, strict=True)}
         known[solved] = out
-        at_bound = None
+        aside = at_bound = None
+        inside = {name: out.constant(3 if name == "n" else 0.5) for name in known}
         if searched is not None:
             kind = np.finfo(out.dtype)
             low, high = max(least, float(kind.tiny)), min(searched, float(kind.max))
-            at_bound = logical_or(out <= low, out >= high)
-            inside = {name: out.constant(3 if name == "n" else 0.5) for name in known}
-            known = {name: where(at_bound, inside[name], x) for name, x in known.items()}
+            aside = at_bound = logical_or(out <= low, out >= high)
+        linear: Any = {}
+        if many is not None:
+            wide = [shape >= limit for shape, limit in many[0](**known)]
+            there = reduce(logical_and, wide if aside is None else [*wide, logical_not(aside)])
+            large = {name: out.constant(LARGE.get(name, 2)) for name in known}
+            linear = many[1](**{name: where(there, x, large[name]) for name, x in known.items()})
+            aside = there if aside is None else logical_or(aside, there)
+        if aside is not None:
+            known = {name: where(aside, inside[name], x) for name, x in known.items()}
 
         def at(x: Any) -> list[Any]:
             return [{**known, solved: x}[name] for name in names]
@@ -124,6 +136,8 @@ def _inverse(
             elif slope is not None and not isinstance(slope, Missing):
                 slope = slope * others
             known_one = slope is not None and not isinstance(slope, Missing)
+            if name in linear:
+                slope = where(there, linear[name], slope)
             if at_bound is not None and known_one:
                 slope = where(at_bound, out.constant(0), slope)
             results.append(slope)
@@ -271,23 +285,30 @@ def _inverse_beta(name: str, other: str) -> SciPys:
     """The x of p = I_x(a, b), or of p = 1 - I_x(a, b). Beside 1 the slopes are those of 1 - x, of
     which the other function is the inverse: x itself has too few digits there."""
 
+    sign = 1.0 if name == "betaincinv" else -1.0
+
     def partials(out: Any, a: Any, b: Any, p: Any) -> Any:
         a, b = as_real(a, p), as_real(b, p)
-        turned = out > 0.5
+        turned, one = out > 0.5, p.constant(1)
         x = where(turned, _named(other)(b, a, p), out)
         left, right = where(turned, b, a), where(turned, a, b)
-        inside = where(x.equals(0), p.constant(0.5), x)
+        there = logical_and(left >= odds.LEAST, logical_and(right >= odds.LEAST, x > 0))
+        side = where(turned, -one, one) * sign
+        p_many, q_many = (where(there, v, one) for v in (left, right))
+        x_many, y_many, at = (where(there, v, one * 0.5) for v in (x, 1 - x, p))
+        many = odds.point_slopes(p_many, q_many, x_many, y_many, at, side)
+        left, right = (where(there, one, v) for v in (left, right))
+        inside = where(logical_or(there, x.equals(0)), one * 0.5, x)
         along_left, along_right, _ = betainc_slopes(left, right, inside)
         at_p, others = _inverse_slopes(
-            x,
+            where(there, inside, x),
             lambda x: beta_density(left, right, x),
             lambda x: BetaDensity(-1, 0)(left, right, x),
         )
-        sign = where(turned, others, -others)
-        along_left, along_right = along_left * sign, along_right * sign
-        along_a = where(turned, along_right, along_left)
-        rate = at_p if name == "betaincinv" else -at_p
-        return along_a, where(turned, along_left, along_right), rate
+        few = -others * along_left, -others * along_right, at_p * side
+        found = [where(there, u, v) for u, v in zip(many, few, strict=True)]
+        along_left, along_right, rate = (where(turned, -v, v) for v in found)
+        return where(turned, along_right, along_left), where(turned, along_left, along_right), rate
 
     return SciPys(name, partials)
 
