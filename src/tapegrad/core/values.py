@@ -135,7 +135,12 @@ class Literal:
         return self.value.dtype, b"nan" if nan else self.value.tobytes()
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Literal) and self._key() == other._key())
+        if self is other or not isinstance(other, Literal):
+            return self is other
+        x, y = self.value, other.value
+        if type(x) is type(y) and x.dtype.kind in "fiub" and (x or y):  # which zeros aren't
+            return bool(x == y) or bool(x != x and y != y)
+        return self._key() == other._key()
 
     def __hash__(self) -> int:
         value = self.value

@@ -237,12 +237,13 @@ class Derived(Named):
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
         inside = transformation.within(request)
+        in_vain = self.cache.in_vain()
         derivation, observer = observed(
             self.root,
             inside,
             lambda traced: transformation.derive(traced, selection, final=True),
             again=True,
-            in_vain=self.cache.in_vain(),
+            in_vain=in_vain,
         )
         calls = derivation.traced.tape.calls
         self.cache.note_loops(any(call.primitive.repeats for call in calls), len(calls))
@@ -253,7 +254,9 @@ class Derived(Named):
         if observer.waiting is not None:
             observer.waiting()
         observer.forget()
-        return Variant(derivation, state, self.mode, self.front, self.__name__)
+        variant = Variant(derivation, state, self.mode, self.front, self.__name__)
+        variant.is_rare = bool(in_vain)
+        return variant
 
     # ---- ahead of time
 

@@ -64,6 +64,7 @@ class Variant:
         self.tier = Tier(self.tape, compile, label) if tier is None else tier
         self.entry: Entry | None = None
         self.playing: Playing | None = None
+        self.is_rare = False  # whether each of the last calls took another path
         self.optimised = False  # whether what is played is the tape as it would be compiled
         self.runs = 0  # in which it was played
         self.out_of_range = 0
@@ -117,7 +118,9 @@ class Variant:
         if traced.written:
             names = self.tape.names[: len(leaves)]
             check_apart(traced.name, traced.written, names, [*leaves, *traced.captured])
-        if not self.state.never:
+        # Of what may never be called again no code is looked for on disk, nor in calls that try it.
+        waits = self.is_rare and self.runs < 2 and self.tier.mode == "auto"
+        if not (self.state.never or waits):
             self._enter(request.args, request.kwargs)
         entry = self.entry  # another thread may drop it
         if entry is not None:

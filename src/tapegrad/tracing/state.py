@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from tapegrad.core.handlers import let_through
@@ -75,7 +77,7 @@ class State:
         text = ["def objects(f, args, kwargs=None):", *lines]
         text += [f"    return ({''.join(f'{name}, ' for name in self.followed)})"]
         names = dict(self._values)
-        exec("\n".join(text), names)
+        exec(_compiled("\n".join(text)), names)
         found: Callable[..., tuple[Any, ...]] = names.pop("objects")
         return found
 
@@ -88,7 +90,7 @@ class State:
         text += ["        return True", "    except Exception as error:"]
         text += ["        let_through(error)", "        return False"]
         names = {**self._values, "let_through": let_through, "renew": answers.renew}
-        exec("\n".join(text), names)
+        exec(_compiled("\n".join(text)), names)
         holds: Callable[..., bool] = names.pop("holds")  # which would hold itself by its globals
         return holds
 
@@ -132,6 +134,12 @@ class State:
             for line, _ in self._failing(f, args, kwargs):
                 places, place = self._lines.get(line, (set(), 0))
                 places.add(place)
+
+
+@lru_cache(maxsize=128)
+def _compiled(text: str) -> CodeType:
+    """The code of guards, which is the same on many paths through a function."""
+    return compile(text, "<string>", "exec")
 
 
 def in_place(guards: list[tuple[str, str]], kept: Collection[str] = ()) -> list[tuple[str, str]]:
