@@ -14,6 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime import cache
+from tapegrad.runtime.tier import Tier
 
 
 def grad(f, **options):
@@ -371,3 +372,25 @@ def test_a_class_of_a_function_is_freed():
     held = made()
     gc.collect()  # a class is in a cycle with itself
     assert held() is None
+
+
+def test_the_code_of_a_path_that_is_taken_once_is_not_looked_for(monkeypatch):
+    """Where each of nine calls took another path, that of the next one waits for its third call."""
+    sought = []
+    monkeypatch.setattr(Tier, "_kept", lambda tier: sought.append(tier))
+
+    def f(x):
+        s = np.sin(x[0]) if x[0] > 0 else x[0]
+        s = s * np.sin(x[1]) if x[1] > 0 else s + x[1]
+        s = s * np.sin(x[2]) if x[2] > 0 else s + x[2]
+        return s * np.sin(x[3]) if x[3] > 0 else s + x[3]
+
+    g = tg.grad(f)
+    points = [np.array([1.0 if n >> k & 1 else -1.0 for k in range(4)]) for n in range(16)]
+    for x in points:
+        g(x)
+    assert g.cache_info().traces == 16
+    assert len(sought) == 9
+    expected = [g(points[-1]) for _ in range(3)]
+    assert len(sought) == 10
+    assert all(np.array_equal(found, tg.grad(f, compile="never")(points[-1])) for found in expected)
