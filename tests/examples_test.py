@@ -21,8 +21,10 @@ def example(name):
     return module
 
 
-def test_digits_network_learns():
-    assert example("digits_network").main() >= 0.95
+def test_digits_network_learns(tmp_path):
+    picture = tmp_path / "digits.png"
+    assert example("digits_network").main(picture) >= 0.95
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_heat_control_ends_as_a_ring(tmp_path):
@@ -134,15 +136,19 @@ def test_echo_sounding_finds_the_layers(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_logistic_regression_finds_the_minimum():
-    fit, accuracy = example("logistic_regression").main()
+def test_logistic_regression_finds_the_minimum(tmp_path):
+    picture = tmp_path / "tumours.png"
+    fit, accuracy = example("logistic_regression").main(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
     assert fit.success, fit.message
     assert abs(fit.jac).max() < 1e-4
     assert accuracy >= 0.95
 
 
-def test_ridge_regression_agrees_with_scikit_learn():
-    assert example("ridge_regression").main() < 1e-9
+def test_ridge_regression_agrees_with_scikit_learn(tmp_path):
+    picture = tmp_path / "weights.png"
+    assert example("ridge_regression").main(picture) < 1e-9
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):

@@ -121,10 +121,19 @@ def test_the_picture_of_the_source_tree_is_complete():
     assert drawn == there
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
-def test_every_public_name_is_shown(page):
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [("README.md", "`{}"), ("docs/guide.md", "`{}"), ("docs/reference.md", "::: tapegrad.{}\n")],
+)
+def test_every_public_name_is_shown(page, shown):
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert [name for name in tapegrad.__all__ if f"`{name}" not in text] == []
+    assert [name for name in tapegrad.__all__ if shown.format(name) not in text] == []
+
+
+def test_each_entry_of_the_gallery_has_a_picture():
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    entries = text.split("\n## ")[1:]
+    assert [entry.splitlines()[0] for entry in entries if ".png)" not in entry] == []
 
 
 def test_the_readme_is_short():
