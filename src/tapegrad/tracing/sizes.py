@@ -3,11 +3,12 @@ guarded, or it is an error."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapegrad.errors import ConversionError
-from tapegrad.ir.tape import Operand, Var
+from tapegrad.ir.tape import Literal, Operand, Var
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import at_line
 
@@ -34,13 +35,46 @@ def bound(x: Any) -> int:
     """What the size of an integer doesn't exceed, at later calls either."""
     if not isinstance(x, Value):
         return abs(int(x))
-    bounds: dict[Any, int] = x._trace.bounds  # type: ignore[attr-defined]
+    bounds: dict[Any, tuple[int, int]] = x._trace.bounds  # type: ignore[attr-defined]
     operand = x._read()[0]  # type: ignore[attr-defined]
     if operand not in bounds:
-        bounds[operand] = max(_USUAL, 1 << abs(int(value(x))).bit_length())
-        if bounds[operand] < 2**63:
-            _take_for_granted(abs(x) <= bounds[operand])  # type: ignore[arg-type]
-    return bounds[operand]
+        most = max(_USUAL, 1 << abs(int(value(x))).bit_length())
+        bounds[operand] = -most, most
+        if most < 2**63:
+            _take_for_granted(abs(x) <= most)  # type: ignore[arg-type]
+    return max(map(abs, bounds[operand]))
+
+
+def span(x: Any) -> tuple[int, int]:
+    """Between which numbers an integer lies, at later calls, too. Sums are taken apart down to what
+    has bounds of its own, so that what is added and subtracted again doesn't count:
+
+        j - i - 1  -->  length - 1,  where j = i + length
+    """
+    if not isinstance(x, Value):
+        return int(x), int(x)
+    trace: Any = x._trace  # type: ignore[attr-defined]
+    known = bound(x)
+    terms, waiting = Counter[Operand](), [(x._read()[0], 1)]  # type: ignore[attr-defined]
+    for _ in range(_SOON):
+        if not waiting:
+            break
+        operand, times = waiting.pop()
+        call = trace.made_by(operand) if isinstance(operand, Var) else None
+        sign = 0 if call is None else {"add": 1, "sub": -1}.get(call.primitive.name, 0)
+        if call is not None and sign:
+            waiting += [(call.operands[0], times), (call.operands[1], sign * times)]
+        else:
+            terms[operand] += times
+    low = high = 0
+    for operand, times in [*terms.items(), *waiting]:
+        if isinstance(operand, Literal):
+            ends = (int(operand.value),) * 2
+        else:
+            ends = trace.bounds.get(operand, (-known, known))
+        low += min(times * ends[0], times * ends[1])
+        high += max(times * ends[0], times * ends[1])
+    return max(low, -known), min(high, known)
 
 
 def _take_for_granted(condition: Any) -> None:

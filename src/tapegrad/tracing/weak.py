@@ -240,7 +240,7 @@ def _computed(name: str, x: Any, y: Any) -> Any:
     if name == "pow" and known and "f" in kinds:
         _check_overflow(result, x, y)
     if most is not None:
-        result._trace.bounds[result._read()[0]] = most
+        result._trace.bounds[result._read()[0]] = -most, most
     return result._as_pythons()
 
 

@@ -213,7 +213,7 @@ def _varying_sum(f: Any, x: VaryingList, start: Any = 0) -> Any:
         most = x.bound * len(x.whole)
         if not x.weak or most > EXACT:
             x.give_up()
-        total._trace.bounds[total._operand] = most
+        total._trace.bounds[total._operand] = -most, most
     return total + start
 
 

@@ -28,9 +28,17 @@ from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
 from tapegrad.primitives.loops import ROUNDS
 from tapegrad.tracing.loops.drawing import Drawing
-from tapegrad.tracing.loops.framed import Count, InFrame, again_with, each_round, is_long, renounce
+from tapegrad.tracing.loops.framed import (
+    ENTRIES,
+    Count,
+    InFrame,
+    again_with,
+    each_round,
+    is_long,
+    renounce,
+)
 from tapegrad.tracing.loops.growing import Growing
-from tapegrad.tracing.loops.items import Items
+from tapegrad.tracing.loops.items import Items, Numbers
 from tapegrad.tracing.loops.rounds import FIRST
 from tapegrad.tracing.loops.variables import (
     Lent,
@@ -126,6 +134,7 @@ def _loop(
             left = len(items) - done
             long = short or count is not None or is_long(round_.tape, left)
             long = long or (left >= ROUNDS and sides.flow.chooses(place))
+            long = long or (left > ROUNDS and rounds.is_another(round_))
             certain = (done < FIRST or before.fills) and rounds.changes_nothing()
             if not (certain and long and rounds.is_meant(round_)):
                 raise again_with(each_round(sides, place))
@@ -149,10 +158,14 @@ def _loop(
                 rounds.leave(loop, trace)
                 lent.give_back()
                 return
-            if count is not None:  # there may be no first round, at other calls
-                raise again_with(each_round(sides, place))
+            if count is not None:  # there may be no first round, in other rounds around it
+                if type(items) is not Numbers or any(rounds.grown[-1].entries):
+                    raise again_with(each_round(sides, place))
+                trace.guard(count.rounds > done, True, ENTRIES)
             rounds.alone(leaves, round_, trace)
             trace_numbers(frame, place, before, rounds.found[-1], trace)
+        if count is not None:
+            trace.guard(count.rounds > len(items), False, ENTRIES)
         lent.give_back()
     except GeneratorExit:
         if trace.alive and trace.renounced is None:

@@ -19,14 +19,14 @@ import numpy as np
 from tapegrad.core.trees import flatten
 from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import known_from, unused
-from tapegrad.ir.tape import Aval, Literal, Operand, Source, Tape
+from tapegrad.ir.tape import Aval, Guard, Literal, Source, Tape
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
 from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.loops.growing import Growing, Grown
 from tapegrad.tracing.loops.items import Items, Numbers, found_among
-from tapegrad.tracing.loops.rounds import Given, Leaf, Round, Rounds, Steps, as_weak, typed
+from tapegrad.tracing.loops.rounds import FIRST, Given, Leaf, Round, Rounds, Steps, as_weak, typed
 from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.loops.variables import (
     Lent,
@@ -51,6 +51,7 @@ from tapegrad.tracing.trace import (
 from tapegrad.tracing.tracer import Tracer
 
 T = TypeVar("T")
+ENTRIES = "whether a range has entries"
 
 
 def is_long(body: Tape, rounds: int) -> bool:
@@ -63,8 +64,15 @@ def is_long(body: Tape, rounds: int) -> bool:
 
 def _calls_of(body: Tape) -> int:
     """How many calls a tape makes, with those of the loops in it."""
-    inner = [c.primitive for c in body.calls if isinstance(c.primitive, Loop)]
-    return len(body.calls) + sum(loop.most * _calls_of(loop.body) for loop in inner)
+    count = len(body.calls)
+    for call in body.calls:
+        if isinstance(loop := call.primitive, Loop):
+            of_round, rounds = _calls_of(loop.body), loop.most
+            if not isinstance(call.operands[0], Literal):  # some make fewer; unrolled, no integers
+                of_round -= sum(c.outs[0].dtype.kind == "i" for c in loop.body.calls)
+                rounds = (rounds + 1) // 2
+            count += rounds * of_round
+    return count
 
 
 def again_with(notes: Sequence[tuple[Any, int]]) -> Reconsidered:
@@ -206,6 +214,16 @@ class InFrame(Rounds):
             x not in known and not isinstance(x, Literal) for x in decides
         )
 
+    def is_another(self, round_: Round) -> bool:
+        """Whether a first round may be shorter than the others: a loop in it may make none."""
+        return any(map(self._is_of_first, round_.tape.guards))
+
+    def _is_of_first(self, guard: Guard) -> bool:
+        """Whether this may hold in first rounds alone."""
+        is_index = guard.what.startswith("an integer used as")
+        is_first = self.done == 0 and self.inner is None
+        return (is_index and is_first) or (guard.what == ENTRIES and self.done < FIRST)
+
     def made(self, steps: Steps[T]) -> Generator[Any, None, T]:
         """What steps come to, whose rounds the frame makes: yields the number of each."""
         effects = effects_in(self.frame)
@@ -218,7 +236,8 @@ class InFrame(Rounds):
                 try:
                     trace = given.step._trace
                     trace.holding = before.take_the_place_of(given.leaves, self.found)
-                    trace.fixed, trace.drawing = self.fixed(given.leaves, kept), self.drawing
+                    self._fix(trace, given.leaves, kept)
+                    trace.drawing = self.drawing
                     self.drawing.begins(given.step)
                     carried[self] = set(before.containers)
                     try:
@@ -243,20 +262,23 @@ class InFrame(Rounds):
         finally:
             steps.close()
 
-    def fixed(self, given: Sequence[Any], before: Sequence[Tracer]) -> set[Operand]:
-        """Which of the inputs of a round are the same in all rounds, of this loop and of those
-        around it: what is in variables that no round sets. `before` are what they stood for."""
+    def _fix(self, trace: Trace, given: Sequence[Any], before: Sequence[Tracer]) -> None:
+        """Note what of that which a round is given no round sets: integers stay in their bounds,
+        and are the same in all rounds if those of the loops around don't set them either. `before`
+        are what they stood for."""
         flow = flow_of(self.frame.f_code)
         stored = {
             flow.at[o].argval
             for o in flow.body(self.place)
             if flow.at[o].opname.startswith("STORE_")
         }
-        return {
-            x._operand
-            for x, was, path in zip(given, before, self.found[-1].paths, strict=True)
-            if path.isidentifier() and path not in stored and not may_vary(was)
-        }
+        trace.fixed = set()
+        for x, was, path in zip(given, before, self.found[-1].paths, strict=True):
+            if path.isidentifier() and path not in stored:
+                if not may_vary(was):
+                    trace.fixed.add(x._operand)
+                if was._operand in was._trace.bounds:
+                    trace.bounds[x._operand] = was._trace.bounds[was._operand]
 
     def further(self, answer: Any) -> list[Any]:
         """What a round gives beside what it leaves in variables, and has appended."""
@@ -272,7 +294,7 @@ class InFrame(Rounds):
         may become one value from now on; None if it isn't by branches. There are none if a first
         round is another one than the others, by a condition of integers: it stands in front."""
         guard = getattr(error, "guard", None)
-        if done == 0 and guard is not None and guard.what.startswith("an integer used as"):
+        if guard is not None and self._is_of_first(guard):
             return []
         body, found = flow_of(self.frame.f_code).body(self.place), []
         for (sides, jump), (src, counts) in self.tests.items():
@@ -364,6 +386,8 @@ class InFrame(Rounds):
         most = count
         if self.inner is not None:
             rounds, most = self.inner
+            if self.done:
+                rounds, most = np.subtract(rounds, self.done), most - self.done
             trace = innermost([rounds, *[x for x in operands if isinstance(x, Tracer)]])
         start = [*[np.int64(0)] * len(idle), *[operands[k] for k in changed]]
         start += empty_stacks(trace, ys, count)
@@ -414,6 +438,7 @@ class InFrame(Rounds):
     def leave(self, loop: Looped, trace: Trace) -> None:
         """What the frame has stands for what the loop gives."""
         self.drawing.ends(loop.rounds)
+        trace.sources.update(self.tests)  # by which rounds of the loop around may fail, too
         start, end = self.found[0], self.found[-1]
         end.leave(loop.ends, trace)
         settle(trace)

@@ -39,7 +39,7 @@ class Numbers:
 
     numbers: range
     start: Any = None
-    most: int = 0  # the size that none exceeds, if it starts so
+    span: tuple[int, int] = (0, 0)  # between which they lie, if it starts so
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -50,16 +50,17 @@ class Numbers:
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         """The number of a step, if so many rounds stand in front of the loop: one of Python's."""
         first, by = self.numbers[done], self.numbers.step
+        span = min(first, self.numbers[-1]), max(first, self.numbers[-1])
         number: Any = step
         if by != 1:
             number = number * np.int64(by)
-        most = max(abs(self.numbers[0]), abs(self.numbers[-1]))
         if self.start is not None:
-            number, most = number + self.start, self.most
-        elif first:
+            number, span = number + self.start, self.span
+            first = done * by
+        if first:
             number = number + np.int64(first)
         operand, value = number._read()
-        trace.bounds[operand] = most
+        trace.bounds[operand] = span
         return stand_in(trace, operand, value, weak=True)
 
 
@@ -161,7 +162,7 @@ def _weak(x: Any, array: Any) -> Any:
     """A number of NumPy's, of an array, as one of Python's."""
     operand, value = x._read()
     if array.dtype.kind == "i" and type(array) is np.ndarray:
-        x._trace.bounds[operand] = int(np.max(np.abs(array)))
+        x._trace.bounds[operand] = int(np.min(array)), int(np.max(array))
     return stand_in(x._trace, operand, value, weak=True)
 
 

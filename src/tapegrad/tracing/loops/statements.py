@@ -18,7 +18,7 @@ import numpy as np
 from tapegrad.primitives.loops import CALLS, ROUNDS
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.loops.counted import Counted, Driven, Plain
-from tapegrad.tracing.loops.framed import Count
+from tapegrad.tracing.loops.framed import ENTRIES, Count
 from tapegrad.tracing.loops.items import Items, Numbers, items_of
 from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
@@ -31,7 +31,7 @@ from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.unchanging import ITERATORS, is_private
-from tapegrad.tracing.sizes import bound
+from tapegrad.tracing.sizes import span
 from tapegrad.tracing.trace import current_trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer
 
@@ -166,20 +166,27 @@ def _ranged(a: Activation, args: Sequence[Any]) -> Any:
     if place is None or unknown or not all(_is_number(x) for x in args):
         return None
     start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
-    if step not in (1, -1) or isinstance(step, Tracer):
+    if isinstance(step, Tracer) or not step:
         return None
     numbers = range(
         *[int(x._read()[1]) if isinstance(x, Tracer) else x for x in (start, stop, step)]
     )
-    count = stop - start if step == 1 else start - stop
-    if not len(numbers) or not isinstance(count, Tracer):
+    low, high = (start, stop) if step > 0 else (stop, start)
+    count = high if type(low) is int and not low else high - low
+    if not isinstance(count, Tracer):
         return None
-    most = bound(count)
+    if not numbers:
+        trace.guard(count > 0, False, ENTRIES)
+        return functools.partial(_given, numbers)
+    far, most = abs(step), span(count)[1]
     if most > MOST:
         return None
+    if far > 1:
+        count, most = (count + (far - 1)) // far, -(-most // far)
     for each in traces_under_way():
         each.counted.append((sides, place))
-    items = Numbers(numbers, start, max(bound(start), bound(stop)))
+    least = span(low)[0] + (step < 0)
+    items = Numbers(numbers, start, (least, max(least, span(high)[1] - (step > 0))))
     return functools.partial(_given, Plain(items, Count(count, most)))
 
 
@@ -187,7 +194,7 @@ def _is_number(x: Any) -> bool:
     return type(x) is int or (isinstance(x, Tracer) and x._weak and x.dtype.kind == "i")
 
 
-def _given(found: Plain, *args: Any) -> Plain:
+def _given(found: Plain | range, *args: Any) -> Plain | range:
     return found
 
 

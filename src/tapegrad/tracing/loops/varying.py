@@ -266,7 +266,7 @@ for _name in ("__repr__", "__lt__", "__le__", "__gt__", "__ge__", "__ne__", "__r
 def _as_number(x: Any, most: int) -> Any:
     """An integer, which isn't larger than this, as one of Python's."""
     operand, value = x._read()
-    x._trace.bounds[operand] = most
+    x._trace.bounds[operand] = -most, most
     return stand_in(x._trace, operand, value, weak=True)
 
 

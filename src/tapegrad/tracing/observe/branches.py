@@ -124,7 +124,7 @@ class Branch(_Side):
     other: Left
     count: int  # of effects
     written: int
-    bounds: dict[Any, int]  # of integers
+    bounds: dict[Any, tuple[int, int]]  # of integers
     arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
     lengths: Lengths  # of the lists that grow
     # How often variables that nobody reads any more hold a value, by id
