@@ -253,7 +253,7 @@ class Lowering:
         number, axis = self.affine(step), primitive.chosen(k)
         if number is None or axis is None:
             return number
-        first, last = number.range
+        first, last = number.limited
         return number if first >= 0 and last < shape[axis] else None
 
     def total(self, call: Call) -> Affine | None:
@@ -284,9 +284,10 @@ class Lowering:
                 found[chosen] = Indirect(self.read(step, ()), larger.shape[chosen])
                 continue
             for axis, far in enumerate(moves):
-                entry = found[axis]
-                assert isinstance(entry, Affine)
-                found[axis] = entry.plus(number.scaled(far))
+                if far:
+                    entry = found[axis]
+                    assert isinstance(entry, Affine)
+                    found[axis] = entry.plus(number.scaled(far))
         return tuple(found)
 
     def in_part(self, call: Call, at: At) -> At:

@@ -45,7 +45,7 @@ from tapegrad.tracing.tracer import (
     Tracer,
     kind_of,
 )
-from tapegrad.tracing.writes import read_through, writes_of
+from tapegrad.tracing.writes import Lift, read_through, writes_of
 
 # References to what one variable of a frame holds, with those that looking takes: the variable's
 # own, the variables' values here, and three on the way; and what the frame shows of its own.
@@ -211,7 +211,9 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     other, its_known = read_through(other)
     slots = {k: (_read_as(a, known), _read_as(b, its_known)) for k, (a, b) in slots.items()}
     both = (own, other) if branch.truth else (other, own)
-    writes = writes_of(branch, both, 0 if branch.truth else 1)
+    made: dict[Any, Call] = {out: c for side in both for c in side.calls for out in c.outs}
+    lift = Lift(trace, made, branch.guard.src)
+    writes = writes_of(branch, both, 0 if branch.truth else 1, lift)
     if writes is None or (not slots and not writes and (own.guards or other.guards)):
         return None
     del builder.calls[branch.calls :]
@@ -224,7 +226,8 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     ]
     slots = {k: (_read_as(a, same), _read_as(b, same)) for k, (a, b) in slots.items()}
     pairs = [pair if branch.truth else pair[::-1] for pair in slots.values()]
-    left = [pair for write in writes for pair in write.leaves(trace, branch.guard.src)]
+    lift.known |= same
+    left = [pair for write in writes for pair in write.leaves(lift, branch.guard.operand)]
     pairs += [(_read_as(a, same), _read_as(b, same)) for a, b in left]
     trace.bounds = branch.bounds
     outs = _recorded(trace, branch, sides, pairs) if pairs else ()
@@ -232,7 +235,7 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     results = iter(outs)
     found = {k: kinds[k](trace, next(results), _as_value(mine)) for k, (mine, _) in slots.items()}
     for write in writes:
-        write.put(trace, results, branch.guard.src)
+        write.put(lift, results)
     return found
 
 

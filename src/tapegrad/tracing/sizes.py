@@ -3,8 +3,9 @@ guarded, or it is an error."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tapegrad.errors import ConversionError
@@ -20,6 +21,7 @@ def value(x: Any) -> Any:
 
 _LARGEST = 92 * 10**17  # just under 2**63, by more than float64 rounds
 _USUAL = 2**31  # what integers are first taken to stay below: a product of two fits
+_ANY = -math.inf, math.inf
 EXACT = 2**53  # up to here integers are floats
 
 GROWTH: dict[str, Callable[[Any, Any], Any]] = {
@@ -46,35 +48,42 @@ def bound(x: Any) -> int:
 
 
 def span(x: Any) -> tuple[int, int]:
-    """Between which numbers an integer lies, at later calls, too. Sums are taken apart down to what
-    has bounds of its own, so that what is added and subtracted again doesn't count:
-
-        j - i - 1  -->  length - 1,  where j = i + length
-    """
+    """Between which numbers an integer lies, at later calls, too."""
     if not isinstance(x, Value):
         return int(x), int(x)
     trace: Any = x._trace  # type: ignore[attr-defined]
     known = bound(x)
-    terms, waiting = Counter[Operand](), [(x._read()[0], 1)]  # type: ignore[attr-defined]
+    low, high = span_of(x._read()[0], trace.bounds, trace.made_by)  # type: ignore[attr-defined]
+    return int(max(low, -known)), int(min(high, known))
+
+
+def span_of(
+    operand: Operand, bounds: Mapping[Operand, tuple[int, int]], made_by: Callable[[Var], Any]
+) -> tuple[float, float]:
+    """The same of an operand. Sums are taken apart down to what more is known of than a size, so
+    that what is added and subtracted again doesn't count:
+
+        j - i - 1  -->  length - 1,  where j = i + length
+    """
+    terms, waiting = Counter[Operand](), [(operand, 1)]
     for _ in range(_SOON):
         if not waiting:
             break
-        operand, times = waiting.pop()
-        call = trace.made_by(operand) if isinstance(operand, Var) else None
+        x, times = waiting.pop()
+        low, high = bounds.get(x, _ANY)
+        call = made_by(x) if isinstance(x, Var) and low == -high else None
         sign = 0 if call is None else {"add": 1, "sub": -1}.get(call.primitive.name, 0)
         if call is not None and sign:
             waiting += [(call.operands[0], times), (call.operands[1], sign * times)]
         else:
-            terms[operand] += times
-    low = high = 0
-    for operand, times in [*terms.items(), *waiting]:
-        if isinstance(operand, Literal):
-            ends = (int(operand.value),) * 2
-        else:
-            ends = trace.bounds.get(operand, (-known, known))
-        low += min(times * ends[0], times * ends[1])
-        high += max(times * ends[0], times * ends[1])
-    return max(low, -known), min(high, known)
+            terms[x] += times
+    low = high = 0.0
+    for x, times in [*terms.items(), *waiting]:
+        ends: Any = (x.value, x.value) if isinstance(x, Literal) else bounds.get(x, _ANY)
+        if times:
+            low += min(times * ends[0], times * ends[1])
+            high += max(times * ends[0], times * ends[1])
+    return low, high
 
 
 def _take_for_granted(condition: Any) -> None:

@@ -11,21 +11,133 @@ result of the conditional, and nothing of it is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from tapegrad.ir.tape import Call, Operand, Source, Var
+import numpy as np
+
+from tapegrad.ir.tape import Call, Literal, Operand, Source, Var
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.kinds import StaticIndex
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
+from tapegrad.primitives.windows import Moves, SetWindow, Window
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.sides import Leaf, Side
+from tapegrad.tracing.sizes import span_of
 from tapegrad.tracing.tracer import ArrayTracer
+
+
+class Place(NamedTuple):
+    """Where a write or a read is: at an index, which moves with some integers."""
+
+    at: StaticIndex
+    moves: Moves = ()
+    steps: tuple[Operand, ...] = ()
+
+    def settled(self, lift: Lift, condition: Operand) -> Place:
+        """The same by integers that are there outside of the sides."""
+        return self._replace(steps=tuple(map(lift.operand, self.steps)))
+
+    def read(self, lift: Lift, array: Operand) -> Operand:
+        primitive = Window(self.at, self.moves) if self.moves else GetItem(self.at)
+        return lift.call(primitive, array, *self.steps)
+
+    def write(self, lift: Lift, array: Operand, value: Operand) -> Operand:
+        primitive = SetWindow(self.at, self.moves) if self.moves else SetItem(self.at)
+        return lift.call(primitive, array, value, *self.steps)
+
+    def is_one(self, axes: int) -> bool:
+        """Whether this is one element. Two of these are the same, or don't overlap, if they move
+        by the same steps: what moves doesn't count from the end."""
+        indices = len(self.at) == axes and all(type(n) is int for n in self.at)
+        return indices and (bool(self.moves) or all(n >= 0 for n in self.at))  # type: ignore
+
+    def moves_as(self, other: Place) -> bool:
+        return self[1:] == other[1:]
+
+    def is_inside(self, shape: Sequence[int], lift: Lift) -> bool:
+        """Whether it is a place of the array, whichever side is taken."""
+        for axis, (n, extent) in enumerate(zip(self.at, shape, strict=True)):
+            first = n if isinstance(n, int) else n.start
+            last = n if isinstance(n, int) else n.start + n.step * (n.count - 1)
+            low, high = min(first, last), max(first, last)
+            for step, move in zip(self.steps, self.moves, strict=True):
+                if move[axis]:
+                    ends = [move[axis] * end for end in lift.span(step)]
+                    low, high = low + min(ends), high + max(ends)  # type: ignore[assignment]
+            if not 0 <= low <= high < extent:
+                return False
+        return True
+
+    def along(self, axis: int, lift: Lift) -> Operand:
+        """The number of an element along an axis."""
+        found: Operand = Literal(np.int64(self.at[axis]))  # type: ignore[arg-type]
+        for step, move in zip(self.steps, self.moves, strict=True):
+            if move[axis]:
+                far = step
+                if move[axis] != 1:
+                    far = lift.call(ew.mul, far, Literal(np.int64(move[axis])))
+                found = lift.call(ew.add, far, found) if found != _ZERO else far
+        return found
+
+
+class Chosen(NamedTuple):
+    """One element or the other, by the side that is taken."""
+
+    first: Place
+    second: Place
+
+    def settled(self, lift: Lift, condition: Operand) -> Place:
+        places = [place.settled(lift, condition) for place in self]
+        axes = range(len(self.first.at))
+        pairs = [[place.along(axis, lift) for place in places] for axis in axes]
+        steps = [x if x == y else lift.call(ew.where, condition, x, y) for x, y in pairs]
+        moves = tuple([tuple([int(k == axis) for k in axes]) for axis in axes])
+        return Place((0,) * len(axes), moves, tuple(steps))
+
+
+_ZERO = Literal(np.int64(0))
+
+
+@dataclass
+class Lift:
+    """Integers that the sides compute, outside of them."""
+
+    trace: Any
+    made: Mapping[Operand, Call]  # what the sides do
+    src: Source | None
+    known: dict[Operand, Operand] = field(default_factory=dict)
+
+    def call(self, primitive: Any, *operands: Operand) -> Operand:
+        (out,) = self.trace.builder.call(primitive, operands, self.src, self.trace.reason)
+        return out
+
+    def may(self, x: Operand) -> bool:
+        """Whether this can be computed there."""
+        call = self.made.get(x)
+        return call is None or (
+            call.primitive.name in _INTEGERS
+            and x.dtype.kind == "i"
+            and all(map(self.may, call.operands))
+        )
+
+    def operand(self, x: Operand) -> Operand:
+        if x not in self.known and (call := self.made.get(x)) is not None:
+            self.known[x] = self.call(call.primitive, *map(self.operand, call.operands))
+        return self.known.get(x, x)
+
+    def span(self, x: Operand) -> tuple[float, float]:
+        return span_of(x, self.trace.bounds, lambda y: self.made.get(y) or self.trace.made_by(y))
+
+
+_INTEGERS = ("add", "sub", "mul", "neg", "astype")
 
 
 @dataclass
 class Write:
-    """What the sides write to an array: the values of both, by the index; None where one of them
+    """What the sides write to an array: the values of both, by the place; None where one of them
     doesn't write."""
 
     array: Any
@@ -33,62 +145,79 @@ class Write:
     values: dict[Any, list[Operand | None]]
     calls: list[Call]
 
-    def leaves(self, trace: Any, src: Source | None) -> Iterator[tuple[Leaf, Leaf]]:
+    def leaves(self, lift: Lift, condition: Operand) -> Iterator[tuple[Leaf, Leaf]]:
         """The values of both, where what is there already is one, too."""
-        for index, values in self.values.items():
-            if None in values:
-                (there,) = trace.builder.call(GetItem(index), [self.before], src, trace.reason)
-                values = [there if x is None else x for x in values]
-            first, second = (Leaf(ArrayTracer, x.aval, x, None) for x in values if x is not None)
+        values = self.values.items()
+        self.values = {place.settled(lift, condition): pair for place, pair in values}
+        for place, pair in self.values.items():
+            if None in pair:
+                there = place.read(lift, self.before)
+                pair = [there if x is None else x for x in pair]
+            first, second = (Leaf(ArrayTracer, x.aval, x, None) for x in pair if x is not None)
             yield first, second
 
-    def put(self, trace: Any, results: Iterator[Operand], src: Source | None) -> None:
+    def put(self, lift: Lift, results: Iterator[Operand]) -> None:
         """Write the results."""
         if is_made(self.array):
             self.array._let_be_written()
         now = self.before
-        for index in self.values:
-            operands = [now, next(results)]
-            (now,) = trace.builder.call(SetItem(index), operands, src, trace.reason)
+        for place in self.values:
+            now = place.write(lift, now, next(results))
         if self.array._operand == self.before:  # the side that was taken doesn't write
-            trace.note_write(self.array)
+            lift.trace.note_write(self.array)
         self.array._operand = now
         self.array._version += 1
+
+
+def _written_at(call: Call) -> Place | None:
+    p = call.primitive
+    if isinstance(p, SetWindow):
+        return Place(p.index, p.moves, call.operands[2:])
+    return Place(p.index) if isinstance(p, SetItem) else None
+
+
+def _read_at(call: Call) -> Place | None:
+    p = call.primitive
+    if isinstance(p, Window):
+        return Place(p.index, p.moves, call.operands[1:])
+    return Place(p.index) if isinstance(p, GetItem) else None
 
 
 def read_through(side: Side) -> tuple[Side, dict[Operand, Operand]]:
     """A side in which what was written at a place isn't read there again, and what it has read
     there, by what it reads now."""
-    written: dict[Operand, Call] = {}
+    written: dict[Operand, tuple[Call, Place]] = {}
     known: dict[Operand, Operand] = {}
     parts, calls = list(side.parts), []
     for call in side.calls:
         if not known.keys().isdisjoint(call.operands):
             call = replace(call, operands=tuple([known.get(x, x) for x in call.operands]))
-        if isinstance(call.primitive, SetItem):
-            written[call.out] = call
-        elif isinstance(call.primitive, GetItem) and call.operands[0] in written:
-            x, index = call.operands[0], call.primitive.index
-            while x in written and _is_elsewhere(written[x], index):
-                x = written[x].operands[0]
+        if (place := _written_at(call)) is not None:
+            written[call.out] = call, place
+        elif (place := _read_at(call)) is not None and call.operands[0] in written:
+            x = call.operands[0]
+            while x in written and _is_elsewhere(*written[x], place):
+                x = written[x][0].operands[0]
+            if x in written and written[x][1] == place:
+                known[call.out] = written[x][0].operands[1]
+                continue
             if x not in written:
-                parts.append(replace(call, operands=(x,)))
-                continue
-            if written[x].primitive.index == index:  # type: ignore[attr-defined]
-                known[call.out] = written[x].operands[1]
-                continue
+                call = replace(call, operands=(x, *call.operands[1:]))
+                if not place.moves:
+                    parts.append(call)
+                    continue
         calls.append(call)
     guards = [replace(g, operand=known.get(g.operand, g.operand)) for g in side.guards]
     return Side(parts, calls, guards), known
 
 
-def _is_elsewhere(write: Call, index: Any) -> bool:
+def _is_elsewhere(write: Call, its: Place, place: Place) -> bool:
     """Whether a write is to another element than the one that is read."""
-    its, axes = write.primitive.index, len(write.out.shape)  # type: ignore[attr-defined]
-    return its != index and _is_one(its, axes) and _is_one(index, axes)
+    axes = len(write.out.shape)
+    return its != place and its.moves_as(place) and its.is_one(axes) and place.is_one(axes)
 
 
-def writes_of(branch: Any, sides: Sequence[Side], taken: int) -> list[Write] | None:
+def writes_of(branch: Any, sides: Sequence[Side], taken: int, lift: Lift) -> list[Write] | None:
     """What the sides write to arrays that were there before; None where that is more than a value
     at a place, or places that may overlap. The number `taken` is that of the side which was."""
     found = []
@@ -105,11 +234,11 @@ def writes_of(branch: Any, sides: Sequence[Side], taken: int) -> list[Write] | N
             written = _written(side, before, end)
             if written is None:
                 return None
-            for call in written:
-                index = call.primitive.index  # type: ignore[attr-defined]
-                values.setdefault(index, [None, None])[k] = call.operands[1]
-            calls += written
-        if len(values) > 1 and not all(_is_one(index, array.ndim) for index in values):
+            for call, place in written:
+                values.setdefault(place, [None, None])[k] = call.operands[1]
+                calls.append(call)
+        values = _apart(values, array.shape, lift)
+        if not values:
             return None
         found.append(Write(array, before, values, calls))
     made = {out for write in found for call in write.calls for out in call.outs}
@@ -121,19 +250,36 @@ def writes_of(branch: Any, sides: Sequence[Side], taken: int) -> list[Write] | N
     return found
 
 
-def _is_one(index: Sequence[Any], axes: int) -> bool:
-    """Whether an index is that of one element: two of these are of one, or don't overlap."""
-    return len(index) == axes and all(type(n) is int and n >= 0 for n in index)
+def _apart(
+    values: dict[Any, list[Operand | None]], shape: tuple[int, ...], lift: Lift
+) -> dict[Any, list[Operand | None]]:
+    """Values by places that don't overlap, and may be read whichever side is taken; none if that
+    can't be told. Where each side writes one element, this is one place, which is chosen."""
+    places: list[Place] = [*values]
+    if not all(lift.may(step) for place in places for step in place.steps):
+        return {}
+    is_one = all(place.is_one(len(shape)) for place in places)
+    sides = {tuple(x is None for x in pair) for pair in values.values()}
+    moves = any(place.moves for place in places)
+    if moves and is_one and len(places) == 2 and sides == {(True, False), (False, True)}:
+        first, second = sorted(places, key=lambda place: values[place][0] is None)
+        return {Chosen(first, second): [values[first][0], values[second][1]]}
+    alike = all(place.moves_as(places[0]) for place in places)
+    if len(places) > 1 and not (is_one and alike):
+        return {}
+    reads = [place for place, pair in values.items() if None in pair and place.moves]
+    return values if all(place.is_inside(shape, lift) for place in reads) else {}
 
 
-def _written(side: Side, before: Operand, end: Operand) -> list[Call] | None:
+def _written(side: Side, before: Operand, end: Operand) -> list[tuple[Call, Place]] | None:
     """The writes that make an array of what it held before, in order."""
     made = {out: call for call in side.calls for out in call.outs}
-    found: list[Call] = []
+    found: list[tuple[Call, Place]] = []
     while end != before:
         call = made.get(end) if isinstance(end, Var) else None
-        if call is None or not isinstance(call.primitive, SetItem):
+        place = _written_at(call) if call is not None else None
+        if call is None or place is None:
             return None
-        found.insert(0, call)
+        found.insert(0, (call, place))
         end = call.operands[0]
     return found

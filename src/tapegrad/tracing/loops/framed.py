@@ -215,8 +215,10 @@ class InFrame(Rounds):
         )
 
     def is_another(self, round_: Round) -> bool:
-        """Whether a first round may be shorter than the others: a loop in it may make none."""
-        return any(map(self._is_of_first, round_.tape.guards))
+        """Whether a round may be shorter than others: a loop in it may make none, or a branch go
+        another way."""
+        weight = flow_of(self.frame.f_code).weight(self.place) if self.tests else 0
+        return self.left * weight >= CALLS or any(map(self._is_of_first, round_.tape.guards))
 
     def _is_of_first(self, guard: Guard) -> bool:
         """Whether this may hold in first rounds alone."""
@@ -277,7 +279,8 @@ class InFrame(Rounds):
             if path.isidentifier() and path not in stored:
                 if not may_vary(was):
                     trace.fixed.add(x._operand)
-                if was._operand in was._trace.bounds:
+                shared = path in self.frame.f_code.co_cellvars + self.frame.f_code.co_freevars
+                if was._operand in was._trace.bounds and not shared:
                     trace.bounds[x._operand] = was._trace.bounds[was._operand]
 
     def further(self, answer: Any) -> list[Any]:
@@ -395,7 +398,7 @@ class InFrame(Rounds):
         loop = Loop(body, len(body.outputs), most)
         found = recorded(trace, loop, given)
         outs = found if isinstance(found, tuple) else (found,)
-        made = None if self.inner is None else np.arange(count) < rounds
+        made = np.arange(count) < rounds if ys and self.inner is not None else None
         return self.looped_as(round_, leaves, changed, outs, count)._replace(made=made)
 
     def body(self, round_: Round) -> tuple[Tape, list[int], list[int]]:
