@@ -44,6 +44,21 @@ def test_the_inner_loop_runs_as_often_as_the_step_says():
     assert "range(i + 1)" in tape.source
 
 
+@pytest.mark.parametrize("program", nests.PROGRAMS, ids=lambda program: program.name)
+def test_a_round_is_traced_for_all(program, monkeypatch):
+    """Inner loops make no round at first, two steps at once, or start where loops around say."""
+    recorded = []
+    rolled = pipeline.rolled
+
+    def noted(tape, *args, **kwargs):
+        recorded.append(len(tape.calls))
+        return rolled(tape, *args, **kwargs)
+
+    monkeypatch.setattr(pipeline, "rolled", noted)
+    trace(program.function, *drawn(program, 0, 30))
+    assert recorded[0] < 40
+
+
 def test_three_loops_stand_in_each_other():
     program = next(p for p in nests.PROGRAMS if p.name == "gauss_elimination")
     _, tape = trace(program.function, *drawn(program, 0, 30))

@@ -1,0 +1,140 @@
+"""Branches that write at places which rounds say: one round is traced for all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tapegrad import pipeline, value_and_grad
+
+SIZE, MOST = 12, 40
+
+
+def one_side(A):
+    y = A[0].copy()
+    for t in range(1, len(y)):
+        if A[1, t] > 0:
+            y[t] = 0.5 * y[t - 1] + A[2, t]
+    return np.sum(y**2)
+
+
+def both_sides(A):
+    y = np.zeros_like(A[0])
+    for t in range(len(y)):
+        if A[1, t] > 0:
+            y[t] = A[0, t] ** 2
+        else:
+            y[t] = 0.1 * A[2, t]
+    return np.sum(y**2)
+
+
+def added_up(A):
+    y = np.zeros_like(A[0])
+    for i in range(len(A)):
+        for j in range(len(A)):
+            if A[i, j] > 0:
+                y[i] += A[i, j] ** 2
+            else:
+                y[i] -= A[j, i]
+    return np.sum(y**2)
+
+
+def one_place_or_another(A):
+    y = np.zeros_like(A)
+    for i in range(len(A)):
+        for j in range(len(A)):
+            if A[i, j] > 0:
+                y[i, j] = A[i, j] ** 2
+            else:
+                y[j, i] = np.sin(A[i, j])
+    return np.sum(y**2)
+
+
+def places_that_are_one_on_the_diagonal(A):
+    y = A.copy()
+    for i in range(len(A)):
+        for j in range(i + 1):
+            s = A[i, j]
+            for k in range(j):
+                s = s - 0.1 * y[i, k] * y[j, k]
+            if i == j:
+                y[i, i] = np.exp(s)
+            else:
+                y[i, j] = s * y[j, j]
+    return np.sum(np.sin(y))
+
+
+def not_in_the_first_round(A):
+    """There is no place before the first, to which only one side writes."""
+    y = A[0].copy()
+    for t in range(len(y)):
+        if t > 0:
+            y[t - 1] = y[t] * A[1, t]
+    return np.sum(y**2)
+
+
+def what_was_written_is_read(A):
+    y = A[0].copy()
+    for t in range(1, len(y)):
+        if A[1, t] > 0:
+            y[t] = 0.5 * y[t - 1]
+            y[t] = np.sin(y[t]) + A[2, t]
+    return np.sum(y**2)
+
+
+def a_loop_in_a_side(A):
+    s = 0.0
+    for i in range(len(A)):
+        if A[i, 0] > 0:
+            for j in range(len(A)):
+                s = s + np.sin(A[i, j])
+        else:
+            s = 0.5 * s
+    return s
+
+
+PROGRAMS = (
+    one_side,
+    both_sides,
+    added_up,
+    one_place_or_another,
+    places_that_are_one_on_the_diagonal,
+    not_in_the_first_round,
+    what_was_written_is_read,
+    a_loop_in_a_side,
+)
+each = pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+
+
+def matrices():
+    rng = np.random.default_rng(5)
+    A, B = rng.standard_normal((2, SIZE, SIZE)) * 0.6
+    return A, B, -A, abs(B), np.ones((SIZE, SIZE)) - 2 * np.eye(SIZE)
+
+
+def held(f, derivative):
+    for A in matrices():
+        value, slope = derivative(A)
+        assert value == pytest.approx(f(A), rel=1e-12)
+        along = np.cos(np.arange(A.size)).reshape(A.shape)
+        ends = [f(A + h * along) for h in (1e-6, -1e-6)]
+        assert np.sum(slope * along) == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5)
+
+
+@each
+def test_one_round_is_traced(f, monkeypatch):
+    recorded = []
+    rolled = pipeline.rolled
+
+    def noted(tape, *args, **kwargs):
+        recorded.append(len(tape.calls))
+        return rolled(tape, *args, **kwargs)
+
+    monkeypatch.setattr(pipeline, "rolled", noted)
+    held(f, value_and_grad(f, compile="never"))
+    assert max(recorded) < MOST
+
+
+@pytest.mark.parametrize("f", [one_place_or_another, added_up, one_side], ids=lambda f: f.__name__)
+def test_compiled(f):
+    held(f, value_and_grad(f, compile="always"))
