@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad
+from tapegrad.tracing import syntax
 
 X = np.array([1.0, 2.0])
 OUTER = io.StringIO()
@@ -88,3 +89,23 @@ def test_a_file_or_a_stream_of_the_outside_gets_what_each_call_shows(tmp_path):
             for k in (1.0, 2.0, 3.0, 4.0):
                 np.testing.assert_array_equal(g(k * X), 2 * k * X)
     assert path.read_text().split() == OUTER.getvalue().split() == ["a"] * 4
+
+
+def test_what_stands_around_a_print_is_looked_for_once(monkeypatch):
+    """A round's texts go to the screen as those of the one before: the file isn't gone through."""
+    looked = []
+    around = syntax._around
+
+    def counted(code, at, lines):
+        looked.append(at)
+        return around(code, at, lines)
+
+    def f(x):
+        for k in range(40):
+            x = 0.5 * np.sin(x)
+            print(k, x, file=io.StringIO())
+        return np.sum(x)
+
+    monkeypatch.setattr(syntax, "_around", counted)
+    grad(f)(X)
+    assert 0 < len(looked) < 40

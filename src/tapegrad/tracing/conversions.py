@@ -24,6 +24,8 @@ from tapegrad.tracing.observe.seen import note_turn
 from tapegrad.tracing.source import asks_for, assigns_item, at_line, caller
 from tapegrad.tracing.texts import formats_text, tell
 
+_tell = unobserved(tell)
+
 
 def _advice() -> str:
     """What to do instead of what the program is calling."""
@@ -206,7 +208,7 @@ class Conversions:
         """The text that plain Python makes of the value. One that isn't there yet, or that is left
         over from a trace, is said to be what it is."""
         known = len(self._trace.shown)
-        tell(self)
+        _tell(self)
         value = self._value if may_decide(self._trace, self._read()[0]) else None
         if value is None or (made is repr and not self._trace.alive):
             found = "" if value is None else f", value={np.array2string(np.asarray(value))}"

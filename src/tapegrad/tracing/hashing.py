@@ -22,7 +22,7 @@ from tapegrad.tracing.exact import is_exact
 from tapegrad.tracing.observe.learned import KEYED, places
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.source import at_line, user_frames
-from tapegrad.tracing.texts import enclosing
+from tapegrad.tracing.syntax import enclosing
 
 _SUBSCRIPT = {k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign == "[]"}
 

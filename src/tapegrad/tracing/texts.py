@@ -11,7 +11,6 @@ import builtins
 import dis
 import inspect
 import io
-import linecache
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any
 
@@ -32,6 +31,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_exact
 from tapegrad.tracing.loggers import logs_elsewhere
 from tapegrad.tracing.source import at_line, is_users, user_frames, user_source
+from tapegrad.tracing.syntax import down, enclosing, span_of
 
 _LOGGING = ("log", "debug", "info", "warning", "warn", "error", "critical", "exception", "fail")
 WRITING = frozenset(["write"])
@@ -225,7 +225,7 @@ def _is_for_assert(frame: FrameType | None) -> bool:
     """Whether a package is called by an `assert` itself, not by what stands in it: pytest's."""
     while frame is not None and _is_of_library(frame.f_code.co_filename):
         frame = frame.f_back
-    nodes = [] if frame is None else list(enclosing(frame))
+    nodes = [] if frame is None else [*enclosing(frame)]
     return bool(nodes) and isinstance(nodes[-1], ast.Assert)
 
 
@@ -313,7 +313,7 @@ def _leads_out(
     if name in seen:
         return True
     uses = [n for n in ast.walk(home) if isinstance(n, ast.Name) and n.id == name]
-    read = [[*_down(home, *_span(n))] for n in uses if isinstance(n.ctx, ast.Load)]
+    read = [[*down(home, *span_of(n))] for n in uses if isinstance(n.ctx, ast.Load)]
     return all(_leads_out(x, frame, known, returned, (*seen, name)) for x in read)
 
 
@@ -350,7 +350,7 @@ def _holder(nodes: Sequence[ast.AST], k: int) -> str | None:
 def is_only_shown(frame: FrameType) -> bool:
     """Whether what a frame calls now is printed or logged, or gets a name under which it is, after
     nothing but arithmetic, methods of its own and what makes numbers and texts of it."""
-    nodes = list(enclosing(frame))
+    nodes = [*enclosing(frame)]
     while nodes and not isinstance(nodes[-1], ast.Call):
         nodes.pop()
     return bool(nodes) and (_is_told(nodes, frame) or _is_named_to_be_told(nodes, frame))
@@ -425,7 +425,7 @@ def _is_named_to_be_told(nodes: list[ast.AST], frame: FrameType) -> bool:
         return False
     uses = [n for n in ast.walk(home) if isinstance(n, ast.Name) and n.id == target.id]
     read = [n for n in uses if not isinstance(n.ctx, ast.Store)]
-    around = [list(_down(home, *_span(n))) for n in read]
+    around = [list(down(home, *span_of(n))) for n in read]
     return all(x and x[-1] is n and _is_told(x, frame) for x, n in zip(around, read, strict=True))
 
 
@@ -446,45 +446,3 @@ def _is_screen(node: ast.expr, frame: FrameType) -> bool:
 def _is_text(node: ast.expr, frame: FrameType) -> bool:
     """Whether a name stands for what collects a text, to be read later."""
     return isinstance(_found(node, frame), io.StringIO)
-
-
-def enclosing(frame: FrameType) -> Iterator[ast.AST]:
-    """The nodes of the program's syntax around what a frame is at, as far as it can be told."""
-    code, at = frame.f_code, frame.f_lasti // 2
-    position = next((p for k, p in enumerate(code.co_positions()) if k == at), None)
-    if position is None or None in position:
-        return
-    line, end, column, end_column = position
-    text = "".join(linecache.getlines(code.co_filename))
-    syntax = _syntax(text) if text else None  # once for all of a file's codes
-    yield from _down(syntax, line, column, end, end_column)
-
-
-def _down(node: ast.AST | None, *span: int | None) -> Iterator[ast.AST]:
-    """The nodes from this one to the innermost around a piece of the program."""
-    while node is not None:
-        if isinstance(node, ast.Assert) and node.msg is not None and _contains(node.msg, *span):
-            yield ast.Raise()  # the message is made when the condition doesn't hold
-        yield node
-        children = ast.iter_child_nodes(node)
-        node = next((c for c in children if _contains(c, *span)), None)
-
-
-def _span(node: ast.expr) -> tuple[int | None, ...]:
-    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-
-
-def _contains(node: ast.AST, *span: int | None) -> bool:
-    line, column, end, end_column = span
-    if not hasattr(node, "lineno"):  # arguments, a comprehension's clause
-        return any(_contains(c, *span) for c in ast.iter_child_nodes(node))
-    start, stop = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
-    return start <= (line, column) and (end, end_column) <= stop
-
-
-@lru_cache(maxsize=16)
-def _syntax(text: str) -> ast.AST | None:
-    try:
-        return ast.parse(text)
-    except SyntaxError:
-        return None

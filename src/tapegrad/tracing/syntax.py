@@ -1,0 +1,65 @@
+"""The syntax of the program around what a frame is at."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from types import CodeType, FrameType
+
+MOST = 1000  # places in codes, which are held
+# By the code's id and the place: the code, the lines of its file, and the nodes.
+_known: dict[tuple[int, int], tuple[CodeType, list[str], Sequence[ast.AST]]] = {}
+
+
+def enclosing(frame: FrameType) -> Sequence[ast.AST]:
+    """The nodes of the program's syntax around what a frame is at, as far as it can be told."""
+    code, place = frame.f_code, (id(frame.f_code), frame.f_lasti)
+    lines = linecache.getlines(code.co_filename)
+    known = _known.get(place)
+    if known is None or (lines and lines is not known[1]):
+        if len(_known) >= MOST:
+            _known.clear()
+        known = _known[place] = code, lines, tuple(_around(code, frame.f_lasti // 2, lines))
+    return known[2]
+
+
+def _around(code: CodeType, at: int, lines: Sequence[str]) -> Iterator[ast.AST]:
+    position = next((p for k, p in enumerate(code.co_positions()) if k == at), None)
+    if position is None or None in position:
+        return
+    line, end, column, end_column = position
+    text = "".join(lines)
+    syntax = _syntax(text) if text else None  # once for all of a file's codes
+    yield from down(syntax, line, column, end, end_column)
+
+
+def down(node: ast.AST | None, *span: int | None) -> Iterator[ast.AST]:
+    """The nodes from this one to the innermost around a piece of the program."""
+    while node is not None:
+        if isinstance(node, ast.Assert) and node.msg is not None and _contains(node.msg, *span):
+            yield ast.Raise()  # the message is made when the condition doesn't hold
+        yield node
+        children = ast.iter_child_nodes(node)
+        node = next((c for c in children if _contains(c, *span)), None)
+
+
+def span_of(node: ast.expr) -> tuple[int | None, ...]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _contains(node: ast.AST, *span: int | None) -> bool:
+    line, column, end, end_column = span
+    if not hasattr(node, "lineno"):  # arguments, a comprehension's clause
+        return any(_contains(c, *span) for c in ast.iter_child_nodes(node))
+    start, stop = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+    return start <= (line, column) and (end, end_column) <= stop
+
+
+@lru_cache(maxsize=16)
+def _syntax(text: str) -> ast.AST | None:
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        return None
