@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import array
+import functools
+import types
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 from tests.honesty.check import refused
 
-from tapegrad import grad, gradcheck, jacobian, jit, simplegrad, trace, vjp, vmap
+from tapegrad import grad, gradcheck, jacobian, jit, simplegrad, trace, value_and_grad, vjp, vmap
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 
+W = np.array([1.0, 2.0])
 A = np.arange(1.0, 7.0).reshape(2, 3) / 4  # sums and products of these are exact
 
 
@@ -558,3 +561,110 @@ def test_strings_and_flags_beside(derivative):
     df.at(A, "square")
     df.at(A, "cube")
     df.at(A, "square")
+
+
+# ---- objects
+
+
+class Batch:
+    def __init__(self, **held):
+        self.__dict__.update(held)
+
+
+class Slotted:
+    __slots__ = ("scale", "x", "y")
+
+    def __init__(self, scale, x, y):
+        self.scale, self.x, self.y = scale, x, y
+
+
+def traces_of(df):
+    return (df.outer if df.how == "nested" else df.d).cache_info().traces
+
+
+@pytest.mark.parametrize("kind", [Batch, Slotted, types.SimpleNamespace])
+def test_an_object_that_is_another_one_at_each_call(kind, derivative):
+    """an object of the user's class is another one at each call, with other numbers and arrays ->
+    these are inputs: nothing is traced anew for that"""
+    rng = np.random.default_rng(0)
+    df = derivative(lambda w, data: data.scale * np.sum((data.x @ w - data.y) ** 2))
+    traces = []
+    for k in range(5):
+        df.at(W, kind(scale=k + 0.5, x=rng.normal(size=(4, 2)), y=rng.normal(size=4)))
+        traces.append(traces_of(df))
+    assert traces[1] == traces[-1]
+
+
+def test_many_objects_that_differ(derivative):
+    """many objects, each of which has the function do something else -> traced once for each"""
+    powers = [Batch(name="x" * k, f=functools.partial(np.multiply, 1 / k)) for k in range(1, 21)]
+    df = derivative(lambda w, data: np.sum(data.f(w) ** 2) * len(data.name))
+    for _ in range(2):
+        for data in powers:
+            df.at(W, data)
+    assert traces_of(df) <= len(powers)
+
+
+WORLD = Batch(n=1.0)
+
+
+def test_objects_that_become_one():
+    """two objects are one at another call, also one that the function reaches by itself, and are
+    written to or compared -> right"""
+
+    def f(w, first, second):
+        first.n = first.n + 1.0
+        second.part.n = second.part.n * 3.0
+        found = 2.0 if first is second else 1.0
+        return np.sum(w**2) * first.n * second.n * WORLD.n * first.part.n * found
+
+    def given(which):
+        WORLD.n, WORLD.part = 1.0, Batch(n=2.0)
+        one = Batch(n=5.0, part=Batch(n=7.0))
+        two = Batch(n=11.0, part=one.part if "parts" in which else Batch(n=13.0))
+        return {
+            "both": (one, one),
+            "first": (WORLD, two),
+            "second": (one, WORLD),
+            "all": (WORLD, WORLD),
+        }.get(which, (one, two))
+
+    for compile in ("never", "always"):
+        df = value_and_grad(f, compile=compile)
+        for which in ("none", "both", "parts", "first", "none", "all", "second", "both", "none"):
+            expected, left = f(W, *(plain := given(which))), [x.n for x in plain] + [WORLD.n]
+            value, slope = df(W, *(own := given(which)))
+            np.testing.assert_allclose(value, expected)
+            np.testing.assert_allclose(slope, 2 * W * expected / np.sum(W**2))
+            assert [x.n for x in own] + [WORLD.n] == left
+
+
+def test_objects_of_other_classes_and_with_other_attributes(derivative):
+    """the next object is of another class, or has an attribute of its own -> traced anew"""
+
+    class Power:
+        def __init__(self, n):
+            self.n = n
+
+        def of(self, w):
+            return w**self.n
+
+    class Exponential(Power):
+        def of(self, w):
+            return np.exp(w / self.n)
+
+    own = Power(2.0)
+    own.of = np.sin
+    more = Power(3.0)
+    more.shift = 1.0
+    df = derivative(lambda w, model: np.sum(model.of(w)) + getattr(model, "shift", 0.0))
+    for model in (
+        Power(2.0),
+        Power(3.0),
+        Exponential(2.0),
+        own,
+        more,
+        Power(4.0),
+        Exponential(3.0),
+    ):
+        df.at(W, model)

@@ -151,7 +151,9 @@ def test_each_kind_has_its_own_variant(kinds, how):
     chosen = [*range(len(kinds)), *rng.integers(len(kinds), size=40)]
     for k in chosen:
         np.testing.assert_array_equal(derivative(X, kinds[k]), X * kind_of(kinds[k]))
-    assert derivative.cache_info().traces == len(kinds)
+    # Objects of a class are of one kind: of the second one it is learned what differs, once for all
+    learned = sum(isinstance(x, Agreeable) for x in kinds[:-1]) * (how == "always")
+    assert len(kinds) - learned <= derivative.cache_info().traces <= len(kinds)
 
 
 def test_what_no_kernel_reads_counts():

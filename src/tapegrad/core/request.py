@@ -16,7 +16,7 @@ import numpy as np
 from tapegrad.core.arrays import is_foreign, objection
 from tapegrad.core.locks import cached_property
 from tapegrad.core.shapes import ShapeDtype
-from tapegrad.core.statics import exact_key, is_generator, static_key
+from tapegrad.core.statics import exact_key, is_generator, is_watched, is_watched_class, static_key
 from tapegrad.core.tables import Column
 from tapegrad.core.trees import (
     children,
@@ -146,7 +146,15 @@ def leaf_key(x: Any) -> Any:
                 return int if -(2**63) < x < 2**63 else "an integer beyond 64 bits"  # refused
             return type(x)
         return type(x), x.shape, x.dtype
-    return type(x) if is_generator(x) else static_key(x)
+    return type(x) if is_generator(x) or is_watched(x) else static_key(x)
+
+
+def has_objects(key: Any) -> bool:
+    """Whether objects are among the arguments of a call with this key, each of which may have the
+    function take another path."""
+    return isinstance(key, tuple) and any(
+        isinstance(x, type) and is_watched_class(x) for x in key[-1]
+    )
 
 
 def key_orders(tree: Any) -> tuple[Any, ...]:

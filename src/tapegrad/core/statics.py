@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import sys
 import types
 from typing import Any
@@ -79,6 +81,28 @@ _GENERATORS = {
     "numpy.random.mtrand": ("RandomState",),
     "random": ("Random",),
 }
+
+
+def is_watched(x: Any) -> bool:
+    """Whether all that a function reads of an object is seen, so another one of its class will do:
+    class statements made that."""
+    kind: Any = type(x)
+    return is_watched_class(kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_watched_class(kind: Any) -> bool:
+    """Whether they made a class and all above it. Then it holds nothing in C."""
+    own = [base for base in kind.__mro__ if base not in (object, types.SimpleNamespace)]
+    if issubclass(kind, enum.Enum):  # whose members are few, and always the same
+        return False
+    return all(base.__flags__ & _HEAP_TYPE for base in own) and not any(
+        isinstance(x, _IN_C) for base in own for x in vars(base).values()
+    )
+
+
+_HEAP_TYPE = 1 << 9
+_IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
 
 
 def static_key(x: Any) -> Any:

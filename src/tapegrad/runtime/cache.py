@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tapegrad.core.locks import new_lock
+from tapegrad.core.request import has_objects
 
 MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
 MANY_SIGNATURES = 46  # at which a warning says what keeps changing
-MAX_VARIANTS = 16  # of one signature: one for each path through the function
+MAX_VARIANTS = 16  # of one signature: one for each path through the function, without objects
 IN_VAIN = 8  # traces in a row without loops, of no use to the next call
 
 
@@ -130,8 +131,9 @@ class Cache:
         with self.lock:
             held = self._signatures.setdefault(key, [])
             held.insert(0, variant)
-            full = len(held) > MAX_VARIANTS or len(self._signatures) > MAX_SIGNATURES
-            del held[MAX_VARIANTS:]
+            most = MAX_SIGNATURES if has_objects(key) else MAX_VARIANTS
+            full = len(held) > most or len(self._signatures) > MAX_SIGNATURES
+            del held[most:]
             while len(self._signatures) > MAX_SIGNATURES:
                 self._signatures.popitem(last=False)
             first, self._overflowed = full and not self._overflowed, self._overflowed or full

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import is_installed
+from tapegrad.core.statics import is_watched
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
@@ -78,7 +79,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             draws_unseeded(o, o.drawing)
         given, o.drawing = [x for x in args if x is not o.drawing], None
         return o.taken([*given, *kwargs.values()])
-    if kind is DISPATCHER or kind is np.ufunc:
+    if kind in (DISPATCHER, np.ufunc):
         if _harmless.get(id(f)) is not f:
             if is_harmless(f):
                 _note_harmless(f)
@@ -166,7 +167,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return o.taken([f, *args, *kwargs.values()], whole=True)  # one of NumPy's
     elif module_of(kind).startswith("tapegrad."):
         _go_on(o, f)
-        return o.taken([*args, *kwargs.values()])
+        return o.taken([x for x in (*args, *kwargs.values()) if not is_watched(x)])
     elif is_pythons_class(kind):  # its __call__ is followed
         o.lookups.attribute(f, "__call__")
         return None
@@ -357,8 +358,8 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
 
 # Of what these are passed they look at the items, and not at what these hold.
 _GOING_THROUGH = (list, tuple, dict, collections.deque, enumerate, zip, reversed)
-_SHALLOW = {"iter", "copy", "items", "keys", "values", "__iter__", "__reversed__", "pop", "popleft"}
-_SHALLOW |= {"clear", "reverse", "rotate"}
+_LOOKS = "iter copy items keys values __iter__ __reversed__ pop popleft clear reverse rotate"
+_SHALLOW = frozenset(_LOOKS.split())
 
 
 def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
@@ -376,9 +377,6 @@ def _remembered(o: Notes, f: Any, x: Any) -> None:
     note_cache(o.reads, f, name_of(f))
     if type(x) not in PLAIN_TYPES and not isinstance(x, Value) and o.reads.place(x) is None:
         o.reads.constant(x, name_of(f)).like = type(x) in CONTAINERS
-
-
-# ---- methods
 
 
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -448,8 +446,8 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
             o.reads.lost(model.word, CALLED_OUTSIDE)
         o.in_schema = True  # whose own functions are always the same
         return both(o.taken(given, whole=True), lambda result: setattr(o, "in_schema", False))
-    shallow = name in _SHALLOW and all(CALM[type(x)] for x in given[1:])
-    note = o.taken(o.gone_through(given) if shallow else given)
+    given = o.gone_through(given) if name in _SHALLOW and _are_calm(given[1:], {}) else given
+    note = o.taken(given)
     if puts is not None:
         o.adds(args[0], *puts)
     elif sets is not None:
