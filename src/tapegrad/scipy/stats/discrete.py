@@ -28,6 +28,7 @@ law(
     cdf=lambda k, n, p: sc.betainc(n - k, k + 1, 1 - p),
     sf=lambda k, n, p: sc.betainc(k + 1, n - k, p),
     within=lambda n, p: 0.0,
+    entropy=None,
 )
 law(
     "bernoulli",

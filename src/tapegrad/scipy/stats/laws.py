@@ -20,15 +20,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.special as sc
 from scipy import stats
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.anew import constant
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.optimize.elementwise import Each
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.stats.others import ADVICE, domain_of, formulas_of, moments_of
+from tapegrad.scipy.stats.sums import terms
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.source import at_line
@@ -361,9 +364,11 @@ class Located:
     def _inverse(self, name: str, side: Callable[[Any], Any], p: Any) -> Any:
         """The z with side(z) = p. SciPy finds it; dz = (dp - side_shapes dshapes) / side_z."""
         original = getattr(self.law.dist, name)
-        if self.law.cdf is None or self.law.discrete:
-            raise self._refused(name)
         given = [p, *self.shapes]
+        if self.law.discrete:  # constant in steps
+            return constant(f"{self.law.name}.{name}", original, *given)
+        if self.law.cdf is None:
+            raise self._refused(name)
         if not any(isinstance(x, Tracer) for x in given):
             return original(*given)
         shape = np.broadcast_shapes(*map(np.shape, given))
@@ -431,7 +436,10 @@ class Located:
         return np.sqrt(self.var())
 
     def entropy(self) -> Any:
-        found = self._apply("entropy")
+        found = self.law.entropy(*self.shapes) if self.law.entropy else None
+        if found is None and self.law.discrete:
+            return np.sum(sc.entr(self.pmf(terms(self) + self.loc)))
+        found = self._apply("entropy") if found is None else found
         found = found if _is_plain(self.scale, 1.0) else found + np.log(self.scale)
         return choose(self.fine, found, np.nan)
 
@@ -454,4 +462,11 @@ class Located:
         if order == 2:
             mean = self.mean()
             return self.var() + mean * mean
-        raise self._refused(f"moment(order={order})")
+        if order > 4:
+            raise self._refused(f"moment(order={order})")
+        mean, var = self.mean(), self.var()
+        third = choose(self.fine, self._apply("skew"), np.nan) * var**1.5
+        if order == 3:
+            return third + 3.0 * mean * var + mean**3
+        fourth = (choose(self.fine, self._apply("kurtosis"), np.nan) + 3.0) * (var * var)
+        return fourth + 4.0 * mean * third + 6.0 * mean * mean * var + mean**4

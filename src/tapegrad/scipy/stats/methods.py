@@ -27,6 +27,7 @@ from tapegrad.scipy.declaring import (
     refusal,
 )
 from tapegrad.scipy.refusing import advice_on
+from tapegrad.scipy.stats.expectations import ADVICE, expected
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.frontend import borrowing
@@ -42,7 +43,7 @@ FROM_AXIS = {"cdf", "sf", "logcdf", "logsf", "pdf", "logpdf", "pmf", "logpmf"}
 DENSITIES = {True: ("pmf", "logpmf"), False: ("pdf", "logpdf")}
 WHOLE = ["median", "mean", "var", "std", "entropy", "support"]  # of the parameters alone
 REFUSED = {
-    "expect": "Sum over the nodes of a quadrature, np.sum(w * f(x) * dist.pdf(x, *parameters))",
+    "expect": ADVICE,
     "fit_loc_scale": "It is the data's mean and standard deviation, made to fit those of dist",
 }
 
@@ -161,7 +162,8 @@ def _declare_methods() -> None:
     dists = [x for x in vars(stats).values() if isinstance(x, theirs.rv_generic)]
     for cls in {cls for x in dists for cls in type(x).__mro__}:
         for name in REFUSED.keys() & vars(cls).keys():
-            _refuse(cls, name, REFUSED[name])
+            if name != "expect" or cls not in (stats.rv_continuous, stats.rv_discrete):
+                _refuse(cls, name, REFUSED[name])
         if cls.__module__.endswith("_distns") or "levy_stable" in cls.__module__:
             for name in {*ALONG, *DENSITIES[True], *DENSITIES[False]} & vars(cls).keys():
                 _refuse(cls, name)
@@ -202,6 +204,11 @@ class Frozen(Carrier):
         raise AttributeError(f"a frozen distribution has no attribute {name!r}")
 
 
+def _expected(self: Frozen, func: Any = None, *given: Any, **named: Any) -> Any:
+    shapes, loc, scale = self.dist._parse_args(*self.args, **self.kwds)
+    return expected(self.dist, func, shapes, loc, scale, *given, **named)
+
+
 def _of_frozen(name: str, parameters: str) -> Callable[..., Any]:
     """A method of a frozen distribution: of ours, with traced parameters."""
     text = f"lambda self, {parameters}: self._asked({name!r}, {_names(parameters)})"
@@ -225,6 +232,8 @@ _PARAMETERS = {
 }
 for _name, _given in _PARAMETERS.items():
     setattr(Frozen, _name, _of_frozen(_name, _given))
+Frozen.expect = unobserved(_expected)  # type: ignore[attr-defined]
+Frozen.expect.notes = (Frozen,)  # type: ignore[attr-defined]
 
 
 def _freeze(dist: Any, *args: Any, **kwds: Any) -> Any:
