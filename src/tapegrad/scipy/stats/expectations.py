@@ -61,9 +61,12 @@ def _given(x: Any) -> Any:
 
 
 def _sum(of: Located, f: Any, lb: Any, ub: Any, conditional: bool) -> Any:
-    k = terms(of, *[None if x is None else x - of.loc for x in (lb, ub)]) + of.loc
-    total = np.sum((k if f is None else followed(f, k)) * of.pmf(k))
-    return total / (of.sf(k[0] - 1.0) - of.sf(k[-1])) if conditional else total
+    k = terms(of, *[None if x is None else x - of.loc for x in (lb, ub)])
+    total = np.sum((k + of.loc if f is None else followed(f, k + of.loc)) * of._pdf(k))
+    if not conditional:
+        return total
+    between = k + 0.5 + of.loc  # whatever rounding takes away
+    return total / (of.sf(between[0] - 1.0) - of.sf(between[-1]))
 
 
 def expected(

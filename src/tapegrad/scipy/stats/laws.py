@@ -438,7 +438,7 @@ class Located:
     def entropy(self) -> Any:
         found = self.law.entropy(*self.shapes) if self.law.entropy else None
         if found is None and self.law.discrete:
-            return np.sum(sc.entr(self.pmf(terms(self) + self.loc)))
+            return np.sum(sc.entr(self._pdf(terms(self))))
         found = self._apply("entropy") if found is None else found
         found = found if _is_plain(self.scale, 1.0) else found + np.log(self.scale)
         return choose(self.fine, found, np.nan)

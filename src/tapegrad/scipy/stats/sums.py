@@ -18,7 +18,7 @@ NOTHING = 1e-30  # a probability that doesn't matter
 def _last(of: Any, first: float, *shapes: Any) -> np.ndarray:
     """How many numbers from the first one on matter, as a power of 2."""
     count = 32
-    while count < MOST and float(of.sf(first + count, *shapes)) > NOTHING:
+    while count <= MOST and float(of.sf(first + count, *shapes)) > NOTHING:
         count *= 2
     return np.array([count])
 
