@@ -148,6 +148,22 @@ def test_polynomials_of_one_dimension():
     check(lambda c: np.poly1d([c, 1.0, 2.0]).deriv()(c) + np.poly1d(c * STATE)(0.5))
 
 
+def test_functions_of_coefficients_take_polynomials():
+    """np.polyder(p) of p = np.poly1d([a, b]), whose coefficients are traced, is one, too."""
+
+    def f(c):
+        p, q = np.poly1d([c, 1.0, 2.0]), np.poly1d([1.0, c])
+        quotient, rest = np.polydiv(p, q)
+        parts = [np.polyder(p), np.polyint(q), np.polymul(p, [1.0, c]), np.polyadd(p, q)]
+        parts += [np.polysub(p, q), quotient, rest, np.polyval(p, q)]
+        assert all(type(part) is np.poly1d for part in parts)
+        roots = np.roots(np.poly1d([1.0, c + 5.0, c]))
+        lists = np.polymul([c, 1.0], [1.0, c]).sum() + np.polydiv([c, 1.0, 3.0], [1.0, c])[1].sum()
+        return sum(part(1.5) for part in parts) + roots.max() + np.polyval(p, 0.3) + lists
+
+    check(f)
+
+
 # ---- objects that make arrays of themselves
 
 
