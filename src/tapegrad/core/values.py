@@ -138,8 +138,10 @@ class Literal:
         if self is other or not isinstance(other, Literal):
             return self is other
         x, y = self.value, other.value
-        if type(x) is type(y) and x.dtype.kind in "fiub" and (x or y):  # which zeros aren't
-            return bool(x == y) or bool(x != x and y != y)
+        if type(x) is type(y) and x.dtype.kind in "fiub":
+            if x or y:  # not zeros, which may differ in their signs
+                return bool(x == y) or bool(x != x and y != y)
+            return x.tobytes() == y.tobytes()
         return self._key() == other._key()
 
     def __hash__(self) -> int:

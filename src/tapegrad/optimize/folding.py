@@ -120,10 +120,13 @@ def _starts(found: Repetition) -> dict[int, list[int]]:
     starts: dict[int, list[int]] = {}
     for at in range(end):
         for place in found.next_places(at, NEAR):
-            if place - at > PERIOD:
+            if (period := place - at) > PERIOD:
                 break
+            last = at + (ROUNDS - 1) * period  # where the last of the least number of rounds starts
+            if last >= end or marks[last] != marks[at]:
+                continue
             if place + 1 == end or marks[at + 1] == marks[place + 1]:
-                starts.setdefault(place - at, []).append(at)
+                starts.setdefault(period, []).append(at)
     return starts
 
 
