@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tapegrad import grad
+from tapegrad.errors import ConversionError
 
 pydantic = pytest.importorskip("pydantic")
+pytest.importorskip("pydantic.dataclasses")
 X = np.array([1.0, 2.0, 3.0])
 
 
@@ -96,3 +98,36 @@ def test_attributes_that_are_checked_when_they_are_set():
         for _ in range(5):
             np.testing.assert_allclose(g(X), 2 * X * f(X, plain) / np.sum(X**2))
             assert model.calls == plain.calls
+
+
+@pydantic.dataclasses.dataclass
+class Kept:
+    rate: float = 2.0
+
+
+def test_a_dataclass_that_the_function_makes():
+    check(lambda x: np.sum(x**2) * Kept(rate=3.0).rate, lambda k: None, 1)
+
+
+@pytest.mark.filterwarnings("ignore:grad_.* was traced for three calls")
+def test_a_model_of_numbers_that_are_passed():
+    """They are plain in it, and guarded; an error if anything is differentiated by them."""
+
+    def f(x, rate):
+        model = Model(rate=2 * rate, inner={"weights": [rate, rate + 1]})
+        return np.sum(x**2) * model.rate * sum(model.inner.weights)
+
+    g = grad(f, compile="never")
+    for rate in (1.5, 2.5, 1.5, 2.5):
+        np.testing.assert_allclose(g(X, rate), 2 * X * f(X, rate) / np.sum(X**2))
+    assert g.cache_info().traces == 2
+    with pytest.raises(ConversionError, match="takes plain numbers"):
+        grad(f, 1, compile="never")(X, 1.5)
+
+
+@pytest.mark.parametrize("kind", [Model, Kept])
+def test_a_model_that_is_passed_and_another_one_each_time(kind):
+    g = grad(lambda x, model: np.sum(x**2) * model.rate, compile="never")
+    for k in range(5):
+        np.testing.assert_allclose(g(X, kind(rate=k)), 2 * X * k)
+    assert g.cache_info().traces <= 2

@@ -18,6 +18,7 @@ from tapegrad.ir.taken import PLAIN
 from tapegrad.tracing.decisions import check_decision, may_decide
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_exact, is_of_integers, made_of
+from tapegrad.tracing.hashing import notes_about
 from tapegrad.tracing.instead import call_text, called_now
 from tapegrad.tracing.observe.observer import note_test, unobserved
 from tapegrad.tracing.observe.seen import note_turn
@@ -285,7 +286,9 @@ class AsReal:
         )
         if (scipy or named) and (value := self._taken_for_plain(message)) is not None:
             return float(value)
-        raise self._trace.refused(ConversionError(message))
+        error = ConversionError(message)
+        error.notes = notes_about(self)
+        raise self._trace.refused(error)
 
 
 class AsIndex:

@@ -70,6 +70,7 @@ class Dispatch:
     plain: Handler  # the plain array of one that the function made; None for all else
     whole: Handler  # a traced integer as a plain one, which is guarded; None for all else
     key: Handler  # and one that is a key
+    needs_plain: Handler  # whether code in C needs plain real numbers at this instruction
     plain_number: Handler  # a traced real number, too, which must not be differentiated
     is_made: Handler  # whether an array is one that the function made, and holds none traced
     # of plain arrays that become traced ones: see `observe.filling`

@@ -19,7 +19,7 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.tracing.exact import is_exact
-from tapegrad.tracing.observe.learned import KEYED, places
+from tapegrad.tracing.observe.learned import BARE, places
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.source import at_line, user_frames
 from tapegrad.tracing.syntax import enclosing
@@ -38,22 +38,31 @@ def hash_of(x: Any) -> int:
     if found:
         x._trace.guard(x, value, "a number that is looked up")
         return hash(value)
-    o = following.observer
     if whole:
         fix = "Use the plain number: int(n)"
     else:
         fix = "Leave real numbers out of what is remembered; compare them, or use np.searchsorted"
     error = ConversionError(f"{_kept(x)}, and would be kept there when the trace is over. {fix}")
-    if o is not None and not whole and x._stands_for_one():
-        error.notes = ((places(o.code, KEYED), _site()),)
+    error.notes = () if whole else notes_about(x)
     raise error
+
+
+def notes_about(x: Any) -> tuple[tuple[set[int], int], ...]:
+    """With what a trace is made again that has failed here, since a real number isn't plain."""
+    o = following.observer
+    return ((places(o.code, BARE), _site()),) if o is not None and x._stands_for_one() else ()
+
+
+def needs_plain() -> bool:
+    """Whether a trace has failed so, at the instruction that runs."""
+    o = following.observer
+    known = places(o.code, BARE) if o is not None else ()
+    return bool(known) and _site() in known
 
 
 def plain_key(x: Any) -> float | None:
     """A traced real number as a plain one, in the traces of functions that need that."""
-    o = following.observer
-    known = places(o.code, KEYED) if o is not None else ()
-    if not known or _site() not in known or x._read()[1] is None:
+    if not needs_plain() or x._read()[1] is None:
         return None
     if np.isnan(x._read()[1]):  # which is found as the same object alone
         return None

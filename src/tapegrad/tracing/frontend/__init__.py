@@ -65,6 +65,7 @@ from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.namespaces import namespace
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
+from tapegrad.tracing.hashing import needs_plain
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.kept import at_the_time, end_derivative
 from tapegrad.tracing.layout import settle
@@ -208,7 +209,7 @@ dispatch.element, dispatch.number, dispatch.flat = (
     indexing.Flat,
 )
 dispatch.whole, dispatch.plain_number = parameters.whole, parameters.plain_number
-dispatch.key = parameters.key
+dispatch.key, dispatch.needs_plain = parameters.key, needs_plain
 dispatch.put = scattering.put
 dispatch.exhausted = exhausting.answer
 dispatch.varying, dispatch.look = varying.made, varying.look

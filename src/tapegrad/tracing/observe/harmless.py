@@ -399,8 +399,8 @@ def _is_harmless_method(f: Any) -> bool:
 
 def is_schema(kind: Any) -> bool:
     """Whether this is a class of pydantic's that is made with the class of a model, and reads and
-    writes all of the models that it is passed."""
-    known = kind.__name__ in ("SchemaValidator", "SchemaSerializer")
+    writes all of the models that it is passed; or of what these are made of."""
+    known = kind.__name__ in ("SchemaValidator", "SchemaSerializer", "ArgsKwargs")
     return known and module_of(kind) == "pydantic_core._pydantic_core"
 
 

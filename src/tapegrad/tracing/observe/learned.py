@@ -16,7 +16,7 @@ FIXED = "what is looked up stays what it is, since a trace that took it for an i
 UNEVEN = "a mask selects now so many elements, now others"
 GONE_THROUGH = "a container is read as a whole that held something else at a later call"
 THREADS = "threads of the function wait for each other"
-KEYED = "a function needs plain real numbers for keys of dicts and sets"
+BARE = "real numbers are plain here, as keys or for code in C, since a trace has failed"
 AT_ONCE = "a change is made where it stands, since the program looks at what it changes"
 
 

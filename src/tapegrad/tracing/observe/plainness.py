@@ -85,7 +85,7 @@ def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:
         return keys
     if _is_pythons_own(_module(f)):
         return functools.partial(dispatch.plain_number, name_of(f))
-    return dispatch.whole
+    return functools.partial(_all_within, name_of(f)) if dispatch.needs_plain() else dispatch.whole
 
 
 def takes_numbers(f: Any) -> bool:
