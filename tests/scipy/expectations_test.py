@@ -1,5 +1,5 @@
-"""Expectations, moments, entropies and quantiles of distributions with traced parameters, held
-against SciPy and differences."""
+"""Expectations, moments, entropies and quantiles of distributions with traced parameters, and
+bootstraps, held against SciPy and differences."""
 
 import warnings
 
@@ -97,6 +97,66 @@ def test_quantiles_of_counts_are_constant_in_steps():
         value, slopes = df(q, mu, 1.5)
         assert value == stats.poisson.ppf(q, mu, 1.5)
         assert [float(s) for s in slopes] == [0.0, 0.0, 1.0]
+
+
+X = np.array([0.3, 1.7, -0.4, 2.2, 0.9, 1.1, -1.3, 0.5])
+
+
+def _difference(a, b, axis=-1):
+    return np.mean(a, axis=axis) - np.std(b, axis=axis)
+
+
+@pytest.mark.parametrize("method", ["percentile", "basic", "BCa"])
+def test_bootstraps_of_a_seed(method):
+    def f(x):
+        found = stats.bootstrap(
+            (x, np.exp(x)), _difference, n_resamples=40, rng=0, method=method, paired=True
+        )
+        return found.confidence_interval.high + found.standard_error
+
+    df = value_and_grad(f, compile="never")
+    for x in (X, 1.1 * X + 0.05):
+        value, slopes = df(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-10)
+        if method != "BCa":  # whose level jumps where resamples become equal
+            expected = [(f(x + e) - f(x - e)) / 2e-6 for e in 1e-6 * np.eye(8)]
+            np.testing.assert_allclose(slopes, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_permutations():
+    def f(x):
+        given = (x, np.exp(x[:5])), lambda a, b, axis: np.mean(a, axis) - np.mean(b, axis)
+        found = stats.permutation_test(*given, n_resamples=30, rng=0, vectorized=True)
+        return found.statistic + found.null_distribution.max() + 0.1 * found.pvalue
+
+    held_against_differences(f, [X, 1.1 * X + 0.05], "never")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bootstraps_draw_as_in_plain_numpy():
+    def run(traced):
+        state, rng = np.random.RandomState(3), np.random.default_rng(3)
+
+        def f(x):
+            first = stats.bootstrap((x,), np.mean, n_resamples=9, rng=rng).standard_error
+            again = stats.bootstrap((x,), np.mean, n_resamples=9, random_state=state)
+            return first + again.standard_error
+
+        f = value_and_grad(f, compile="never") if traced else f
+        return [
+            float(np.ravel(f(X + 0.1 * k)[0] if traced else f(X + 0.1 * k))[0]) for k in range(3)
+        ]
+
+    np.testing.assert_allclose(run(True), run(False), rtol=1e-12)
+
+
+def test_bootstraps_without_a_seed_draw_anew():
+    df = value_and_grad(
+        lambda x: stats.bootstrap((x,), np.mean, n_resamples=9).standard_error, compile="never"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len({float(df(X)[0]) for _ in range(3)}) == 3
 
 
 SCALE = 2.0

@@ -166,6 +166,8 @@ zipfian: stats.zipfian.logpmf(1 + k, x, 5)
 yeojohnson_llf: stats.yeojohnson_llf(0.3, x)
 yeojohnson: stats.yeojohnson(np.ravel(x) - 0.5, 0.3)
 boxcox: stats.boxcox(np.ravel(x), 0.3)
+bootstrap: stats.bootstrap((np.ravel(x),), np.mean, n_resamples=9, rng=0).standard_error
+permutation_test: stats.permutation_test((x[0], w[0]), lambda a, b: a.mean() - b.mean(), rng=0).statistic
 boxcox_llf: stats.boxcox_llf(0.3, x)
 chisquare: list(stats.chisquare(x))
 power_divergence: list(stats.power_divergence(x, lambda_=0.5))

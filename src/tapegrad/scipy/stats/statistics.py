@@ -22,11 +22,11 @@ from tapegrad.core.handlers import let_through
 from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
-from tapegrad.tracing.answers import declare
+from tapegrad.tracing.answers import declare, row_of
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.least_squares import scales
-from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.observe.observer import observed, observer, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -42,6 +42,27 @@ borrow(
     tiecorrect median_test theilslopes probplot
     bayes_mvs mvsdist binomtest""",
 )
+borrow(HOME, "bootstrap permutation_test", decorated=True, lists="data")
+
+
+def _drawing(name: str) -> None:
+    """Of numbers that SciPy draws without a seed each call draws others."""
+    original = getattr(stats, name)
+    own = getattr(row_of(original), "by", original)
+
+    @functools.wraps(original)
+    @unobserved
+    def called(*args: Any, **kwargs: Any) -> Any:
+        here = observer()
+        if here is not None and kwargs.get("rng") is None and kwargs.get("random_state") is None:
+            here.reads.lost("a random generator that is made without a seed")
+        return own(*args, **kwargs)
+
+    declare(stats, name, called, when=any_traced)
+
+
+_drawing("bootstrap")
+_drawing("permutation_test")
 borrow(HOME, "binned_statistic binned_statistic_2d binned_statistic_dd", lists="sample")
 
 
