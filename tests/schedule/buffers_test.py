@@ -125,6 +125,31 @@ def test_what_is_read_when_the_result_is_written_stays_out_of_it():
     assert assign(plan(step(a, X), step(out, a, X), step(out, a))).homes[a].memory is not out
 
 
+def test_a_result_houses_what_scratch_memory_has_no_room_for():
+    """Large arrays: `c` can't be where the result is, so `a` leaves its place to it."""
+    size = 1 << 18
+    a, b, c, out = cell(size), cell(size), cell(size), cell(size, role="output")
+
+    def turned(new: Cell, old: Cell) -> Step:
+        return Compute(new, (Affine(),), copy, (Read(old, (Affine((), 1),)),))
+
+    steps = (step(a, X), step(b, X), step(X, a, b), turned(c, b), turned(out, c))
+    allocation = assign(plan(*steps))
+    assert allocation.homes[b] == Home(out, 0)
+    assert allocation.homes[a] == allocation.homes[c] == Home(allocation.slots[0], 0)
+
+
+def test_axes_of_one_index_make_no_difference_in_place():
+    """A matrix moves in where rows of one matrix each move out."""
+    old, new = cell(N, 1), cell(N)
+    index = Index(N)
+    here = Affine.of(index)
+    read = Compute(new, (here,), copy, (Read(old, (here, Affine())),))
+    fill = Compute(old, (here, Affine()), copy, (Read(X, (here,)),))
+    steps = (Loop(index, (fill,)), Loop(index, (read,)), along(X, new))
+    assert shared(*steps) == [{old, new}]
+
+
 def test_a_result_of_another_dtype_houses_nothing():
     a, out = cell(), cell(dtype=np.float32, role="output")
     assert assign(plan(step(a, X), step(X, a), step(out, X))).homes[a].memory is not out

@@ -12,15 +12,18 @@ the new one only when the element in that place has been read for the last time:
 
     for i: h[i] = tanh(t[i] + b[i])          # h lives where t lived
 
-The large ones are placed first, so no slot has to grow. Single numbers share one slot a dtype.
+The large ones are placed first, so no slot has to grow. Where that takes much memory, it is looked
+whether less is taken if those that results have no room for are placed first, or if the memory of
+results is left to who finds no other. Single numbers share one slot a dtype.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +31,7 @@ from tapegrad.ir.allocation import Allocation, Home, Slot, extent, left_of
 from tapegrad.ir.plan import Affine, At, Cell, Index, Loop, Plan, Step
 from tapegrad.schedule.shrink import in_common
 
+MUCH = 1 << 20  # bytes of scratch memory: less isn't worth looking for another way
 FEW = 16  # elements: what is no larger than this shares a slot with others of its kind
 
 
@@ -39,6 +43,9 @@ class _Life:
     first: int
     last: int
     size: int
+
+
+_InPlace = Callable[[_Life, _Life], bool]  # whether one moves in where the other moves out
 
 
 @dataclass(eq=False)
@@ -94,7 +101,7 @@ def assign(
             _assign_many(
                 [life for life in many if life in alike],
                 [life for life in results if life in alike],
-                *(dtype, plan, slots, homes),
+                *(dtype, plan, slots, homes, ORDERS if like is None else ORDERS[:1]),
             )
     used: dict[Slot | Cell, int] = {}
     for life in lives:
@@ -162,27 +169,70 @@ def _assign_many(
     plan: Plan,
     slots: list[Slot],
     homes: dict[Cell, Home],
+    orders: Sequence[_Order],
 ) -> None:
+    """Places for arrays, in the way that takes the least scratch memory, where it takes much."""
+    for result in results:
+        result.last = len(plan.steps)
+    in_place = cache(lambda one, other: _hands_over(one, other, plan))
+    best: _Packing | None = None
+    for order in orders:
+        found = _packed(lives, results, dtype, in_place, order)
+        if best is None or found.size < best.size:
+            best = found
+        if best.size * dtype.itemsize <= MUCH:
+            break
+    assert best is not None
+    slots += best.slots
+    homes.update(best.homes)
+
+
+class _Order(NamedTuple):
+    """In which order arrays of one size get their places, and where these are looked for first."""
+
+    latest: bool = False  # first those that are there when results are written, else the earliest
+    scratch: bool = False  # in scratch memory that is there already, else in results
+
+
+ORDERS = (_Order(), _Order(scratch=True), _Order(latest=True), _Order(latest=True, scratch=True))
+
+
+class _Packing(NamedTuple):
+    size: int
+    slots: list[Slot]
+    homes: dict[Cell, Home]
+
+
+def _packed(
+    lives: list[_Life], results: list[_Life], dtype: np.dtype, in_place: _InPlace, order: _Order
+) -> _Packing:
     """Places for arrays, the largest first: in results, in slots, in new slots."""
     memories = []
     for result in results:
-        result.last = len(plan.steps)
         memory = _Memory(result.cell, result.size)
         memory.let(result, 0)
         memories.append(memory)
+    found = _Packing(0, [], {})
     scratch: list[_Memory] = []
-    for life in sorted(lives, key=lambda life: (-life.size, life.first)):
-        for memory in (*memories, *_latest(scratch, life)):
-            start = _place(memory, life, plan)
+    first = min([result.first for result in results], default=0)
+
+    def place_of(life: _Life) -> tuple[int, bool, int]:
+        return -life.size, order.latest and life.last < first, life.first
+
+    for life in sorted(lives, key=place_of):
+        free = _latest(scratch, life)
+        for memory in (*free, *memories) if order.scratch else (*memories, *free):
+            start = _place(memory, life, in_place)
             if start is not None:
                 break
         else:
             slot = Slot(dtype, life.size)
-            slots.append(slot)
+            found.slots.append(slot)
             memory, start = _Memory(slot, life.size), 0
             scratch.append(memory)
         memory.let(life, start)
-        homes[life.cell] = Home(memory.home, start)
+        found.homes[life.cell] = Home(memory.home, start)
+    return found._replace(size=sum(slot.size for slot in found.slots))
 
 
 def _latest(slots: list[_Memory], life: _Life) -> list[_Memory]:
@@ -196,11 +246,11 @@ def _latest(slots: list[_Memory], life: _Life) -> list[_Memory]:
     return [memory for _, memory in sorted(open_, key=lambda x: -x[0])]
 
 
-def _place(memory: _Memory, life: _Life, plan: Plan) -> int | None:
+def _place(memory: _Memory, life: _Life, in_place: _InPlace) -> int | None:
     """The first place in a memory that is free for all of a life."""
     taken: list[tuple[int, int]] = []
     for other, start in memory.meanwhile(life):
-        if life.size == other.size and start == 0 and _hands_over(life, other, plan):
+        if life.size == other.size and start == 0 and in_place(life, other):
             taken.append((other.size, memory.size))  # this very place, or none
             continue
         taken.append((start, start + other.size))
@@ -244,7 +294,7 @@ def _touches(step: Step, cell: Cell) -> bool:
 class _Access:
     path: tuple[Loop, ...]  # the loops around it
     place: tuple[int, ...]  # 0, and its number in the body of each of them
-    shape: tuple[int, ...]  # under which it is looked at
+    shape: tuple[int, ...]  # under which it is looked at, but for axes of one index
     at: At
     new: bool
 
@@ -292,7 +342,9 @@ def _accesses_in(
             continue
         left = left_of(cell, at)
         plain = all(isinstance(k, Affine) for k in left)
-        yield _Access(path, place, tuple(cell.left), left, root is new) if plain else None
+        shape = tuple([n for n in cell.left if n != 1])
+        left = tuple([k for k, n in zip(left, cell.left, strict=True) if n != 1])
+        yield _Access(path, place, shape, left, root is new) if plain else None
 
 
 def _own_rows(entries: Sequence[tuple[tuple[Loop, ...], object]], index: Index) -> bool:
