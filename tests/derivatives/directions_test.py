@@ -9,6 +9,7 @@ import pytest
 import scipy.linalg
 
 from tapegrad import grad, hessian, jacobian, jvp, pipeline
+from tapegrad.differentiate import outer as outer_products
 from tapegrad.runtime import coloured, jacobians
 
 N = 24
@@ -204,6 +205,44 @@ PROGRAMS = [
 ]
 
 
+def kernel_of(x):
+    d = x[:, None] - x
+    return np.exp(-d * d) + 0.1 * np.eye(N)
+
+
+def kernel_determinant(x):
+    return np.linalg.slogdet(kernel_of(x))[1]
+
+
+def kernel_solved(x):
+    weights = np.sin(np.arange(N))
+    return weights @ np.linalg.solve(kernel_of(x), weights)
+
+
+def gaussian_process(x):
+    return kernel_solved(x) / 2 + kernel_determinant(x) / 2
+
+
+def kernel_inverse(x):
+    return np.sum(np.linalg.inv(kernel_of(x)) @ np.sin(np.arange(N)))
+
+
+def inverse_under_axes(x):  # an outer product under other axes, and divided
+    inverse = np.linalg.inv(kernel_of(x))[:, None]
+    return np.sum(np.tanh(inverse.T) / np.exp(x)) + np.sum(np.squeeze(inverse, 1) * x @ DENSE)
+
+
+def distances_of_features(x):  # sums along axes that a factor lacks
+    z = np.tanh(DENSE @ x)
+    return np.sum(np.outer(z, np.sin(z)) @ DENSE * x) + np.sum(np.outer(z, z), 1) @ x
+
+
+MATRICES = [
+    *(kernel_determinant, kernel_solved, gaussian_process, kernel_inverse, inverse_under_axes),
+    distances_of_features,
+]
+
+
 def check_rows(f, compiled):
     gradient = grad(f, compile="never")
     columns = [jvp(gradient, (POINT,), (e,))[1] for e in np.eye(N)]
@@ -256,6 +295,20 @@ def test_a_dense_hessian_needs_no_more_than_twice_its_result(f, monkeypatch):
         tape = hessian(f, compile="never").lower(np.linspace(-1, 1, n)).tape
     plan = pipeline.looped(pipeline.at_its_best(tape)).plan
     assert pipeline.memory_of(plan) < 1.04 * 8 * n * n
+
+
+@pytest.mark.every(6)
+@pytest.mark.parametrize("f", MATRICES)
+def test_outer_products_are_not_formed(f, monkeypatch):
+    """Where a matrix moves by one in each direction, as systems and inverses of kernels do."""
+    monkeypatch.setattr(outer_products, "LARGE", 0)
+    again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
+    check_rows(again, "always")
+    derivative = hessian(again, compile="never")
+    derivative(POINT)
+    (tape,) = derivative.tapes
+    formed = [c for c in tape.calls for x in c.outs if x.aval.size > N * N]
+    assert not formed or f in (inverse_under_axes, distances_of_features)
 
 
 def test_rows_of_several_arguments_and_of_trees():

@@ -18,16 +18,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.differentiate.batching import Batcher
+from tapegrad.differentiate.outer import Outer, along_last, formed, linear, outer
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.differentiate.terms import (
     Parts,
     Rows,
     Shape,
+    apart_last,
     boxed,
     comparable,
     effective,
@@ -54,6 +57,7 @@ from tapegrad.primitives.batches import repeated, row_numbers
 from tapegrad.primitives.contractions import contract
 from tapegrad.primitives.elementwise import AsType, equal, not_equal, where
 from tapegrad.primitives.kinds import Contraction, Reduction, Scatter, View
+from tapegrad.primitives.solving import LUSolve
 from tapegrad.primitives.views import BroadcastTo, Place, Reshape
 
 TERMS = 3  # a value of more terms gets all rows, which are the dearer the more axes it has
@@ -104,14 +108,16 @@ class _Directions(Batcher):
         return (rows_last(node) if self.last else node).operand
 
     def add(self, call: Call) -> None:
-        if len(call.outs) == 1 and any(x in self.parts for x in call.operands):
+        apart = any(x in self.parts for x in call.operands)
+        if len(call.outs) == 1 and (apart or isinstance(call.primitive, Contraction)):
             self.writer.src, self.writer.reason = call.src, call.reason
             found = self._apart(call)
-            if found is not None:
+            unformed = found is not None and any(isinstance(x, Outer) for x in found.terms.values())
+            if found is not None and (apart or unformed):
                 self.mapped.add(call.out)
                 whole = [self._has_all(rows) for rows in found.terms]
                 most = max(TERMS, 1 + len(call.out.shape))
-                if len(whole) > most or sum(whole) > 1 or whole == [True]:
+                if len(whole) > most or (not unformed and (sum(whole) > 1 or whole == [True])):
                     self.env[call.out] = self._whole(found, call.out.shape).operand
                 else:
                     self.parts[call.out] = found
@@ -130,6 +136,8 @@ class _Directions(Batcher):
             return self._pointwise(p, xs, call.out.aval)
         if isinstance(p, Scatter):
             return self._boxed(p, xs, call)
+        if isinstance(p, LUSolve):
+            return self._solved(p, xs)
         summed: list[Any] = [self._summed(x) if isinstance(x, Parts) else x for x in xs]
         if None in summed:
             return None
@@ -157,9 +165,10 @@ class _Directions(Batcher):
         shape = out.shape
         mapped = [isinstance(x, Parts) for x in xs]
         xs = [widened(x, shape) if m else x for x, m in zip(xs, mapped, strict=True)]
+        linear = out.dtype.kind in "fc" and _is_linear(p, xs, mapped)
+        xs = xs if linear else [x.formed if m else x for x, m in zip(xs, mapped, strict=True)]
         parts = [x for x, m in zip(xs, mapped, strict=True) if m]
         agree = all(x.beside is not None for x in parts)
-        linear = out.dtype.kind in "fc" and _is_linear(p, xs, mapped)
         if linear and not agree:
             summed = [self._summed(x) if m else x for x, m in zip(xs, mapped, strict=True)]
             return None if None in summed else _by_terms(p, summed, mapped, shape)
@@ -221,12 +230,18 @@ class _Directions(Batcher):
         left, right = p.terms[:2] if x is xs[0] else p.terms[1::-1]
         out = p.terms.out
 
-        def of(rows: Rows, node: Node) -> tuple[Rows, Node]:
+        def of(rows: Rows, node: Any) -> tuple[Rows, Any]:
             free = [("free", k) for k in range(len(rows.extents))]
             at = dict(zip(left, rows.strides, strict=True))
+            if isinstance(node, Outer):
+                return replace(rows, strides=(0,) * len(out)), node.contracted(y, left, right, out)
             kept = [k for k in left if at[k] and k not in out]
             extents = dict(zip(left, node.shape[len(free) :], strict=True))
-            found = contract(node, y, [*free, *left], list(right), [*free, *kept, *out])
+            ours, both = [*free, *left], [*free, *kept, *out]
+            found = None
+            if not any(at.get(k, 0) for k in out):
+                found = outer(node, y, ours, right, both, len(free) + len(kept))
+            found = contract(node, y, ours, list(right), both) if found is None else found
             return Rows(
                 rows.first,
                 (*rows.extents, *[extents[k] for k in kept]),
@@ -235,6 +250,17 @@ class _Directions(Batcher):
             ), found
 
         return gathered(of(rows, node) for rows, node in x.terms.items())
+
+    def _solved(self, p: Any, xs: Sequence[Any]) -> Parts | None:
+        """Of systems with a matrix that has no rows, row by row of their right-hand sides."""
+        *given, b = xs
+        if any(isinstance(x, Parts) or x.ndim > 2 for x in given) or not isinstance(b, Parts):
+            return None
+        parts = self._summed(b)
+        parts = parts and gathered(apart_last(*term) for term in parts.terms.items())
+        if parts is None:
+            return None
+        return Parts({rows: along_last(p, given, x) for rows, x in parts.terms.items()})
 
     def _boxed(self, p: Any, xs: Sequence[Any], call: Call) -> Parts | None:
         """Parts of a result that are put in their places among zeros."""
@@ -247,7 +273,7 @@ class _Directions(Batcher):
                 if not is_zero(x):
                     return None
                 continue
-            parts = self._summed(x)
+            parts = self._summed(x.formed)
             if parts is None:
                 return None
             found += [boxed(rows, node, box, call.out.shape) for rows, node in parts.terms.items()]
@@ -257,6 +283,7 @@ class _Directions(Batcher):
 
     def _whole(self, x: Parts, shape: Shape, last: bool = False) -> Node:
         """The value with all of its rows, as the first axis or the `last` one."""
+        x = x.formed
         if x.beside is not None and not any(rows.extents for rows in x.terms):
             found: Any = BroadcastTo(self._shape(shape, last))(x.constant(x.beside))
             for rows, node in x.terms.items():
@@ -388,6 +415,13 @@ def _by_terms(p: Any, xs: Sequence[Any], mapped: Sequence[bool], shape: Shape) -
     terms = {}
     for rows in dict.fromkeys(rows for x, m in pairs if m for rows in x.terms):
         ts = [x.terms.get(rows) if m else None for x, m in pairs]
+        if any(isinstance(t, Outer) for t in ts):
+            own = [t if m else x for t, (x, m) in zip(ts, pairs, strict=True)]
+            found = linear(p, own, (*rows.extents, *shape))
+            if found is not None:
+                terms[rows] = found
+                continue
+            ts = [None if t is None else formed(t) for t in ts]
         if p.additive:
             found = p.jvp(
                 ts, None, *[x if t is None else t for (x, _), t in zip(pairs, ts, strict=True)]

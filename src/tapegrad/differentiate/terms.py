@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.differentiate.outer import Outer, formed, outer, plus
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.base import Node, Slice
 from tapegrad.primitives.batches import batched, expanded, row_numbers
-from tapegrad.primitives.elementwise import equal, where
+from tapegrad.primitives.elementwise import AsType, equal, where
 from tapegrad.primitives.scatter import Gather, ScatterAdd
 from tapegrad.primitives.views import BroadcastTo, GetItem, Place, Reshape, Transpose
 
@@ -48,7 +49,7 @@ class Parts:
     """A value: the sum of its terms. Or, if it is something else in all other places, `beside`,
     each term is the value in its places, and terms that meet somewhere agree there."""
 
-    terms: Mapping[Rows, Node]
+    terms: Mapping[Rows, Any]  # nodes, or products that aren't formed
     beside: Any = None
 
     @property
@@ -58,6 +59,11 @@ class Parts:
     def constant(self, value: Any) -> Node:
         """A scalar constant of this dtype."""
         return next(iter(self.terms.values())).constant(value)
+
+    @property
+    def formed(self) -> Parts:
+        """The same, all products of which are formed."""
+        return replace(self, terms={rows: formed(x) for rows, x in self.terms.items()})
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def gathered(pairs: Iterable[tuple[Rows, Node] | None]) -> Parts | None:
         if pair is None:
             return None
         rows, node = pair
-        terms[rows] = terms[rows] + node if rows in terms else node
+        terms[rows] = plus(terms[rows], node) if rows in terms else node
     return Parts(terms) if terms else None
 
 
@@ -108,6 +114,23 @@ def freed(rows: Rows, node: Node) -> tuple[Rows, Node]:
     extents, free = ([x[k] for k in order] for x in (rows.extents, rows.free))
     node = transposed(node, (*order, *range(count, node.ndim)))
     return Rows(rows.first, tuple(extents), tuple(free), (0,) * len(shape)), node
+
+
+def apart_last(rows: Rows, node: Any) -> tuple[Rows, Any] | None:
+    """A term whose last axis doesn't say the row: if it did, the product with a unit matrix. None
+    if that would have to be formed."""
+    *others, stride = rows.strides
+    if not stride:
+        return rows, node
+    if any(others) or isinstance(node, Outer):
+        return None
+    n, count = node.shape[-1], len(rows.extents)
+    one = AsType(node.dtype)(equal(row_numbers(n, node, 2), row_numbers(n, node, 1)))
+    left = [*range(count), *range(count + 1, node.ndim), count]
+    both = [*range(node.ndim + 1)]
+    found = outer(node, one, left, [count, node.ndim], both, count + 1)
+    freed = Rows(rows.first, (*rows.extents, n), (*rows.free, stride), (0,) * len(rows.strides))
+    return None if found is None else (freed, found)
 
 
 def taken(node: Node, numbers: Any) -> Node:
@@ -168,8 +191,11 @@ def widened(x: Parts, shape: Shape) -> Parts:
         further = len(shape) - len(rows.strides)
         if further:
             count = len(rows.extents)
-            wide = (*node.shape[:count], *(1,) * further, *node.shape[count:])
-            node = Reshape(wide)(node)
+            if isinstance(node, Outer):
+                node = node.widened(further)
+            else:
+                wide = (*node.shape[:count], *(1,) * further, *node.shape[count:])
+                node = Reshape(wide)(node)
             rows = Rows(rows.first, rows.extents, rows.free, (*(0,) * further, *rows.strides))
         terms[rows] = node
     return Parts(terms, x.beside)
@@ -179,8 +205,9 @@ def filled(node: Node, shape: Shape) -> Node:
     return node if node.shape == shape else BroadcastTo(shape)(node)
 
 
-def filled_of(rows: Rows, node: Node, shape: Shape) -> Node:
-    return filled(node, (*rows.extents, *shape))
+def filled_of(rows: Rows, node: Any, shape: Shape) -> Any:
+    whole = (*rows.extents, *shape)
+    return node.filled(whole) if isinstance(node, Outer) else filled(node, whole)
 
 
 def number_of(first: int, strides: Shape, shape: Shape, like: Node) -> Node:
@@ -227,9 +254,12 @@ def meet(one: Rows, other: Rows, shape: Shape, like: Node) -> Any:
     )
 
 
-def summed_over(p: Any, rows: Rows, node: Node) -> tuple[Rows, Node]:
+def summed_over(p: Any, rows: Rows, node: Any) -> tuple[Rows, Any]:
     """A term summed up over axes; those with strides become free."""
     count = len(rows.extents)
+    if isinstance(node, Outer):
+        left = [stride for a, stride in enumerate(rows.strides) if a not in p.axes]
+        return replace(rows, strides=tuple(left)), node.summed(p.axes)
     kept = [a for a in p.axes if rows.strides[a]]
     rest = [a for a in p.axes if not rows.strides[a]]
     if rest:
@@ -260,9 +290,10 @@ def _in_batch(p: Any, rows: Rows, node: Node) -> Any:
     return found if count == 1 else Reshape((*rows.extents, *found.shape[1:]))(found)
 
 
-def viewed(p: Any, rows: Rows, node: Node, shape: Shape) -> tuple[Rows, Node] | None:
+def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | None:
     """A view of a term."""
-    found = _in_batch(p, rows, node)
+    found = node.viewed(p) if isinstance(node, Outer) else None
+    found = _in_batch(p, rows, formed(node)) if found is None else found
     if found is None:
         return None
     out = found.shape[len(rows.extents) :]

@@ -156,8 +156,7 @@ def products(terms: Sequence[Term], out: Sequence[str]) -> tuple[Any, bool]:
     every = {k for _, labels in terms for k in labels}
     summed = not every <= set(out)
     if terms[0].x.dtype.kind in "iub":  # they wrap: the order is all the same
-        text = ",".join(["".join(labels) for _, labels in terms]) + "->" + "".join(out)
-        return stepwise(list(terms), _short(text, tuple([x.shape for x, _ in terms])), out)
+        return _by_least_work(terms, out)
     if len(terms) == 2 or not _grows(terms, out):
         return in_order(list(terms), out), summed
     letters: dict[str, str] = {}
@@ -167,6 +166,16 @@ def products(terms: Sequence[Term], out: Sequence[str]) -> tuple[Any, bool]:
     given = ",".join(["".join(map(letters.__getitem__, labels)) for _, labels in terms])
     to = "".join(map(letters.__getitem__, out))
     return Products(f"{given}->{to}")(*[x for x, _ in terms]), True
+
+
+def by_least_work(terms: Sequence[Term], out: Sequence[str]) -> Any:
+    """The sum of products in the order of least work, whatever their parts are."""
+    return _by_least_work(terms, out)[0]
+
+
+def _by_least_work(terms: Sequence[Term], out: Sequence[str]) -> tuple[Any, bool]:
+    text = ",".join(["".join(labels) for _, labels in terms]) + "->" + "".join(out)
+    return stepwise(list(terms), _short(text, tuple([x.shape for x, _ in terms])), out)
 
 
 def _grows(terms: Sequence[Term], out: Sequence[str]) -> bool:

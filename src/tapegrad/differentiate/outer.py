@@ -1,0 +1,299 @@
+"""Terms that are products of arrays with fewer axes, which aren't formed.
+
+Where a matrix moves by a product of a column and a row in each direction, as `A[:, k] * B[k, :]`,
+all directions together would be n^3 elements. Linear maps act on the factors:
+
+    einsum(C, u[:, None] * v)        -->    einsum(C, u)[:, None] * v
+    sum(c * u[:, None] * v, axis 1)  -->    u * einsum(c, v)
+
+so that each step takes n^2 elements, or a product of matrices. As one mode of differentiation does
+beside the other, this multiplies the same slopes in an order of its own.
+
+Names: a *factor* is an array with rows, and which axes of the whole it has; `c` what all rows are
+multiplied by, an array without rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.ir.tape import Literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import Node
+from tapegrad.primitives.contractions import LETTERS, ordered, spread
+from tapegrad.primitives.multilinear import Term, by_least_work
+from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze, Transpose
+
+LARGE = 1 << 20  # elements: what has fewer is formed
+MANY = 8  # products that are added up later
+
+Shape = tuple[int, ...]
+
+
+class Factor(NamedTuple):
+    """An array, and the axes that it has of a larger one."""
+
+    node: Node
+    axes: Shape
+
+    @staticmethod
+    def of(node: Node, axes: Sequence[int]) -> Factor:
+        """The same without axes of one index."""
+        unit = tuple([a for a, n in enumerate(node.shape) if n == 1])
+        kept = tuple([k for k, n in zip(axes, node.shape, strict=True) if n != 1])
+        return Factor(Squeeze(unit)(node) if unit else node, kept)
+
+    @property
+    def term(self) -> Term:
+        return Term(self.node, [LETTERS[k] for k in self.axes])
+
+
+class _Product(NamedTuple):
+    factors: tuple[Factor, ...]
+    c: Node
+
+    def terms(self, ndim: int) -> list[Term]:
+        """All arrays that are multiplied."""
+        found = [factor.term for factor in self.factors]
+        if self.c.ndim:
+            found.append(Factor.of(self.c, range(ndim - self.c.ndim, ndim)).term)
+        return found
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A sum of products. Its axes are free ones, `count` of them, and those of a value."""
+
+    shape: Shape
+    count: int
+    products: Mapping[Any, _Product]
+
+    @staticmethod
+    def of(shape: Shape, count: int, products: Sequence[_Product]) -> Outer | Node:
+        """The sum of these, formed where that needs no more memory than its factors."""
+        size = math.prod(shape)
+        factors = [f.node for product in products for f in product.factors]
+        if size < LARGE or any(2 * math.prod(x.shape) > size for x in factors):
+            return Outer(shape, count, dict(enumerate(products))).formed()
+        found: dict[Any, _Product] = {}
+        for product in products:
+            key = tuple([(factor.node.operand, factor.axes) for factor in product.factors])
+            same = found.get(key)
+            found[key] = product._replace(c=same.c + product.c) if same else product
+        made = Outer(shape, count, found)
+        return made.formed() if len(found) > MANY else made
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.first.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def first(self) -> Node:
+        return next(iter(self.products.values())).c
+
+    def constant(self, value: Any) -> Node:
+        return self.first.constant(value)
+
+    def formed(self) -> Node:
+        total: Any = None
+        for factors, c in self.products.values():
+            each: list[Any] = [spread(x, axes, range(self.ndim)) for x, axes in factors]
+            part = reduce(ew.mul, each if _is_one(c) else [*each, c])
+            total = part if total is None else total + part
+        return _filled(total, self.shape)
+
+    def times(self, of: Callable[[Node], Any], shape: Shape) -> Any:
+        """The same of another shape, with other coefficients."""
+        products = [p._replace(c=of(p.c)) for p in self.products.values()]
+        return Outer.of(shape, self.count, products)
+
+    def filled(self, shape: Shape) -> Outer:
+        return replace(self, shape=shape)
+
+    def _moved(self, shape: Shape, axes: Mapping[int, int], of: Any) -> Outer | Node:
+        """With axes of the value elsewhere, and coefficients `of` those that there are."""
+        products = [
+            _Product(tuple([Factor(x, tuple([axes[k] for k in at])) for x, at in factors]), of(c))
+            for factors, c in self.products.values()
+        ]
+        return Outer.of(shape, self.count, products)
+
+    def widened(self, further: int) -> Outer | Node:
+        """With axes of one index in front of the value's."""
+        n = self.count
+        axes = {k: k + further * (k >= n) for k in range(self.ndim)}
+        shape = (*self.shape[:n], *(1,) * further, *self.shape[n:])
+        return self._moved(shape, axes, lambda c: c)
+
+    def viewed(self, p: Any) -> Outer | Node | None:
+        """A view that moves axes; None of another."""
+        n, value = self.count, self.shape[self.count :]
+        if isinstance(p, Transpose):
+            new = list(p.axes)
+        elif isinstance(p, ExpandDims):
+            left = iter(range(len(value)))
+            new = [-1 if a in p.axes else next(left) for a in range(len(value) + len(p.axes))]
+        elif isinstance(p, Squeeze):
+            new = [a for a in range(len(value)) if a not in p.axes]
+        else:
+            return None
+        axes = {n + a: n + k for k, a in enumerate(new) if a >= 0} | {k: k for k in range(n)}
+        shape = (*self.shape[:n], *[1 if a < 0 else value[a] for a in new])
+
+        def of(c: Any) -> Any:
+            return p(c if c.shape == value else BroadcastTo(value)(c)) if c.ndim else c
+
+        return self._moved(shape, axes, of)
+
+    def summed(self, axes: Sequence[int]) -> Node:
+        """The sum over axes of the value."""
+        over = {self.count + a for a in axes}
+        out = [k for k in range(self.ndim) if k not in over]
+        return self._multiplied([], [LETTERS[k] for k in out], over)
+
+    def contracted(
+        self, y: Node, left: Sequence[Any], right: Sequence[Any], out: Sequence[Any]
+    ) -> Outer | Node:
+        """The contraction with what has no rows, by labels of the axes of the value, of the other
+        operand, and of the result."""
+        n = self.count
+        names = [*left, *[k for k in right if k not in left]]
+        at = {k: n + a for a, k in enumerate(names)}
+        sizes = dict(zip(right, y.shape, strict=True)) | dict(
+            zip(left, self.shape[n:], strict=True)
+        )
+        other = Factor.of(y, [at[k] for k in right])
+        over = {at[k] for k in left if k not in out and sizes[k] > 1}
+        shape = (*self.shape[:n], *[sizes[k] for k in out])
+        ends = {at[k]: n + a for a, k in enumerate(out)} | {k: k for k in range(n)}
+        lazy = all(
+            not c.ndim and sum(not over.isdisjoint(f.axes) for f in factors) == 1
+            for factors, c in self.products.values()
+        )
+        if not lazy or not over:
+            letters = [LETTERS[k] for k in [*range(n), *[at[k] for k in out]]]
+            return self._multiplied([other], letters, over)
+        products = []
+        for factors, c in self.products.values():
+            found = []
+            for factor in factors:
+                if not over.isdisjoint(factor.axes):
+                    kept = [k for k in dict.fromkeys((*factor.axes, *other.axes)) if k not in over]
+                    x = by_least_work([factor.term, other.term], [LETTERS[k] for k in kept])
+                    factor = Factor(x, tuple(kept))
+                found.append(Factor(factor.node, tuple([ends[k] for k in factor.axes])))
+            products.append(_Product(tuple(found), c))
+        return Outer.of(shape, n, products)
+
+    def along_last(self, of: Callable[[Node], Node]) -> Outer | Node:
+        """What a linear map makes of the last axis, by one with rows in the axis before it."""
+        last, products = self.ndim - 1, []
+        for factors, c in self.products.values():
+            found = []
+            for x, axes in factors:
+                if last in axes:
+                    kept = [*[k for k in axes if k != last], last]
+                    rows = ordered(x, axes, kept)
+                    y = of(rows if rows.ndim > 1 else ExpandDims((0,))(rows))
+                    x, axes = (y if rows.ndim > 1 else Squeeze((0,))(y)), tuple(kept)
+                found.append(Factor(x, axes))
+            if c.ndim or sum(last in x.axes for x in found) != 1:
+                return of(self.formed())
+            products.append(_Product(tuple(found), c))
+        return Outer.of(self.shape, self.count, products)
+
+    def _multiplied(self, others: Sequence[Factor], out: Sequence[str], over: set[int]) -> Node:
+        """All that is multiplied, summed up over axes, with these of the result."""
+        sizes = {LETTERS[k]: n for k, n in enumerate(self.shape)}
+        total: Any = None
+        for product in self.products.values():
+            terms = [*product.terms(self.ndim), *[x.term for x in others]]
+            for x, letters in terms:
+                sizes.update(zip(letters, x.shape, strict=True))
+            have = {k for _, letters in terms for k in letters}
+            kept = [k for k in out if k in have]
+            part = by_least_work(terms, kept)
+            if not product.c.ndim and not _is_one(product.c):
+                part = part * product.c
+            times = math.prod(self.shape[k] for k in over if LETTERS[k] not in have)
+            part = spread(part * float(times) if times != 1 else part, kept, out)
+            total = part if total is None else total + part
+        shape = tuple([sizes.get(k, 1) for k in out])
+        return _filled(total, shape)
+
+
+def formed(x: Any) -> Any:
+    """A term as an array."""
+    return x.formed() if isinstance(x, Outer) else x
+
+
+def plus(x: Any, y: Any) -> Any:
+    """The sum of two terms of the same rows."""
+    if isinstance(x, Outer) and isinstance(y, Outer) and x.shape == y.shape:
+        return Outer.of(x.shape, x.count, [*x.products.values(), *y.products.values()])
+    return formed(x) + formed(y)
+
+
+def along_last(p: Any, given: Sequence[Any], x: Any) -> Any:
+    """A call of what is linear in its last operand, along its last axis, and row by row."""
+    return x.along_last(lambda y: p(*given, y)) if isinstance(x, Outer) else p(*given, x)
+
+
+def outer(
+    x: Node, y: Node, left: Sequence[Any], right: Sequence[Any], out: Sequence[Any], count: int
+) -> Any:
+    """The product of what has rows and another array, by labels of their axes, of which the first
+    ones of the result are free; None where it is no larger than they are."""
+    sizes = dict(zip(left, x.shape, strict=True)) | dict(zip(right, y.shape, strict=True))
+    shape = tuple([sizes[k] for k in out])
+    lost = [k for k, size in sizes.items() if size > 1 and k not in out]
+    if lost or x.dtype != y.dtype or x.dtype.char not in "dD":
+        return None
+    at = {k: a for a, k in enumerate(out)}
+
+    def factor(node: Node, labels: Sequence[Any]) -> Factor:
+        unit = [a for a, k in enumerate(labels) if sizes[k] == 1]
+        node = Squeeze(tuple(unit))(node) if unit else node
+        return Factor(node, tuple([at[k] for k in labels if sizes[k] != 1]))
+
+    factors = (factor(x, left), factor(y, right))
+    found = Outer.of(shape, count, [_Product(factors, x.constant(1))])
+    return found if isinstance(found, Outer) else None
+
+
+def linear(p: Any, xs: Sequence[Any], shape: Shape) -> Any:
+    """A linear function of elements of operands, of which some are such terms, and None those that
+    have no such rows, in the shape of the result; None if it needs them formed."""
+    if p in (ew.add, ew.sub):
+        x, y = [x and x.filled(shape) if isinstance(x, Outer | None) else None for x in xs]
+        if (x is None) + (y is None) != sum(x is None for x in xs):
+            return None
+        if y is not None and p is ew.sub:
+            y = y.times(lambda c: -c, shape)
+        return x if y is None else y if x is None else plus(x, y)
+    if p is ew.neg:
+        return xs[0].times(lambda c: -c, shape)
+    if p is ew.mul:
+        x, y = xs if isinstance(xs[0], Outer) else xs[::-1]
+        return x.times(lambda c: y if _is_one(c) else c * y, shape)
+    if p is ew.div and isinstance(xs[0], Outer):
+        return xs[0].times(lambda c: c / xs[1], shape)
+    return None
+
+
+def _filled(x: Any, shape: Shape) -> Any:
+    return x if x.shape == shape else BroadcastTo(shape)(x)
+
+
+def _is_one(x: Node) -> bool:
+    return isinstance(x.operand, Literal) and bool(x.operand.value == 1)
