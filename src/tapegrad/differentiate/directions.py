@@ -57,7 +57,6 @@ from tapegrad.primitives.batches import repeated, row_numbers
 from tapegrad.primitives.contractions import contract
 from tapegrad.primitives.elementwise import AsType, equal, not_equal, where
 from tapegrad.primitives.kinds import Contraction, Reduction, Scatter, View
-from tapegrad.primitives.solving import LUSolve
 from tapegrad.primitives.views import BroadcastTo, Place, Reshape
 
 TERMS = 3  # a value of more terms gets all rows, which are the dearer the more axes it has
@@ -136,8 +135,8 @@ class _Directions(Batcher):
             return self._pointwise(p, xs, call.out.aval)
         if isinstance(p, Scatter):
             return self._boxed(p, xs, call)
-        if isinstance(p, LUSolve):
-            return self._solved(p, xs)
+        if p.by_rows:
+            return self._by_rows(p, xs)
         summed: list[Any] = [self._summed(x) if isinstance(x, Parts) else x for x in xs]
         if None in summed:
             return None
@@ -251,10 +250,11 @@ class _Directions(Batcher):
 
         return gathered(of(rows, node) for rows, node in x.terms.items())
 
-    def _solved(self, p: Any, xs: Sequence[Any]) -> Parts | None:
-        """Of systems with a matrix that has no rows, row by row of their right-hand sides."""
+    def _by_rows(self, p: Any, xs: Sequence[Any]) -> Parts | None:
+        """Of what is linear in each row of its last operand, of which alone there are many."""
         *given, b = xs
-        if any(isinstance(x, Parts) or x.ndim > 2 for x in given) or not isinstance(b, Parts):
+        cores = zip(given, p.cores, strict=False)
+        if any(isinstance(x, Parts) or x.ndim > n for x, n in cores) or not isinstance(b, Parts):
             return None
         parts = self._summed(b)
         parts = parts and gathered(apart_last(*term) for term in parts.terms.items())
@@ -416,8 +416,7 @@ def _by_terms(p: Any, xs: Sequence[Any], mapped: Sequence[bool], shape: Shape) -
     for rows in dict.fromkeys(rows for x, m in pairs if m for rows in x.terms):
         ts = [x.terms.get(rows) if m else None for x, m in pairs]
         if any(isinstance(t, Outer) for t in ts):
-            own = [t if m else x for t, (x, m) in zip(ts, pairs, strict=True)]
-            found = linear(p, own, (*rows.extents, *shape))
+            found = linear(p, ts, [x for x, _ in pairs], (*rows.extents, *shape))
             if found is not None:
                 terms[rows] = found
                 continue

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Node
 from tapegrad.primitives.contractions import LETTERS, ordered, spread
 from tapegrad.primitives.multilinear import Term, by_least_work
-from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze, Transpose
+from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze
 
 LARGE = 1 << 20  # elements: what has fewer is formed
 MANY = 8  # products that are added up later
@@ -135,25 +135,15 @@ class Outer:
         shape = (*self.shape[:n], *(1,) * further, *self.shape[n:])
         return self._moved(shape, axes, lambda c: c)
 
-    def viewed(self, p: Any) -> Outer | Node | None:
-        """A view that moves axes; None of another."""
+    def viewed(self, p: Any, axes: Mapping[int, int], out: Shape) -> Outer | Node:
+        """A view of the value, which has its axes in these places of another shape."""
         n, value = self.count, self.shape[self.count :]
-        if isinstance(p, Transpose):
-            new = list(p.axes)
-        elif isinstance(p, ExpandDims):
-            left = iter(range(len(value)))
-            new = [-1 if a in p.axes else next(left) for a in range(len(value) + len(p.axes))]
-        elif isinstance(p, Squeeze):
-            new = [a for a in range(len(value)) if a not in p.axes]
-        else:
-            return None
-        axes = {n + a: n + k for k, a in enumerate(new) if a >= 0} | {k: k for k in range(n)}
-        shape = (*self.shape[:n], *[1 if a < 0 else value[a] for a in new])
+        at = {n + a: n + k for a, k in axes.items()} | {k: k for k in range(n)}
 
         def of(c: Any) -> Any:
-            return p(c if c.shape == value else BroadcastTo(value)(c)) if c.ndim else c
+            return p(_filled(c, value)) if c.ndim else c
 
-        return self._moved(shape, axes, of)
+        return self._moved((*self.shape[:n], *out), at, of)
 
     def summed(self, axes: Sequence[int]) -> Node:
         """The sum over axes of the value."""
@@ -257,7 +247,7 @@ def outer(
     sizes = dict(zip(left, x.shape, strict=True)) | dict(zip(right, y.shape, strict=True))
     shape = tuple([sizes[k] for k in out])
     lost = [k for k, size in sizes.items() if size > 1 and k not in out]
-    if lost or x.dtype != y.dtype or x.dtype.char not in "dD":
+    if lost or x.dtype != y.dtype or x.dtype != np.float64:
         return None
     at = {k: a for a, k in enumerate(out)}
 
@@ -271,24 +261,23 @@ def outer(
     return found if isinstance(found, Outer) else None
 
 
-def linear(p: Any, xs: Sequence[Any], shape: Shape) -> Any:
-    """A linear function of elements of operands, of which some are such terms, and None those that
-    have no such rows, in the shape of the result; None if it needs them formed."""
-    if p in (ew.add, ew.sub):
-        x, y = [x and x.filled(shape) if isinstance(x, Outer | None) else None for x in xs]
-        if (x is None) + (y is None) != sum(x is None for x in xs):
-            return None
-        if y is not None and p is ew.sub:
-            y = y.times(lambda c: -c, shape)
-        return x if y is None else y if x is None else plus(x, y)
-    if p is ew.neg:
-        return xs[0].times(lambda c: -c, shape)
-    if p is ew.mul:
-        x, y = xs if isinstance(xs[0], Outer) else xs[::-1]
-        return x.times(lambda c: y if _is_one(c) else c * y, shape)
-    if p is ew.div and isinstance(xs[0], Outer):
-        return xs[0].times(lambda c: c / xs[1], shape)
-    return None
+def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
+    """A linear function of elements of operands `xs`, of which some are such terms, in `ts`, where
+    others have None; in the shape of the result. None if it needs them formed."""
+    at = [k for k, t in enumerate(ts) if t is not None]
+    if p.additive and len(p.additive) < len(xs):  # it selects
+        return None
+    if not all(isinstance(ts[k], Outer) for k in at):
+        return None
+
+    def alone(k: int, c: Node) -> Any:
+        own = [c if i == k else x for i, x in enumerate(xs)]
+        if not p.additive:
+            return p(*own)
+        return p.jvp([c if i == k else None for i in range(len(xs))], None, *[c] * len(xs))
+
+    found = [ts[k].times(partial(alone, k), shape) for k in at]
+    return reduce(plus, found) if all(x.dtype == ts[at[0]].dtype for x in found) else None
 
 
 def _filled(x: Any, shape: Shape) -> Any:

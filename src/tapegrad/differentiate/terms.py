@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.differentiate.outer import Outer, formed, outer, plus
-from tapegrad.ir.tape import Literal
+from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.base import Node, Slice
 from tapegrad.primitives.batches import batched, expanded, row_numbers
 from tapegrad.primitives.elementwise import AsType, equal, where
@@ -292,8 +292,9 @@ def _in_batch(p: Any, rows: Rows, node: Node) -> Any:
 
 def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | None:
     """A view of a term."""
-    found = node.viewed(p) if isinstance(node, Outer) else None
-    found = _in_batch(p, rows, formed(node)) if found is None else found
+    if isinstance(node, Outer) and (moved := _moved(p, node, shape)) is not None:
+        return replace(rows, strides=(0,) * (moved.ndim - len(rows.extents))), moved
+    found = _in_batch(p, rows, formed(node))
     if found is None:
         return None
     out = found.shape[len(rows.extents) :]
@@ -309,6 +310,19 @@ def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | No
         if isinstance(k, _Axis):
             moved[k.axis] += stride * k.step
     return Rows(first, rows.extents, rows.free, effective(tuple(moved), out)), found
+
+
+def _moved(p: Any, node: Outer, shape: Shape) -> Any:
+    """A view that has all of each axis of a value; None of another."""
+    out = p.aval(Aval(shape, node.dtype)).shape
+    at = p.read([_Axis(k) for k in range(len(out))], shape)
+    whole = {
+        a: k.axis
+        for a, k in enumerate(at or ())
+        if isinstance(k, _Axis) and k == _Axis(k.axis) and out[k.axis] == shape[a]
+    }
+    lost = [a for a, n in enumerate(shape) if n != 1 and a not in whole]
+    return None if lost else node.viewed(p, whole, out)
 
 
 def _reshaped(strides: Shape, shape: Shape, out: Shape) -> Shape | None:

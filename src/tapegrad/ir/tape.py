@@ -57,6 +57,7 @@ class Primitive:
     selects: Any = False  # whether its rules choose among cotangents, and never multiply
     linear: Any = ()  # the operands in which it is linear with a finite slope, the others given
     additive: Any = ()  # those in which it is linear together, if the others of these are 0
+    by_rows: ClassVar[bool] = False  # whether it is one linear map of each row of the last operand
     foreign: ClassVar[bool] = False  # a user's function: it may do more than compute
     visible: Any = None  # how many results have derivatives; the others are kept for a rule
     pivots: ClassVar[tuple[int, ...]] = ()  # the operands that LAPACK takes for pivots, unchecked

@@ -224,6 +224,7 @@ class LUSolve(Factored, Routine):
 
     name = "lu_solve"
     cores = (2, 2, 1, 2)
+    by_rows = True
     of_complex = True
     overwrites = (3,)
     reads = (1, 2)
