@@ -266,7 +266,7 @@ def test_rows_of_panels_are_those_of_single_passes(f, monkeypatch):
     """The last of five panels has fewer directions."""
     made = []
 
-    def narrow(whole, in_panels, size):
+    def narrow(whole, in_panels, in_slices, size):
         made.append(pipeline.inlined(in_panels(5)))
         return made[-1]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,12 @@ class Factor(NamedTuple):
 class _Product(NamedTuple):
     factors: tuple[Factor, ...]
     c: Node
+    scale: float = 1.0
+
+    def plus(self, other: _Product) -> _Product:
+        """The sum with another one of the same factors."""
+        ratio = other.scale / self.scale
+        return self._replace(c=_sum([(self.c, 1.0), (other.c, ratio)]))
 
     def terms(self, ndim: int) -> list[Term]:
         """All arrays that are multiplied."""
@@ -85,7 +91,7 @@ class Outer:
         for product in products:
             key = tuple([(factor.node.operand, factor.axes) for factor in product.factors])
             same = found.get(key)
-            found[key] = product._replace(c=same.c + product.c) if same else product
+            found[key] = same.plus(product) if same else product
         made = Outer(shape, count, found)
         return made.formed() if len(found) > MANY else made
 
@@ -105,16 +111,15 @@ class Outer:
         return self.first.constant(value)
 
     def formed(self) -> Node:
-        total: Any = None
-        for factors, c in self.products.values():
+        parts = []
+        for factors, c, scale in self.products.values():
             each: list[Any] = [spread(x, axes, range(self.ndim)) for x, axes in factors]
-            part = reduce(ew.mul, each if _is_one(c) else [*each, c])
-            total = part if total is None else total + part
-        return _filled(total, self.shape)
+            parts.append((reduce(ew.mul, each if _is_one(c) else [*each, c]), scale))
+        return _filled(_sum(parts), self.shape)
 
-    def times(self, of: Callable[[Node], Any], shape: Shape) -> Any:
+    def times(self, shape: Shape, of: Callable[[Node], Any], scale: float = 1.0) -> Any:
         """The same of another shape, with other coefficients."""
-        products = [p._replace(c=of(p.c)) for p in self.products.values()]
+        products = [p._replace(c=of(p.c), scale=scale * p.scale) for p in self.products.values()]
         return Outer.of(shape, self.count, products)
 
     def filled(self, shape: Shape) -> Outer:
@@ -123,8 +128,11 @@ class Outer:
     def _moved(self, shape: Shape, axes: Mapping[int, int], of: Any) -> Outer | Node:
         """With axes of the value elsewhere, and coefficients `of` those that there are."""
         products = [
-            _Product(tuple([Factor(x, tuple([axes[k] for k in at])) for x, at in factors]), of(c))
-            for factors, c in self.products.values()
+            p._replace(
+                factors=tuple([Factor(x, tuple([axes[k] for k in at])) for x, at in p.factors]),
+                c=of(p.c),
+            )
+            for p in self.products.values()
         ]
         return Outer.of(shape, self.count, products)
 
@@ -168,44 +176,44 @@ class Outer:
         ends = {at[k]: n + a for a, k in enumerate(out)} | {k: k for k in range(n)}
         lazy = all(
             not c.ndim and sum(not over.isdisjoint(f.axes) for f in factors) == 1
-            for factors, c in self.products.values()
+            for factors, c, _ in self.products.values()
         )
         if not lazy or not over:
             letters = [LETTERS[k] for k in [*range(n), *[at[k] for k in out]]]
             return self._multiplied([other], letters, over)
         products = []
-        for factors, c in self.products.values():
+        for product in self.products.values():
             found = []
-            for factor in factors:
+            for factor in product.factors:
                 if not over.isdisjoint(factor.axes):
                     kept = [k for k in dict.fromkeys((*factor.axes, *other.axes)) if k not in over]
                     x = by_least_work([factor.term, other.term], [LETTERS[k] for k in kept])
                     factor = Factor(x, tuple(kept))
                 found.append(Factor(factor.node, tuple([ends[k] for k in factor.axes])))
-            products.append(_Product(tuple(found), c))
+            products.append(product._replace(factors=tuple(found)))
         return Outer.of(shape, n, products)
 
     def along_last(self, of: Callable[[Node], Node]) -> Outer | Node:
         """What a linear map makes of the last axis, by one with rows in the axis before it."""
         last, products = self.ndim - 1, []
-        for factors, c in self.products.values():
+        for product in self.products.values():
             found = []
-            for x, axes in factors:
+            for x, axes in product.factors:
                 if last in axes:
                     kept = [*[k for k in axes if k != last], last]
                     rows = ordered(x, axes, kept)
                     y = of(rows if rows.ndim > 1 else ExpandDims((0,))(rows))
                     x, axes = (y if rows.ndim > 1 else Squeeze((0,))(y)), tuple(kept)
                 found.append(Factor(x, axes))
-            if c.ndim or sum(last in x.axes for x in found) != 1:
+            if product.c.ndim or sum(last in x.axes for x in found) != 1:
                 return of(self.formed())
-            products.append(_Product(tuple(found), c))
+            products.append(product._replace(factors=tuple(found)))
         return Outer.of(self.shape, self.count, products)
 
     def _multiplied(self, others: Sequence[Factor], out: Sequence[str], over: set[int]) -> Node:
         """All that is multiplied, summed up over axes, with these of the result."""
         sizes = {LETTERS[k]: n for k, n in enumerate(self.shape)}
-        total: Any = None
+        parts = []
         for product in self.products.values():
             terms = [*product.terms(self.ndim), *[x.term for x in others]]
             for x, letters in terms:
@@ -217,9 +225,8 @@ class Outer:
                 part = part * product.c
             times = math.prod(self.shape[k] for k in over if LETTERS[k] not in have)
             part = spread(part * float(times) if times != 1 else part, kept, out)
-            total = part if total is None else total + part
-        shape = tuple([sizes.get(k, 1) for k in out])
-        return _filled(total, shape)
+            parts.append((part, product.scale))
+        return _filled(_sum(parts), tuple([sizes.get(k, 1) for k in out]))
 
 
 def formed(x: Any) -> Any:
@@ -270,14 +277,36 @@ def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
     if not all(isinstance(ts[k], Outer) for k in at):
         return None
 
-    def alone(k: int, c: Node) -> Any:
-        own = [c if i == k else x for i, x in enumerate(xs)]
-        if not p.additive:
-            return p(*own)
-        return p.jvp([c if i == k else None for i in range(len(xs))], None, *[c] * len(xs))
+    def of(k: int) -> Any:
+        if p.additive:
+            one = np.float64(1)
+            ones = [one if i == k else None for i in range(len(xs))]
+            return ts[k].times(shape, lambda c: c, float(p.jvp(ones, None, *[one] * len(xs))))
+        scale = _scale(xs[1 - k]) if p.linear == (0, 1) else None
+        if scale:
+            return ts[k].times(shape, lambda c: c, scale)
+        return ts[k].times(shape, lambda c: p(*[c if i == k else x for i, x in enumerate(xs)]))
 
-    found = [ts[k].times(partial(alone, k), shape) for k in at]
+    found = [of(k) for k in at]
     return reduce(plus, found) if all(x.dtype == ts[at[0]].dtype for x in found) else None
+
+
+def _scale(x: Node) -> float | None:
+    """A constant that makes no number much larger or smaller."""
+    value: Any = x.operand.value if isinstance(x.operand, Literal) else 0.0
+    return float(value) if 1e-3 < abs(value) < 1e3 else None
+
+
+def _sum(parts: Sequence[tuple[Any, float]]) -> Any:
+    """Of what has a scale each."""
+    total: Any = None
+    for x, scale in sorted(parts, key=lambda part: -part[1]):
+        part = x if abs(scale) == 1 else x * abs(scale)
+        if total is None:
+            total = part if scale > 0 else -part
+        else:
+            total = total + part if scale > 0 else total - part
+    return total
 
 
 def _filled(x: Any, shape: Shape) -> Any:

@@ -67,15 +67,15 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """An index of a result, as views read their operands by it."""
 
     axis: int
     step: int = 1
     start: int = 0
 
-    def scaled(self, step: int, start: int) -> _Axis:
-        return _Axis(self.axis, step * self.step, start + step * self.start)
+    def scaled(self, step: int, start: int) -> Axis:
+        return Axis(self.axis, step * self.step, start + step * self.start)
 
 
 def gathered(pairs: Iterable[tuple[Rows, Node] | None]) -> Parts | None:
@@ -298,7 +298,7 @@ def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | No
     if found is None:
         return None
     out = found.shape[len(rows.extents) :]
-    at = p.read([_Axis(k) for k in range(len(out))], shape)
+    at = p.read([Axis(k) for k in range(len(out))], shape)
     if at is None:
         strides = _reshaped(rows.strides, shape, out)
         return (
@@ -306,8 +306,8 @@ def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | No
         )
     first, moved = rows.first, [0] * len(out)
     for k, stride in zip(at, rows.strides, strict=True):
-        first += stride * (k.start if isinstance(k, _Axis) else int(k))
-        if isinstance(k, _Axis):
+        first += stride * (k.start if isinstance(k, Axis) else int(k))
+        if isinstance(k, Axis):
             moved[k.axis] += stride * k.step
     return Rows(first, rows.extents, rows.free, effective(tuple(moved), out)), found
 
@@ -315,11 +315,11 @@ def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | No
 def _moved(p: Any, node: Outer, shape: Shape) -> Any:
     """A view that has all of each axis of a value; None of another."""
     out = p.aval(Aval(shape, node.dtype)).shape
-    at = p.read([_Axis(k) for k in range(len(out))], shape)
+    at = p.read([Axis(k) for k in range(len(out))], shape)
     whole = {
         a: k.axis
         for a, k in enumerate(at or ())
-        if isinstance(k, _Axis) and k == _Axis(k.axis) and out[k.axis] == shape[a]
+        if isinstance(k, Axis) and k == Axis(k.axis) and out[k.axis] == shape[a]
     }
     lost = [a for a, n in enumerate(shape) if n != 1 and a not in whole]
     return None if lost else node.viewed(p, whole, out)

@@ -20,6 +20,7 @@ from tapegrad.differentiate.batching import batch, with_rows
 from tapegrad.differentiate.directions import in_all_directions
 from tapegrad.differentiate.panels import in_panels
 from tapegrad.differentiate.seeds import blocks, each, full, seeded
+from tapegrad.differentiate.slices import in_slices
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Builder, Operand, Tape
 from tapegrad.primitives.base import Node, Slice, Writer
@@ -373,6 +374,8 @@ def _in_all_directions(
     """The tape without the inputs `seeds`, which are of these shapes, in the direction of each
     element of them all: outputs behind those `kept` have a row for each, as their first axis or
     the `last` one."""
+    from tapegrad.pipeline import finished
+
     size = sum(math.prod(shape) for shape in shapes)
     if size == 1:  # one pass, in which further derivatives see kinks and their pullbacks together
         once = seeded(tape, {k: full(1.0) for k in seeds})
@@ -384,17 +387,28 @@ def _in_all_directions(
         return _ending(once, kept, parts)
     firsts = dict(zip(seeds, [start for start, _ in blocks(shapes)], strict=True))
     found = in_all_directions(tape, firsts, size, kept, last)
-    return _narrow(found, lambda count: in_panels(tape, firsts, size, kept, last, count), size)
+    return _narrow(
+        found,
+        lambda count: in_panels(tape, firsts, size, kept, last, count),
+        lambda count: in_slices(finished(found), size, kept, last, count),
+        size,
+    )
 
 
 PANELS = 10  # so many, or more where a direction takes much memory
+SLICES = 64  # so many of rows, which share what is computed before
 NEARLY = 1.1  # of a matrix: what sums of chunks take, which are fewer where memory is scarce
 DEARER = 8  # times as much work as without panels is too much: theirs stays in the caches
 
 
-def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
+def _narrow(
+    whole: Tape,
+    in_panels: Callable[[int], Tape],
+    in_slices: Callable[[int], Tape | None],
+    size: int,
+) -> Tape:
     """The tape of all directions; or that of a few at a time, where it needs more memory beside its
-    results than these take."""
+    results than these take: by rows of what it computes, or else of directions."""
     from tapegrad.pipeline import LARGE, MORE, SCARCE, inlined
 
     results = sum(x.aval.nbytes for x in whole.outputs)
@@ -403,9 +417,15 @@ def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
     most = MORE * results
     count = -(-size // PANELS)
     panels = inlined(in_panels(count))
-    if work_of(panels) > DEARER * work_of(whole) or (needs := _memory_of(whole)) <= most:
+    dear = work_of(panels) > DEARER * work_of(whole)
+    if (needs := _memory_of(whole)) <= most:
         return whole
     if needs <= NEARLY * results and _memory_of(whole, SCARCE) <= most:
+        return whole
+    sliced = in_slices(_share(size))
+    if sliced is not None and (taken := _memory_of(sliced)) < needs:
+        whole, needs = sliced, taken
+    if dear or needs <= most:
         return whole
     less = _memory_of(panels)
     if less > most:
@@ -421,6 +441,12 @@ def _narrow(whole: Tape, in_panels: Callable[[int], Tape], size: int) -> Tape:
     if less <= most:
         return panels
     return panels if _memory_of(panels, SCARCE) < _memory_of(whole, SCARCE) else whole
+
+
+def _share(size: int) -> int:
+    """About one of so many parts, of which all are as long if they can be."""
+    least = max(1, size // SLICES)
+    return next((n for n in range(least, 2 * least) if size % n == 0), least)
 
 
 def _memory_of(tape: Tape, prices: Sequence[float] = ()) -> int:
