@@ -311,6 +311,24 @@ def test_outer_products_are_not_formed(f, monkeypatch):
     assert not formed or f in (inverse_under_axes, distances_of_features)
 
 
+@pytest.mark.every(12)
+@pytest.mark.parametrize("f", [*MATRICES, *PROGRAMS])
+def test_parts_of_rows_are_those_of_all(f, monkeypatch):
+    """The last of five parts has fewer rows."""
+    made = []
+
+    def narrow(whole, in_panels, in_slices, size):
+        made.append(in_slices(5))
+        return made[-1] or whole
+
+    monkeypatch.setattr(jacobians, "_narrow", narrow)
+    monkeypatch.setattr(coloured, "SMALL", np.inf)
+    monkeypatch.setattr(outer_products, "LARGE", 0)
+    again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
+    check_rows(again, "always" if f in (kernel_inverse, softmax, in_space) else "never")
+    assert any(made) or f in (network, gram, masked, parts_of_a_matrix)  # two axes count the rows
+
+
 def test_rows_of_several_arguments_and_of_trees():
     def f(p, y):
         return np.sum(p["w"] @ y[:3] * p["b"]) ** 3 + np.sum(np.outer(p["b"], y) ** 2)

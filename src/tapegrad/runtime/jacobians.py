@@ -396,7 +396,7 @@ def _in_all_directions(
 
 
 PANELS = 10  # so many, or more where a direction takes much memory
-SLICES = 64  # so many of rows, which share what is computed before
+SLICES = (64, 128)  # so many of rows, which share what is computed before
 NEARLY = 1.1  # of a matrix: what sums of chunks take, which are fewer where memory is scarce
 DEARER = 8  # times as much work as without panels is too much: theirs stays in the caches
 
@@ -422,9 +422,12 @@ def _narrow(
         return whole
     if needs <= NEARLY * results and _memory_of(whole, SCARCE) <= most:
         return whole
-    sliced = in_slices(_share(size))
-    if sliced is not None and (taken := _memory_of(sliced)) < needs:
-        whole, needs = sliced, taken
+    for parts in SLICES:
+        sliced = in_slices(_share(size, parts))
+        if sliced is not None and (taken := _memory_of(sliced)) < needs:
+            whole, needs = sliced, taken
+        if sliced is None or needs <= most or needs > NEARLY * results:
+            break
     if dear or needs <= most:
         return whole
     less = _memory_of(panels)
@@ -443,9 +446,9 @@ def _narrow(
     return panels if _memory_of(panels, SCARCE) < _memory_of(whole, SCARCE) else whole
 
 
-def _share(size: int) -> int:
+def _share(size: int, count: int) -> int:
     """About one of so many parts, of which all are as long if they can be."""
-    least = max(1, size // SLICES)
+    least = max(1, size // count)
     return next((n for n in range(least, 2 * least) if size % n == 0), least)
 
 
