@@ -270,7 +270,7 @@ def test_rows_of_panels_are_those_of_single_passes(f, monkeypatch):
         made.append(pipeline.inlined(in_panels(5)))
         return made[-1]
 
-    monkeypatch.setattr(jacobians, "_narrow", narrow)
+    monkeypatch.setattr(jacobians, "narrow", narrow)
     monkeypatch.setattr(coloured, "SMALL", np.inf)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
     check_rows(again, "always" if f in (convolved, fourier, layered, of_a_form) else "never")
@@ -321,7 +321,7 @@ def test_parts_of_rows_are_those_of_all(f, monkeypatch):
         made.append(in_slices(5))
         return made[-1] or whole
 
-    monkeypatch.setattr(jacobians, "_narrow", narrow)
+    monkeypatch.setattr(jacobians, "narrow", narrow)
     monkeypatch.setattr(coloured, "SMALL", np.inf)
     monkeypatch.setattr(outer_products, "LARGE", 0)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
