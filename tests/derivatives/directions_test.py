@@ -195,13 +195,20 @@ def toeplitz(x):  # what is gathered is gathered again
     return np.sum(scipy.linalg.toeplitz(x) @ x) ** 2 / N
 
 
+def stepped(x):  # a loop, whose rows are all there behind it
+    z = x
+    for _ in range(20):
+        z = z - 0.05 * np.sin(z) * np.sum(z) / N
+    return np.sum(z**2)
+
+
 PROGRAMS = [
     *(product, form, of_a_form, outer, outer_sine, rank_one_and_diagonal, kernel, logsumexp),
     *(logsumexp_of_product, chain, logistic, network, two_layers, products_of_sums, norm, gram),
     *(cumulated, fourier, convolved, coulomb, distances, masked, turned, joined),
     *(parts_of_a_matrix, sorted_and_cumulated, elements, complex_parts, entropy, layered),
     *(masked_and_spread, weighted_outer, softmax, in_space, determinant, squared_outer, solved),
-    toeplitz,
+    *(toeplitz, stepped),
 ]
 
 

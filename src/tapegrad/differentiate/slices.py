@@ -65,8 +65,7 @@ class _Needs:
         axes: dict[Operand, dict[int, None]] = {y: {axis: None} for y, axis in ends.items()}
         for call in reversed(tape.calls):
             out = call.outs[0]
-            mine = axes.get(out, {})
-            ways = {axis: _operands(call, axis) for axis in mine}
+            ways = {axis: _operands(call, axis) for x in call.outs for axis in axes.get(x, {})}
             p, again = call.primitive, _is_quick(call)  # then it may be computed twice
             once = out not in self.whole and len(ways) == 1
             if ways and (again or once) and None not in ways.values():
@@ -143,16 +142,16 @@ def _operands(call: Call, axis: int) -> Sequence[int | None] | None:
     """Which axis of each operand a part of the result along an axis is made of a part of; None of
     one that it needs whole. None if it isn't made of parts."""
     p: Any = call.primitive
-    xs, ndim = call.operands, len(call.out.shape)
     if len(call.outs) > 1:
         return None
+    xs, ndim = call.operands, len(call.out.shape)
     if p.pointwise:
         own = [axis - ndim + len(x.shape) for x in xs]
         return [k if k >= 0 and x.shape[k] != 1 else None for k, x in zip(own, xs, strict=True)]
     if isinstance(p, Contraction):
         letter = p.terms.out[axis]
         return [term.index(letter) if letter in term else None for term in p.terms[:2]]
-    if isinstance(p, Reduction):
+    if isinstance(p, Reduction) and len(xs) == 1:
         return [[a for a in range(len(xs[0].shape)) if a not in p.axes][axis]]
     if p.by_rows and axis < ndim - 1:
         return [*[None] * (len(xs) - 1), axis]

@@ -1,5 +1,5 @@
-"""How many rows of a matrix of derivatives are computed at a time: all, unless they need more memory
-beside the matrix than it takes."""
+"""How many rows of a matrix of derivatives are computed at a time: all, unless they need more
+memory beside the matrix than it takes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def narrow(
     dear = work_of(panels) > DEARER * work_of(whole)
     if (needs := _memory_of(whole)) <= most:
         return whole
-    if needs <= NEARLY * results and _memory_of(whole, SCARCE) <= most:
+    if (dear or needs <= NEARLY * results) and _memory_of(whole, SCARCE) <= most:
         return whole
     for parts in SLICES:
         sliced = in_slices(_share(size, parts))
