@@ -158,10 +158,13 @@ def _operands(call: Call, axis: int) -> Sequence[int | None] | None:
     if not isinstance(p, View) or len(xs) > 1:
         return None
     n, at = call.out.shape[axis], p.read([Axis(k) for k in range(ndim)], xs[0].shape)
-    for k, found in enumerate(at or ()):
-        if isinstance(found, Axis) and found.axis == axis:
-            return [k] if found == Axis(axis) and xs[0].shape[k] == n else None
-    return None if at is None else [None]
+    if at is None:
+        return None
+    own = [k for k, found in enumerate(at) if isinstance(found, Axis) and found.axis == axis]
+    if not own:
+        return [None]
+    whole = len(own) == 1 and at[own[0]] == Axis(axis) and xs[0].shape[own[0]] == n
+    return own if whole else None
 
 
 def _is_quick(call: Call) -> bool:

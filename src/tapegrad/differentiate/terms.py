@@ -322,7 +322,8 @@ def _moved(p: Any, node: Outer, shape: Shape) -> Any:
         if isinstance(k, Axis) and k == Axis(k.axis) and out[k.axis] == shape[a]
     }
     lost = [a for a, n in enumerate(shape) if n != 1 and a not in whole]
-    return None if lost else node.viewed(p, whole, out)
+    joined = len({*whole.values()}) < len(whole)
+    return None if lost or joined else node.viewed(p, whole, out)
 
 
 def _reshaped(strides: Shape, shape: Shape, out: Shape) -> Shape | None:
