@@ -223,6 +223,31 @@ WAYS_TO_LOG = {
 }
 
 
+class Stepping(logging.Logger):
+    def step(self, k, *args):
+        self.log(20, "step %s: %s", k, *args)
+
+
+@pytest.mark.parametrize("how", ["info", "step"])
+def test_a_logger_of_a_class_that_only_has_more(how):
+    """a logger of a class that has methods of other names -> records are each call's"""
+    log, kept = Stepping("own"), Kept()
+    log.addHandler(kept)
+
+    def f(x):
+        log.info("at %s", x) if how == "info" else log.step(3, x)
+        return x * x
+
+    df = value_and_grad(f, compile="never")
+    for k in range(4):
+        f(1.0 + k)
+        records, kept.records = kept.records, []
+        assert df(1.0 + k)[0] == (1.0 + k) ** 2
+        assert kept.records == records != []
+        kept.records = []
+    assert df.cache_info().traces == 1
+
+
 @pytest.mark.parametrize("way", [*WAYS_TO_LOG, OwnLogger, Overriding, Calling])
 def test_records_that_no_call_repeats(way):
     """records of loggers and adapters of own classes, of partials, of what stands below `log.info`

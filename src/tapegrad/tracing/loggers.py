@@ -11,7 +11,7 @@ from tapegrad.tracing.bars import is_screen
 
 
 def logger_of(f: Any, args: Sequence[Any]) -> tuple[Any, Sequence[Any], bool]:
-    """The logger whose method this is, of a class of Python's own, or the root's, of functions of
+    """The logger that logs as Python's own do, whose method this is, or the root's, of functions of
     `logging`, with the other arguments; and whether an adapter stands before it. None of anything
     else."""
     logging: Any = sys.modules.get("logging")
@@ -36,9 +36,18 @@ def _behind(x: Any) -> Any:
     x = logging.root if x is logging else x
     while type(x) is logging.LoggerAdapter:
         x = x.logger
-    return x if type(x) in (logging.Logger, logging.RootLogger) else None
+    return x if is_logger(x) and _logs_as_pythons(type(x)) else None
 
 
+def _logs_as_pythons(kind: Any) -> bool:
+    """Whether the methods of a class of loggers are those of Python's, but for such as have other
+    names, and those that make one."""
+    own = {**vars(sys.modules["logging"].Logger), "__getattribute__": object.__getattribute__}
+    methods = [name for name, f in own.items() if callable(f) and name not in _MAKING]
+    return all(getattr(kind, name, None) is own[name] for name in methods)
+
+
+_MAKING = ("__init__", "__repr__", "__reduce__")
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "exception": 40}
 LEVELS |= {"critical": 50, "fatal": 50}
 _NOWHERE, _SCREEN, ELSEWHERE = range(3)
