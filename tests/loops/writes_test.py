@@ -138,3 +138,50 @@ def test_one_round_is_traced(f, monkeypatch):
 @pytest.mark.parametrize("f", [one_place_or_another, added_up, one_side], ids=lambda f: f.__name__)
 def test_compiled(f):
     held(f, value_and_grad(f, compile="always"))
+
+
+# ---- rows of parts of arrays
+
+
+def rows_of_a_part(A):
+    s = A[0]
+    for row, before in zip(A[1:], A[:-1], strict=False):
+        s = np.tanh(s + row) + np.cos(s) * before + np.sin(row) * s
+    return np.sum(s)
+
+
+def rows_that_are_written_to(A):
+    B, s = A.copy(), 0.0
+    for row in B[::-1]:
+        s = np.sin(s + np.sum(np.cos(row)))
+        row[1] = s
+    return s + np.sum(B**2)
+
+
+def the_array_is_written_to(A):
+    B, s = A.copy(), 0.0
+    for row in B[1:]:
+        s = np.sin(s + np.sum(np.cos(row)))
+        B[2] = s
+    return s + np.sum(B**2)
+
+
+def a_row_is_kept(A):
+    B, kept, s = A.copy(), A[0], 0.0
+    for row in B[1:]:
+        s, kept = s + np.sum(kept * np.sin(row)), row
+    B[-1] = 0.5
+    return s + np.sum(kept)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [rows_that_are_written_to, the_array_is_written_to, a_row_is_kept],
+    ids=lambda f: f.__name__,
+)
+def test_rows_are_parts_of_the_array(f):
+    held(f, value_and_grad(f, compile="never"))
+
+
+def test_a_loop_over_rows_of_a_part_is_traced_for_one_round(monkeypatch):
+    test_one_round_is_traced(rows_of_a_part, monkeypatch)

@@ -185,7 +185,6 @@ def items_of(x: Any, holders: int) -> Items | None:
 def _of_array(x: Any, backwards: bool = False) -> Items | None:
     if isinstance(x, Tracer):
         fits = x.ndim > 0 and x._trace.alive
-        fits = fits and (x._root is None or x.ndim == 1)  # rows of a view can be written to
         fits = fits and not x._doubt and not x._may_alias
     else:
         fits = x.ndim > 0 and x.dtype.kind in "fib" and not objection(x)
