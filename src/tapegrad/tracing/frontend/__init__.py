@@ -46,6 +46,7 @@ from tapegrad.tracing.frontend import (
     padding,
     parameters,
     places,
+    polynomials,
     quantiles,
     reducing,
     scattering,
@@ -217,6 +218,7 @@ dispatch.has_traced = answering.has_traced
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
 lists.declare_all(FUNCTIONS)
 answering.declare_all()  # what it has for some of the same names counts
+polynomials.declare_all()
 methods.declare_all()
 mathematics.declare_all()
 casting.declare_all()
