@@ -12,7 +12,7 @@ from tests.tapes import tape
 
 import tapegrad as tg
 from tapegrad.errors import InternalError, TapeError
-from tapegrad.ir.tape import Aval, Builder, Rewriter, Source, Var, aval_of, literal
+from tapegrad.ir.tape import Aval, Builder, Call, Rewriter, Source, Var, aval_of, literal
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.simplify import simplify
@@ -205,3 +205,12 @@ def test_an_index_leaves_no_array(inputs, call):
     """Machine code would read or write other memory."""
     with pytest.raises(InternalError, match="isn't within the shape"):
         tape(inputs, f"{call}\nout %{2 + inputs.count(' ')}")
+
+
+def test_a_call_without_results_comes_again():
+    """As a loop that is there for its guards alone."""
+    builder = Builder("guarded")
+    x = builder.input(aval_of(1.0))
+    call = Call(add, (x, x), ())
+    assert builder.again(call, (x, x)) == ()
+    assert builder.calls == [call]

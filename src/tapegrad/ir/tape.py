@@ -411,7 +411,8 @@ class Builder:
     def again(self, call: Call, operands: Sequence[Operand]) -> tuple[Var, ...]:
         """Append a call of another tape, with other operands."""
         first = self._next
-        if call.outs[0].id == first and all(map(operator.is_, operands, call.operands)):
+        own = [out.id for out in call.outs[:1]] == [first]  # they have the numbers that come next
+        if own and all(map(operator.is_, operands, call.operands)):
             self._append(call)
             return call.outs
         for x, y in zip(operands, call.operands, strict=True):
