@@ -781,3 +781,33 @@ def test_a_second_slope_that_jumps_in_an_integrand(second, place):
     np.testing.assert_allclose(second(one_side)(place), expected, rtol=1e-10)
     far = lambda c: integrate.quad(lambda t: np.maximum(t - c, 0) ** 2 * np.exp(-t), 0, np.inf)[0]  # noqa: E731
     np.testing.assert_allclose(second(far)(place), 2 * np.exp(-place), rtol=1e-7)
+
+
+RATE = 1.0
+
+
+@pytest.mark.parametrize("weight", ["cos", "sin"])
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_integrals_with_waves_as_weights(weight, compile, monkeypatch):
+    def f(p):
+        given = {"weight": weight, "wvar": p[2], "epsabs": 1e-12, "epsrel": 1e-12}
+        return integrate.quad(lambda t, k: np.exp(-RATE * k * t), 0.0, p[1], args=(p[0],), **given)[
+            0
+        ]
+
+    df = value_and_grad(f, compile=compile)
+    for p, rate in (([1.3, 2.0, 3.0], 1.0), ([0.7, 1.5, 20.0], 1.0), ([0.7, 1.5, 20.0], 2.0)):
+        monkeypatch.setitem(globals(), "RATE", rate)
+        p = np.array(p)
+        value, slopes = df(p)
+        np.testing.assert_allclose(value, f(p), rtol=1e-9, atol=1e-11)
+        expected = [(f(p + e) - f(p - e)) / 2e-4 for e in 1e-4 * np.eye(3)]
+        np.testing.assert_allclose(slopes, expected, rtol=1e-6, atol=1e-7)
+    plain = value_and_grad(
+        lambda x: x * integrate.quad(np.exp, 0, 1, weight="alg", wvar=(0.5, 0.5))[0]
+    )
+    assert plain(2.0)[1] == integrate.quad(np.exp, 0, 1, weight="alg", wvar=(0.5, 0.5))[0]
+    with pytest.raises(UnsupportedError, match=r"weight='cos'.*Write the weight into"):
+        value_and_grad(
+            lambda a: integrate.quad(lambda t: np.exp(-a * t), 0, np.inf, weight="cos", wvar=1.0)[0]
+        )(1.0)

@@ -224,12 +224,18 @@ def quad(
     epsrel: Any = 1.49e-8,
     limit: Any = 50,
     points: Any = None,
+    weight: Any = None,
+    wvar: Any = None,
 ) -> Any:
     how = {"epsabs": epsabs, "epsrel": epsrel, "limit": limit, "points": points}
     if isinstance(func, LowLevelCallable):
-        if is_traced((a, b, args, points)):
+        if is_traced((a, b, args, points, wvar)):
             raise refusal(f"scipy.integrate.quad of a LowLevelCallable can't be traced{at_line()}")
         raise Untraced
+    if weight is not None:
+        watched([func], args, inside(*[float(example(x)) for x in (a, b)]), a, b, wvar)
+        f, wave = as_called(func), _wave(weight, a, b)
+        return quad(lambda x, *more: f(x, *more) * wave(wvar * x), a, b, args, full_output, **how)
     if is_traced(points):
         raise refusal(
             f"scipy.integrate.quad(..., points) can't be traced{at_line()}. Add "
@@ -255,6 +261,16 @@ def quad(
     solver.__name__ = "quad"
     found = tuple(_result(solver, callback, a, b))
     return (*found, Untold("scipy.integrate.quad")) if full_output else found
+
+
+def _wave(weight: str, a: Any, b: Any) -> Any:
+    """What SciPy's weight multiplies an integrand by, between limits that are finite."""
+    if weight in ("cos", "sin") and np.isfinite(example(a)) and np.isfinite(example(b)):
+        return np.cos if weight == "cos" else np.sin
+    raise refusal(
+        f"scipy.integrate.quad(..., weight={weight!r}) can't be traced{at_line()}, but by 'cos' "
+        "and 'sin' between finite limits. Write the weight into the integrand"
+    )
 
 
 def inside(a: float, b: float) -> float:
