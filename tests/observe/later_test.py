@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import csv
+import datetime
 import io
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapegrad import grad, jacfwd, jit, stop_gradient, value_and_grad
+from tapegrad import defvjp, grad, jacfwd, jit, primitive, stop_gradient, value_and_grad
 from tapegrad.errors import ConversionError
 
 POINTS = [*np.random.default_rng(1).normal(size=(5, 3))]
@@ -627,3 +628,22 @@ def test_a_file_is_parsed_once_for_all_functions_in_it(monkeypatch, capsys):
             grad(f, compile="never")(2.0)
     assert len([text for text in parsed if "test_a_file_is_parsed_once" in text]) <= 1
     assert capsys.readouterr().out == "at 2.0\nfrom 2.0 on\n"
+
+
+def test_a_list_of_numbers_that_a_call_gives():
+    """Each of them is its own, where the call was passed a text that says when it is, or a
+    primitive's of traced values."""
+    read = primitive(lambda x: np.array(json.loads(json.dumps([x[0] ** 2, x[1] ** 2, 5.0]))))
+    total = primitive(lambda x: np.sum(json.loads(json.dumps((x**2).tolist()))))
+    defvjp(read, lambda ct, out, x: ct[:2] * 2 * x)
+
+    def dated(x):
+        return x[0] * np.sum(json.loads(datetime.date.today().strftime("[%Y, 1]")))
+
+    year = datetime.date.today().year
+    np.testing.assert_array_equal(grad(dated, compile="never")(np.ones(2)), [year + 1, 0])
+    for x in (np.array([1.0, 2.0]), np.array([3.0, 4.0])):
+        np.testing.assert_array_equal(jit(read, compile="never")(x), [*x**2, 5.0])
+        np.testing.assert_array_equal(jit(total, compile="never")(x), np.sum(x**2))
+        g = grad(lambda x: read(x) @ [1.0, 10.0, 100.0], compile="never")
+        np.testing.assert_array_equal(g(x), [2 * x[0], 20 * x[1]])

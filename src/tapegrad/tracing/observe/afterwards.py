@@ -360,8 +360,9 @@ def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
     return then
 
 
-def _keep(a: Activation, later: Later, result: Any, unused: bool) -> bool:
-    """Note which object the result is. Whether it is known what later calls make in its place."""
+def _keep(a: Activation, later: Later, result: Any, unused: bool, is_part: bool = False) -> bool:
+    """Note which object the result is, or an item of it, in whose place nothing else can be put.
+    Whether it is known what later calls make in its place."""
     o, kind = a.o, type(result)
     if result is None or unused or result is MISSING or is_later(o, result):
         return True
@@ -374,7 +375,8 @@ def _keep(a: Activation, later: Later, result: Any, unused: bool) -> bool:
         frames.replace(a.stack, text)
         o.later(text, later, _advice(later), _refusal_of(later))
         return True
-    if kind in (int, float) and not later.has_effect and _refusal_of(later) is None:
+    is_number = kind in (int, float) and not is_part
+    if is_number and not later.has_effect and _refusal_of(later) is None:
         frames.replace(a.stack, dispatch.clock(o, later.again, later))
         return True
     if kind in (list, tuple) or (kind is np.ndarray and result.dtype.hasobject):
@@ -398,7 +400,7 @@ def _keep_part(a: Activation, later: Later, k: int, x: Any) -> bool:
     if type(x) is str:
         text_in_list(a.o, later, x)
         return False
-    return _keep(a, part, x, unused=False)
+    return _keep(a, part, x, unused=False, is_part=True)
 
 
 def _advice(later: Later) -> str:
