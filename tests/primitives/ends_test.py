@@ -244,6 +244,13 @@ def test_slopes_of_tricomis_function_of_large_parameters() -> None:
             np.testing.assert_allclose(g(x), exact, rtol=1e-10)
 
 
+def test_tricomis_function_at_the_ends_of_the_range() -> None:
+    """U(5/2, 3/2, x) is Gamma(1/2) / Gamma(5/2) x^(-1/2) next to 0, and x^(-5/2) far out."""
+    slope = grad(lambda x: np.sum(sp.hyperu(2.5, 1.5, x)), compile="never")
+    found = slope(np.array([1e-100, 1.0, 1e300, 5e-324]))[:3]
+    np.testing.assert_allclose(found, [-2 / 3 * 1e150, slope(np.ones(1))[0], 0.0], rtol=1e-10)
+
+
 def test_inverses_that_have_underflowed() -> None:
     """The density at 0 is infinite there, and their slopes are as small as they are."""
     for f, xs in (

@@ -445,7 +445,7 @@ def hyperu(a: Any, b: Any, x: Any) -> Any:
 
     dtype = np.asarray(x).dtype
     a, b, x = np.broadcast_arrays(*[np.asarray(v, float) for v in (a, b, x)])
-    known = (a >= 0.5) & (x > 0) & np.isfinite(a) & np.isfinite(b) & np.isfinite(x)
+    known = (a >= 0.5) & (x > 1e-290) & (x < 1e290) & np.isfinite(a) & np.isfinite(b)
     theirs = scipy.special.hyperu(*[np.where(known, 1.0, v) for v in (a, b, x)])
     ours = elementwise(_hyperu)(*[np.where(known, v, 1.0) for v in (a, b, x)])
     return np.where(known, ours, theirs).astype(dtype)[()]

@@ -429,7 +429,8 @@ class BesselI(Parametric):
         import scipy.special
 
         function = scipy.special.ive if self.scaled else scipy.special.iv
-        return np.asarray(function(self.order, xs[0])).astype(xs[0].dtype)[()]
+        x = np.where(np.abs(xs[0]) < np.finfo(float).tiny, 0.0, xs[0])  # where SciPy's is NaN
+        return np.asarray(function(self.order, x)).astype(xs[0].dtype)[()]
 
     def slope(self, out: Any, x: Any) -> Any:
         neighbours = [_bessel_i(abs(self.order + k), self.scaled)(x) for k in (-1, 1)]

@@ -66,9 +66,23 @@ law(
 law(
     "arcsine",
     logpdf=lambda x: -LOG_PI - 0.5 * (np.log(x) + np.log1p(-x)),
-    cdf=lambda x: 2.0 / np.pi * np.arcsin(np.sqrt(x)),
+    cdf=lambda x: 2.0 / np.pi * np.arctan2(np.sqrt(x), np.sqrt(1 - x)),
+    sf=lambda x: 2.0 / np.pi * np.arctan2(np.sqrt(1 - x), np.sqrt(x)),
     ppf=lambda q: np.sin(np.pi / 2.0 * q) ** 2.0,
     isf=lambda q: np.cos(np.pi / 2.0 * q) ** 2.0,
+)
+law(
+    "bradford",
+    logpdf=lambda x, c: np.log(c) - np.log1p(c * x) - np.log(np.log1p(c)),
+    cdf=lambda x, c: np.log1p(c * x) / np.log1p(c),
+    sf=lambda x, c: split(
+        x < 0.5,
+        x,
+        0.25,
+        lambda x: 1 - np.log1p(c * x) / np.log1p(c),
+        lambda x: np.log1p(c * (1 - x) / (1 + c * x)) / np.log1p(c),
+    ),
+    ppf=lambda q, c: np.expm1(q * np.log1p(c)) / c,
 )
 law(
     "powerlaw",

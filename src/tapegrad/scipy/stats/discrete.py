@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.formulas import gammaln, rising, where, zeta
+from tapegrad.scipy.stats.formulas import gammaln, rising, split, where, zeta
 from tapegrad.scipy.stats.laws import law
 
 # ---- binomial, and what is made of it
@@ -111,10 +111,30 @@ law(
     **rising(lambda k, rate: rate * (k + 1), lambda k, rate: np.log(rate) + np.log(k + 1)),
     within=lambda rate: 0.0,
 )
+
+
+def _log_boltzmann(rate: Any, n: Any) -> Any:
+    """log((1 - exp(-rate)) / (1 - exp(-rate n)))."""
+    return split(
+        rate < 1.0,
+        rate,
+        0.5,
+        lambda rate: np.log(sc.exprel(-rate)) - np.log(sc.exprel(-rate * n)) - np.log(n),
+        lambda rate: np.log(-np.expm1(-rate)) - np.log(-np.expm1(-rate * n)),
+    )
+
+
 law(
     "boltzmann",
-    logpdf=lambda k, rate, n: np.log(-np.expm1(-rate)) - np.log(-np.expm1(-rate * n)) - rate * k,
+    logpdf=lambda k, rate, n: _log_boltzmann(rate, n) - rate * k,
     cdf=lambda k, rate, n: np.expm1(-rate * (k + 1)) / np.expm1(-rate * n),
+    sf=lambda k, rate, n: (
+        (n - k - 1)
+        / n
+        * np.exp(-rate * (k + 1))
+        * sc.exprel(-rate * (n - k - 1))
+        / sc.exprel(-rate * n)
+    ),
     within=lambda rate, n: 0.0,
 )
 law(

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special as sc
 
 from tapegrad.primitives.special import gammaln_of_positive
-from tapegrad.primitives.special_gamma import riemann_zeta
+from tapegrad.primitives.special_gamma import ParameterSlope, riemann_zeta
 from tapegrad.primitives.stated import Stated
 from tapegrad.scipy.stats.laws import Formula, both, choose, varies
 from tapegrad.tracing.frontend.operands import recorded
@@ -58,6 +58,22 @@ def split(condition: Any, x: Any, safe: float, one: Formula, other: Formula) -> 
     return np.where(
         condition, one(np.where(condition, x, safe)), other(np.where(condition, safe, x))
     )
+
+
+def share_of_power(x: Any, b: Any, u: Any, upper: bool) -> Any:
+    """P(1 / b, u), u = x^b, or what it lacks: the slope along x is the density, a number at 0, of
+    whose slope the chain rule would leave nothing there."""
+    value = (sc.gammaincc if upper else sc.gammainc)(1.0 / b, u)
+    if not (isinstance(x, Tracer) or isinstance(b, Tracer)):
+        return value
+    density = np.exp(np.log(b) - gammaln(1.0 / b) - u)
+    a, sign = 1.0 / b + 0.0 * u, -1.0 if upper else 1.0
+    along_a = recorded(u, ParameterSlope("gammainc", (1,)), a, u)
+    straight = u < 1e-17  # the density is that at 0
+    curved = x * density * np.log(where(straight, 1.0, x)) / b - along_a / (b * b)
+    line = x * density * (1.0 + sc.digamma(1.0 / b) / b) / b
+    along_b = where(straight, line, curved)
+    return with_slopes(value, (x, sign * density), (b, sign * along_b))
 
 
 # ---- logarithms that keep their digits, also those of second derivatives
@@ -183,7 +199,19 @@ def between(mass: Formula, density: Formula) -> dict[str, Any]:
             with_slopes(above, *zip(xs, [-slope for slope in slopes], strict=True)),
         )
 
-    return {"cdf": lambda *xs: shares(*xs)[0], "sf": lambda *xs: shares(*xs)[1]}
+    def log_share(own: Any, other: Any, whole: Any) -> Any:
+        """log(own / whole), whose slopes are sums, of a share of less than 1/2; from there on by
+        the other one's."""
+        less = own < other
+        far = np.log(where(less, own, 1.0)) - np.log(whole)
+        return where(less, far, np.log1p(-where(less, 0.0, other) / whole))
+
+    return {
+        "cdf": lambda *xs: shares(*xs)[0],
+        "sf": lambda *xs: shares(*xs)[1],
+        "logcdf": lambda z, a, b: log_share(mass(a, z), mass(z, b), mass(a, b)),
+        "logsf": lambda z, a, b: log_share(mass(z, b), mass(a, z), mass(a, b)),
+    }
 
 
 def mirrored(formulas: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tapegrad.scipy.stats.formulas import (
     norm_pdf,
     product,
     rising,
+    share_of_power,
     split,
     where,
     with_slopes,
@@ -165,12 +166,30 @@ law(
 )
 
 
+def _both_sides(x: Any, c: Any, sign: float) -> Any:
+    """The normal density at x + c, plus or minus that at x - c: of small x c by 2 cosh(x c), or
+    2 sinh(x c), since nothing would be left of what is odd in x."""
+    small = x * c < 1.0
+    t = where(small, x * c, 0.0)
+    level = np.sqrt(2 / np.pi) * np.exp(-0.5 * (x * x + c * c))
+    near = level * np.cosh(t) if sign > 0 else -level * np.sinh(t)
+    return where(small, near, norm_pdf(x + c) + sign * norm_pdf(x - c))
+
+
 law(
     "foldnorm",
     logpdf=lambda x, c: norm_logpdf(x - c) + np.log1p(np.exp(-2 * (x * c))),
-    pdf=lambda x, c: norm_pdf(x + c) + norm_pdf(x - c),
-    cdf=lambda x, c: 0.5 * (sc.erf((x - c) / SQRT_2) + sc.erf((x + c) / SQRT_2)),
-    sf=lambda x, c: sc.ndtr(c - x) + sc.ndtr(-x - c),
+    pdf=lambda x, c: _both_sides(x, c, 1.0),
+    cdf=lambda x, c: with_slopes(
+        0.5 * (sc.erf((x - c) / SQRT_2) + sc.erf((x + c) / SQRT_2)),
+        (x, _both_sides(x, c, 1.0)),
+        (c, _both_sides(x, c, -1.0)),
+    ),
+    sf=lambda x, c: with_slopes(
+        sc.ndtr(c - x) + sc.ndtr(-x - c),
+        (x, -_both_sides(x, c, 1.0)),
+        (c, -_both_sides(x, c, -1.0)),
+    ),
 )
 
 
@@ -264,6 +283,13 @@ def _exponweib_log(x: Any, a: Any, c: Any) -> Any:
     return log_complement(x**c, c * np.log(x))
 
 
+def _exponweib_power(u: Any, a: Any) -> Any:
+    """(a - 1) log(1 - exp(-u))."""
+    far = u > 1.0
+    tail = (a - 1.0) * np.log1p(-np.exp(-where(far, u, 1.0)))
+    return where(far, tail, sc.xlogy(a - 1.0, -np.expm1(-where(far, 1.0, u))))
+
+
 def _exponweib_loglog(x: Any, a: Any, c: Any) -> Any:
     """log(-a log(1 - exp(-u))), which for large u is nearly log(a) - u."""
     u = x**c
@@ -280,7 +306,7 @@ def _exponweib_at(h: Any, log_h: Any, a: Any, c: Any) -> Any:
 law(
     "exponweib",
     **product(
-        lambda x, a, c: sc.xlogy(a - 1.0, -np.expm1(-(x**c))) - x**c + sc.xlogy(c - 1.0, x),
+        lambda x, a, c: _exponweib_power(x**c, a) - x**c + sc.xlogy(c - 1.0, x),
         lambda x, a, c: a,
         lambda x, a, c: c,
     ),
@@ -333,8 +359,8 @@ law(
 law(
     "halfgennorm",
     logpdf=lambda x, b: np.log(b) - sc.gammaln(1.0 / b) - x**b,
-    cdf=lambda x, b: sc.gammainc(1.0 / b, x**b),
-    sf=lambda x, b: sc.gammaincc(1.0 / b, x**b),
+    cdf=lambda x, b: share_of_power(x, b, x**b, upper=False),
+    sf=lambda x, b: share_of_power(x, b, x**b, upper=True),
     ppf=lambda q, b: sc.gammaincinv(1.0 / b, q) ** (1.0 / b),
     isf=lambda q, b: sc.gammainccinv(1.0 / b, q) ** (1.0 / b),
 )

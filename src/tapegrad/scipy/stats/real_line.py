@@ -22,6 +22,7 @@ from tapegrad.scipy.stats.formulas import (
     norm_logpdf,
     norm_pdf,
     product,
+    share_of_power,
     split,
     where,
     with_slopes,
@@ -155,12 +156,19 @@ def _capped_exp(x: Any) -> Any:
     return np.exp(where(both(x > 700.0, x < np.inf), 700.0, x))
 
 
+def _gumbel_pdf(x: Any) -> Any:
+    """With the slope of its logarithm, which at the top is 0. Left of -8 it has vanished."""
+    y = where(both(x < -8.0, x > -np.inf), -8.0, x)
+    found = np.exp(-y - np.exp(-y))
+    return with_slopes(found, (y, found * np.expm1(-y)))
+
+
 _GUMBEL: dict[str, Any] = {
     "logpdf": lambda x: with_slopes(-x - np.exp(-x), (x, np.expm1(-x))),
-    "pdf": lambda x: np.exp(-x - _capped_exp(-x)),
+    "pdf": lambda x: _gumbel_pdf(x),
     **falling(lambda x: np.exp(-x), lambda x: -x, lambda h, y: -y),
-    "cdf": lambda x: np.exp(-_capped_exp(-x)),
-    "sf": lambda x: -np.expm1(-_capped_exp(-x)),
+    "cdf": lambda x: with_slopes(np.exp(-_capped_exp(-x)), (x, _gumbel_pdf(x))),
+    "sf": lambda x: with_slopes(-np.expm1(-_capped_exp(-x)), (x, -_gumbel_pdf(x))),
 }
 law("gumbel_r", **_GUMBEL)
 law("gumbel_l", **mirrored(_GUMBEL))
@@ -222,7 +230,7 @@ def _gennorm_cdf(x: Any, b: Any) -> Any:
     size = np.abs(x)
     middle = size**b < 1e-17  # where it is a straight line
     power = where(middle, 1.0, size) ** b
-    tail = 0.5 * sc.gammaincc(1.0 / b, power)
+    tail = 0.5 * share_of_power(where(middle, 1.0, size), b, power, upper=True)
     line = 0.5 + 0.5 * b * x / sc.gamma(1.0 / b)
     return where(middle, line, where(x > 0, 1.0 - tail, tail))
 
@@ -265,9 +273,15 @@ law(
 
 
 def _exponnorm_term(x: Any, k: Any) -> Any:
-    """exp(1 / (2 k^2) - x / k) Phi(x - 1 / k), in logarithms."""
+    """exp(1 / (2 k^2) - x / k) Phi(x - 1 / k), in logarithms; left of 1 / k, where the two are far
+    apart, by exp(y^2) erfc(y)."""
     rate = 1.0 / k
-    return rate * (0.5 * rate - x) + sc.log_ndtr(x - rate)
+    left = x < rate
+    at = where(left, x, 0.0)
+    scaled = sc.erfcx((rate - at) / SQRT_2)
+    right = where(left, rate, x)
+    tail = rate * (0.5 * rate - right) + sc.log_ndtr(right - rate)
+    return where(left, np.log(scaled) - 0.5 * at * at - LOG_2, tail)
 
 
 law(
@@ -337,7 +351,17 @@ law(
     logpdf=lambda x, k: x * where(x >= 0, -k, 1 / k) - np.log(k + 1 / k),
     cdf=lambda x, k: where(x >= 0, 1 - _above(x, k), _below(x, k)),
     sf=lambda x, k: where(x >= 0, _above(x, k), 1 - _below(x, k)),
+    logcdf=lambda x, k: _laplace_log(x, 1 / k),
+    logsf=lambda x, k: _laplace_log(-x, k),
 )
+
+
+def _laplace_log(x: Any, k: Any) -> Any:
+    """The logarithm of the probability of less than x, which falls as exp(k x) left of 0."""
+    right = x >= 0
+    left = k * where(right, 0.0, x) - np.log1p(k * k)
+    above = k * k / (k * k + 1) * np.exp(-where(right, x, 0.0) / k)
+    return where(right, np.log1p(-above), left)
 
 
 def _above(x: Any, k: Any) -> Any:

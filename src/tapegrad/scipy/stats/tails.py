@@ -115,7 +115,32 @@ def _at_one(formula: Any) -> Any:
     return lambda *xs: formula(*xs, 1.0)
 
 
+def _kappa3_side(lower: bool) -> Any:
+    """F(x) = x (a + x^a)^(-1/a) = (1 + a x^-a)^(-1/a), which far out is 1 by the latter."""
+
+    def probability(x: Any, a: Any) -> Any:
+        def near(x: Any) -> Any:
+            found = x * (a + x**a) ** (-1 / a)
+            return found if lower else 1 - found
+
+        def far(x: Any) -> Any:
+            log = -np.log1p(a * x**-a) / a
+            return np.exp(log) if lower else -np.expm1(log)
+
+        return split(x < 1, x, 0.5, near, far)
+
+    return probability
+
+
 law("burr", **_BURR, inside=True)
+law(
+    "kappa3",
+    logpdf=lambda x, a: np.log(a) - (1 / a + 1) * np.log(a + x**a),
+    cdf=_kappa3_side(True),
+    sf=_kappa3_side(False),
+    ppf=lambda q, a: (a / np.expm1(-a * np.log(q))) ** (1 / a),
+    isf=lambda q, a: (a / np.expm1(-a * np.log1p(-q))) ** (1 / a),
+)
 law(
     "fisk",
     **{name: _at_one(formula) for name, formula in _BURR.items()},
@@ -153,14 +178,19 @@ def _loglaplace(x: Any, c: Any, side: float) -> Any:
 # ---- ratios of chi2
 
 
-def _f_logpdf(x: Any, n: Any, m: Any) -> Any:
-    found = m / 2 * np.log(m) + n / 2 * np.log(n) + sc.xlogy(n / 2 - 1, x)
-    return found - ((n + m) / 2 * np.log(m + n * x) + sc.betaln(n / 2, m / 2))
+def _odds_logpdf(x: Any, a: Any, b: Any, rate: Any) -> Any:
+    """Of x whose odds are r x, r = `rate`: x^(a-1) r^a (1 + r x)^-(a+b) / B(a, b), far out by
+    1 / (r x), so that nothing cancels of what x / (1 + r x) becomes there."""
+    far = rate * x > 1
+    near, x = where(far, 0.5 / rate, x), where(far, x, 2.0 / rate)
+    inner = sc.xlogy(a - 1.0, near) + a * np.log(rate) - (a + b) * np.log1p(rate * near)
+    outer = -(b + 1.0) * np.log(x) - b * np.log(rate) - (a + b) * np.log1p(1 / (rate * x))
+    return where(far, outer, inner) - sc.betaln(a, b)
 
 
 law(
     "f",
-    logpdf=_f_logpdf,
+    logpdf=lambda x, n, m: _odds_logpdf(x, n / 2, m / 2, n / m),
     cdf=lambda x, n, m: sc.fdtr(n, m, x),
     sf=lambda x, n, m: sc.fdtrc(n, m, x),
     ppf=lambda q, n, m: sc.fdtri(n, m, q),
@@ -173,14 +203,15 @@ def _beta_of_odds(below: Any, above: Any) -> Any:
 
     def found(x: Any, a: Any, b: Any) -> Any:
         far = above(b, a, 1 / (1 + where(x > 1, x, 1.0)))
-        return where(x > 1, far, below(a, b, x / (1 + x)))
+        near = where(x > 1, 1.0, x)
+        return where(x > 1, far, below(a, b, near / (1 + near)))
 
     return found
 
 
 law(
     "betaprime",
-    logpdf=lambda x, a, b: sc.xlogy(a - 1.0, x) - (a + b) * np.log1p(x) - sc.betaln(a, b),
+    logpdf=lambda x, a, b: _odds_logpdf(x, a, b, 1.0),
     cdf=_beta_of_odds(sc.betainc, sc.betaincc),
     sf=_beta_of_odds(sc.betaincc, sc.betainc),
     mean=lambda a, b: where(b > 1, a / (where(b > 1, b, 2.0) - 1), np.inf),
