@@ -125,7 +125,8 @@ CLOSED: dict[str, Callable[[Any], tuple[Any, Any, Any]]] = {
     "digamma": lambda x: (mp.psi(0, x), mp.psi(1, x), mp.psi(2, x)),
     "abs": lambda x: (abs(x), mp.sign(x), 0),
     "sign": lambda x: (mp.sign(x), 0, 0),
-    **dict.fromkeys(["floor", "rint"], lambda x: (mp.floor(x), 0, 0)),
+    "floor": lambda x: (mp.floor(x), 0, 0),
+    "rint": lambda x: (mp.nint(x), 0, 0),
 }
 
 # Of two operands: the function, its slopes, and its second derivatives (0, 0), (0, 1), (1, 1).

@@ -31,8 +31,11 @@ Row = tuple[float, ...]
 # Of these some derivatives have fewer digits, as docs/scipy.md says; one that has them all leaves.
 FEWER = {
     *("alpha", "argus", "foldcauchy", "genexpon", "genhalflogistic", "jf_skew_t", "mielke"),
-    *("nakagami", "norminvgauss", "rel_breitwigner", "rice", "skewcauchy", "truncnorm"),
+    *("nakagami", "rice", "skewcauchy", "truncnorm", "truncpareto", "truncweibull_min"),
+    "vonmises",
 }
+# Not compared: SciPy's search for quantiles fails, shapes are arrays, complex numbers, a mask.
+APART = {"norminvgauss", "poisson_binom", "rel_breitwigner", "tukeylambda"}
 METHODS = "logpdf", "pdf", "cdf", "sf", "logcdf", "logsf"
 POINTS = 6
 WAYS = (70, 130), (420, 700)  # digits, of which two have to agree on fifteen
@@ -189,7 +192,7 @@ def of_law(name: str, dist: Any, method: str) -> tuple[int, list[Any]]:
 
 @pytest.mark.every(16)
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", dists())
+@pytest.mark.parametrize("name", sorted(dists().keys() - APART))
 def test_laws_keep_their_digits(name: str) -> None:
     dist = dists()[name]
     wrong = []
