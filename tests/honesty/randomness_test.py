@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random as python_random
@@ -525,12 +526,27 @@ def test_a_generator_with_a_state(derivative):
     def f(x):
         numpys, pythons = np.random.RandomState(), python_random.Random()
         numpys.set_state(np.random.RandomState(3).get_state())
+        with contextlib.suppress(TypeError):
+            numpys.set_state(None)  # an error, which leaves it as it is
         pythons.setstate(python_random.Random(3).getstate())
         return np.sum(x**2 * numpys.normal(size=2)) * pythons.random()
 
     df = derivative(f)
     df.at(X)
     df.at(2 * X)
+
+
+def test_a_state_that_numpy_refuses():
+    """what it is set to is no state -> it is one without a seed still: error"""
+
+    def f(x):
+        numpys = np.random.RandomState()
+        with contextlib.suppress(TypeError, ValueError):
+            numpys.set_state(("MT19937", 5, 1))
+        return np.sum(x**2 * numpys.normal(size=2))
+
+    with refused(RandomnessError, "without a seed"):
+        grad(f)(X)
 
 
 def test_a_generator_with_a_seed_and_traced_parameters(derivative):

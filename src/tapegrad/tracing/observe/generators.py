@@ -12,6 +12,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.asked import advice_about_draw
+from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import is_told
@@ -77,11 +78,15 @@ def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         and o.reads.place(args[0]) is None
         and not randomness.is_global(args[0])
     ):
-        if all(x is None for x in (*args[1:], *kwargs.values())):
-            o.unseeded[id(args[0])] = args[0]
-        else:
-            o.unseeded.pop(id(args[0]), None)
-        return None if f.__name__ == "seed" else o.taken([*args[1:], *kwargs.values()])
+        given = any(x is not None for x in (*args[1:], *kwargs.values()))
+
+        def then(result: Any) -> None:
+            if result is not MISSING and given:
+                o.unseeded.pop(id(args[0]), None)
+            elif result is not MISSING:
+                o.unseeded[id(args[0])] = args[0]
+
+        return then if f.__name__ == "seed" else both(o.taken([*args[1:], *kwargs.values()]), then)
     if id(args[0]) in o.unseeded:
         draws_unseeded(o, args[0])
     note = o.taken([*args[1:], *kwargs.values()])  # what is drawn is drawn of these again
