@@ -411,14 +411,13 @@ class Builder:
     def again(self, call: Call, operands: Sequence[Operand]) -> tuple[Var, ...]:
         """Append a call of another tape, with other operands."""
         first = self._next
-        own = [out.id for out in call.outs[:1]] == [first]  # they have the numbers that come next
-        if own and all(map(operator.is_, operands, call.operands)):
+        is_next = [out.id for out in call.outs[:1]] == [first]
+        if is_next and all(map(operator.is_, operands, call.operands)):
             self._append(call)
             return call.outs
         for x, y in zip(operands, call.operands, strict=True):
             if x is not y and x.aval is not y.aval:
                 return self.call(call.primitive, operands, call.src, call.reason)
-        # Its outputs are of the same types as before.
         outs = tuple([Var(first + k, out.aval) for k, out in enumerate(call.outs)])
         self._append(Call(call.primitive, tuple(operands), outs, call.src, call.reason))
         return outs
