@@ -146,10 +146,10 @@ def test_a_program_sees_it_short_unless_the_environment_says_full() -> None:
 
 def test_a_line_of_a_notebook_is_named_by_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     def format_code_name(file: str) -> tuple[str, str] | None:
-        return ("Cell", "In[14]") if file == "/tmp/ipykernel_7/42.py" else None
+        return ("Cell", "In[14]") if file == "ipykernel_7/42.py" else None
 
     shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=format_code_name))
     module = SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", module)  # type: ignore[arg-type]
-    assert str(Source("/tmp/ipykernel_7/42.py", 4)) == "Cell In[14], line 4"
-    assert str(Source("/home/me/model.py", 4)) == "model.py:4"
+    assert str(Source("ipykernel_7/42.py", 4)) == "Cell In[14], line 4"
+    assert str(Source("src/model.py", 4)) == "model.py:4"
