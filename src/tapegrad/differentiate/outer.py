@@ -282,7 +282,7 @@ def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
             one = np.float64(1)
             ones = [one if i == k else None for i in range(len(xs))]
             return ts[k].times(shape, lambda c: c, float(p.jvp(ones, None, *[one] * len(xs))))
-        scale = _scale(xs[1 - k]) if p.linear == (0, 1) else None
+        scale = _scale(p, k, xs)
         if scale:
             return ts[k].times(shape, lambda c: c, scale)
         return ts[k].times(shape, lambda c: p(*[c if i == k else x for i, x in enumerate(xs)]))
@@ -291,10 +291,16 @@ def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
     return reduce(plus, found) if all(x.dtype == ts[at[0]].dtype for x in found) else None
 
 
-def _scale(x: Node) -> float | None:
-    """A constant that makes no number much larger or smaller."""
-    value: Any = x.operand.value if isinstance(x.operand, Literal) else 0.0
-    return float(value) if 1e-3 < abs(value) < 1e3 else None
+def _scale(p: Any, k: int, xs: Sequence[Any]) -> float | None:
+    """What one operand is multiplied by, where the others are constants, and it makes no number
+    much larger or smaller."""
+    others = [x.operand for i, x in enumerate(xs) if i != k]
+    if not all(isinstance(x, Literal) for x in others):
+        return None
+    given = [np.float64(1) if i == k else x.operand.value for i, x in enumerate(xs)]
+    with np.errstate(all="ignore"):
+        value = float(p.evaluate(*given))
+    return value if 1e-3 < abs(value) < 1e3 else None
 
 
 def _sum(parts: Sequence[tuple[Any, float]]) -> Any:
