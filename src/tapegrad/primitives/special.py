@@ -278,10 +278,9 @@ def exprel_bend(value: Any, slope: Any, x: Any) -> Any:
 def _moment(order: int, x: Any, plain: Any, far: Any) -> Any:
     """A derivative of exprel(x), the integral of s^order exp(s x) over 0 < s < 1. Around 0, where
     nothing would be left of differences, its series: the sum of x^n / (n! (n + order + 1))."""
-    one = x.constant(1)
+    one, series = x.constant(1), x.constant(0)
     near, large = logical_and(x > -0.5, x < 0.5), x > 2
     small, other = where(near, x, x.constant(0)), where(logical_or(near, large), one, x)
-    series = x.constant(0)
     for n in range(14, -1, -1):
         series = series * small + 1 / (math.factorial(n) * (n + order + 1))
     return where(near, series, where(large, far(where(large, x, one)), plain(other)))
@@ -423,14 +422,15 @@ class BesselI(Parametric):
         return xs[0].with_shape(xs[0].shape)
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        return _cast(f"scipy.special.iv{'e' * self.scaled}({self.order}, {xs[0]})", outs, call)
+        sized = f"{xs[0]} * (abs({xs[0]}) >= 2.3e-308)"  # of smaller numbers it is NaN
+        return _cast(f"scipy.special.iv{'e' * self.scaled}({self.order}, {sized})", outs, call)
 
     def evaluate(self, *xs: Any) -> Any:
         import scipy.special
 
         function = scipy.special.ive if self.scaled else scipy.special.iv
-        x = np.where(np.abs(xs[0]) < np.finfo(float).tiny, 0.0, xs[0])  # where SciPy's is NaN
-        return np.asarray(function(self.order, x)).astype(xs[0].dtype)[()]
+        (x,) = xs
+        return np.asarray(function(self.order, x * (abs(x) >= 2.3e-308))).astype(x.dtype)[()]
 
     def slope(self, out: Any, x: Any) -> Any:
         neighbours = [_bessel_i(abs(self.order + k), self.scaled)(x) for k in (-1, 1)]
