@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tapegrad.ir.tape import Tape
+from tapegrad.primitives.kinds import Reduction, Running, Scatter, View
 from tapegrad.runtime.coloured import work_of
 
 PANELS = 10  # so many, or more where a direction takes much memory
 SLICES = (64, 128)  # so many of rows, which share what is computed before
+FEWEST = 8  # rows of a part: products of fewer take longer
 NEARLY = 1.1  # of a matrix: what sums of chunks take, which are fewer where memory is scarce
 DEARER = 8  # times as much work as without panels is too much: theirs stays in the caches
 
@@ -32,7 +34,7 @@ def narrow(
     count = -(-size // PANELS)
     panels = inlined(in_panels(count))
     dear = work_of(panels) > DEARER * work_of(whole)
-    if (needs := _memory_of(whole)) <= most:
+    if (dear and _is_loops(whole)) or (needs := _memory_of(whole)) <= most:
         return whole
     if (dear or needs <= NEARLY * results) and _memory_of(whole, SCARCE) <= most:
         return whole
@@ -60,9 +62,15 @@ def narrow(
     return panels if _memory_of(panels, SCARCE) < _memory_of(whole, SCARCE) else whole
 
 
+def _is_loops(tape: Tape) -> bool:
+    """Whether each call may become a part of a loop: then plans need no more than they have to."""
+    kinds = (View, Reduction, Scatter, Running)
+    return all(c.primitive.pointwise or isinstance(c.primitive, kinds) for c in tape.calls)
+
+
 def _share(size: int, count: int) -> int:
     """About one of so many parts, of which all are as long if they can be."""
-    least = max(1, size // count)
+    least = max(FEWEST, size // count)
     return next((n for n in range(least, 2 * least) if size % n == 0), least)
 
 
