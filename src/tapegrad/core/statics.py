@@ -94,7 +94,7 @@ def is_watched(x: Any) -> bool:
 def is_watched_class(kind: Any) -> bool:
     """Whether they made a class and all above it. Then it holds nothing in C."""
     own = [base for base in kind.__mro__ if base not in (object, types.SimpleNamespace)]
-    if issubclass(kind, enum.Enum):  # whose members are few, and always the same
+    if issubclass(kind, (enum.Enum, Keyed)):  # whose members are few; which is compared by its key
         return False
     return all(base.__flags__ & _HEAP_TYPE for base in own) and not any(
         isinstance(x, _IN_C) for base in own for x in vars(base).values()
