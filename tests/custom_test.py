@@ -1,6 +1,7 @@
 """Users' own primitives and derivative rules: `primitive`, `defvjp`, `Function`."""
 
 import inspect
+import json
 import math
 from array import array
 
@@ -1010,4 +1011,24 @@ def test_what_an_opaque_body_asks_costs_no_trace():
     derivative = grad(lambda x: total(x) * np.sum(x), compile="never")
     for k in range(3):
         np.testing.assert_allclose(derivative(np.arange(3.0) + k), 2 * (3.0 + 3 * k))
+    assert derivative.cache_info().traces == 1
+
+
+@primitive
+def read_back(x):
+    """What goes through text, or a library's C code, to plain numbers and back."""
+    texts = [float(str(v)) for v in np.asarray(x).tolist()]
+    return np.array(json.loads(json.dumps(texts))) + np.array([eval(repr(float(v))) for v in x])
+
+
+defvjp(read_back, lambda ct, out, x: 2 * ct)
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_a_body_that_takes_numbers_out_of_texts_stays_a_call_of_numpy(compile):
+    derivative = value_and_grad(lambda x: np.sum(read_back(x) ** 2), compile=compile)
+    for x in (np.array([0.5, 1.0]), np.array([-3.0, 0.1]), np.array([2.0, 7.0])):
+        value, slope = derivative(x)
+        assert value == np.sum((2 * x) ** 2)
+        np.testing.assert_array_equal(slope, 8 * x)
     assert derivative.cache_info().traces == 1

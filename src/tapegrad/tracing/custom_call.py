@@ -19,8 +19,9 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, check_leaf
 from tapegrad.core.trees import flatten, is_array, is_traced
-from tapegrad.errors import ArgumentError, GradientError, TraceError
+from tapegrad.errors import ArgumentError, ConversionError, GradientError, TraceError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
+from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Aval, Operand, Var
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.tracing.aliasing import share_memory
@@ -135,7 +136,11 @@ class CustomCall(Applied):
             return returned
 
         body.__name__ = self.operation.label
-        return trace_function(Request(body, operands, names=names))
+        traced = trace_function(Request(body, operands, names=names))
+        lost = [lost_by(g) for g in traced.tape.guards if g.operand.dtype.kind in "fc"]
+        if any(lost) and self.operation.has_rule():  # which has the derivative that the body loses
+            raise ConversionError(next(filter(None, lost)))
+        return traced
 
     def record(self, operands: Sequence[Any], body: Traced) -> Any:
         """Record the traced body as one call."""
