@@ -195,8 +195,9 @@ def is_inside(kind: Any) -> bool:
 
 
 def is_recorded(x: Any) -> bool:
-    """Whether this is a derivative: what it does where it is called is recorded."""
-    return callable(x) and module_of(type(x)).startswith("tapegrad.")
+    """Whether this is a derivative: what it does where it is called is recorded. Of users' own
+    primitives, the bodies are read."""
+    return callable(x) and module_of(type(x)).startswith("tapegrad.runtime.")
 
 
 def is_followed(kind: Any) -> bool:
