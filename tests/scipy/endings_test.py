@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize
 
-from tapegrad import grad, value_and_grad
+from tapegrad import grad, jit, value_and_grad
 from tapegrad.errors import GradientError, UnsupportedError
 
 TIMES = np.linspace(0.0, 2.0, 9)
@@ -160,3 +160,51 @@ def test_bounds_of_least_squares_hold_or_not():
             expected = [(f(x + e) - f(x - e)) / 2e-6 for e in h]
             np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-5)
         assert g.cache_info().traces == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("BFGS", {"jac": lambda z: [-z[0], z[1]]}),  # a slope that is wrong
+        ("L-BFGS-B", {"jac": lambda z: [-z[0], z[1]]}),
+        ("CG", {"jac": lambda z: [-z[0], z[1]]}),
+        ("Nelder-Mead", {"options": {"maxiter": 5}}),
+    ],
+)
+def test_a_search_that_gives_up_has_found_no_minimum(method, more):
+    def f(a):
+        r = optimize.minimize(
+            lambda z: (z[0] - a) ** 2 + (z[1] - 1.0) ** 2, [3.0, -2.0], method=method, **more
+        )
+        return r.x[0] if r.status == 2 else np.nan
+
+    np.testing.assert_allclose(jit(f)(0.7), f(0.7))
+    with pytest.raises(GradientError, match="hasn't converged"):
+        grad(f)(0.7)
+
+
+def test_a_search_that_ends_for_rounding_has_found_its_minimum():
+    def f(a, method):
+        r = optimize.minimize(
+            lambda z: np.sum(np.exp(z) - a * z) + 50,
+            np.ones(2),
+            method=method,
+            jac=lambda z: np.exp(z) - a,
+            tol=1e-30,
+        )
+        return r.x[0] if r.status == 2 else np.nan
+
+    for method in ("BFGS", "CG"):
+        np.testing.assert_allclose(grad(f)(0.7, method), 1 / 0.7, rtol=1e-6)
+
+
+def test_a_root_where_scipy_meets_nan():
+    def f(a):
+        r = optimize.root_scalar(lambda z: z**3 - a, bracket=(0.0, 3.0))
+        return r.root if r.converged else -1.0
+
+    g = jit(f)
+    for a in (np.nan, 1.0, 2.0, np.nan):
+        np.testing.assert_allclose(g(a), f(a))
+    with pytest.raises(ValueError, match="different signs"):
+        g(-1e9)

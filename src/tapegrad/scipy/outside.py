@@ -147,7 +147,7 @@ class Outside:
                 start += count
             try:
                 found = [np.asarray(x) for x in self._solved(fs, xs[:first])]
-                if [x.shape for x in found] == [x.shape for x in types]:
+                if all(map(_is_of, found, types)):
                     return found
             except Other:
                 pass
@@ -226,6 +226,10 @@ class Deferred:
             return [None]
         tangents = [BroadcastTo(xs[k].shape)(ts[k]) for k in moving]
         return [*called(METHODS["pushed"](self.tape, moving), [*xs, *tangents])]
+
+
+def _is_of(x: Any, aval: Aval) -> bool:
+    return x.shape == aval.shape and np.can_cast(x.dtype, aval.dtype, "same_kind")
 
 
 class Equations:

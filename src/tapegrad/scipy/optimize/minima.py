@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize as theirs
+from scipy.sparse.linalg import LinearOperator, minres
 
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
@@ -41,7 +42,7 @@ BESIDE = (
     "be where the derivative jumps. Methods of minimize that end on bounds, such as L-BFGS-B, tell "
     "of bounds; of constraints, leave out those that follow from others"
 )
-LOSS = 2  # the status of a method that can't come nearer to a minimum for rounding
+LOSS = 2  # the status of a search that comes no nearer to a minimum, for rounding or else
 
 
 class Bounded:
@@ -93,6 +94,24 @@ def stationary(equations: Equations, x: Any, side: Any, bounds: Any, slope: Any)
     bound = equations.apply(ew.where, equations.apply(ew.less, side, none), lower, upper)
     free = equations.apply(ew.equal, side, none)
     return equations.apply(ew.where, free, slope, equations.apply(ew.sub, x, bound))
+
+
+def is_as_low(callback: Callback, f: Any, x: Any, way: Any, free: Any) -> bool:
+    """Whether a search that gave up is as near to a minimum as rounding lets it come: a step of
+    Newton's from there is none beside x and the way to it."""
+    size = np.abs(x) + np.abs(way)
+    size = np.where(free, np.where(size > 0, size, 1.0), 0.0)
+
+    def slope(u: Any) -> Any:
+        return size * slopes_of(callback, f, x + size * u).ravel()
+
+    def bent(u: Any) -> Any:
+        h = 1e-6 * u / np.max(np.abs(u), initial=1e-300)
+        return (slope(h) - slope(-h)) * (np.max(np.abs(u)) / 2e-6)
+
+    slopes = LinearOperator((len(x),) * 2, bent, dtype=float)
+    step = size * minres(slopes, slope(np.zeros(len(x))), maxiter=200)[0]
+    return bool(np.linalg.norm(step) <= 1e-4 * max(np.linalg.norm(x), np.linalg.norm(way)))
 
 
 @stands_for(HOME, callbacks=True, lists="args bounds options constraints")
@@ -157,7 +176,10 @@ def minimum(
         certain = certain and is_known
         facts["told"] = {k: r[k] for k in ("success", "status", "message") if k in r}
         facts["certain"] = certain
-        found = r.success or (r.get("status") == LOSS and not held.parts)
+        found = r.success or (
+            (r.get("status") == LOSS and not held.parts)
+            and is_as_low(callbacks[0], fs[0], x, x - x0, side == 0)
+        )
         counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev", "njev")]
         told = np.int64(r.success), number_of(facts["told"])
         ended = ending(found and certain, certain)

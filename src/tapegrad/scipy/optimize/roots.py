@@ -164,7 +164,7 @@ def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any,
         nonlocal method
         x, r = original(fs, values)
         method = r.method
-        counts = np.int64(r.iterations), np.int64(r.function_calls)
+        counts = [np.asarray(n)[()] for n in (r.iterations, r.function_calls)]  # or NaN
         return x, *counts, ending(r.converged)
 
     outside = Outside(label, solver, callbacks, lead, at=(0,))
