@@ -41,7 +41,7 @@ def biggest(tape):
 def test_the_inner_loop_runs_as_often_as_the_step_says():
     _, tape = trace(pairs, ramp(20))
     assert depth(tape) == 2
-    assert "range(i + 1)" in tape.source
+    assert "in range(i):" in tape.source
 
 
 @pytest.mark.parametrize("program", nests.PROGRAMS, ids=lambda program: program.name)
@@ -194,3 +194,93 @@ def test_what_cannot_be_folded_is_not_tried_from_each_call_on(monkeypatch, f, fi
     )
     assert tape == same
     assert count < 0.8 * most
+
+
+def factor(A):
+    """Cholesky's, whose innermost loop makes no round in the first ones of both around it."""
+    L = np.zeros_like(A)
+    for i in range(len(A)):
+        for j in range(i + 1):
+            s = A[i, j]
+            for k in range(j):
+                s = s - L[i, k] * L[j, k]
+            if i == j:
+                L[i, i] = np.sqrt(s)
+            else:
+                L[i, j] = s / L[j, j]
+    return np.sum(L**3)
+
+
+def two_behind(A):
+    """Two first rounds are empty, and what they leave in `total` is a number of Python's."""
+    total = 0.0
+    for i in range(len(A)):
+        for j in range(i - 1):
+            total = total + np.sin(A[i, j]) * A[j, i]
+    return total
+
+
+def from_the_end(A):
+    """The first rounds are those of the largest numbers."""
+    y = A.copy()
+    for i in range(len(A) - 1, -1, -1):
+        for j in range(i + 1, len(A)):
+            for k in range(i + 1, j):
+                y[i, j] = y[i, j] - 0.2 * y[i, k] * y[k, j]
+    return np.sum(y**2)
+
+
+def carried_on(A):
+    """What the first rounds leave is read by those behind them."""
+    v = 1.0 * A[0]
+    for i in range(len(A)):
+        v[i] = 0.5 * v[i - 1] + A[i, i]
+        for j in range(i):
+            v[j] = v[j] + 0.1 * v[i] * A[i, j]
+    return np.sum(v**2)
+
+
+def set_within(A):
+    """What an inner loop sets isn't there in the first round: this one stands in front."""
+    total = 0.0 * A[0, 0]
+    for i in range(len(A)):
+        for j in range(i):
+            last = A[i, j] ** 2
+        if i > 0:
+            total = total + last
+    return total
+
+
+EMPTY = (factor, two_behind, from_the_end, carried_on)
+
+
+def definite(rng, n):
+    B = rng.standard_normal((n, n))
+    return B @ B.T / max(n, 1) + 2 * np.eye(n)
+
+
+@pytest.mark.parametrize("f", EMPTY)
+def test_the_loop_begins_with_rounds_in_which_loops_are_empty(f):
+    """No other code of them stands in front: each statement is one loop, without guards."""
+    _, tape = trace(f, definite(np.random.default_rng(0), 30))
+    tapes, lines = [tape], []
+    for each in tapes:
+        assert not each.guards
+        loops = [call for call in each.calls if isinstance(call.primitive, Repeated)]
+        lines += [call.src.line for call in loops if not call.primitive.instead]
+        tapes += [call.primitive.body for call in loops]
+    assert len(lines) == len(set(lines)) == depth(tape)
+
+
+@pytest.mark.parametrize("f", [*EMPTY, set_within])
+def test_other_lengths_are_what_plain_numpy_computes(f):
+    """0, 1 and 2 among them, in which no inner loop makes a round."""
+    rng, derived = np.random.default_rng(1), value_and_grad(f)
+    for n in (9, 12, 2, 1, 0, 7, 12):
+        if n == 0 and f in (carried_on, set_within):
+            continue  # an IndexError in plain Python
+        A, direction = definite(rng, n), 1e-6 * rng.standard_normal((n, n))
+        value, slope = derived(A)
+        assert value == pytest.approx(f(A), rel=1e-12, abs=1e-12)
+        change = f(A + direction) - f(A - direction)
+        assert 2 * np.sum(slope * direction) == pytest.approx(change, rel=1e-5, abs=1e-9)

@@ -28,6 +28,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
 from tapegrad.primitives.loops import ROUNDS
 from tapegrad.tracing.loops.drawing import Drawing
+from tapegrad.tracing.loops.earlier import Earlier
 from tapegrad.tracing.loops.framed import (
     ENTRIES,
     Count,
@@ -115,6 +116,7 @@ def _loop(
     handled = _note_handler(frame, place, sides)
     try:
         trace_stored(frame, place, trace)
+        earlier: Earlier | None = None
         for done in range(len(items)):
             left = len(items) - done if count is None else None
             drawing = Drawing(left, sides, place)
@@ -127,10 +129,11 @@ def _loop(
                 items=items,
                 inner=count,
                 drawing=drawing,
+                earlier=earlier,
             )
             before = rounds.found[0]
             round_ = yield from rounds.made(rounds.round(leaves, done))
-            raised, loop = trace.raised, None
+            raised, loop, is_empty = trace.raised, None, False
             left = len(items) - done
             long = short or count is not None or is_long(round_.tape, left)
             long = long or (left >= ROUNDS and sides.flow.chooses(place))
@@ -150,6 +153,8 @@ def _loop(
                     if notes != []:
                         notes = notes or drawing.others()
                         raise again_with(notes or each_round(sides, place)) from error
+                    guard = getattr(error, "guard", None)
+                    is_empty = guard is not None and guard.what == ENTRIES
                 if not rounds.changes_nothing():
                     raise again_with(each_round(sides, place))
             if loop is not None:
@@ -158,11 +163,16 @@ def _loop(
                 rounds.leave(loop, trace)
                 lent.give_back()
                 return
-            if count is not None:  # there may be no first round, in other rounds around it
-                if type(items) is not Numbers or any(rounds.grown[-1].entries):
-                    raise again_with(each_round(sides, place))
-                trace.guard(count.rounds > done, True, ENTRIES)
-            rounds.alone(leaves, round_, trace)
+            # There may be no first round, in other rounds around it
+            if count is not None and (type(items) is not Numbers or any(rounds.grown[-1].entries)):
+                raise again_with(each_round(sides, place))
+            if not is_empty or earlier is None:
+                earlier = Earlier(done, leaves, before, trace, [], [])
+            with earlier.recording():
+                if count is not None:
+                    trace.guard(count.rounds > done, True, ENTRIES)
+                rounds.alone(leaves, round_, trace)
+            earlier = earlier if is_empty else None
             trace_numbers(frame, place, before, rounds.found[-1], trace)
         if count is not None:
             trace.guard(count.rounds > len(items), False, ENTRIES)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import flatten
 from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import known_from, unused
@@ -23,6 +24,7 @@ from tapegrad.ir.tape import Aval, Guard, Literal, Source, Tape
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
 from tapegrad.tracing.loops.drawing import Drawing
+from tapegrad.tracing.loops.earlier import Earlier
 from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.loops.growing import Growing, Grown
 from tapegrad.tracing.loops.items import Items, Numbers, found_among
@@ -151,6 +153,7 @@ class InFrame(Rounds):
     drawing: Drawing
     items: Items = field(default_factory=lambda: Numbers(range(0)))
     inner: Count | None = None
+    earlier: Earlier | None = None
     tests: dict[Any, tuple[Source | None, bool]] = field(default_factory=dict)
     grown: list[Grown] = field(default_factory=list)
 
@@ -323,8 +326,11 @@ class InFrame(Rounds):
 
     def _entry(self, given: Given) -> Any:
         """The loop's number, or what else it goes through, in a round that is passed this."""
-        step = given.step
-        return self.items.item(step._trace, step, self.done, found_among(self.lent))
+        step, first = given.step, self.done
+        if self.earlier is not None:
+            first = self.earlier.done
+            step = step + np.int64(self.done - first)
+        return self.items.item(step._trace, step, first, found_among(self.lent))
 
     def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> list[Any]:
         """The round stands by itself, and what was traced in it stands for what it gives, which is
@@ -363,7 +369,28 @@ class InFrame(Rounds):
         if settled is None:
             return None
         self.drawing.go_on()
-        return self.looped(*settled)
+        return self._from_earlier(leaves, settled[1]) or self.looped(*settled)
+
+    def _from_earlier(self, leaves: list[Any], round_: Round) -> Looped | None:
+        """The loop that begins with earlier rounds; None if this round isn't theirs, too."""
+        earlier, tape = self.earlier, round_.tape
+        if earlier is None or round_.ys or self.growing.all:
+            return None
+        step, *inputs = tape.inputs
+        reading = [call for call in tape.calls if step in call.operands]
+        if len(reading) != 1 or not earlier.are_like(leaves, self.found[0], round_):
+            return None
+        calls = tuple([call for call in tape.calls if call is not reading[0]])
+        tape = replace(tape, inputs=(reading[0].out, *inputs), calls=calls)
+        traced = replace(round_.traced, tape=tape)
+        try:
+            start = [as_weak(*x) for x in zip(earlier.leaves, round_.leaves, strict=True)]
+            found = replace(self, done=earlier.done).looped(start, replace(round_, traced=traced))
+        except Exception as error:
+            let_through(error)
+            return None
+        earlier.forget()
+        return found
 
     def _renew(self) -> bool:
         return renew(self.frame, self.place, self.found[0], self.found[-1])
