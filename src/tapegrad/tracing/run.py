@@ -404,8 +404,9 @@ Number = Callable[[Tape, Sequence[Any], Collection[int]], tuple[Tape, tuple[Any,
 
 
 def _reads_what_is_gone(trace: Trace, raw: Tape) -> bool:
-    """Whether a value is used that sides of branches have computed, which aren't there any more."""
-    if not trace.merged and not trace.failed:
+    """Whether a value is used that sides of branches have computed, or first rounds of loops, which
+    aren't there any more."""
+    if not (trace.merged or trace.failed or trace.counted):
         return False
     known = {*raw.inputs, *[var for var, _ in trace.captured.values()]}
     for call in raw.calls:
