@@ -160,7 +160,7 @@ class _Point:
                 warnings.warn(
                     f"gradcheck of {describe(f)}: {words[k]} is {dtype}, whose rounding is larger "
                     "than the differences that are compared. Use float64",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
         return _Point(request, real, eps)
 
