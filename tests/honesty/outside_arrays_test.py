@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -210,6 +211,38 @@ def test_an_error_in_the_middle(buffer):
     with pytest.raises(KeyError):
         df(np.array([5.0, -1.0, 1.0]))
     np.testing.assert_array_equal(buffer, [5.0, 2.0, 1.0])
+
+
+@pytest.mark.parametrize("transform", [grad, jit])
+@pytest.mark.parametrize("kept_by", ["a variable", "an attribute"])
+def test_an_error_before_another_array_takes_its_place(kept_by, transform):
+    """it raises before it sets the name to another array -> the array holds what NumPy leaves"""
+    work, holder = np.zeros(3), SimpleNamespace(work=np.zeros(3))
+
+    def variable(x):
+        nonlocal work
+        work[1] = x[0]
+        if x[1] < 0:
+            raise KeyError("negative")
+        work = 2 * x
+        return np.sum(x**2)
+
+    def attribute(x):
+        holder.work[1] = x[0]
+        if x[1] < 0:
+            raise KeyError("negative")
+        holder.work = 2 * x
+        return np.sum(x**2)
+
+    df = transform(variable if kept_by == "a variable" else attribute)
+    left = [0.0, 5.0, 0.0]
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            df(np.array([5.0, -1.0, 1.0]))
+        np.testing.assert_array_equal(work if kept_by == "a variable" else holder.work, left)
+        df(X)
+        np.testing.assert_array_equal(work if kept_by == "a variable" else holder.work, 2 * X)
+        left = [2 * X[0], 5.0, 2 * X[2]]
 
 
 def test_an_argument_in_the_same_memory(buffer):

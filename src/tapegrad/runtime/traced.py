@@ -65,9 +65,7 @@ def observed(
             try:
                 made = make(trace(request, observer, in_vain=in_vain))
             except Exception as error:
-                other = None
-                if isinstance(error, (TapegradError, TypeError)):  # of what is no plain number
-                    other = without_found(observer, error)
+                other = without_found(observer, error)
                 if observer.lent is not None and (notes := observer.lent.without(error)):
                     other = Reconsidered(notes, error)
                 sites = failed_in(observer, error)

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of, kept_by_code
 from tapegrad.core.request import leaf_key
+from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.drawn import Found
@@ -408,6 +409,12 @@ def _is_input(x: Any) -> bool:
 
 
 def check_found(o: Notes) -> None:
+    """What has to stay what it is is known: the trace is made again."""
+    if notes := _not_inputs(o):
+        raise Reconsidered(notes, None)
+
+
+def _not_inputs(o: Notes) -> list[Any]:
     """An array that became an input was written to in place, or the program has asked which object
     a tuple of inputs is: then it stays what it is."""
     notes = [
@@ -416,9 +423,7 @@ def check_found(o: Notes) -> None:
         if not isinstance(found, tuple) and found._owner._version
         for x in uses
     ]
-    notes += [x for key in o.asked_rows for x in o.found[key][2]]
-    if notes:
-        raise Reconsidered(notes, None)
+    return notes + [x for key in o.asked_rows for x in o.found[key][2]]
 
 
 def arrays_found(o: Notes) -> dict[int, tuple[Any, int]]:
@@ -433,9 +438,12 @@ def arrays_found(o: Notes) -> dict[int, tuple[Any, int]]:
 
 
 def without_found(o: Notes, error: Exception) -> Reconsidered | None:
-    """A trace has failed with this error. Where something became an input it is made again without
-    that."""
-    notes = [x for _, _, uses in o.found.values() for x in uses]
+    """A trace has failed with this error. Where something became an input that may not be one it is
+    made again without that; where a plain number was asked for, that is all of it."""
+    if isinstance(error, (TapegradError, TypeError)):
+        notes = [x for _, _, uses in o.found.values() for x in uses]
+    else:  # the program's own, and what it has written before stands in the array
+        notes = _not_inputs(o)
     return Reconsidered(notes, error) if notes else None
 
 
