@@ -811,3 +811,24 @@ def test_integrals_with_waves_as_weights(weight, compile, monkeypatch):
         value_and_grad(
             lambda a: integrate.quad(lambda t: np.exp(-a * t), 0, np.inf, weight="cos", wvar=1.0)[0]
         )(1.0)
+
+
+@pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_integrals_of_single_precision_and_of_nan(mode):
+    """Rounding of single precision isn't what has no intervals, and neither is NaN."""
+    f = {
+        "wave": lambda p: integrate.quad(
+            lambda t: np.exp(-p[0] * t), 0, 3, weight="cos", wvar=p[1] * 2
+        )[0],
+        "infinite": lambda p: integrate.quad(lambda t: np.exp(-p[0] * t**2) * p[1], 0, np.inf)[0],
+    }
+    for g in f.values():
+        d, x = value_and_grad(g, compile=mode), np.array([0.7, 1.3])
+        right = d(x)[1]
+        single = d(x.astype(np.float32))[1]
+        assert single.dtype == np.float32
+        np.testing.assert_allclose(single, right, rtol=1e-5)
+        value, slope = d(np.array([np.nan, 1.3]))
+        assert np.isnan(value)
+        assert np.isnan(slope).any()

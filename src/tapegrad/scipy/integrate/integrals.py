@@ -24,7 +24,7 @@ import scipy.integrate as theirs
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
-from tapegrad.primitives.elementwise import add, mul
+from tapegrad.primitives.elementwise import AsType, add, mul
 from tapegrad.primitives.implicit import called, real
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.reductions import Sum
@@ -138,22 +138,25 @@ class Integral:
         count, outs = nodes.shape[0], self.tape.outputs
         body = Builder("node")
         step = body.input(Aval((), np.dtype(np.int64)))
-        totals = [body.input(x.aval) for x in outs]
+        kinds = [np.result_type(x.dtype, float) for x in outs]
+        totals = [body.input(Aval(x.shape, k)) for x, k in zip(outs, kinds, strict=True)]
         t, w = [body.input(x.aval) for x in places[:2]]
         p = [body.input(x.aval) for x in self.tape.inputs[1:]]
         (t,), (w,) = [body.call(Window(*entry_at(0, ())), [x, step]) for x in (t, w)]
         after: list[Any] = []
         for total, value in zip(totals, body.call(CallTape(self.tape), [t, *p]), strict=True):
-            (part,) = body.call(mul, [w, value])
+            (part,) = body.call(mul, [w, _of(value, total, body)])
             after += body.call(add, [total, part])
         builder = Builder(f"integral of {self.name}")
         xs = [builder.input(x.aval) for x in (*places, *self.tape.inputs[1:])]
         start: list[Any] = []
-        for x in outs:
-            start += builder.call(BroadcastTo(x.shape), [Literal(x.dtype.type(0))])
+        for x, kind in zip(outs, kinds, strict=True):
+            start += builder.call(BroadcastTo(x.shape), [Literal(kind.type(0))])
         loop = Loop(body.finish(after), len(outs), count)
         rounds = Literal(np.int64(count))
-        return builder.finish(builder.call(loop, [rounds, *start, *xs[:2], *xs[PLACES:]]))
+        found = builder.call(loop, [rounds, *start, *xs[:2], *xs[PLACES:]])
+        pairs = zip(found, outs, strict=True)
+        return builder.finish([_of(x, out, builder) for x, out in pairs])
 
     # ---- the rules
 
@@ -319,6 +322,11 @@ def _with(ct: Any, check: Any) -> Any:
 
 def _as(t: Any, x: Any) -> Any:
     return t if t.shape == x.shape else BroadcastTo(x.shape)(t)
+
+
+def _of(x: Any, like: Any, builder: Builder) -> Any:
+    """A number in the dtype of another one."""
+    return x if x.dtype == like.dtype else builder.call(AsType(like.dtype), [x])[0]
 
 
 def _total(x: Any) -> Any:

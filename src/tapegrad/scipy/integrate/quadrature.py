@@ -19,7 +19,7 @@ import numpy as np
 import scipy.integrate as theirs
 from scipy import LowLevelCallable
 
-from tapegrad.scipy.callbacks import Callback, as_floats
+from tapegrad.scipy.callbacks import Callback, as_floats, values_of
 from tapegrad.scipy.declaring import Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.integrals import (
     NEAR,
@@ -50,8 +50,11 @@ class Mesh:
     """Nodes and weights with which an integral has its derivatives, too, as many as a power of 2:
     those that aren't needed weigh nothing. At later calls there are as many."""
 
-    def __init__(self, epsabs: float, epsrel: float) -> None:
-        self.epsabs, self.epsrel, self.room = max(epsabs, 1e-14), epsrel, 0
+    def __init__(self, epsabs: float, epsrel: float, callback: Callback) -> None:
+        kinds = [np.asarray(x).dtype for x in values_of(callback.p)]
+        rounded = max([np.finfo(k).eps for k in kinds if k.kind in "fc"], default=0.0)
+        self.epsrel, self.rounding = max(epsrel, 100 * rounded), max(1e-9, 100 * rounded)
+        self.epsabs, self.room = max(epsabs, 1e-14), 0
 
     def of(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> Any:
         """Of these intervals of t, or of others, which are returned, too; and whether they do."""
@@ -89,7 +92,8 @@ class Mesh:
         )
         of_halves = _rows(where, halves, name, f, value)
         both = [_sum(name, *each) for each in ((ends, rows), (halves, of_halves))]
-        return bool(np.all(np.abs(both[0] - both[1]) <= self._error(both[0])))
+        apart = np.abs(both[0] - both[1])
+        return bool(np.all(apart <= self._error(both[0])) or np.any(np.isnan(value)))
 
     def _error(self, total: Any) -> float:
         """By how much integrals of this size may be wrong."""
@@ -104,7 +108,7 @@ class Mesh:
         while True:
             rows = _rows(where, ends, name, f, value)
             most, places = self._error(_sum(name, ends, rows)), []
-            rounding = 1e-9 * np.max(np.abs(rows), (0, 1))
+            rounding = self.rounding * np.max(np.abs(rows), (0, 1))
             for (a, b), expected in zip(ends, _at_ends(name) @ rows, strict=True):
                 for end, node, y in zip((a, b), a + (b - a) * beside, expected, strict=True):
                     start = end + NEAR * np.sign(node - end)
@@ -246,7 +250,7 @@ def quad(
     (callback,) = watched([func], args, start, a, b, points)
     if callback.shape not in ((), (1,)):
         raise refusal(f"scipy.integrate.quad of a function of several numbers{at_line()}")
-    mesh = Mesh(epsabs, epsrel)
+    mesh = Mesh(epsabs, epsrel, callback)
 
     def solver(f: Any, lower: float, upper: float) -> Any:
         value, error, info, *message = theirs.quad(f, lower, upper, full_output=1, **how)
@@ -308,7 +312,7 @@ def quad_vec(
             f"scipy.integrate.quad_vec can't be traced{at_line()} with full_output, or by the "
             "trapezoidal rule"
         )
-    mesh = Mesh(max(epsabs, 1e-10), epsrel)
+    mesh = Mesh(max(epsabs, 1e-10), epsrel, callback)
 
     def solver(f: Any, lower: float, upper: float) -> Any:
         value, error, info = theirs.quad_vec(f, lower, upper, full_output=True, **how)
