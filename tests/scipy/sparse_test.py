@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from tapegrad import grad, jit, jvp, value_and_grad, vjp
-from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
 
 D = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5]])
 X = np.array([1.0, 2, 3])
@@ -369,3 +369,10 @@ def test_what_two_matrices_make_has_no_elements_in_an_order() -> None:
     np.testing.assert_allclose(jit(f, compile="never")(S.data), f(S.data))
     with pytest.raises(ZeroDivisionError):
         jit(lambda x: (make(x) / 0.0).toarray(), compile="never")(S.data)
+
+
+@pytest.mark.parametrize("kind", [sparse.dok_array, sparse.dok_matrix])
+def test_dicts_of_keys_as_arguments_are_refused(kind: Any) -> None:
+    """They are dicts, too, but their truth is an array's."""
+    with pytest.raises(ArgumentError, match="'S' is a dok_"):
+        grad(lambda p, S: np.sum((S @ p) ** 2))(np.ones(2), kind(np.eye(2)))

@@ -163,8 +163,8 @@ def key_orders(tree: Any) -> tuple[Any, ...]:
     parts = children(tree)
     if parts is None:
         return ()
-    own = (tuple(map(static_key, tree)),) if isinstance(tree, dict) and tree else ()
-    return sum(map(key_orders, parts), own)
+    own = tuple(map(static_key, tree)) if isinstance(tree, dict) else ()
+    return sum(map(key_orders, parts), (own,) if own else ())
 
 
 # What holds others that nobody watches, unless `trees` takes it apart or it has an exact key.
