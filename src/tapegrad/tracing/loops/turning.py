@@ -52,6 +52,7 @@ from tapegrad.tracing.observe.frames import replace as replace_at
 from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.liveness import Flow, flow_of
 from tapegrad.tracing.observe.seen import changes, effects_in, streams
+from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
@@ -463,9 +464,7 @@ def tested(a: Activation, x: Any) -> None:
         return
     own = a.turning is not None and a.turning.exit.places == exit_.places
     if type(x) not in (bool, np.bool_):
-        if own:
-            raise again_with(each_round(tests.sides, jump))
-        return
+        return _give_up(a, again_with(each_round(tests.sides, jump))) if own else None
     if own or not exit_.places.isdisjoint(tests.sides.turning):
         replace_at(operand_at(a.stack, 0), stand_in(trace, Literal(np.bool_(x)), np.bool_(x)))
         return
@@ -476,9 +475,24 @@ def tested(a: Activation, x: Any) -> None:
     tests.turns[exit_.places] = turns + 1, first
     is_long = turns > ROUNDS and trace.builder.following - first > 2 * CALLS
     if is_long and _may_begin(a, tests.sides, exit_):
-        raise again_with(
-            [(tests.sides.turning, o) for o, e in tests.exits.items() if e.body == exit_.body]
-        )
+        notes = [(tests.sides.turning, o) for o, e in tests.exits.items() if e.body == exit_.body]
+        _give_up(a, again_with(notes))
+
+
+class _GivenUp:
+    """Raises where its truth is asked for. If the observer raised, it would see nothing any more,
+    and what handlers around the loop do would be done twice."""
+
+    def __init__(self, error: Reconsidered) -> None:
+        self._error = error
+
+    def __bool__(self) -> bool:
+        raise self._error
+
+
+def _give_up(a: Activation, error: Reconsidered) -> None:
+    """The conditional jump that is about to run raises this."""
+    replace_at(operand_at(a.stack, 0), _GivenUp(error))
 
 
 dispatch.asked = asked
