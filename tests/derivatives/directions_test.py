@@ -409,3 +409,13 @@ def test_zeros_for_their_place_stay():
         np.array([0.0, 4.0, 9.0])
     )
     np.testing.assert_allclose(matrix[1:], [[0, 0.25, 0], [0, 0, 1 / 3]], rtol=1e-14)
+
+
+def test_hessians_of_single_precision_stay_so_where_matrices_are_of_double():
+    def spread(x):
+        return np.linalg.slogdet(np.exp(-((x[:, None] - x) ** 2)) + np.eye(len(x)))[1]
+
+    for n in (0, 110):
+        x = np.linspace(-30, 30, n, dtype=np.float32)
+        found = hessian(spread, compile="never")(x)
+        assert (found.dtype, found.shape) == (np.float32, (n, n))

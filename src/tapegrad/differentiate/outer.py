@@ -253,7 +253,7 @@ def outer(
     ones of the result are free; None where it is no larger than they are."""
     sizes = dict(zip(left, x.shape, strict=True)) | dict(zip(right, y.shape, strict=True))
     shape = tuple([sizes[k] for k in out])
-    lost = [k for k, size in sizes.items() if size > 1 and k not in out]
+    lost = [k for k, size in sizes.items() if size != 1 and k not in out]
     if lost or x.dtype != y.dtype or x.dtype != np.float64:
         return None
     at = {k: a for a, k in enumerate(out)}
@@ -299,8 +299,8 @@ def _scale(p: Any, k: int, xs: Sequence[Any]) -> float | None:
         return None
     given = [np.float64(1) if i == k else x.operand.value for i, x in enumerate(xs)]
     with np.errstate(all="ignore"):
-        value = float(p.evaluate(*given))
-    return value if 1e-3 < abs(value) < 1e3 else None
+        value = np.asarray(p.evaluate(*given))
+    return float(value) if value.dtype == np.float64 and 1e-3 < abs(value) < 1e3 else None
 
 
 def _sum(parts: Sequence[tuple[Any, float]]) -> Any:
