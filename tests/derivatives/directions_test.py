@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from tapegrad import grad, hessian, jacobian, jvp, pipeline
+from tapegrad import grad, hessian, hvp, jacobian, jvp, pipeline
 from tapegrad.backends.numpy.play import run
 from tapegrad.differentiate import outer as outer_products
 from tapegrad.differentiate.slices import in_slices
@@ -411,11 +411,29 @@ def test_zeros_for_their_place_stay():
     np.testing.assert_allclose(matrix[1:], [[0, 0.25, 0], [0, 0, 1 / 3]], rtol=1e-14)
 
 
-def test_hessians_of_single_precision_stay_so_where_matrices_are_of_double():
+@pytest.mark.parametrize("n", [0, 110, 140])  # products are formed, or are not
+def test_hessians_of_single_precision_stay_so_where_matrices_are_of_double(n):
     def spread(x):
         return np.linalg.slogdet(np.exp(-((x[:, None] - x) ** 2)) + np.eye(len(x)))[1]
 
-    for n in (0, 110):
-        x = np.linspace(-30, 30, n, dtype=np.float32)
-        found = hessian(spread, compile="never")(x)
-        assert (found.dtype, found.shape) == (np.float32, (n, n))
+    x = np.linspace(-30, 30, n, dtype=np.float32)
+    found = hessian(spread, compile="never")(x)
+    assert (found.dtype, found.shape) == (np.float32, (n, n))
+    exact = hessian(spread, compile="never")(x.astype(float))
+    np.testing.assert_allclose(found, exact, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_hessians_through_complex_matrices(mode):
+    """What casts, as from real to complex, isn't a number that factors are multiplied by."""
+
+    def spread(x):
+        inner = np.exp(-((x[:, None] - x) ** 2)) + np.eye(len(x))
+        turned = np.linalg.inv(inner) * 1j + inner
+        return np.sum(np.real(turned @ turned))
+
+    x = np.linspace(-30, 30, 110)
+    v = np.cos(np.arange(110.0))
+    np.testing.assert_allclose(
+        hessian(spread, compile=mode)(x) @ v, hvp(spread, compile=mode)(x, v), rtol=1e-9, atol=1e-9
+    )

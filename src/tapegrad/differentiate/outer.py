@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.ir.tape import Literal
+from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Node
 from tapegrad.primitives.contractions import LETTERS, ordered, spread
@@ -276,6 +276,10 @@ def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
         return None
     if not all(isinstance(ts[k], Outer) for k in at):
         return None
+    dtype = ts[at[0]].dtype
+    given = [x.aval if isinstance(x, Node) else Aval((), dtype) for x in xs]
+    if p.aval(*given).dtype != dtype:  # it casts
+        return None
 
     def of(k: int) -> Any:
         if p.additive:
@@ -287,8 +291,7 @@ def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
             return ts[k].times(shape, lambda c: c, scale)
         return ts[k].times(shape, lambda c: p(*[c if i == k else x for i, x in enumerate(xs)]))
 
-    found = [of(k) for k in at]
-    return reduce(plus, found) if all(x.dtype == ts[at[0]].dtype for x in found) else None
+    return reduce(plus, [of(k) for k in at])
 
 
 def _scale(p: Any, k: int, xs: Sequence[Any]) -> float | None:
@@ -299,8 +302,8 @@ def _scale(p: Any, k: int, xs: Sequence[Any]) -> float | None:
         return None
     given = [np.float64(1) if i == k else x.operand.value for i, x in enumerate(xs)]
     with np.errstate(all="ignore"):
-        value = np.asarray(p.evaluate(*given))
-    return float(value) if value.dtype == np.float64 and 1e-3 < abs(value) < 1e3 else None
+        value = float(p.evaluate(*given))
+    return value if 1e-3 < abs(value) < 1e3 else None
 
 
 def _sum(parts: Sequence[tuple[Any, float]]) -> Any:
