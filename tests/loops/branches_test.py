@@ -13,7 +13,7 @@ from tests.loops.once import calls_of
 from tests.loops.staying import KEPT
 
 from tapegrad import cond, grad, trace, value_and_grad
-from tapegrad.tracing.observe.joins import sides_of
+from tapegrad.observe.program.joins import sides_of
 
 by_program = pytest.mark.parametrize("program", ONE, ids=lambda program: program.name)
 RNG = np.random.default_rng(3)

@@ -13,7 +13,7 @@ import pytest
 from tests.loops.once import Program, Programs, by_program
 
 from tapegrad import trace, value_and_grad
-from tapegrad.tracing.observe.joins import sides_of
+from tapegrad.observe.program.joins import sides_of
 
 SIZES = [(40, 1.0, 0.7), (40, -1.3, 0.4), (57, 0.8, 1.1), (3, 1.0, 0.5), (0, 1.0, 0.3)]
 CALLS = [(np.linspace(0.1, 1.0, n) * scale, a) for n, scale, a in SIZES]

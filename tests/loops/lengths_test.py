@@ -21,8 +21,8 @@ from tapegrad.compiler.packed import pack
 from tapegrad.compiler.templates import with_templates
 from tapegrad.core.trees import flatten
 from tapegrad.ir.plan import Cell
+from tapegrad.observe.program.joins import sides_of
 from tapegrad.runtime.entry import compiled_text
-from tapegrad.tracing.observe.joins import sides_of
 
 # Twenty-four rounds apart: arrays that turn round in two or three places end where they did.
 SHORT, LONG = 53, 77

@@ -12,7 +12,7 @@ from types import CodeType
 import pytest
 from tests.loops import branching
 
-from tapegrad.tracing.observe.joins import RETURNED, sides_of
+from tapegrad.observe.program.joins import RETURNED, sides_of
 
 
 def reached(flow, starts, but=None):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad
-from tapegrad.tracing import syntax
+from tapegrad.observe.program import syntax
 
 X = np.array([1.0, 2.0])
 OUTER = io.StringIO()

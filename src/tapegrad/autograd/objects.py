@@ -25,10 +25,10 @@ from tapegrad.autograd.vspace import vspace
 from tapegrad.core.request import Request, is_differentiable
 from tapegrad.core.trees import flatten, flatten_up_to, unflatten
 from tapegrad.errors import GradientError, UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Pulling
 from tapegrad.tracing.custom import CustomPrimitive
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 

@@ -19,6 +19,7 @@ from tapegrad.core.named import Named
 from tapegrad.core.request import Request, describe
 from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.ir.tape import Tape
+from tapegrad.observe.program.source import at_line
 from tapegrad.runtime import relatives
 from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shared_cache
 from tapegrad.runtime.entry import Miss
@@ -36,7 +37,6 @@ from tapegrad.tracing import trace as traces
 from tapegrad.tracing.observe.foreign import answers, one_call
 from tapegrad.tracing.observe.libraries import not_followed
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer

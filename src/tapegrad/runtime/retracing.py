@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Aval
+from tapegrad.observe.program.source import at_source
 from tapegrad.runtime import cache
 from tapegrad.tracing.observe.asked import CALLED_OUTSIDE
 from tapegrad.tracing.run import plain_value
-from tapegrad.tracing.source import at_source
 
 if TYPE_CHECKING:
     from tapegrad.core.request import Request

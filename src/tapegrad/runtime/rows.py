@@ -27,6 +27,7 @@ from tapegrad.core.trees import flatten, is_number, is_traced, unflatten
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import ArgumentError, TapegradError, TraceError
 from tapegrad.ir.tape import Tape
+from tapegrad.observe.program.source import at_source
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
@@ -40,7 +41,6 @@ from tapegrad.tracing.observe.observer import code_of, following, note_root, obs
 from tapegrad.tracing.observe.outside import Done
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.run import Traced, plain_value
-from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 

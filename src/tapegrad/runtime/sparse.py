@@ -16,6 +16,7 @@ from tapegrad.core.trees import is_traced
 from tapegrad.differentiate.reverse import with_reached
 from tapegrad.errors import ConversionError, GradientError, UnsupportedError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Tape
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.elementwise import equal
 from tapegrad.primitives.reductions import All
@@ -31,7 +32,6 @@ from tapegrad.runtime.transformations import (
 )
 from tapegrad.tracing.decisions import is_given
 from tapegrad.tracing.run import Traced, plain_value
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 

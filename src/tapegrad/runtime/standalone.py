@@ -25,6 +25,7 @@ from tapegrad.core.request import Request, argument_names, describe
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError, RandomnessError, UnsupportedError
 from tapegrad.ir.tape import Tape
+from tapegrad.observe.program.source import at_line, at_source
 from tapegrad.pipeline import gradient, optimized, schedule
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.derived import Derived
@@ -33,7 +34,6 @@ from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.transformations import Derivation, Jit, with_captured, with_loss
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.source import at_line, at_source
 from tapegrad.tracing.trace import refusing
 
 _numbers = count()

@@ -24,7 +24,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, NEXT_DOOR, load
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import InternalError
-from tapegrad.tracing.source import at_source
+from tapegrad.observe.program.source import at_source
 
 if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
@@ -24,7 +25,6 @@ from tapegrad.tracing.frontend.least_squares import scales
 from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import observed
-from tapegrad.tracing.source import at_line
 
 HOME = "scipy.spatial.distance"
 answers = answers_of(HOME)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.cosines import OTHER, Cosines
 from tapegrad.primitives.fourier import TURNED
@@ -17,7 +18,6 @@ from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, refusal
 from tapegrad.tracing.frontend import fourier
 from tapegrad.tracing.frontend.fourier import fitted, floating, norm_of
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.fft"

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.cosines import OTHER
 from tapegrad.scipy import fft as ffts
 from tapegrad.scipy.declaring import answers_of, refusal
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.frontend import fourier
 from tapegrad.tracing.frontend.fourier import fitted, floating
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.fftpack"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapegrad.errors import TapegradError
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.answers import declare, row_of
@@ -23,7 +24,6 @@ from tapegrad.tracing.frontend.accepting import error_of
 from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.parameters import numbers_taken
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.source import at_line
 
 DEFAULT = (
     "Declare it with tapegrad.primitive, and give its derivative with defvjp; where none is "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, refusal
-from tapegrad.tracing.source import at_line
 
 
 class Untold:

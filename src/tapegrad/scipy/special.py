@@ -12,6 +12,7 @@ import numpy as np
 import scipy.special
 from scipy.special import _spherical_bessel
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import (
     special_bessel,
@@ -32,7 +33,6 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.frontend.reducing import axes_of, reduced
 from tapegrad.tracing.frontend.ufuncs import applied
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.special"

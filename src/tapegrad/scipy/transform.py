@@ -18,6 +18,7 @@ import numpy as np
 import scipy.spatial.transform as theirs
 from scipy.spatial.transform import Rotation, Slerp
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy import quaternions as by
 from tapegrad.scipy.declaring import (
     Carrier,
@@ -33,7 +34,6 @@ from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
 
 HOME = "scipy.spatial.transform"
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Source
-from tapegrad.tracing.source import at_source
+from tapegrad.observe.program.source import at_source
 from tapegrad.tracing.tracer import Tracer
 
 Written = tuple[tuple[int, Source | None], ...]  # inputs that were written to, and first where

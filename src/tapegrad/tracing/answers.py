@@ -30,10 +30,10 @@ import numpy as np
 
 from tapegrad.core.tables import is_pandas_file
 from tapegrad.core.values import Value
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.heights import heights_of
+from tapegrad.observe.program.source import is_users
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames
-from tapegrad.tracing.observe.heights import heights_of
-from tapegrad.tracing.source import is_users
 
 F = TypeVar("F", bound=Callable[..., Any])
 

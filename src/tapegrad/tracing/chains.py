@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import complexes
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import View
@@ -25,7 +26,6 @@ from tapegrad.primitives.views import (
     Transpose,
 )
 from tapegrad.primitives.windows import SetWindow, Window
-from tapegrad.tracing.source import at_line
 
 Record = Callable[..., Any]
 

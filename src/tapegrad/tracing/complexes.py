@@ -15,10 +15,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.core.handlers import quiet
 from tapegrad.errors import ConversionError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import complexes as parts
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost
 
 _COMPLEX = np.dtype(np.complex128)

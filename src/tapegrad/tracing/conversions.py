@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.ir.taken import PLAIN
+from tapegrad.observe.program.source import asks_for, assigns_item, at_line, caller
 from tapegrad.tracing.decisions import check_decision, may_decide
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_exact, is_of_integers, made_of
@@ -22,7 +23,6 @@ from tapegrad.tracing.hashing import notes_about
 from tapegrad.tracing.instead import call_text, called_now
 from tapegrad.tracing.observe.observer import note_test, unobserved
 from tapegrad.tracing.observe.seen import note_turn
-from tapegrad.tracing.source import asks_for, assigns_item, at_line, caller
 from tapegrad.tracing.texts import formats_text, tell
 
 _tell = unobserved(tell)

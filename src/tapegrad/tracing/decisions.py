@@ -16,8 +16,8 @@ from typing import Any
 from tapegrad.core.trees import is_number
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Literal, Operand
+from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.proxy import Proxy
-from tapegrad.tracing.source import at_line
 
 
 class _Given(threading.local):

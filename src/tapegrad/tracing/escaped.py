@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tapegrad.core.values import Value
+from tapegrad.observe.program import frames
 from tapegrad.tracing.made import left_over
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.holders import slots_of
 from tapegrad.tracing.observe.plainly import own_names
 

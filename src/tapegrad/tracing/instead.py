@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe.program.source import user_frames
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.observe.opaque import is_scipys_own
-from tapegrad.tracing.source import user_frames
 
 _OUTSIDE = "it outside of the function, on what that returns"
 _BITS = "x.astype(dtype), which converts numbers: a trace doesn't follow the bits of real ones"

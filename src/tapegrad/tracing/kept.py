@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegrad.ir.taken import PLAIN
 from tapegrad.ir.tape import Guard, Literal, Operand, Source
+from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.reductions import Sum
 from tapegrad.tracing.anew import (
@@ -42,7 +43,6 @@ from tapegrad.tracing.observe.later import AtTheTime
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.randomness import put_back
-from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
 

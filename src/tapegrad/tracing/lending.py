@@ -25,23 +25,23 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING
+from tapegrad.observe.program.heights import variables_of
+from tapegrad.observe.program.source import at_line, at_source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import telling
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.made import is_traceable
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.comparing import shares_none
 from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, DISPATCHER, is_pythons_class
-from tapegrad.tracing.observe.heights import variables_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.places import ELEMENTS, owner_of
 from tapegrad.tracing.reconsidered import Reconsidered
-from tapegrad.tracing.source import at_line, at_source
 from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer

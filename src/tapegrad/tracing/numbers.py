@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
+from tapegrad.observe.program.source import asks_itself, at_line
 from tapegrad.tracing.rounding import rounded
-from tapegrad.tracing.source import asks_itself, at_line
 from tapegrad.tracing.texts import tell
 
 

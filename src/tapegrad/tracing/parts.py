@@ -10,13 +10,13 @@ import numpy as np
 
 from tapegrad.core.values import one_type
 from tapegrad.ir.tape import Aval, Literal
+from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.again import made
 from tapegrad.tracing.chains import show
 from tapegrad.tracing.elements import note_element
 from tapegrad.tracing.layout import laid_out_like
-from tapegrad.tracing.source import user_source
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, kind_of
 
 

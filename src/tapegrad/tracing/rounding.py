@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
-from tapegrad.tracing.source import at_line
+from tapegrad.observe.program.source import at_line
 
 _SPLITS = 2.0**27 + 1  # a float into two halves of 26 bits
 _WHOLE = 2.0**52  # floats from here on have no fraction

@@ -10,8 +10,8 @@ from typing import Any
 
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Literal, Operand, Var
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.source import at_line
 
 
 def value(x: Any) -> Any:

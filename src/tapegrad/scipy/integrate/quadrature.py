@@ -19,6 +19,7 @@ import numpy as np
 import scipy.integrate as theirs
 from scipy import LowLevelCallable
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback, as_floats, values_of
 from tapegrad.scipy.declaring import Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.integrals import (
@@ -37,7 +38,6 @@ from tapegrad.scipy.outside import Outside, stopped
 from tapegrad.scipy.results import Untold
 from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
-from tapegrad.tracing.source import at_line
 
 HOME = "scipy.integrate"
 WHY = (

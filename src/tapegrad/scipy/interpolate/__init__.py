@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.interpolate as theirs
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.borrowing import borrow, borrow_objects
 from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
 from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise, radial, scattered
@@ -23,7 +24,6 @@ from tapegrad.scipy.optimize.roots import example
 from tapegrad.tracing.answers import as_called, declare_calls
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.source import at_line
 
 HOME = "scipy.interpolate"
 borrow(HOME, "pade barycentric_interpolate krogh_interpolate make_splrep")

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_banded as plain_solve
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.frontend.kinds import as_array
 from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.source import at_line
 
 
 def floats(x: Any) -> Any:

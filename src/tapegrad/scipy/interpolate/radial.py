@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from scipy.spatial import KDTree
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.anew import rows
 from tapegrad.scipy.declaring import refusal, seen
 from tapegrad.scipy.interpolate.piecewise import Interpolant, floats
 from tapegrad.scipy.trees import tree_of
-from tapegrad.tracing.source import at_line
 
 # phi of the squared distance
 KERNELS: dict[str, Callable[[Any], Any]] = {

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy import matrix_transpose
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.hermitian import HermitianEigH
 from tapegrad.primitives.permuted import LUParts, Ranked, RowsInOrder
 from tapegrad.primitives.solving import LU
@@ -19,7 +20,6 @@ from tapegrad.scipy.linalg.systems import both_sides, by_triangles
 from tapegrad.tracing.frontend import linalg as numpys
 from tapegrad.tracing.frontend.linalg import adjoint, check_square, raise_if
 from tapegrad.tracing.frontend.operands import cast
-from tapegrad.tracing.source import at_line
 
 # ---- Cholesky's
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import matrix_transpose
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.banded import BandedDefinite, BandedLU, BandedSolve
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.equations import DiscreteRiccati, Riccati, Sylvester
@@ -36,7 +37,6 @@ from tapegrad.tracing.frontend.linalg import (
     solved,
 )
 from tapegrad.tracing.frontend.operands import cast
-from tapegrad.tracing.source import at_line
 
 SINGULAR = "A singular matrix detected."
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import elementwise as theirs
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.implicit import Implicit, called
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback
@@ -29,7 +30,6 @@ from tapegrad.scipy.optimize.roots import (
 )
 from tapegrad.scipy.outside import Constant, Outside
 from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.source import at_line
 
 HOME = "scipy.optimize.elementwise"
 

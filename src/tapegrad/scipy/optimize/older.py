@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import refusal, stands_for
 from tapegrad.scipy.optimize.minima import minimize, minimize_scalar
 from tapegrad.scipy.optimize.roots import NO_NEARER, ending, example, solved, watched, zero
@@ -21,7 +22,6 @@ from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info, Untold
 from tapegrad.tracing.frontend.linalg import factored
 from tapegrad.tracing.frontend.linalg import solved as solution
-from tapegrad.tracing.source import at_line
 
 HOME = "scipy.optimize"
 

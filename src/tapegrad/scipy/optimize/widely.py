@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.quadrature import inside
@@ -19,7 +20,6 @@ from tapegrad.scipy.optimize.constraints import Constraints
 from tapegrad.scipy.optimize.minima import Bounded, minimum
 from tapegrad.scipy.optimize.roots import example, reaching, with_args
 from tapegrad.scipy.results import Untold
-from tapegrad.tracing.source import at_line
 
 HOME = "scipy.optimize"
 

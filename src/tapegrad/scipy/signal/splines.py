@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.stencils import correlated, padded
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.signal"

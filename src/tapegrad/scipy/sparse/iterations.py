@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import linalg as theirs
 from scipy.sparse.linalg import LinearOperator
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.implicit import Implicit
 from tapegrad.primitives.sparse import Unfinished
 from tapegrad.scipy.callbacks import Callback
@@ -24,7 +25,6 @@ from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
 from tapegrad.tracing.answers import declare, row_of
 from tapegrad.tracing.frontend.answering import has_traced
-from tapegrad.tracing.source import at_line
 
 PRECISION = 1e-10  # of systems that are solved for derivatives, by their residuals
 ENOUGH = 1e-7  # what is taken where rounding keeps an iteration from that

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg as solvers
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve, Unfinished
 from tapegrad.scipy.declaring import Untraced, answering, any_traced, refusal, stands_for
@@ -26,7 +27,6 @@ from tapegrad.scipy.sparse.operators import is_operator
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.sparse.linalg"

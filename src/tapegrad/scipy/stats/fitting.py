@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import any_traced, declare_method, refusal
 from tapegrad.scipy.optimize.constraints import slopes_of
@@ -26,7 +27,6 @@ from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
 
 FLAT = 1e-2  # how large a slope of a datum's part of the sum may be, where a parameter moves by 1
 WHY = (

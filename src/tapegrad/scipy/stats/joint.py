@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _multivariate as theirs
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, held, refusal
 from tapegrad.scipy.refusing import DEFAULT
 from tapegrad.scipy.stats.formulas import LOG_2PI
@@ -44,7 +45,6 @@ from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
 
 Table = dict[str, Callable[..., Any]]
 

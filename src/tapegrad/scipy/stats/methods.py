@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.declaring import (
@@ -35,7 +36,6 @@ from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, unobserved
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 ALONG = ["cdf", "sf", "logcdf", "logsf", "ppf", "isf"]  # methods of x or q

@@ -19,6 +19,7 @@ from scipy import stats
 from scipy.stats import _stats_py as theirs_of
 
 from tapegrad.core.handlers import let_through
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
@@ -27,7 +28,6 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.least_squares import scales
 from tapegrad.tracing.observe.observer import observed, observer, unobserved
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.stats"

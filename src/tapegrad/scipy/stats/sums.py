@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.anew import decided
 from tapegrad.scipy.declaring import any_traced, refusal
-from tapegrad.tracing.source import at_line
 
 MOST = 2**14  # terms of a sum
 NOTHING = 1e-30  # a probability that doesn't matter

@@ -13,12 +13,12 @@ import numpy as np
 import scipy.special as sc
 from scipy import stats
 
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.factors import cholesky
 from tapegrad.scipy.linalg.systems import solve_triangular
 from tapegrad.scipy.stats.formulas import LOG_2PI
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 

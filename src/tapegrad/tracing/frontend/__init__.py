@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.tracing import draws
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
@@ -71,7 +72,6 @@ from tapegrad.tracing.instead import use
 from tapegrad.tracing.kept import at_the_time, end_derivative
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import note_root
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 from tapegrad.tracing.trace import refusing
 

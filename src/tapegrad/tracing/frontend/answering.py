@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.accepting import accepted
@@ -34,7 +35,6 @@ from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, obje
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import among
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import ArrayTracer, Tracer

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.kinked import hypot
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.program.joins import sides_of
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
 from tapegrad.tracing.dispatch import dispatch
@@ -29,7 +30,6 @@ from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.loops.statements import turned
 from tapegrad.tracing.loops.varying import VaryingList, making
 from tapegrad.tracing.observe.effects import is_waiting
-from tapegrad.tracing.observe.joins import sides_of
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.sizes import EXACT, may_vary
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.primitives.softmax import LogSumExp
 from tapegrad.tracing.frontend import nans, reducing
@@ -22,7 +23,6 @@ from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, promote
 from tapegrad.tracing.frontend.parameters import form_of, plain_parameter, taken
 from tapegrad.tracing.frontend.scattering import check_traced, ufunc_at
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.source import at_line
 
 _MISSING = np._NoValue
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.program.source import is_users_line
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.observe.identities import same_single, single_of
 from tapegrad.tracing.observe.observer import following, unobserved
-from tapegrad.tracing.source import is_users_line
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.complexes import conj, real
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.spectral import PInv
@@ -23,7 +24,6 @@ from tapegrad.tracing.frontend.linalg import (
 )
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import tolerance
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import stand_in
 

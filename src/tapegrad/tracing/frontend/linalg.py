@@ -15,6 +15,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.determinants import Det
 from tapegrad.primitives.eigen import Eig
 from tapegrad.primitives.hermitian import (
@@ -31,7 +32,6 @@ from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.frontend.reducing import squared_size
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 LinAlgError = np.linalg.LinAlgError

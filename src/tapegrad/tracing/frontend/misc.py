@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.attributes import is_passed
 from tapegrad.tracing.frontend.complexes import by_parts
@@ -25,7 +26,6 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.layout import lay_out
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.correlation import Correlate
 from tapegrad.primitives.scatter import ScatterAdd
@@ -18,7 +19,6 @@ from tapegrad.tracing.frontend.complexes import by_parts
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
 from tapegrad.tracing.frontend.parameters import one_of
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue

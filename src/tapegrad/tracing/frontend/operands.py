@@ -12,6 +12,7 @@ from tapegrad.core.arrays import KNOWN, is_foreign, is_known
 from tapegrad.core.trees import is_array
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
@@ -21,7 +22,6 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.parameters import truth
 from tapegrad.tracing.observe.observer import following, note_root, observed
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import current_trace, innermost, refusing
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 

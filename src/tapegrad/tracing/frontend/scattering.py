@@ -10,6 +10,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.core.trees import is_array
 from tapegrad.errors import ConversionError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise
 from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
@@ -37,7 +38,6 @@ from tapegrad.tracing.frontend.operands import (
 from tapegrad.tracing.frontend.parameters import beyond
 from tapegrad.tracing.frontend.selected import Selected, put_selected
 from tapegrad.tracing.parts import put as put_part
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 # ---- x[index] = value

@@ -11,6 +11,7 @@ from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
 from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.indexing import take_along_axis
@@ -18,7 +19,6 @@ from tapegrad.tracing.frontend.memory import lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
 from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.shaping import ravel
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
@@ -34,7 +35,6 @@ from tapegrad.tracing.frontend.vectorizing import is_of_function
 from tapegrad.tracing.made import is_made, is_traceable, make, shown
 from tapegrad.tracing.observe.harmless import is_numpys_module
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import (
     SUBCLASS,
     SubclassTracer,

@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import (
     binary,
     kinked,
@@ -59,7 +60,6 @@ from tapegrad.tracing.frontend.parameters import letter, running
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.sizes import differs
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 

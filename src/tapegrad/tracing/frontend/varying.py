@@ -23,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING, operand_at
+from tapegrad.observe.program.joins import operands_of
+from tapegrad.observe.program.liveness import flow_of
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.selected import FUNCTIONS, Selected, selected
 from tapegrad.tracing.loops.varying import METHODS, Note, VaryingList
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import is_users_file
-from tapegrad.tracing.observe.joins import operands_of
-from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import BroadcastTo, GetItem
@@ -25,7 +26,6 @@ from tapegrad.tracing.frontend.operands import as_tracer, has_tracer
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
 
 MOST = 32  # slices that are stacked; longer windows are gathered
 

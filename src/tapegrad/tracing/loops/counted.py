@@ -26,6 +26,8 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
+from tapegrad.observe.program.joins import Sides, begins_loop, sides_of
+from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.loops import ROUNDS
 from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.earlier import Earlier
@@ -48,9 +50,7 @@ from tapegrad.tracing.loops.variables import (
     trace_stored,
 )
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.joins import Sides, begins_loop, sides_of
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import (
     Trace,
     current_trace,

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.observe.program.joins import Sides
 from tapegrad.tracing import randomness
 from tapegrad.tracing.drawn import Drawer, Drawn, Turns, as_input, in_turns
 from tapegrad.tracing.loops.items import Entries
-from tapegrad.tracing.observe.joins import Sides
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer, stand_in
 

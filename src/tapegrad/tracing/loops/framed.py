@@ -21,6 +21,8 @@ from tapegrad.core.trees import flatten
 from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import known_from, unused
 from tapegrad.ir.tape import Aval, Guard, Literal, Source, Tape
+from tapegrad.observe.program.joins import Sides
+from tapegrad.observe.program.liveness import flow_of
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
 from tapegrad.tracing.loops.drawing import Drawing
@@ -39,8 +41,6 @@ from tapegrad.tracing.loops.variables import (
     state_of,
     variables,
 )
-from tapegrad.tracing.observe.joins import Sides
-from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.observe.seen import changes, effects_in, streams
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.sizes import may_vary

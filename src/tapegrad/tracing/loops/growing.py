@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.program.joins import sides_of
+from tapegrad.observe.program.liveness import flow_of
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import check_elements
@@ -46,8 +48,6 @@ from tapegrad.tracing.loops.variables import (
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.appends import Perhaps
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
-from tapegrad.tracing.observe.joins import sides_of
-from tapegrad.tracing.observe.liveness import flow_of
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.seen import effects_in
 from tapegrad.tracing.trace import Trace

@@ -19,6 +19,7 @@ import numpy as np
 from tapegrad.core.request import describe, leaf_names
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError
+from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.loops.rounds import (
@@ -38,7 +39,6 @@ from tapegrad.tracing.loops.rounds import (
 from tapegrad.tracing.loops.stacking import empty_stacks, entry_at, with_stacks
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import input_aval
-from tapegrad.tracing.source import user_source
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 

@@ -15,6 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.comprehensions import as_list
+from tapegrad.observe.program.frames import operand_at
+from tapegrad.observe.program.joins import Sides, sides_of
 from tapegrad.primitives.loops import CALLS, ROUNDS
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.loops.counted import Counted, Driven, Plain
@@ -22,13 +26,9 @@ from tapegrad.tracing.loops.framed import ENTRIES, Count
 from tapegrad.tracing.loops.items import Items, Numbers, items_of
 from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.comparing import is_empty
-from tapegrad.tracing.observe.expressions import as_list
-from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.harmless import CALM
-from tapegrad.tracing.observe.joins import Sides, sides_of
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.unchanging import ITERATORS, is_private
 from tapegrad.tracing.sizes import span

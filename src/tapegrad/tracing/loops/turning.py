@@ -28,6 +28,12 @@ from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import known_from, renumbered
 from tapegrad.ir.tape import Builder, Literal, Operand, Tape
+from tapegrad.observe.program.exits import Exit
+from tapegrad.observe.program.frames import operand, operand_at, top_of
+from tapegrad.observe.program.frames import replace as replace_at
+from tapegrad.observe.program.joins import Sides, sides_of
+from tapegrad.observe.program.liveness import Flow, flow_of
+from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
 from tapegrad.tracing.dispatch import dispatch
@@ -46,14 +52,8 @@ from tapegrad.tracing.loops.variables import (
 )
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.branches import asks_directly
-from tapegrad.tracing.observe.exits import Exit
-from tapegrad.tracing.observe.frames import operand, operand_at, top_of
-from tapegrad.tracing.observe.frames import replace as replace_at
-from tapegrad.tracing.observe.joins import Sides, sides_of
-from tapegrad.tracing.observe.liveness import Flow, flow_of
 from tapegrad.tracing.observe.seen import changes, effects_in, streams
 from tapegrad.tracing.reconsidered import Reconsidered
-from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
 

@@ -23,14 +23,14 @@ import numpy as np
 from tapegrad.core.arrays import objection
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.liveness import flow_of, reads_and_writes
+from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.chains import note_view, views_of
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.containers import Parts, is_open, part, parts_of, put
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
-from tapegrad.tracing.observe.liveness import flow_of, reads_and_writes
 from tapegrad.tracing.observe.seen import is_made_here, streams
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, set_class, stand_in, to_operand

@@ -28,16 +28,17 @@ import numpy as np
 from tapegrad.core.installed import is_installed
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import ConversionError
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING, operand_at
+from tapegrad.observe.program.source import TAPEGRAD, at_line, user_source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.bars import is_screen, is_unused, plots
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
 from tapegrad.tracing.observe.catching import is_caught
 from tapegrad.tracing.observe.changed import Holding
 from tapegrad.tracing.observe.files import is_path, may_write, writes
-from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -71,7 +72,6 @@ from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
 from tapegrad.tracing.observe.replacing import put, tells
 from tapegrad.tracing.observe.told import is_source, stays
 from tapegrad.tracing.observe.uses import Then
-from tapegrad.tracing.source import TAPEGRAD, at_line, user_source
 from tapegrad.tracing.texts import SHOWING, WRITING, is_certain, is_shown_by, is_to_show, refusal
 
 # ---- instructions

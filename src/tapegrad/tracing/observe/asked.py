@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.observe.program.frames import MISSING
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.files import (
     are_changed,
@@ -27,7 +28,6 @@ from tapegrad.tracing.observe.files import (
     only_reads,
     told_of,
 )
-from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.harmless import (
     DISPATCHER,
     PLAIN_TYPES,

@@ -22,12 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from tapegrad.ir.tape import Guard, Var
-from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.appends import Lengths, Merging, known
-from tapegrad.tracing.observe.containers import part, put
-from tapegrad.tracing.observe.effects import Effects
-from tapegrad.tracing.observe.frames import (
+from tapegrad.observe.program.frames import (
     MISSING,
     local,
     names_of,
@@ -36,8 +31,13 @@ from tapegrad.tracing.observe.frames import (
     replace,
     top_of,
 )
-from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
-from tapegrad.tracing.observe.liveness import Flow
+from tapegrad.observe.program.joins import RETURNED, Join, Sides, sides_of
+from tapegrad.observe.program.liveness import Flow
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.appends import Lengths, Merging, known
+from tapegrad.tracing.observe.containers import part, put
+from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.owned import Replaced
 
 FEWEST = 4  # times that a test is asked before its sides are run apart

@@ -11,10 +11,10 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapegrad.observe.program.frames import MISSING
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     is_changeable,

@@ -25,6 +25,7 @@ import numpy as np
 
 from tapegrad.core.installed import is_installed
 from tapegrad.core.statics import is_watched
+from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
@@ -66,7 +67,6 @@ from tapegrad.tracing.observe.plainly import found_in_class, kind_of_items
 from tapegrad.tracing.observe.plainness import BOUND, check_range, plain_of_key
 from tapegrad.tracing.observe.settings import note_cache, note_warning
 from tapegrad.tracing.observe.uses import Then, both
-from tapegrad.tracing.source import TAPEGRAD
 
 
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:

@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe.program.frames import MISSING, local, operand
+from tapegrad.observe.program.watching import CAN_REST
 from tapegrad.tracing.answers import answer_of
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.frames import MISSING, local, operand
 from tapegrad.tracing.observe.harmless import CALM
-from tapegrad.tracing.observe.watching import CAN_REST
 
 VALUE, NEW, NUMPY, EMPTY = "value", "new", "numpy", "empty"
 

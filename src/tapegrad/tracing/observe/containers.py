@@ -11,9 +11,9 @@ import contextlib
 import types
 from typing import Any, NamedTuple
 
+from tapegrad.observe.program.frames import MISSING
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.harmless import (
     HEAP_TYPE,
     is_numpys_module,

@@ -22,12 +22,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING, local, operand_at
+from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames, plainly
+from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.containers import KEYED, NUMBERED, is_open
-from tapegrad.tracing.observe.frames import MISSING, local, operand_at
 from tapegrad.tracing.observe.generators import generator_drawn_from
 from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.harmless import is_own as is_own_code
@@ -42,7 +44,6 @@ from tapegrad.tracing.observe.unchanging import (
     is_passive,
     is_private,
 )
-from tapegrad.tracing.observe.watching import PREFIX_TOLD
 
 # The entries of a loop that is traced in its frame
 _COUNTED = ("tapegrad.tracing.loops.counted", "tapegrad.tracing.loops.leaving")

@@ -22,15 +22,16 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.core.tables import is_table
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.source import at_source, source_of
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames, tables
+from tapegrad.tracing.observe import tables
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.containers import CHANGING
 from tapegrad.tracing.observe.harmless import CALM, DISPATCHER
 from tapegrad.tracing.observe.holders import Family, Search, counted
 from tapegrad.tracing.observe.places import owner_of, written
-from tapegrad.tracing.source import at_source, source_of
 
 
 def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> None:

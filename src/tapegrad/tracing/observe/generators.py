@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.core.statics import is_generator
+from tapegrad.observe.program.frames import MISSING
+from tapegrad.observe.program.source import is_told
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.asked import advice_about_draw
-from tapegrad.tracing.observe.frames import MISSING
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then, both
-from tapegrad.tracing.source import is_told
 
 _SETTING = ("seed", "set_state", "setstate")  # the methods that set what is drawn next
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)

@@ -27,8 +27,8 @@ import numpy as np
 
 from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
 from tapegrad.core.values import stood_for
+from tapegrad.observe.program.source import SCIPY, declared_in, is_users_path
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.source import SCIPY, declared_in, is_users_path
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 PLAIN_TYPES = frozenset([*PLAIN, type(...), type(NotImplemented)])

@@ -14,15 +14,7 @@ import numpy as np
 
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError, UnsupportedError
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import UNKNOWN
-from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import afterwards, libraries, threads
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import called
-from tapegrad.tracing.observe.closed import rest
-from tapegrad.tracing.observe.filling import fill, fill_all, fill_called
-from tapegrad.tracing.observe.frames import (
+from tapegrad.observe.program.frames import (
     MISSING,
     entry,
     operand,
@@ -31,6 +23,15 @@ from tapegrad.tracing.observe.frames import (
     replace,
     upper,
 )
+from tapegrad.observe.program.source import at_line
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.answers import UNKNOWN
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import afterwards, libraries, threads
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.calls import called
+from tapegrad.tracing.observe.closed import rest
+from tapegrad.tracing.observe.filling import fill, fill_all, fill_called
 from tapegrad.tracing.observe.harmless import (
     ARRAYS_ITERATOR,
     CALM,
@@ -56,7 +57,6 @@ from tapegrad.tracing.observe.replacing import (
     put_without_derivative,
 )
 from tapegrad.tracing.observe.uses import Then, both
-from tapegrad.tracing.source import at_line
 
 # ---- attributes and items
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Source
+from tapegrad.observe.program.source import at_line, at_source, is_users_path, user_source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
@@ -35,7 +36,6 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.plainly import found_in_class
-from tapegrad.tracing.source import at_line, at_source, is_users_path, user_source
 from tapegrad.tracing.texts import (
     SHOWING,
     Shown,

@@ -19,16 +19,17 @@ from typing import Any
 from tapegrad.core.installed import file_of_function, package_of
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames, plainly
+from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.activation import Activation, Handler
 from tapegrad.tracing.observe.asked import CALLED_OUTSIDE
 from tapegrad.tracing.observe.called_back import users_parts
 from tapegrad.tracing.observe.callers import Among
 from tapegrad.tracing.observe.changed import MOST, Holding
-from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,

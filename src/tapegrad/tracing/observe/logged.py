@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import PYTHONS
+from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import answer_of, is_answered
 from tapegrad.tracing.loggers import (
@@ -39,7 +40,6 @@ from tapegrad.tracing.observe.harmless import CALM, DISPATCHER, is_harmless, is_
 from tapegrad.tracing.observe.later import Later, pass_texts
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.postponed import postpone
-from tapegrad.tracing.source import TAPEGRAD
 from tapegrad.tracing.texts import numbers_in, that_are_shown
 
 OF_LOGS = "Log outside of the function, of what it returns (has_aux=True)"

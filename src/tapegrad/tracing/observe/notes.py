@@ -20,10 +20,11 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError, TapegradError
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.source import is_compat, is_numpys_class, is_told
 from tapegrad.tracing import randomness
 from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.asked import OF_STREAMS, OF_TIME, advice_about_draw
 from tapegrad.tracing.observe.foreign import Questions
 from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, is_scipys, is_users_file
@@ -33,7 +34,6 @@ from tapegrad.tracing.observe.naming import Key, name_of
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.undoing import Undoing
 from tapegrad.tracing.observe.uses import Then, Uses
-from tapegrad.tracing.source import is_compat, is_numpys_class, is_told
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 

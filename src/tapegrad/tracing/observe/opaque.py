@@ -22,6 +22,7 @@ import numpy as np
 
 from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
+from tapegrad.observe.program.source import SCIPY
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.bars import is_bars, shown
@@ -50,7 +51,6 @@ from tapegrad.tracing.observe.naming import Key, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.settings import note_settings
 from tapegrad.tracing.observe.uses import Then, both
-from tapegrad.tracing.source import SCIPY
 
 MOST = 2000  # objects that are looked through for one call
 

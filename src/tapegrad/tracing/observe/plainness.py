@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import operand_at
+from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.harmless import (
     DISPATCHER,
     PLAIN_TYPES,
@@ -36,7 +37,6 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.source import at_line
 
 Plain = Callable[[Any], Any]  # what is put in a value's place; None if it stays
 

@@ -20,12 +20,13 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Source
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING, operand_at
+from tapegrad.observe.program.source import user_source
 from tapegrad.tracing.bars import is_unused
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.catching import is_caught
-from tapegrad.tracing.observe.frames import MISSING, operand_at
 from tapegrad.tracing.observe.harmless import CONTAINERS
 from tapegrad.tracing.observe.learned import AT_ONCE, places
 from tapegrad.tracing.observe.naming import Key
@@ -33,7 +34,6 @@ from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.reconsidered import Reconsidered
-from tapegrad.tracing.source import user_source
 
 _OF_DICTS = "clear pop"
 _QUEUES = "put put_nowait task_done"

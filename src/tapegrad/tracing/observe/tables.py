@@ -27,12 +27,13 @@ from tapegrad.core.tables import (
     turned,
 )
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import operand_at
+from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames, plainly
+from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.holders import Family, Search, counted
-from tapegrad.tracing.source import at_line
 
 
 def guard_write(a: Activation, target: int, values: Sequence[Any], in_place: bool) -> None:

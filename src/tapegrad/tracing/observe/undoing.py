@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.tracing.source import at_line
+from tapegrad.observe.program.source import at_line
 
 
 class Undoing:

@@ -15,10 +15,11 @@ import numpy as np
 from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError
+from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.bars import is_bar, is_screen
-from tapegrad.tracing.observe import frames, plainly
+from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.comparing import has_attributes, is_decimal, is_equal
 from tapegrad.tracing.observe.containers import LOOKING
 from tapegrad.tracing.observe.files import is_read

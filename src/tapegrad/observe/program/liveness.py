@@ -10,7 +10,7 @@ import sys
 from functools import lru_cache
 from types import CodeType
 
-from tapegrad.tracing.observe.exits import Loops
+from tapegrad.observe.program.exits import Loops
 
 _OPERATIONS = ("BINARY_", "CALL", "COMPARE_OP", "STORE_SUBSCR", "UNARY_")
 INNER = 8  # rounds that an inner loop makes, as long as nothing is known

@@ -14,7 +14,7 @@ import inspect
 from functools import lru_cache
 from types import CodeType
 
-from tapegrad.tracing.observe.liveness import flow_of
+from tapegrad.observe.program.liveness import flow_of
 
 _BEGINS = ["RETURN_GENERATOR", "POP_TOP", "RESUME"]
 _YIELDS = ["YIELD_VALUE", "RESUME", "POP_TOP"]

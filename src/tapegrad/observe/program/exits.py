@@ -7,7 +7,7 @@ from functools import cached_property
 from types import CodeType
 from typing import NamedTuple
 
-from tapegrad.tracing.observe.control import JUMPING, PASSED, Control, line_of
+from tapegrad.observe.program.control import JUMPING, PASSED, Control, line_of
 
 _RETURNS = ("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE", "SEND")
 _BEGINS = ("LOAD_FAST_AND_CLEAR", "SWAP", "BUILD_LIST", "GET_ITER")

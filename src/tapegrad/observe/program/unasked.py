@@ -12,7 +12,7 @@ import signal
 from types import CellType, CodeType, FrameType
 from typing import Any
 
-from tapegrad.tracing.observe.frames import local
+from tapegrad.observe.program.frames import local
 
 
 def is_unasked(frame: FrameType, address: int) -> bool:

@@ -23,9 +23,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tapegrad.core.locks import cached_property
-from tapegrad.tracing.observe.exits import Exit
-from tapegrad.tracing.observe.liveness import Flow, flow_of, reads_and_writes
-from tapegrad.tracing.observe.watching import PREFIX_TOLD
+from tapegrad.observe.program.exits import Exit
+from tapegrad.observe.program.liveness import Flow, flow_of, reads_and_writes
+from tapegrad.observe.program.watching import PREFIX_TOLD
 
 _RESUMED = 0x20 | 0x80 | 0x100 | 0x200  # generators, coroutines: they go on in other frames
 _PACKED = 0x04 | 0x08  # *args, **kwargs

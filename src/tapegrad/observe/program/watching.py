@@ -15,8 +15,8 @@ import threading
 from types import CodeType, FrameType
 from typing import Any
 
-from tapegrad.tracing.observe import frames
-from tapegrad.tracing.observe.heights import heights_of
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.heights import heights_of
 
 
 class Follower:
