@@ -113,7 +113,8 @@ def no_relatives():
 @pytest.fixture
 def own_answers(request):
     """What a test declares to answer functions of libraries is gone after it."""
-    from tapegrad.tracing import adopting, answers
+    from tapegrad.observe.answers import answers
+    from tapegrad.tracing import adopting
 
     here = request.module.__name__
     answers.look_for_modules()

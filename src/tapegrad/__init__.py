@@ -40,6 +40,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.loops import map as map
     from tapegrad.loops import range as range
     from tapegrad.mapping import vmap
+    from tapegrad.observe.answers.answers import while_traced
     from tapegrad.registering import register_tree
     from tapegrad.roots import custom_fixed_point, custom_root
     from tapegrad.rules import defjvp, defvjp, primitive
@@ -53,7 +54,6 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         sparse_jacobian,
     )
     from tapegrad.testing import gradcheck
-    from tapegrad.tracing.answers import while_traced
     from tapegrad.tracing.custom import Function
 
 __version__ = "0.1.0"

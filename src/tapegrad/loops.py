@@ -180,7 +180,7 @@ def while_loop(
     TraceError : the condition holds after `max_rounds`; or, in a trace, the rounds don't do the
         same. The message names the line.
     """
-    from tapegrad.tracing.answers import compiled_as_called as called
+    from tapegrad.observe.answers.answers import compiled_as_called as called
     from tapegrad.tracing.loops.while_loop import while_loop as run
 
     for f in (cond, body):
@@ -231,7 +231,7 @@ def cond(pred: Any, true_fn: Callable[..., T], false_fn: Callable[..., T], *oper
     ArgumentError : the condition isn't one truth value; what the functions return differs in
         structure, shape or dtype.
     """
-    from tapegrad.tracing.answers import compiled_as_called as called
+    from tapegrad.observe.answers.answers import compiled_as_called as called
     from tapegrad.tracing.cond import cond as run
 
     for f in (true_fn, false_fn):
@@ -283,7 +283,7 @@ def checkpoint(f: Callable[..., T] | None = None, *, keep: str | Sequence[str] =
         value in it has a name that is to be kept.
     UnsupportedError : in a trace, `f` writes to an argument.
     """
-    from tapegrad.tracing.answers import compiled_as_called as called
+    from tapegrad.observe.answers.answers import compiled_as_called as called
 
     names = (keep,) if isinstance(keep, str) else tuple(keep)
     if not all(isinstance(name, str) for name in names):
@@ -338,7 +338,7 @@ def checkpoint_name(x: T, name: str) -> T:
 
 
 def _scan(f: Any, init: Any, xs: Any, length: Any, reverse: bool, what: str) -> Any:
-    from tapegrad.tracing.answers import compiled_as_called as called
+    from tapegrad.observe.answers.answers import compiled_as_called as called
     from tapegrad.tracing.loops.scan import scan as run
 
     if not callable(f):

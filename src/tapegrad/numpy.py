@@ -1,6 +1,6 @@
 """NumPy, with new arrays that can be filled with traced values: `import tapegrad.numpy as np`.
 
-While a function is traced NumPy's own names do the same in its code (`tracing/answers.py`). These
+While a function is traced NumPy's own names do the same in its code (`observe/answers/answers.py`). These
 do it wherever they are called from.
 
     y = np.zeros(5)

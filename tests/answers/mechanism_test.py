@@ -21,9 +21,9 @@ from tests.debugged import unobserved
 
 import tapegrad
 from tapegrad import grad, value_and_grad, vjp
-from tapegrad.tracing import answers
+from tapegrad.observe.answers import answers
+from tapegrad.observe.answers.swapping import Names
 from tapegrad.tracing.observe.observer import Observer
-from tapegrad.tracing.swapping import Names
 
 X = np.array([0.5, 1.5, 2.0])
 ORIGINALS = {

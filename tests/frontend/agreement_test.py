@@ -16,8 +16,8 @@ import pytest
 from tapegrad import jit
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
+from tapegrad.observe.answers.swapping import Names
 from tapegrad.tracing.run import trace_function
-from tapegrad.tracing.swapping import Names
 from tapegrad.tracing.tracer import Tracer
 
 ARRAYS: list[tuple[str, tuple[int, ...]]] = [

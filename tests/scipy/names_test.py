@@ -33,9 +33,9 @@ from tests.fuzzing import NEW
 
 from tapegrad import grad, value_and_grad
 from tapegrad.errors import TapegradError
+from tapegrad.observe.answers.answers import look_for_modules, row_of
 from tapegrad.scipy.homes import HOMES
 from tapegrad.scipy.refusing import DEFAULT, advice_on, public
-from tapegrad.tracing.answers import look_for_modules, row_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "scipy.md"
 X = np.array([[0.91, 0.13, 0.38], [0.27, 0.84, 0.46], [0.62, 0.33, 0.77]])

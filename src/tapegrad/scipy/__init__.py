@@ -1,7 +1,7 @@
 """SciPy's functions, traced under their own names.
 
 SciPy makes plain arrays of what it is passed, so a traced program's calls of its functions are
-answered by ours, as calls of `np.zeros` are (`tracing/answers.py`). There is a module here for
+answered by ours, as calls of `np.zeros` are (`observe/answers/answers.py`). There is a module here for
 each of SciPy's, and it is loaded once a program has imported that. A function is declared once
 (`declaring.py`): what it is called, which parameters it follows, and what it comes to, in terms
 of primitives and of NumPy's functions. What isn't declared is refused by its name
@@ -14,8 +14,8 @@ import importlib
 from functools import partial
 
 from tapegrad.core import late
+from tapegrad.observe.answers.answers import declare_late
 from tapegrad.scipy.homes import HOMES
-from tapegrad.tracing.answers import declare_late
 
 
 def _load(home: str) -> None:

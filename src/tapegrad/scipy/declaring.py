@@ -15,8 +15,8 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.answers import declare
 from tapegrad.tracing.floating import watching_special
 from tapegrad.tracing.frontend.accepting import accepted, error_of
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
-from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.least_squares import scales
 from tapegrad.tracing.frontend.linalg import raise_if

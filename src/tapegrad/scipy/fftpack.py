@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.cosines import OTHER
 from tapegrad.scipy import fft as ffts
 from tapegrad.scipy.declaring import answers_of, refusal
-from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.frontend import fourier
 from tapegrad.tracing.frontend.fourier import fitted, floating
 from tapegrad.tracing.tracer import Tracer

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapegrad.errors import TapegradError
+from tapegrad.observe.answers.answers import declare, row_of
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
-from tapegrad.tracing.answers import declare, row_of
 from tapegrad.tracing.frontend.accepting import error_of
 from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.parameters import numbers_taken

@@ -16,8 +16,8 @@ import numpy as np
 
 from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
+from tapegrad.observe.answers.answers import declare, original_of
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import declare, original_of
 from tapegrad.tracing.custom import CustomPrimitive
 from tapegrad.tracing.custom_given import Given, Rule
 from tapegrad.tracing.frontend import FUNCTIONS

@@ -27,10 +27,10 @@ from numpy._core import umath
 
 from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Aval, Literal, Source
+from tapegrad.observe.answers.answers import Swapped
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import is_told, is_users, source_of
 from tapegrad.primitives.base import Elementwise
-from tapegrad.tracing.answers import Swapped
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import following, unobserved
 
 MOST = 10_000  # places that an operator holds

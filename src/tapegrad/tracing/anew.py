@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import Column, Labels, built, is_pandas_object, turned
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.observe.files import is_path
 from tapegrad.tracing.observe.harmless import (
     HEAP_TYPE,

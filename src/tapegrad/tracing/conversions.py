@@ -15,9 +15,9 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.ir.taken import PLAIN
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import asks_for, assigns_item, at_line, caller
 from tapegrad.tracing.decisions import check_decision, may_decide
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_exact, is_of_integers, made_of
 from tapegrad.tracing.hashing import notes_about
 from tapegrad.tracing.instead import call_text, called_now

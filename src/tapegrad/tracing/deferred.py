@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.again import seen
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import ArrayTracer
 

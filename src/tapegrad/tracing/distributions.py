@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.tracer import Tracer
 
 

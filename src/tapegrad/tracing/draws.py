@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing import randomness
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.distributions import (
     NUMPYS,
     OF_LISTS,

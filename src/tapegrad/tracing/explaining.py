@@ -10,8 +10,8 @@ from typing import Any
 from tapegrad.core.request import Request, argument_names
 from tapegrad.core.trees import is_traced
 from tapegrad.errors import TapegradError
+from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import at_line, is_users, is_users_path
-from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.instead import callee, is_foreign, text_at
 from tapegrad.tracing.observe.naming import name_of
 

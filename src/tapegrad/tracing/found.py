@@ -19,9 +19,9 @@ from tapegrad.core.listing import instructions_of, kept_by_code
 from tapegrad.core.request import leaf_key
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.drawn import Found
 from tapegrad.tracing.lending import is_lent
 from tapegrad.tracing.observe import plainly

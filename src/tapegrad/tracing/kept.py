@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegrad.ir.taken import PLAIN
 from tapegrad.ir.tape import Guard, Literal, Operand, Source
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.reductions import Sum
@@ -35,7 +36,6 @@ from tapegrad.tracing.anew import (
     Replacing,
     Unknown,
 )
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.lent import given_back
 from tapegrad.tracing.observe.asked import OF_FILES
 from tapegrad.tracing.observe.changed import Holding, is_equal_object

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
+from tapegrad.observe.answers.answers import telling
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.observe.program.heights import variables_of
 from tapegrad.observe.program.source import at_line, at_source
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import telling
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.made import is_traceable
 from tapegrad.tracing.observe.activation import Activation

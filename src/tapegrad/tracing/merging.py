@@ -22,11 +22,11 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.statics import exact_key
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.chains import show
 from tapegrad.tracing.conditional import record_conditional
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.appends import ABSENT

@@ -19,9 +19,9 @@ from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
+from tapegrad.observe.answers.answers import to_be_called
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.answers import to_be_called
 from tapegrad.tracing.decisions import is_given, without_values
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.again import alone, binary
 from tapegrad.tracing.complexes import as_float
-from tapegrad.tracing.dispatch import dispatch
 
 # The operators of two operands, and those of the right one that Python asks for in their place
 _TURNED = {

@@ -23,6 +23,7 @@ from tapegrad.core.arrays import native, plain
 from tapegrad.core.values import one_type
 from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
@@ -31,7 +32,6 @@ from tapegrad.tracing.attributes import NumpyAttributes, is_locked, new_shape
 from tapegrad.tracing.chains import Chosen, Step, show, unviewed, viewed
 from tapegrad.tracing.complexes import ComplexMethods
 from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.elements import writing
 from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.layout import (

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.integrate as theirs
 from scipy.integrate._bvp import BVPResult
 
+from tapegrad.observe.answers.answers import as_called
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.sparse import Unfinished
 from tapegrad.scipy.callbacks import Callback, Other
@@ -26,7 +27,6 @@ from tapegrad.scipy.integrate.trajectories import HOME
 from tapegrad.scipy.interpolate.piecewise import Piecewise, interval
 from tapegrad.scipy.optimize.roots import WHY, ending, example, reaching
 from tapegrad.scipy.outside import Outside, stopped
-from tapegrad.tracing.answers import as_called
 
 
 class Boundary(BVPResult, Carrier):

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.answers import as_called
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.entries import unset, with_entry
 from tapegrad.scipy.optimize.roots import bracketed
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.answers import as_called
 
 PartsOf = Callable[[Sequence[Any]], Sequence[Any]]
 NEVER = 2**62  # so often a terminal event happens before it ends the solution

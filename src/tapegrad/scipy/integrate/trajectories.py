@@ -17,6 +17,7 @@ import scipy.integrate as theirs
 from scipy.integrate._ivp.ivp import OdeResult
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.answers import as_called
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
@@ -39,7 +40,6 @@ from tapegrad.scipy.integrate.solutions import (
 from tapegrad.scipy.optimize.roots import ending, example, reaching
 from tapegrad.scipy.outside import Constant, Outside, aside, stopped
 from tapegrad.scipy.results import Untold
-from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.loops.while_loop import while_loop
 from tapegrad.tracing.tracer import Tracer

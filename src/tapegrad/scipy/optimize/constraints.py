@@ -19,12 +19,12 @@ import scipy.optimize as theirs
 
 from tapegrad.core.request import Request
 from tapegrad.ir.tape import METHODS, Tape
+from tapegrad.observe.answers.answers import as_called
 from tapegrad.primitives.control import CallTape
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.declaring import Carrier, is_traced, seen, stands_for
 from tapegrad.scipy.optimize.roots import with_args
 from tapegrad.scipy.outside import Equations, Outside
-from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.observe.observer import unobserved

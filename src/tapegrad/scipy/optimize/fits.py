@@ -13,6 +13,7 @@ import numpy as np
 import scipy.optimize as theirs
 
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.answers.answers import as_called
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
@@ -29,7 +30,6 @@ from tapegrad.scipy.optimize.roots import (
 )
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info
-from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.linalg import factored, solved
 
 HOME = "scipy.optimize"

@@ -14,6 +14,7 @@ import scipy.optimize as theirs
 from scipy.sparse.linalg import LinearOperator, minres
 
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.answers.answers import as_called
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, stands_for
@@ -31,7 +32,6 @@ from tapegrad.scipy.optimize.roots import (
     with_args,
 )
 from tapegrad.scipy.outside import Equations, Outside
-from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 
 HOME = "scipy.optimize"

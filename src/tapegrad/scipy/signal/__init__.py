@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from scipy import signal
 
+from tapegrad.observe.answers.answers import row_of
 from tapegrad.primitives.filters import LinearFilter
 from tapegrad.scipy.borrowing import borrow, borrow_classes, borrow_objects, converting, kernels
 from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.signal import peaks, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, filters, padded, parts, picked
-from tapegrad.tracing.answers import row_of
 from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.linalg import floating
 from tapegrad.tracing.tracer import Tracer

@@ -12,9 +12,9 @@ from typing import Any
 
 from scipy import sparse
 
+from tapegrad.observe.answers.answers import declare_operands
 from tapegrad.scipy.declaring import any_traced, stands_for
 from tapegrad.scipy.sparse import making, matrices
-from tapegrad.tracing.answers import declare_operands
 
 HOME = "scipy.sparse"
 __all__ = ["making", "matrices"]

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import linalg as theirs
 from scipy.sparse.linalg import LinearOperator
 
+from tapegrad.observe.answers.answers import declare, row_of
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.implicit import Implicit
 from tapegrad.primitives.sparse import Unfinished
@@ -23,7 +24,6 @@ from tapegrad.scipy.declaring import Untraced, any_traced, is_traced, refusal, s
 from tapegrad.scipy.optimize.roots import WHY, ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
-from tapegrad.tracing.answers import declare, row_of
 from tapegrad.tracing.frontend.answering import has_traced
 
 PRECISION = 1e-10  # of systems that are solved for derivatives, by their residuals

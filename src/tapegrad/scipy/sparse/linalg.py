@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg as solvers
 
+from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve, Unfinished
@@ -24,7 +25,6 @@ from tapegrad.scipy.sparse import iterations
 from tapegrad.scipy.sparse.making import of_dense
 from tapegrad.scipy.sparse.matrices import Held, Sparse, as_sparse
 from tapegrad.scipy.sparse.operators import is_operator
-from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.tracer import Tracer

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
+from tapegrad.observe.answers.answers import as_called
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import any_traced, declare_method, held, refusal
@@ -23,7 +24,6 @@ from tapegrad.scipy.integrate.quadrature import quad
 from tapegrad.scipy.outside import stopped
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.scipy.stats.sums import terms
-from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.borrowing import followed
 from tapegrad.tracing.observe.observer import following, observed, unobserved

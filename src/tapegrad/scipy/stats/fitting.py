@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
+from tapegrad.observe.answers.answers import as_called
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import any_traced, declare_method, refusal
@@ -22,7 +23,6 @@ from tapegrad.scipy.optimize.constraints import slopes_of
 from tapegrad.scipy.optimize.roots import ending, example
 from tapegrad.scipy.outside import Equations, Outside, aside
 from tapegrad.scipy.stats.others import instance
-from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _multivariate as theirs
 
+from tapegrad.observe.answers.answers import declare_calls
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, held, refusal
 from tapegrad.scipy.refusing import DEFAULT
@@ -39,7 +40,6 @@ from tapegrad.scipy.stats.vectors import (
     squeezed,
     t_logpdf,
 )
-from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands import as_tracer

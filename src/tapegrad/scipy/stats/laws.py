@@ -24,6 +24,7 @@ import scipy.special as sc
 from scipy import stats
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.callbacks import Callback, values_of
@@ -33,7 +34,6 @@ from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.stats.others import ADVICE, domain_of, formulas_of, moments_of
 from tapegrad.scipy.stats.sums import terms
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.tracer import Tracer
 

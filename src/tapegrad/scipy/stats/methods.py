@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
+from tapegrad.observe.answers.answers import declare_calls
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.anew import constant
@@ -30,7 +31,6 @@ from tapegrad.scipy.declaring import (
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.expectations import ADVICE, expected
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
-from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade

@@ -11,9 +11,9 @@ from typing import Any
 
 from scipy import stats
 
+from tapegrad.observe.answers.answers import declare
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.declaring import answering, any_traced
-from tapegrad.tracing.answers import declare
 
 HOME = "scipy.stats"
 NAMES = """

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing import draws
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,

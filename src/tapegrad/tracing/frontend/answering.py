@@ -17,9 +17,9 @@ import numpy as np
 
 from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.answers import declare
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.borrowing import borrowed, borrowed_method
 from tapegrad.tracing.frontend.indexing import Flat

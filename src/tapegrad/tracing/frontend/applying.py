@@ -19,7 +19,7 @@ import numpy as np
 
 from tapegrad.core.tables import pandas
 from tapegrad.errors import TapegradError
-from tapegrad.tracing.answers import declare, declare_late
+from tapegrad.observe.answers.answers import declare, declare_late
 from tapegrad.tracing.frontend.arranging import has_traced, placed
 from tapegrad.tracing.frontend.cells import asked
 from tapegrad.tracing.frontend.groups import Recorder, recorded

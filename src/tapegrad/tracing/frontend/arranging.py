@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from tapegrad.core.tables import copies_on_write, pandas
+from tapegrad.observe.answers.answers import declare, declare_late
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import declare, declare_late
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.cells import asked
 from tapegrad.tracing.frontend.frames import TracedFrame
 from tapegrad.tracing.frontend.groups import aggregated

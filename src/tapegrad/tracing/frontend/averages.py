@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import quiet
+from tapegrad.observe.answers.answers import declare, declare_late
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives import special
 from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.tracing.answers import declare, declare_late
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.mathematics import exact_sum, is_finite, is_followed, said
 from tapegrad.tracing.frontend.memory import scalar

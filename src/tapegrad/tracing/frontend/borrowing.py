@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.trees import is_array
-from tapegrad.tracing.answers import as_called, original_of, row_of
+from tapegrad.observe.answers.answers import as_called, original_of, row_of
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import (

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives.complexes import cartesian
-from tapegrad.tracing.answers import declare
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.mathematics import as_complex, is_followed, said, said_complex
 from tapegrad.tracing.frontend.memory import scalar

@@ -18,7 +18,7 @@ from tapegrad.core.tables import (
     pandas,
     turned,
 )
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.frontend.frames import made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, refused, stood_in
 from tapegrad.tracing.frontend.numbering import Looks, drawn, moved

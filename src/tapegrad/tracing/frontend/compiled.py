@@ -20,9 +20,9 @@ import numpy as np
 
 from tapegrad.core.handlers import quiet
 from tapegrad.errors import ConversionError
+from tapegrad.observe.answers import swapping
+from tapegrad.observe.answers.answers import declare, declare_calls, declare_late
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing import swapping
-from tapegrad.tracing.answers import declare, declare_calls, declare_late
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
 from tapegrad.tracing.frontend.frozen import compiled_for, note_compiled

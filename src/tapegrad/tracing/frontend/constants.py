@@ -22,9 +22,9 @@ from tapegrad.core.instances import PLAIN
 from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Builder
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.chains import Chosen
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.scattering import setitem

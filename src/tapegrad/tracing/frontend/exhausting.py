@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import as_either
 from tapegrad.tracing.frontend.varying import listed
 from tapegrad.tracing.loops.scan import scan

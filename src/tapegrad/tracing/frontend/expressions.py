@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.core.tables import pandas
+from tapegrad.observe.answers.answers import declare, declare_late
 from tapegrad.observe.program.source import user_frames
-from tapegrad.tracing.answers import declare, declare_late
 from tapegrad.tracing.frontend.arranging import has_traced
 from tapegrad.tracing.frontend.labelled import Labelled, plain_of, refused, stood_in
 from tapegrad.tracing.loops.stacking import strong

@@ -17,8 +17,8 @@ from tapegrad.core.tables import (
     is_series,
     pandas,
 )
-from tapegrad.tracing.answers import declare, declare_late, declare_operands
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.answers import declare, declare_late, declare_operands
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.frontend.labelled import (
     OPERATORS,
     Labelled,

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.program.source import is_users_line
-from tapegrad.tracing.answers import declare
 from tapegrad.tracing.observe.identities import same_single, single_of
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.tracer import Tracer

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Nonzero, gather
@@ -28,7 +29,6 @@ from tapegrad.primitives.views import (
     indexed_shape,
 )
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.bounds import choice, integer, note_beyond
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.moving import moving

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Literal, Operand, Var
+from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.again import made
-from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.layout import is_ordered
 from tapegrad.tracing.made import MadeTracer

@@ -28,8 +28,8 @@ from tapegrad.core.tables import (
     turned,
 )
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.labels import At, of_table, places
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.texts import tell

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.answers import declare, declare_calls
+from tapegrad.observe.answers.answers import declare, declare_calls
 from tapegrad.tracing.frontend.answering import has_traced, stacked
 from tapegrad.tracing.frontend.operands import of_itself
 from tapegrad.tracing.frontend.parameters import PARAMETERS, Form, form_of

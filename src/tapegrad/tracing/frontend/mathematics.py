@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import quiet
+from tapegrad.observe.answers.answers import declare, says
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives import special
 from tapegrad.primitives.reductions import ExactSum
 from tapegrad.tracing import complexes
-from tapegrad.tracing.answers import declare, says
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.exact import is_of_integers
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast

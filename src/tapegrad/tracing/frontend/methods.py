@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.arrays import is_known
-from tapegrad.tracing.answers import declare
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.floating import method, watching
 from tapegrad.tracing.frontend import (
     contracting,

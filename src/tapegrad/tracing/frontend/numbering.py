@@ -35,7 +35,7 @@ from tapegrad.core.tables import (
     pandas,
 )
 from tapegrad.errors import TapegradError
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.frontend.frames import made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, made
 from tapegrad.tracing.frontend.table_rows import Objects

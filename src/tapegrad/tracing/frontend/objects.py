@@ -14,8 +14,8 @@ import numpy as np
 
 from tapegrad.core.arrays import is_foreign
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.frontend.vectorizing import beside_objects, is_of_objects

@@ -12,13 +12,13 @@ from tapegrad.core.arrays import KNOWN, is_foreign, is_known
 from tapegrad.core.trees import is_array
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.answers.answers import telling, tells_itself
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.answers import telling, tells_itself
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.parameters import truth
 from tapegrad.tracing.observe.observer import following, note_root, observed

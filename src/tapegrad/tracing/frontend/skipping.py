@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import Labels, pandas
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.frontend.labelled import (
     TracedSeries,
     made,

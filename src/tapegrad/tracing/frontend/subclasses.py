@@ -26,9 +26,9 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.answers import declare
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.vectorizing import is_of_function

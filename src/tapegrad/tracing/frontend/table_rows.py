@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import Column, pandas
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.frontend.labelled import TracedSeries, plain_of, refused
 from tapegrad.tracing.frontend.labels import places
 from tapegrad.tracing.observe.observer import unobserved

@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import (
     binary,
@@ -34,7 +35,6 @@ from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.complexes import cartesian, conj
 from tapegrad.primitives.special_complex import OF_COMPLEX
 from tapegrad.primitives.stated import Known
-from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import contracting, vectorizing
 from tapegrad.tracing.frontend import known as known_calls

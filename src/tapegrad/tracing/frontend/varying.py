@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.joins import operands_of
 from tapegrad.observe.program.liveness import flow_of
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.selected import FUNCTIONS, Selected, selected
 from tapegrad.tracing.loops.varying import METHODS, Note, VaryingList
 from tapegrad.tracing.observe.activation import Activation

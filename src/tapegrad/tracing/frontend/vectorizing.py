@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.answers import declare_calls
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.answers import declare_calls
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.borrowing import borrowed_method, followed
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.layout import laid_out_like

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import BroadcastTo, GetItem
-from tapegrad.tracing.answers import declare
 from tapegrad.tracing.attributes import laid_out
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer
 from tapegrad.tracing.layout import note_may_alias

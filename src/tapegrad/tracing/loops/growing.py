@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of, strong
 from tapegrad.tracing.loops.variables import (

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.arrays import objection
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.either import as_either
 from tapegrad.tracing.loops.stacking import rows_of, strong
 from tapegrad.tracing.sizes import may_vary

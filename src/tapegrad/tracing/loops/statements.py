@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.comprehensions import as_list
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.joins import Sides, sides_of
 from tapegrad.primitives.loops import CALLS, ROUNDS
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.loops.counted import Counted, Driven, Plain
 from tapegrad.tracing.loops.framed import ENTRIES, Count
 from tapegrad.tracing.loops.items import Items, Numbers, items_of

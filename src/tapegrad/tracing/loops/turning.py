@@ -28,6 +28,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import known_from, renumbered
 from tapegrad.ir.tape import Builder, Literal, Operand, Tape
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.exits import Exit
 from tapegrad.observe.program.frames import operand, operand_at, top_of
 from tapegrad.observe.program.frames import replace as replace_at
@@ -36,7 +37,6 @@ from tapegrad.observe.program.liveness import Flow, flow_of
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.ending import FEWEST, UNBOUNDED, recorded_until, room_of, rounds_until
 from tapegrad.tracing.loops.failing import recorded

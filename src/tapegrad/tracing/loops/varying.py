@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.either import as_either
 from tapegrad.tracing.loops.framed import Count, again_with
 from tapegrad.tracing.loops.growing import is_one_of

@@ -28,12 +28,12 @@ import numpy as np
 from tapegrad.core.installed import is_installed
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import ConversionError
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.source import TAPEGRAD, at_line, user_source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.bars import is_screen, is_unused, plots
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
 from tapegrad.tracing.observe.catching import is_caught

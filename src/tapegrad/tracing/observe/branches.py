@@ -22,6 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from tapegrad.ir.tape import Guard, Var
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.frames import (
     MISSING,
     local,
@@ -33,7 +34,6 @@ from tapegrad.observe.program.frames import (
 )
 from tapegrad.observe.program.joins import RETURNED, Join, Sides, sides_of
 from tapegrad.observe.program.liveness import Flow
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.appends import Lengths, Merging, known
 from tapegrad.tracing.observe.containers import part, put

@@ -11,9 +11,9 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,

@@ -25,10 +25,10 @@ import numpy as np
 
 from tapegrad.core.installed import is_installed
 from tapegrad.core.statics import is_watched
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.asked import (
     CALLED_OUTSIDE,
     OF_STREAMS,

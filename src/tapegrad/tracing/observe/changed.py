@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, local, operand_at
 from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.containers import KEYED, NUMBERED, is_open

@@ -22,10 +22,10 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.core.tables import is_table
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import at_source, source_of
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import tables
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.containers import CHANGING

@@ -13,7 +13,7 @@ import os
 from threading import get_ident
 
 from tapegrad.core.locks import new_lock
-from tapegrad.tracing.answers import declare
+from tapegrad.observe.answers.answers import declare
 
 MUCH = 20_000  # objects that have been made and not freed since garbage was collected
 NEVER = 2**31 - 1  # so many; a program can see whether the collector is on, and switch it

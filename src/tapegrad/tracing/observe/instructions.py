@@ -14,6 +14,8 @@ import numpy as np
 
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.observe.answers.answers import UNKNOWN
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.frames import (
     MISSING,
     entry,
@@ -25,8 +27,6 @@ from tapegrad.observe.program.frames import (
 )
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import UNKNOWN
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import afterwards, libraries, threads
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called

@@ -17,9 +17,9 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Source
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import at_line, at_source, is_users_path, user_source
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.files import path_of
 from tapegrad.tracing.observe.harmless import (

@@ -19,11 +19,11 @@ from typing import Any
 from tapegrad.core.installed import file_of_function, package_of
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.activation import Activation, Handler
 from tapegrad.tracing.observe.asked import CALLED_OUTSIDE

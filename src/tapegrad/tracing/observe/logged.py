@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import PYTHONS
+from tapegrad.observe.answers.answers import answer_of, is_answered
 from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import answer_of, is_answered
 from tapegrad.tracing.loggers import (
     ELSEWHERE,
     LEVELS,

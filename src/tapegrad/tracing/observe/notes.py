@@ -20,11 +20,11 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError, TapegradError
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import is_compat, is_numpys_class, is_told
 from tapegrad.tracing import randomness
 from tapegrad.tracing.clocks import Clocks
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.asked import OF_STREAMS, OF_TIME, advice_about_draw
 from tapegrad.tracing.observe.foreign import Questions
 from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, is_scipys, is_users_file

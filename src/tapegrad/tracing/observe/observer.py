@@ -21,13 +21,14 @@ from tapegrad.core.installed import file_of_function, is_installed, package_of
 from tapegrad.core.request import describe
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
+from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.answers.swapping import Names
 from tapegrad.observe.program import frames, watching
 from tapegrad.observe.program.source import comes_back
 from tapegrad.observe.program.unasked import is_unasked
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.bars import is_bars
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import garbage
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.branches import reached
@@ -43,7 +44,6 @@ from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.places import owner_of
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.threads import check_done
-from tapegrad.tracing.swapping import Names
 
 F = TypeVar("F", bound=Callable[..., Any])
 

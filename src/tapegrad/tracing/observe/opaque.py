@@ -22,11 +22,11 @@ import numpy as np
 
 from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import SCIPY
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.bars import is_bars, shown
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.asked import is_date
 from tapegrad.tracing.observe.effects import Stopped

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.harmless import (
     DISPATCHER,

@@ -20,11 +20,11 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Source
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.source import user_source
 from tapegrad.tracing.bars import is_unused
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.catching import is_caught
 from tapegrad.tracing.observe.harmless import CONTAINERS

@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.answers.answers import answered_by, row_of, stand_in
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
-from tapegrad.tracing.answers import answered_by, row_of, stand_in
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.comparing import (
     ALWAYS_SAME,

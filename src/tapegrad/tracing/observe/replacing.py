@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.values import stood_for
+from tapegrad.observe.answers.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.tracing.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
 from tapegrad.tracing.clocks import is_clock
-from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import tables
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.generators import generator_drawn_from, generator_of

@@ -6,7 +6,7 @@ from types import FrameType
 from typing import Any
 
 from tapegrad.core.handlers import let_through
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.observer import following

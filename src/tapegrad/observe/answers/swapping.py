@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.locks import new_lock
-from tapegrad.tracing.answers import Answer, rows, stand_in, version
+from tapegrad.observe.answers.answers import Answer, rows, stand_in, version
 from tapegrad.tracing.observe.harmless import is_users_file
 
 _lock = new_lock()

@@ -30,10 +30,10 @@ import numpy as np
 
 from tapegrad.core.tables import is_pandas_file
 from tapegrad.core.values import Value
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.heights import heights_of
 from tapegrad.observe.program.source import is_users
-from tapegrad.tracing.dispatch import dispatch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
