@@ -17,7 +17,7 @@ from tests.honesty.check import refused
 import tapegrad
 from tapegrad import grad, jit, random, simplegrad, trace, value_and_grad, vjp
 from tapegrad.errors import RandomnessError
-from tapegrad.tracing import randomness
+from tapegrad.observe.objects import randomness
 
 X = np.array([1.0, 2.0])
 

@@ -29,8 +29,8 @@ from tapegrad.core.locks import new_lock
 from tapegrad.core.request import Request
 from tapegrad.core.trees import is_traced
 from tapegrad.ir.tape import Tape
+from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.runtime.variant import Variant
-from tapegrad.tracing.observe.harmless import is_users_file
 
 MOST_KINDS = 256  # of calls; the least recently used goes first
 MOST = 16  # of one kind

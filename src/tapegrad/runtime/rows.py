@@ -27,11 +27,11 @@ from tapegrad.core.trees import flatten, is_number, is_traced, unflatten
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import ArgumentError, TapegradError, TraceError
 from tapegrad.ir.tape import Tape
+from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.source import at_source
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
-from tapegrad.tracing import randomness
 from tapegrad.tracing.aliasing import check_apart
 from tapegrad.tracing.decisions import without_values
 from tapegrad.tracing.drawn import Drawn, as_input

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
+from tapegrad.observe.objects.clocks import Clocks
 from tapegrad.pipeline import trace
-from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.escaped import give_back
 from tapegrad.tracing.found import without_found
 from tapegrad.tracing.kept import let_be_plain

@@ -17,11 +17,11 @@ import numpy as np
 from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
 from tapegrad.observe.answers.answers import declare, original_of
+from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.custom import CustomPrimitive
 from tapegrad.tracing.custom_given import Given, Rule
 from tapegrad.tracing.frontend import FUNCTIONS
-from tapegrad.tracing.observe.harmless import is_users_file
 
 _adopted: dict[int, Adopted] = {}  # by the ids of functions, which they hold
 

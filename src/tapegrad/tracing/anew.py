@@ -17,17 +17,17 @@ import numpy as np
 
 from tapegrad.core.tables import Column, Labels, built, is_pandas_object, turned
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.tracing.observe.files import is_path
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects.files import is_path
+from tapegrad.observe.objects.harmless import (
     HEAP_TYPE,
     MAPPINGS,
     PLAIN_TYPES,
     is_inert,
     is_pythons_class,
 )
+from tapegrad.observe.objects.plainly import base_of
 from tapegrad.tracing.observe.later import AtTheTime, Later, Text
 from tapegrad.tracing.observe.places import ABSENT
-from tapegrad.tracing.observe.plainly import base_of
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.observe.told import stays
 from tapegrad.tracing.subclassed import check_stays

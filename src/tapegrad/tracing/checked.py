@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tapegrad.core.handlers import let_through
-from tapegrad.tracing.observe.comparing import HELPERS
+from tapegrad.observe.objects.comparing import HELPERS
 
 # What the lines of guards differ in: the names that `reads` gives, texts without escapes, integers.
 _DIFFERING = re.compile(

@@ -16,8 +16,9 @@ import numpy as np
 from tapegrad.core.request import leaf_key
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Call, Tape, Var
+from tapegrad.observe.objects import randomness
 from tapegrad.primitives.scatter import Stack
-from tapegrad.tracing import randomness, words
+from tapegrad.tracing import words
 from tapegrad.tracing.anew import Making
 from tapegrad.tracing.distributions import ONE_BY_ONE
 from tapegrad.tracing.made import is_traceable

@@ -27,7 +27,8 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.tracing import randomness
+from tapegrad.observe.objects import randomness
+from tapegrad.observe.objects.harmless import is_numpys_module
 from tapegrad.tracing.distributions import (
     NUMPYS,
     OF_LISTS,
@@ -42,7 +43,6 @@ from tapegrad.tracing.drawn import Drawn, as_input, valued_as
 from tapegrad.tracing.explaining import explain_call
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.harmless import is_numpys_module
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.streams import Stream, stream_of

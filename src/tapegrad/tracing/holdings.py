@@ -13,10 +13,10 @@ from collections import deque
 from types import FunctionType, MethodType
 from typing import Any
 
+from tapegrad.observe.objects.comparing import is_empty
+from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.program.source import at_line, is_users
 from tapegrad.tracing.anew import attributes_of
-from tapegrad.tracing.observe.comparing import is_empty
-from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.outside import Done
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.observe.answers.answers import original_of
+from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program.source import user_frames
-from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.observe.opaque import is_scipys_own
 

@@ -21,6 +21,7 @@ import numpy as np
 from tapegrad.ir.taken import PLAIN
 from tapegrad.ir.tape import Guard, Literal, Operand, Source
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.randomness import put_back
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.reductions import Sum
@@ -42,7 +43,6 @@ from tapegrad.tracing.observe.changed import Holding, is_equal_object
 from tapegrad.tracing.observe.later import AtTheTime
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
-from tapegrad.tracing.randomness import put_back
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
 

@@ -27,6 +27,8 @@ import numpy as np
 from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import telling
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.comparing import shares_none
+from tapegrad.observe.objects.harmless import CALM, CONTAINERS, DISPATCHER, is_pythons_class
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.observe.program.heights import variables_of
@@ -35,9 +37,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.made import is_traceable
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.comparing import shares_none
 from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, DISPATCHER, is_pythons_class
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.places import ELEMENTS, owner_of

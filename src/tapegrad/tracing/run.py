@@ -20,6 +20,7 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
 from tapegrad.observe.answers.answers import to_be_called
+from tapegrad.observe.objects.settings import check_settings
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.decisions import is_given, without_values
@@ -38,7 +39,6 @@ from tapegrad.tracing.observe.observer import (
     unobserved,
 )
 from tapegrad.tracing.observe.seen import rebound
-from tapegrad.tracing.observe.settings import check_settings
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.subclassed import check_has_value, check_stays
 from tapegrad.tracing.trace import (

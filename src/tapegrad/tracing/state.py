@@ -19,8 +19,8 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import cached_property
+from tapegrad.observe.objects.comparing import HELPERS
 from tapegrad.tracing.checked import failing, hold_now
-from tapegrad.tracing.observe.comparing import HELPERS
 from tapegrad.tracing.observe.foreign import answers
 from tapegrad.tracing.observe.places import as_before
 from tapegrad.tracing.observe.reads import Reads

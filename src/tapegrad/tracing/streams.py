@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.objects import randomness
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing import randomness
 from tapegrad.tracing.drawn import Ahead, Drawn, as_input, valued_as
 from tapegrad.tracing.loops.drawing import Drawing, Notes
 from tapegrad.tracing.loops.framed import again_with

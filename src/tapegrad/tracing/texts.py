@@ -27,11 +27,11 @@ import numpy as np
 from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
 from tapegrad.errors import ConversionError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.bars import is_bar, is_bars, is_screen
+from tapegrad.observe.objects.loggers import logs_elsewhere
 from tapegrad.observe.program.source import at_line, is_users, user_frames, user_source
 from tapegrad.observe.program.syntax import down, enclosing, span_of
-from tapegrad.tracing.bars import is_bar, is_bars, is_screen
 from tapegrad.tracing.exact import is_exact
-from tapegrad.tracing.loggers import logs_elsewhere
 
 _LOGGING = ("log", "debug", "info", "warning", "warn", "error", "critical", "exception", "fail")
 WRITING = frozenset(["write"])

@@ -19,12 +19,12 @@ from scipy.stats import _distn_infrastructure as theirs
 from tapegrad.core.statics import is_generator
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method, held
 from tapegrad.scipy.stats.laws import Law, Located, law_of, prepared
 from tapegrad.scipy.stats.methods import Frozen
 from tapegrad.scipy.stats.others import instance
-from tapegrad.tracing import randomness
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.observe.observer import following, observed, unobserved

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tapegrad.tracing.observe.harmless import is_users_file
+from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.opaque import names_in
 from tapegrad.tracing.tracer import Tracer

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.joins import Sides
-from tapegrad.tracing import randomness
 from tapegrad.tracing.drawn import Drawer, Drawn, Turns, as_input, in_turns
 from tapegrad.tracing.loops.items import Entries
 from tapegrad.tracing.trace import current_trace

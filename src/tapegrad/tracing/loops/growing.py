@@ -28,6 +28,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.harmless import PLAIN_TYPES
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.primitives.views import BroadcastTo
@@ -47,7 +48,6 @@ from tapegrad.tracing.loops.variables import (
 )
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.appends import Perhaps
-from tapegrad.tracing.observe.harmless import PLAIN_TYPES
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.seen import effects_in
 from tapegrad.tracing.trace import Trace

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.comparing import is_empty
+from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.comprehensions import as_list
 from tapegrad.observe.program.frames import operand_at
@@ -27,8 +29,6 @@ from tapegrad.tracing.loops.items import Items, Numbers, items_of
 from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.comparing import is_empty
-from tapegrad.tracing.observe.harmless import CALM
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.unchanging import ITERATORS, is_private
 from tapegrad.tracing.sizes import span

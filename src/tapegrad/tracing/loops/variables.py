@@ -23,13 +23,13 @@ import numpy as np
 from tapegrad.core.arrays import objection
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.objects.containers import Parts, is_open, part, parts_of, put
+from tapegrad.observe.objects.harmless import PLAIN_TYPES
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.liveness import flow_of, reads_and_writes
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.chains import note_view, views_of
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.containers import Parts, is_open, part, parts_of, put
-from tapegrad.tracing.observe.harmless import PLAIN_TYPES
 from tapegrad.tracing.observe.seen import is_made_here, streams
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace

@@ -29,17 +29,9 @@ from tapegrad.core.installed import is_installed
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import ConversionError
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.program import frames
-from tapegrad.observe.program.frames import MISSING, operand_at
-from tapegrad.observe.program.source import TAPEGRAD, at_line, user_source
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.bars import is_screen, is_unused, plots
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
-from tapegrad.tracing.observe.catching import is_caught
-from tapegrad.tracing.observe.changed import Holding
-from tapegrad.tracing.observe.files import is_path, may_write, writes
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects.bars import is_screen, is_unused, plots
+from tapegrad.observe.objects.files import is_path, may_write, writes
+from tapegrad.observe.objects.harmless import (
     CALM,
     CONTAINERS,
     DISPATCHER,
@@ -48,6 +40,15 @@ from tapegrad.tracing.observe.harmless import (
     is_harmless,
     is_users_file,
 )
+from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING, operand_at
+from tapegrad.observe.program.source import TAPEGRAD, at_line, user_source
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
+from tapegrad.tracing.observe.catching import is_caught
+from tapegrad.tracing.observe.changed import Holding
 from tapegrad.tracing.observe.later import (
     AtTheTime,
     Attribute,
@@ -66,7 +67,6 @@ from tapegrad.tracing.observe.later import (
     read_error,
     text_in_list,
 )
-from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
 from tapegrad.tracing.observe.replacing import put, tells

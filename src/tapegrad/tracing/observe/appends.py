@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tapegrad.tracing.observe.harmless import PLAIN_TYPES
+from tapegrad.observe.objects.harmless import PLAIN_TYPES
 
 
 class Absent:

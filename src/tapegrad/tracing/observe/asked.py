@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.observe.program.frames import MISSING
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.files import (
+from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects.files import (
     are_changed,
     asked_by,
     contents_of,
@@ -28,7 +27,7 @@ from tapegrad.tracing.observe.files import (
     only_reads,
     told_of,
 )
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects.harmless import (
     DISPATCHER,
     PLAIN_TYPES,
     is_numpys_module,
@@ -36,7 +35,8 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
     module_of,
 )
-from tapegrad.tracing.observe.settings import note_settings
+from tapegrad.observe.objects.settings import note_settings
+from tapegrad.observe.program.frames import MISSING
 from tapegrad.tracing.observe.uses import Then, Uses, both
 
 _SYS = """

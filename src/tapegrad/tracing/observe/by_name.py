@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.program.frames import MISSING
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects.harmless import (
     CONTAINERS,
     is_changeable,
     is_pythons_class,
     is_self_contained,
 )
+from tapegrad.observe.objects.naming import names_of
+from tapegrad.observe.program.frames import MISSING
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.lookups import asked_kind
-from tapegrad.tracing.observe.naming import names_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then
 

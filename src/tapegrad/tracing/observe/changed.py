@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects.harmless import (
     CONTAINERS,
     MAPPINGS,
     PLAIN_TYPES,
     is_extensions,
     is_inside,
 )
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.lookups import slots_of
 
 MOST = 20_000  # objects that are looked through

@@ -30,10 +30,10 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.observe.answers.answers import answer_of
+from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.program.frames import MISSING, local, operand
 from tapegrad.observe.program.watching import CAN_REST
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.harmless import CALM
 
 VALUE, NEW, NUMPY, EMPTY = "value", "new", "numpy", "empty"
 

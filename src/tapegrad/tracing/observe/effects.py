@@ -23,16 +23,16 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects.containers import KEYED, NUMBERED, is_open
+from tapegrad.observe.objects.harmless import CALM
+from tapegrad.observe.objects.harmless import is_own as is_own_code
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, local, operand_at
 from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.containers import KEYED, NUMBERED, is_open
 from tapegrad.tracing.observe.generators import generator_drawn_from
-from tapegrad.tracing.observe.harmless import CALM
-from tapegrad.tracing.observe.harmless import is_own as is_own_code
 from tapegrad.tracing.observe.owned import Owned, is_own
 from tapegrad.tracing.observe.unchanging import (
     ALONE,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Source
+from tapegrad.observe.objects.comparing import lasts
+from tapegrad.observe.objects.naming import Key, is_name
 from tapegrad.observe.program.source import is_in_package, line_in_trace
-from tapegrad.tracing.observe.comparing import lasts
-from tapegrad.tracing.observe.naming import Key, is_name
 
 
 class Facts:

@@ -23,13 +23,13 @@ import numpy as np
 from tapegrad.core.listing import instructions_of
 from tapegrad.core.tables import is_table
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.containers import CHANGING
+from tapegrad.observe.objects.harmless import CALM, DISPATCHER
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import at_source, source_of
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import tables
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.containers import CHANGING
-from tapegrad.tracing.observe.harmless import CALM, DISPATCHER
 from tapegrad.tracing.observe.holders import Family, Search, counted
 from tapegrad.tracing.observe.places import owner_of, written
 

@@ -26,14 +26,14 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.tables import is_pandas_object
-from tapegrad.tracing import randomness
-from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, Leaf, bytes_of, same
-from tapegrad.tracing.observe.files import are_changed
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import randomness
+from tapegrad.observe.objects.files import are_changed
+from tapegrad.observe.objects.harmless import (
     CONTAINERS,
     is_extensions,
     is_scipys,
 )
+from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, Leaf, bytes_of, same
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.observe.told import (
     Bound,

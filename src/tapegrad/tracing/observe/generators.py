@@ -8,10 +8,10 @@ from typing import Any
 
 from tapegrad.core.statics import is_generator
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.observe.program.source import is_told
 from tapegrad.primitives.base import Value
-from tapegrad.tracing import randomness
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.asked import advice_about_draw
 from tapegrad.tracing.observe.notes import Notes

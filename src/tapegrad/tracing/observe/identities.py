@@ -16,9 +16,9 @@ import numpy as np
 from tapegrad.core.instances import branches, is_instance
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.observe.objects.harmless import CONTAINERS
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.harmless import CONTAINERS
 from tapegrad.tracing.observe.reads import Reads
 
 _IMMUTABLE = (tuple, frozenset)

@@ -16,6 +16,16 @@ from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import UNKNOWN
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.harmless import (
+    ARRAYS_ITERATOR,
+    CALM,
+    CONTAINERS,
+    MAPPINGS,
+    SEQUENCES,
+    is_pythons_class,
+)
+from tapegrad.observe.objects.naming import Key
+from tapegrad.observe.objects.plainly import code_called, found_in_class, kind_of_items
 from tapegrad.observe.program.frames import (
     MISSING,
     entry,
@@ -32,19 +42,9 @@ from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
 from tapegrad.tracing.observe.filling import fill, fill_all, fill_called
-from tapegrad.tracing.observe.harmless import (
-    ARRAYS_ITERATOR,
-    CALM,
-    CONTAINERS,
-    MAPPINGS,
-    SEQUENCES,
-    is_pythons_class,
-)
 from tapegrad.tracing.observe.logged import made_as_one, stays
 from tapegrad.tracing.observe.lookups import FIXED
-from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED, remembers
-from tapegrad.tracing.observe.plainly import code_called, found_in_class, kind_of_items
 from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.postponed import postpone_item
 from tapegrad.tracing.observe.replacing import (

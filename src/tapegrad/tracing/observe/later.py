@@ -18,11 +18,8 @@ import numpy as np
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Source
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.program.source import at_line, at_source, is_users_path, user_source
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.files import path_of
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects.files import path_of
+from tapegrad.observe.objects.harmless import (
     CONTAINERS,
     METHODS_OF,
     MODULES_IN_C,
@@ -33,9 +30,12 @@ from tapegrad.tracing.observe.harmless import (
     is_pythons_class,
     module_of,
 )
-from tapegrad.tracing.observe.naming import name_of
+from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.objects.plainly import found_in_class
+from tapegrad.observe.program.source import at_line, at_source, is_users_path, user_source
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.plainly import found_in_class
 from tapegrad.tracing.texts import (
     SHOWING,
     Shown,

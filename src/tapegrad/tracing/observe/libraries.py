@@ -20,17 +20,8 @@ from tapegrad.core.installed import file_of_function, package_of
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.program import frames
-from tapegrad.observe.program.frames import MISSING, operand_at
-from tapegrad.primitives.base import Value
-from tapegrad.tracing import randomness
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.activation import Activation, Handler
-from tapegrad.tracing.observe.asked import CALLED_OUTSIDE
-from tapegrad.tracing.observe.called_back import users_parts
-from tapegrad.tracing.observe.callers import Among
-from tapegrad.tracing.observe.changed import MOST, Holding
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import plainly, randomness
+from tapegrad.observe.objects.harmless import (
     CALM,
     CONTAINERS,
     PLAIN_TYPES,
@@ -39,8 +30,16 @@ from tapegrad.tracing.observe.harmless import (
     is_own,
     is_silent,
 )
+from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING, operand_at
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.activation import Activation, Handler
+from tapegrad.tracing.observe.asked import CALLED_OUTSIDE
+from tapegrad.tracing.observe.called_back import users_parts
+from tapegrad.tracing.observe.callers import Among
+from tapegrad.tracing.observe.changed import MOST, Holding
 from tapegrad.tracing.observe.learned import ASKED, FOLLOWED_ON, STEADY, VARYING, places
-from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import (
     FOLLOWED,

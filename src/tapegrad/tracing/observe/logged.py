@@ -21,9 +21,8 @@ import numpy as np
 
 from tapegrad.core.installed import PYTHONS
 from tapegrad.observe.answers.answers import answer_of, is_answered
-from tapegrad.observe.program.source import TAPEGRAD
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.loggers import (
+from tapegrad.observe.objects.harmless import CALM, DISPATCHER, is_harmless, is_librarys_code
+from tapegrad.observe.objects.loggers import (
     ELSEWHERE,
     LEVELS,
     goes_to,
@@ -33,10 +32,11 @@ from tapegrad.tracing.loggers import (
     logger_of,
     shows,
 )
+from tapegrad.observe.program.source import TAPEGRAD
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import libraries, threads
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.afterwards import call, is_once, made_later, may_begin
-from tapegrad.tracing.observe.harmless import CALM, DISPATCHER, is_harmless, is_librarys_code
 from tapegrad.tracing.observe.later import Later, pass_texts
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.postponed import postpone

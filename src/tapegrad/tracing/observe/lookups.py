@@ -16,9 +16,8 @@ import numpy as np
 
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.core.values import stood_for
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.bars import is_bar, tells_time
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects.bars import is_bar, tells_time
+from tapegrad.observe.objects.harmless import (
     CONTAINERS,
     PLAIN_TYPES,
     is_changeable,
@@ -27,9 +26,10 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
     module_of,
 )
-from tapegrad.tracing.observe.naming import Key, attribute, names_of
+from tapegrad.observe.objects.naming import Key, attribute, names_of
+from tapegrad.observe.objects.plainly import found_in_class, looks_up_itself, own_names
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.places import ABSENT, Location
-from tapegrad.tracing.observe.plainly import found_in_class, looks_up_itself, own_names
 from tapegrad.tracing.observe.reads import Reads
 
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.

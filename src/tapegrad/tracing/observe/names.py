@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program.frames import MISSING, local
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.uses import Then
 
 

@@ -21,16 +21,16 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects import randomness
+from tapegrad.observe.objects.clocks import Clocks
+from tapegrad.observe.objects.harmless import CALM, CONTAINERS, is_scipys, is_users_file
+from tapegrad.observe.objects.naming import Key, name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import is_compat, is_numpys_class, is_told
-from tapegrad.tracing import randomness
-from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.observe.asked import OF_STREAMS, OF_TIME, advice_about_draw
 from tapegrad.tracing.observe.foreign import Questions
-from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.learned import GONE_THROUGH, places
-from tapegrad.tracing.observe.naming import Key, name_of
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.undoing import Undoing
 from tapegrad.tracing.observe.uses import Then, Uses

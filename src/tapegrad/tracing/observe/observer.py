@@ -23,22 +23,22 @@ from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.answers.swapping import Names
+from tapegrad.observe.objects import randomness
+from tapegrad.observe.objects.bars import is_bars
+from tapegrad.observe.objects.comparing import is_made_anew
+from tapegrad.observe.objects.harmless import CALM, PLAIN, PLAIN_TYPES, is_own, is_silent
+from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program import frames, watching
 from tapegrad.observe.program.source import comes_back
 from tapegrad.observe.program.unasked import is_unasked
 from tapegrad.primitives.base import Value
-from tapegrad.tracing import randomness
-from tapegrad.tracing.bars import is_bars
 from tapegrad.tracing.observe import garbage
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.branches import reached
 from tapegrad.tracing.observe.callers import looks_back, note_callers
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
-from tapegrad.tracing.observe.comparing import is_made_anew
-from tapegrad.tracing.observe.harmless import CALM, PLAIN, PLAIN_TYPES, is_own, is_silent
 from tapegrad.tracing.observe.logged import told
-from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.places import owner_of

@@ -23,15 +23,10 @@ import numpy as np
 from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.program.source import SCIPY
-from tapegrad.primitives.base import Value
-from tapegrad.tracing import randomness
-from tapegrad.tracing.bars import is_bars, shown
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.asked import is_date
-from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.files import is_read
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import plainly, randomness
+from tapegrad.observe.objects.bars import is_bars, shown
+from tapegrad.observe.objects.files import is_read
+from tapegrad.observe.objects.harmless import (
     CALM,
     CONTAINERS,
     is_extensions,
@@ -47,9 +42,13 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
     module_of,
 )
-from tapegrad.tracing.observe.naming import Key, name_of
+from tapegrad.observe.objects.naming import Key, name_of
+from tapegrad.observe.objects.settings import note_settings
+from tapegrad.observe.program.source import SCIPY
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.asked import is_date
+from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.settings import note_settings
 from tapegrad.tracing.observe.uses import Then, both
 
 MOST = 2000  # objects that are looked through for one call

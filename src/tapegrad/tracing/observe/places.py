@@ -20,9 +20,9 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.ir.tape import Source
+from tapegrad.observe.objects.harmless import MAPPINGS, PLAIN_TYPES
+from tapegrad.observe.objects.plainly import base_of, own_names, values
 from tapegrad.observe.program.source import user_source
-from tapegrad.tracing.observe.harmless import MAPPINGS, PLAIN_TYPES
-from tapegrad.tracing.observe.plainly import base_of, own_names, values
 
 
 class _Absent:

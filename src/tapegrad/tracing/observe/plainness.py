@@ -23,19 +23,19 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.program import frames
-from tapegrad.observe.program.frames import operand_at
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects.harmless import (
     DISPATCHER,
     PLAIN_TYPES,
     SEQUENCES,
     is_pythons_class,
     module_of,
 )
-from tapegrad.tracing.observe.naming import name_of
+from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import operand_at
+from tapegrad.observe.program.source import at_line
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.notes import Notes
 
 Plain = Callable[[Any], Any]  # what is put in a value's place; None if it stays

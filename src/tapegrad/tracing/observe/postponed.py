@@ -21,15 +21,15 @@ from typing import Any
 from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Source
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.bars import is_unused
+from tapegrad.observe.objects.harmless import CONTAINERS
+from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.source import user_source
-from tapegrad.tracing.bars import is_unused
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.catching import is_caught
-from tapegrad.tracing.observe.harmless import CONTAINERS
 from tapegrad.tracing.observe.learned import AT_ONCE, places
-from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.reads import Reads

@@ -29,11 +29,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.answers import answered_by, row_of, stand_in
-from tapegrad.observe.program import frames
-from tapegrad.primitives.base import Value
-from tapegrad.tracing import randomness
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.comparing import (
+from tapegrad.observe.objects import plainly, randomness
+from tapegrad.observe.objects.comparing import (
     ALWAYS_SAME,
     BOUND,
     FIXED_TUPLES,
@@ -43,9 +40,11 @@ from tapegrad.tracing.observe.comparing import (
     is_same,
     may_be_another,
 )
+from tapegrad.observe.objects.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
+from tapegrad.observe.objects.naming import Key
+from tapegrad.observe.program import frames
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.facts import Facts
-from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
-from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.places import (
     ABSENT,
     ENDS,

@@ -29,21 +29,22 @@ import numpy as np
 from tapegrad.core.values import stood_for
 from tapegrad.observe.answers.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.program import frames
-from tapegrad.observe.program.frames import operand_at
-from tapegrad.primitives.base import Value
-from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.tracing.clocks import is_clock
-from tapegrad.tracing.observe import tables
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.generators import generator_drawn_from, generator_of
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects.clocks import is_clock
+from tapegrad.observe.objects.harmless import (
     CALM,
     DISPATCHER,
     is_pythons_class,
     is_silent,
     module_of,
 )
+from tapegrad.observe.objects.randomness import is_maker
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import operand_at
+from tapegrad.primitives.base import Value
+from tapegrad.primitives.elementwise import stop_gradient
+from tapegrad.tracing.observe import tables
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.generators import generator_drawn_from, generator_of
 from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.tracing.observe.plainness import (
     called_plainly,
@@ -51,7 +52,6 @@ from tapegrad.tracing.observe.plainness import (
     plain_of,
     takes_numbers,
 )
-from tapegrad.tracing.randomness import is_maker
 from tapegrad.tracing.texts import SHOWING, is_only_shown
 
 

@@ -28,10 +28,10 @@ from tapegrad.core.tables import (
 )
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects import plainly
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.holders import Family, Search, counted
 

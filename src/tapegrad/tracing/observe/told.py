@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import is_pandas_object
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.asked import TYPES, Leaf, same
-from tapegrad.tracing.observe.files import is_path
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects.files import is_path
+from tapegrad.observe.objects.harmless import (
     CONTAINERS,
     DISPATCHER,
     PLAIN_TYPES,
@@ -25,6 +24,7 @@ from tapegrad.tracing.observe.harmless import (
     is_scipys,
     module_of,
 )
+from tapegrad.tracing.observe.asked import TYPES, Leaf, same
 from tapegrad.tracing.observe.unchanging import ITERATORS
 
 

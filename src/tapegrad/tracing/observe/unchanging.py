@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.primitives.base import Value
-from tapegrad.tracing import randomness
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import randomness
+from tapegrad.observe.objects.harmless import (
     CALM,
     CONTAINERS,
     DISPATCHER,
@@ -40,6 +39,7 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
     module_of,
 )
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.lookups import FIXED
 
 ALONE = 3  # references: who holds it, the name that it has here, the argument of `getrefcount`

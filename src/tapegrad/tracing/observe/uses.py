@@ -15,15 +15,12 @@ import numpy as np
 from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError
-from tapegrad.observe.program import frames
-from tapegrad.primitives.base import Value
-from tapegrad.tracing import randomness
-from tapegrad.tracing.bars import is_bar, is_screen
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.comparing import has_attributes, is_decimal, is_equal
-from tapegrad.tracing.observe.containers import LOOKING
-from tapegrad.tracing.observe.files import is_read
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import plainly, randomness
+from tapegrad.observe.objects.bars import is_bar, is_screen
+from tapegrad.observe.objects.comparing import has_attributes, is_decimal, is_equal
+from tapegrad.observe.objects.containers import LOOKING
+from tapegrad.observe.objects.files import is_read
+from tapegrad.observe.objects.harmless import (
     CALM,
     CONTAINERS,
     LOOKING_UP,
@@ -39,12 +36,14 @@ from tapegrad.tracing.observe.harmless import (
     is_recorded,
     is_self_contained,
 )
+from tapegrad.observe.objects.naming import Key, attribute, index_text, plain_key
+from tapegrad.observe.objects.settings import note_settings
+from tapegrad.observe.program import frames
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.naming import Key, attribute, index_text, plain_key
 from tapegrad.tracing.observe.places import END, ENDS, WHOLE
 from tapegrad.tracing.observe.reads import Reads
-from tapegrad.tracing.observe.settings import note_settings
 from tapegrad.tracing.observe.unchanging import operator_is_known
 
 Then = Callable[[Any], None]

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tapegrad.tracing.bars import is_screen, is_unused
-from tapegrad.tracing.observe.harmless import is_file, is_self_contained
+from tapegrad.observe.objects.bars import is_screen, is_unused
+from tapegrad.observe.objects.harmless import is_file, is_self_contained
 
 
 def is_read(x: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
+from tapegrad.observe.objects.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
 
 _mro = vars(type)["__mro__"].__get__
 _names = vars(type)["__dict__"].__get__

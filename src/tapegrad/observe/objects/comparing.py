@@ -17,15 +17,15 @@ import numpy as np
 
 from tapegrad.core.instances import branch_of, rest_of
 from tapegrad.core.trees import flatten
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects.harmless import (
     DISPATCHER,
     HEAP_TYPE,
     PLAIN_TYPES,
     is_inert,
     is_users_file,
 )
-from tapegrad.tracing.observe.plainly import own_names
-from tapegrad.tracing.observe.settings import errors_of, keeps, settings
+from tapegrad.observe.objects.plainly import own_names
+from tapegrad.observe.objects.settings import errors_of, keeps, settings
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
 _EQUAL_TOO = {

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import RandomnessError
+from tapegrad.observe.objects.harmless import is_librarys_code
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.observe.harmless import is_librarys_code
 
 FIX = (
     "A trace runs once, so each later call would get the same numbers. Draw from a generator that "

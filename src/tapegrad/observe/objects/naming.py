@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.objects.plainly import looks_up_itself
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.plainly import looks_up_itself
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ import contextlib
 import types
 from typing import Any, NamedTuple
 
-from tapegrad.observe.program.frames import MISSING
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.harmless import (
+from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects.harmless import (
     HEAP_TYPE,
     is_numpys_module,
     is_pythons_class,
     module_of,
 )
+from tapegrad.observe.program.frames import MISSING
+from tapegrad.primitives.base import Value
 
 NUMBERED = (list, collections.deque)
 KEYED = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
