@@ -17,7 +17,7 @@ from tapegrad.core.trees import is_number
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Literal, Operand
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.proxy import Proxy
+from tapegrad.observe.values.proxy import Proxy
 
 
 class _Given(threading.local):

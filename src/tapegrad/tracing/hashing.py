@@ -20,7 +20,7 @@ import numpy as np
 from tapegrad.errors import ConversionError
 from tapegrad.observe.program.source import at_line, user_frames
 from tapegrad.observe.program.syntax import enclosing
-from tapegrad.tracing.exact import is_exact
+from tapegrad.observe.values.exact import is_exact
 from tapegrad.tracing.observe.learned import BARE, places
 from tapegrad.tracing.observe.observer import following
 

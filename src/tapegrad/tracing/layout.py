@@ -18,12 +18,12 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Source
 from tapegrad.observe.program.source import at_line, at_source
+from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives.base import Elementwise, Value
 from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import View
 from tapegrad.primitives.views import Reshape
-from tapegrad.tracing.proxy import Proxy
 
 # NumPy itself decides how their results lie, of operands that lie in any way.
 _NUMPYS = (Elementwise, AsType, View)

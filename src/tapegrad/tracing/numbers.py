@@ -13,8 +13,8 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.observe.program.source import asks_itself, at_line
+from tapegrad.observe.values.texts import tell
 from tapegrad.tracing.rounding import rounded
-from tapegrad.tracing.texts import tell
 
 
 def _ours(name: str) -> Any:

@@ -25,6 +25,7 @@ from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import asks_for, asks_itself, at_line, user_source
+from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, seen, universal
@@ -51,7 +52,6 @@ from tapegrad.tracing.numbers import (
 )
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import note_remembered, unobserved
-from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
 from tapegrad.tracing.trace import Trace, innermost
 from tapegrad.tracing.weak import ComplexOperators, IntegerOperators, PythonOperators

@@ -18,10 +18,10 @@ import numpy as np
 from tapegrad.core.handlers import quiet
 from tapegrad.observe.answers.answers import declare, says
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.values.exact import is_of_integers
 from tapegrad.primitives import special
 from tapegrad.primitives.reductions import ExactSum
 from tapegrad.tracing import complexes
-from tapegrad.tracing.exact import is_of_integers
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import whole

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.values.exact import is_of_integers
 from tapegrad.tracing.decisions import may_decide
-from tapegrad.tracing.exact import is_of_integers
 from tapegrad.tracing.hashing import plain_key
 from tapegrad.tracing.trace import current_trace, innermost
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand

@@ -44,6 +44,14 @@ from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.source import TAPEGRAD, at_line, user_source
+from tapegrad.observe.values.texts import (
+    SHOWING,
+    WRITING,
+    is_certain,
+    is_shown_by,
+    is_to_show,
+    refusal,
+)
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
@@ -72,7 +80,6 @@ from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
 from tapegrad.tracing.observe.replacing import put, tells
 from tapegrad.tracing.observe.told import is_source, stays
 from tapegrad.tracing.observe.uses import Then
-from tapegrad.tracing.texts import SHOWING, WRITING, is_certain, is_shown_by, is_to_show, refusal
 
 # ---- instructions
 

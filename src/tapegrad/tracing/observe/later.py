@@ -33,10 +33,7 @@ from tapegrad.observe.objects.harmless import (
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.objects.plainly import found_in_class
 from tapegrad.observe.program.source import at_line, at_source, is_users_path, user_source
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.texts import (
+from tapegrad.observe.values.texts import (
     SHOWING,
     Shown,
     is_to_show,
@@ -45,6 +42,9 @@ from tapegrad.tracing.texts import (
     of_texts,
     that_are_shown,
 )
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.notes import Notes
 
 
 class Text(str):

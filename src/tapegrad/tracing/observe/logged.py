@@ -33,6 +33,7 @@ from tapegrad.observe.objects.loggers import (
     shows,
 )
 from tapegrad.observe.program.source import TAPEGRAD
+from tapegrad.observe.values.texts import numbers_in, that_are_shown
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import libraries, threads
 from tapegrad.tracing.observe.activation import Activation
@@ -40,7 +41,6 @@ from tapegrad.tracing.observe.afterwards import call, is_once, made_later, may_b
 from tapegrad.tracing.observe.later import Later, pass_texts
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.postponed import postpone
-from tapegrad.tracing.texts import numbers_in, that_are_shown
 
 OF_LOGS = "Log outside of the function, of what it returns (has_aux=True)"
 

@@ -40,6 +40,7 @@ from tapegrad.observe.objects.harmless import (
 from tapegrad.observe.objects.randomness import is_maker
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
+from tapegrad.observe.values.texts import SHOWING, is_only_shown
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.observe import tables
@@ -52,7 +53,6 @@ from tapegrad.tracing.observe.plainness import (
     plain_of,
     takes_numbers,
 )
-from tapegrad.tracing.texts import SHOWING, is_only_shown
 
 
 def put(

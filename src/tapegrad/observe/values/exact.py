@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Literal, Operand, Var
+from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import View
-from tapegrad.tracing.proxy import Proxy
 
 MOST = 100  # values on the way from these to a number
 

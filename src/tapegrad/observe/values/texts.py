@@ -31,7 +31,7 @@ from tapegrad.observe.objects.bars import is_bar, is_bars, is_screen
 from tapegrad.observe.objects.loggers import logs_elsewhere
 from tapegrad.observe.program.source import at_line, is_users, user_frames, user_source
 from tapegrad.observe.program.syntax import down, enclosing, span_of
-from tapegrad.tracing.exact import is_exact
+from tapegrad.observe.values.exact import is_exact
 
 _LOGGING = ("log", "debug", "info", "warning", "warn", "error", "critical", "exception", "fail")
 WRITING = frozenset(["write"])
