@@ -10,8 +10,8 @@ import pytest
 
 from tapegrad import grad
 from tapegrad.core.late import CALLS, load
-from tapegrad.tracing import checked
-from tapegrad.tracing.checked import hold_now
+from tapegrad.observe.guards import checked
+from tapegrad.observe.guards.checked import hold_now
 
 
 class Held:

@@ -153,7 +153,7 @@ PLACES = [
     ("tracing/again.py", "universal.<locals>.apply"),
     ("tracing/observe/observer.py", "observed.__exit__"),
     ("tracing/observe/observer.py", "Observer.__exit__"),
-    ("tracing/checked.py", "hold_now"),
+    ("observe/guards/checked.py", "hold_now"),
     ("differentiate/reverse.py", "reverse"),
     ("optimize/simplify.py", "simplify"),
     ("runtime/cache.py", "Cache.add"),

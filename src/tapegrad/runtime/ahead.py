@@ -18,11 +18,11 @@ from tapegrad.core.shapes import ShapeDtype
 from tapegrad.core.trees import flatten, is_of_texts, is_traced, unflatten
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
+from tapegrad.observe.guards.state import State
 from tapegrad.runtime.traced import is_inside, observed
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing.decisions import only
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.state import State
 
 if TYPE_CHECKING:
     from tapegrad.ir.plan import Plan

@@ -37,10 +37,10 @@ from tapegrad.core.request import leaf_key
 from tapegrad.core.trees import array_leaves, is_number, takes_functions
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
+from tapegrad.observe.guards.state import State
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, said_of
 from tapegrad.tracing.drawn import Changed, Taken
-from tapegrad.tracing.state import State
 
 
 class Miss(Exception):

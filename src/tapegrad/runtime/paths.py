@@ -18,6 +18,7 @@ from tapegrad.core.trees import children, flatten, is_traced, unflatten
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import ArgumentError, TraceError
 from tapegrad.ir.tape import Builder, Guard, Literal, Operand, Tape, Var
+from tapegrad.observe.guards.asked import same
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.batches import repeated
@@ -34,7 +35,6 @@ from tapegrad.primitives.reductions import All, Any_, ArgMax
 from tapegrad.primitives.scatter import gather
 from tapegrad.primitives.views import Reshape, Transpose
 from tapegrad.runtime.transformations import Selection
-from tapegrad.tracing.observe.asked import same
 from tapegrad.tracing.run import Traced
 
 

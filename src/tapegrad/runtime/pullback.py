@@ -32,6 +32,8 @@ from tapegrad.differentiate.partial_eval import partial_eval
 from tapegrad.differentiate.seeds import full, seeded
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
+from tapegrad.observe.guards.reads import Reads
+from tapegrad.observe.guards.state import State
 from tapegrad.pipeline import derive, finished, playable, pushforward, trace
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.checks import value_part
@@ -50,9 +52,7 @@ from tapegrad.runtime.unpacking import Holding
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.run import Traced, own_result, replay
-from tapegrad.tracing.state import State
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Aval
+from tapegrad.observe.guards.asked import CALLED_OUTSIDE
 from tapegrad.observe.program.source import at_source
 from tapegrad.runtime import cache
-from tapegrad.tracing.observe.asked import CALLED_OUTSIDE
 from tapegrad.tracing.run import plain_value
 
 if TYPE_CHECKING:
     from tapegrad.core.request import Request
+    from tapegrad.observe.guards.state import State
     from tapegrad.runtime.variant import Variant
-    from tapegrad.tracing.state import State
 
 
 def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:

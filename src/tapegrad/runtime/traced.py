@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
+from tapegrad.observe.guards.foreign import answers, one_call
 from tapegrad.observe.objects.clocks import Clocks
 from tapegrad.pipeline import trace
 from tapegrad.tracing.escaped import give_back
 from tapegrad.tracing.found import without_found
 from tapegrad.tracing.kept import let_be_plain
 from tapegrad.tracing.lending import Choices, begin
-from tapegrad.tracing.observe.foreign import answers, one_call
 from tapegrad.tracing.observe.libraries import failed_in
 from tapegrad.tracing.observe.observer import Observer, following
 from tapegrad.tracing.reconsidered import Reconsidered, settled

@@ -20,6 +20,7 @@ from tapegrad.core.locks import remembered
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Guard, Tape
+from tapegrad.observe.guards.state import State
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.entry import Entry, Miss, OutOfRange, compiled_text
 from tapegrad.runtime.playing import Playing, can_be_played
@@ -28,7 +29,6 @@ from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.aliasing import check_apart
 from tapegrad.tracing.drawn import Changed, Taken
 from tapegrad.tracing.run import Traced, plain_value
-from tapegrad.tracing.state import State
 
 if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable

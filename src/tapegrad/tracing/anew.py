@@ -17,6 +17,9 @@ import numpy as np
 
 from tapegrad.core.tables import Column, Labels, built, is_pandas_object, turned
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.places import ABSENT
+from tapegrad.observe.guards.reads import Reads
+from tapegrad.observe.guards.told import stays
 from tapegrad.observe.objects.files import is_path
 from tapegrad.observe.objects.harmless import (
     HEAP_TYPE,
@@ -27,9 +30,6 @@ from tapegrad.observe.objects.harmless import (
 )
 from tapegrad.observe.objects.plainly import base_of
 from tapegrad.tracing.observe.later import AtTheTime, Later, Text
-from tapegrad.tracing.observe.places import ABSENT
-from tapegrad.tracing.observe.reads import Reads
-from tapegrad.tracing.observe.told import stays
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.tracer import Tracer
 

@@ -16,13 +16,13 @@ import numpy as np
 from tapegrad.core.request import leaf_key
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Call, Tape, Var
+from tapegrad.observe.guards.places import ELEMENTS, value_at
 from tapegrad.observe.objects import randomness
 from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing import words
 from tapegrad.tracing.anew import Making
 from tapegrad.tracing.distributions import ONE_BY_ONE
 from tapegrad.tracing.made import is_traceable
-from tapegrad.tracing.observe.places import ELEMENTS, value_at
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in
 

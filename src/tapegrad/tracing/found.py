@@ -20,17 +20,7 @@ from tapegrad.core.request import leaf_key
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects import plainly
-from tapegrad.observe.objects.containers import KEYED, NUMBERED
-from tapegrad.observe.objects.naming import Key
-from tapegrad.observe.program import frames
-from tapegrad.observe.program.frames import operand_at
-from tapegrad.tracing.drawn import Found
-from tapegrad.tracing.lending import is_lent
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.learned import CHANGING, FIXED, places
-from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.places import (
+from tapegrad.observe.guards.places import (
     ABSENT,
     ADDS,
     END,
@@ -41,7 +31,17 @@ from tapegrad.tracing.observe.places import (
     Write,
     value_at,
 )
-from tapegrad.tracing.observe.told import varies
+from tapegrad.observe.guards.told import varies
+from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects.containers import KEYED, NUMBERED
+from tapegrad.observe.objects.naming import Key
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import operand_at
+from tapegrad.tracing.drawn import Found
+from tapegrad.tracing.lending import is_lent
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.learned import CHANGING, FIXED, places
+from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.tracer import stand_in
 

@@ -21,6 +21,10 @@ import numpy as np
 from tapegrad.ir.taken import PLAIN
 from tapegrad.ir.tape import Guard, Literal, Operand, Source
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.asked import OF_FILES
+from tapegrad.observe.guards.changed import Holding, is_equal_object
+from tapegrad.observe.guards.places import ABSENT, ENDS, WHOLE, Write, leave
+from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.randomness import put_back
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import where
@@ -38,11 +42,7 @@ from tapegrad.tracing.anew import (
     Unknown,
 )
 from tapegrad.tracing.lent import given_back
-from tapegrad.tracing.observe.asked import OF_FILES
-from tapegrad.tracing.observe.changed import Holding, is_equal_object
 from tapegrad.tracing.observe.later import AtTheTime
-from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Write, leave
-from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
 

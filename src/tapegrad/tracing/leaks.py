@@ -16,10 +16,10 @@ from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.harmless import is_pythons_class
 from tapegrad.observe.program.source import at_source
 from tapegrad.tracing.kept import plain
-from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer
 

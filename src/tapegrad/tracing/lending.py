@@ -27,6 +27,7 @@ import numpy as np
 from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import telling
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.places import ELEMENTS, owner_of
 from tapegrad.observe.objects.comparing import shares_none
 from tapegrad.observe.objects.harmless import CALM, CONTAINERS, DISPATCHER, is_pythons_class
 from tapegrad.observe.program import frames
@@ -40,7 +41,6 @@ from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import following
-from tapegrad.tracing.observe.places import ELEMENTS, owner_of
 from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.trace import Trace, traces_under_way

@@ -1,7 +1,7 @@
 """`id`, `is` as a function, `inspect.getattr_static`: which object a traced value is, and what
 there is in its class, as plain Python has it.
 
-The operators `is` and `is not` are seen as instructions: see `observe.identities`.
+The operators `is` and `is not` are seen as instructions: see `observe.guards.identities`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.guards.identities import same_single, single_of
 from tapegrad.observe.program.source import is_users_line
-from tapegrad.tracing.observe.identities import same_single, single_of
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.tracer import Tracer
 

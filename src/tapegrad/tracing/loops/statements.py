@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.unchanging import ITERATORS, is_private
 from tapegrad.observe.objects.comparing import is_empty
 from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.program import frames
@@ -30,7 +31,6 @@ from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.observer import following
-from tapegrad.tracing.observe.unchanging import ITERATORS, is_private
 from tapegrad.tracing.sizes import span
 from tapegrad.tracing.trace import current_trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer

@@ -29,6 +29,10 @@ from tapegrad.core.installed import is_installed
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import ConversionError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
+from tapegrad.observe.guards.changed import Holding
+from tapegrad.observe.guards.told import is_source, stays
+from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.objects.bars import is_screen, is_unused, plots
 from tapegrad.observe.objects.files import is_path, may_write, writes
 from tapegrad.observe.objects.harmless import (
@@ -54,9 +58,7 @@ from tapegrad.observe.values.texts import (
 )
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
 from tapegrad.tracing.observe.catching import is_caught
-from tapegrad.tracing.observe.changed import Holding
 from tapegrad.tracing.observe.later import (
     AtTheTime,
     Attribute,
@@ -78,8 +80,6 @@ from tapegrad.tracing.observe.later import (
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
 from tapegrad.tracing.observe.replacing import put, tells
-from tapegrad.tracing.observe.told import is_source, stays
-from tapegrad.tracing.observe.uses import Then
 
 # ---- instructions
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.lookups import asked_kind
+from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.harmless import (
     CONTAINERS,
@@ -22,9 +24,7 @@ from tapegrad.observe.objects.harmless import (
 from tapegrad.observe.objects.naming import names_of
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.lookups import asked_kind
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.uses import Then
 
 
 def of_attribute(name: str) -> Callable[..., Then | None]:

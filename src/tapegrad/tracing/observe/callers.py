@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
+from tapegrad.observe.guards.asked import Leaf
 from tapegrad.observe.objects.harmless import CALM, is_own
-from tapegrad.tracing.observe.asked import Leaf
 from tapegrad.tracing.observe.notes import Notes
 
 _FRAMES = {"_getframe", "currentframe"}

@@ -26,6 +26,17 @@ import numpy as np
 from tapegrad.core.installed import is_installed
 from tapegrad.core.statics import is_watched
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.asked import (
+    CALLED_OUTSIDE,
+    OF_STREAMS,
+    advice_about,
+    asked,
+    is_date,
+    reads_own,
+    sets_options,
+)
+from tapegrad.observe.guards.places import ABSENT, put_by, written
+from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.objects.files import may_tell
@@ -50,23 +61,12 @@ from tapegrad.observe.objects.plainly import found_in_class, kind_of_items
 from tapegrad.observe.objects.settings import note_cache, note_warning
 from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.asked import (
-    CALLED_OUTSIDE,
-    OF_STREAMS,
-    advice_about,
-    asked,
-    is_date,
-    reads_own,
-    sets_options,
-)
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
 from tapegrad.tracing.observe.later import may_show, parts_of, read_back
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
-from tapegrad.tracing.observe.places import ABSENT, put_by, written
 from tapegrad.tracing.observe.plainness import BOUND, check_range, plain_of_key
-from tapegrad.tracing.observe.uses import Then, both
 
 
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:

@@ -23,6 +23,16 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.unchanging import (
+    ALONE,
+    ITERATORS,
+    changes_nothing,
+    has_attributes,
+    has_items,
+    is_known,
+    is_passive,
+    is_private,
+)
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.containers import KEYED, NUMBERED, is_open
 from tapegrad.observe.objects.harmless import CALM
@@ -34,16 +44,6 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.generators import generator_drawn_from
 from tapegrad.tracing.observe.owned import Owned, is_own
-from tapegrad.tracing.observe.unchanging import (
-    ALONE,
-    ITERATORS,
-    changes_nothing,
-    has_attributes,
-    has_items,
-    is_known,
-    is_passive,
-    is_private,
-)
 
 # The entries of a loop that is traced in its frame
 _COUNTED = ("tapegrad.tracing.loops.counted", "tapegrad.tracing.loops.leaving")

@@ -23,6 +23,7 @@ import numpy as np
 from tapegrad.core.listing import instructions_of
 from tapegrad.core.tables import is_table
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.places import owner_of, written
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.objects.harmless import CALM, DISPATCHER
 from tapegrad.observe.program import frames
@@ -31,7 +32,6 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import tables
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.holders import Family, Search, counted
-from tapegrad.tracing.observe.places import owner_of, written
 
 
 def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> None:

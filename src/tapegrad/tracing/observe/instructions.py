@@ -16,6 +16,8 @@ from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import UNKNOWN
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.lookups import FIXED
+from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects.harmless import (
     ARRAYS_ITERATOR,
     CALM,
@@ -43,7 +45,6 @@ from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
 from tapegrad.tracing.observe.filling import fill, fill_all, fill_called
 from tapegrad.tracing.observe.logged import made_as_one, stays
-from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.opaque import FOLLOWED, remembers
 from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.postponed import postpone_item
@@ -56,7 +57,6 @@ from tapegrad.tracing.observe.replacing import (
     put_traced,
     put_without_derivative,
 )
-from tapegrad.tracing.observe.uses import Then, both
 
 # ---- attributes and items
 

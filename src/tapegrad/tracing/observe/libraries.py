@@ -20,6 +20,11 @@ from tapegrad.core.installed import file_of_function, package_of
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.asked import CALLED_OUTSIDE
+from tapegrad.observe.guards.changed import MOST, Holding
+from tapegrad.observe.guards.told import is_source
+from tapegrad.observe.guards.unchanging import ITERATORS
+from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.harmless import (
     CALM,
@@ -35,10 +40,8 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation, Handler
-from tapegrad.tracing.observe.asked import CALLED_OUTSIDE
 from tapegrad.tracing.observe.called_back import users_parts
 from tapegrad.tracing.observe.callers import Among
-from tapegrad.tracing.observe.changed import MOST, Holding
 from tapegrad.tracing.observe.learned import ASKED, FOLLOWED_ON, STEADY, VARYING, places
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import (
@@ -50,9 +53,6 @@ from tapegrad.tracing.observe.opaque import (
     is_scipys_own,
 )
 from tapegrad.tracing.observe.sources import takes_next
-from tapegrad.tracing.observe.told import is_source
-from tapegrad.tracing.observe.unchanging import ITERATORS
-from tapegrad.tracing.observe.uses import Then, both
 
 MOST_FRAMES = 1000  # in one call; what has more isn't followed on
 _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind

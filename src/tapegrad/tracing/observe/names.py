@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program.frames import MISSING, local
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.uses import Then
 
 
 def load_global(a: Activation, name: str) -> Then | None:

@@ -21,19 +21,19 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.asked import OF_STREAMS, OF_TIME, advice_about_draw
+from tapegrad.observe.guards.foreign import Questions
+from tapegrad.observe.guards.identities import Identities
+from tapegrad.observe.guards.places import Location
+from tapegrad.observe.guards.uses import Then, Uses
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.clocks import Clocks
 from tapegrad.observe.objects.harmless import CALM, CONTAINERS, is_scipys, is_users_file
 from tapegrad.observe.objects.naming import Key, name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import is_compat, is_numpys_class, is_told
-from tapegrad.tracing.observe.asked import OF_STREAMS, OF_TIME, advice_about_draw
-from tapegrad.tracing.observe.foreign import Questions
-from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.learned import GONE_THROUGH, places
-from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.undoing import Undoing
-from tapegrad.tracing.observe.uses import Then, Uses
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 

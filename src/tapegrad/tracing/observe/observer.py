@@ -23,6 +23,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.answers.swapping import Names
+from tapegrad.observe.guards.places import owner_of
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.bars import is_bars
 from tapegrad.observe.objects.comparing import is_made_anew
@@ -41,7 +42,6 @@ from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.logged import told
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
-from tapegrad.tracing.observe.places import owner_of
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.threads import check_done
 

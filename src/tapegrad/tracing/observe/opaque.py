@@ -23,6 +23,8 @@ import numpy as np
 from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.asked import is_date
+from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.bars import is_bars, shown
 from tapegrad.observe.objects.files import is_read
@@ -46,10 +48,8 @@ from tapegrad.observe.objects.naming import Key, name_of
 from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.program.source import SCIPY
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.asked import is_date
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.observe.uses import Then, both
 
 MOST = 2000  # objects that are looked through for one call
 

@@ -21,6 +21,8 @@ from typing import Any
 from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Source
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.places import Location
+from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.bars import is_unused
 from tapegrad.observe.objects.harmless import CONTAINERS
 from tapegrad.observe.objects.naming import Key
@@ -31,8 +33,6 @@ from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.catching import is_caught
 from tapegrad.tracing.observe.learned import AT_ONCE, places
 from tapegrad.tracing.observe.opaque import FOLLOWED
-from tapegrad.tracing.observe.places import Location
-from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.reconsidered import Reconsidered
 
 _OF_DICTS = "clear pop"

@@ -10,8 +10,8 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from tapegrad.observe.guards.told import is_source
 from tapegrad.tracing.observe.called_back import sets_variables
-from tapegrad.tracing.observe.told import is_source
 
 
 def takes_next(o: Any, f: Any, args: Sequence[Any]) -> bool:

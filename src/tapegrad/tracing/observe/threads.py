@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.guards.asked import OF_THREADS
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.asked import OF_THREADS
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.learned import THREADS, places
 from tapegrad.tracing.observe.notes import Notes

@@ -26,16 +26,9 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.tables import is_pandas_object
-from tapegrad.observe.objects import randomness
-from tapegrad.observe.objects.files import are_changed
-from tapegrad.observe.objects.harmless import (
-    CONTAINERS,
-    is_extensions,
-    is_scipys,
-)
-from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, Leaf, bytes_of, same
-from tapegrad.tracing.observe.reads import Reads
-from tapegrad.tracing.observe.told import (
+from tapegrad.observe.guards.asked import CALLED_OUTSIDE, Leaf, bytes_of, same
+from tapegrad.observe.guards.reads import Reads
+from tapegrad.observe.guards.told import (
     Bound,
     Incomparable,
     Made,
@@ -51,6 +44,13 @@ from tapegrad.tracing.observe.told import (
     shared_in,
     stays,
     write_back,
+)
+from tapegrad.observe.objects import randomness
+from tapegrad.observe.objects.files import are_changed
+from tapegrad.observe.objects.harmless import (
+    CONTAINERS,
+    is_extensions,
+    is_scipys,
 )
 
 

@@ -16,6 +16,8 @@ import numpy as np
 
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.core.values import stood_for
+from tapegrad.observe.guards.places import ABSENT, Location
+from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.bars import is_bar, tells_time
 from tapegrad.observe.objects.harmless import (
     CONTAINERS,
@@ -29,8 +31,6 @@ from tapegrad.observe.objects.harmless import (
 from tapegrad.observe.objects.naming import Key, attribute, names_of
 from tapegrad.observe.objects.plainly import found_in_class, looks_up_itself, own_names
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.places import ABSENT, Location
-from tapegrad.tracing.observe.reads import Reads
 
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.lookups import slots_of
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.harmless import (
     CONTAINERS,
@@ -23,7 +24,6 @@ from tapegrad.observe.objects.harmless import (
     is_inside,
 )
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.lookups import slots_of
 
 MOST = 20_000  # objects that are looked through
 

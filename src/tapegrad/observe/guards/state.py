@@ -19,11 +19,11 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import cached_property
+from tapegrad.observe.guards.checked import failing, hold_now
+from tapegrad.observe.guards.foreign import answers
+from tapegrad.observe.guards.places import as_before
+from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.comparing import HELPERS
-from tapegrad.tracing.checked import failing, hold_now
-from tapegrad.tracing.observe.foreign import answers
-from tapegrad.tracing.observe.places import as_before
-from tapegrad.tracing.observe.reads import Reads
 
 
 class State:

@@ -29,6 +29,18 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.answers import answered_by, row_of, stand_in
+from tapegrad.observe.guards.facts import Facts
+from tapegrad.observe.guards.places import (
+    ABSENT,
+    ENDS,
+    WHOLE,
+    Location,
+    Write,
+    begun,
+    lies_in,
+    owner_of,
+    value_at,
+)
 from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.comparing import (
     ALWAYS_SAME,
@@ -44,18 +56,6 @@ from tapegrad.observe.objects.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.facts import Facts
-from tapegrad.tracing.observe.places import (
-    ABSENT,
-    ENDS,
-    WHOLE,
-    Location,
-    Write,
-    begun,
-    lies_in,
-    owner_of,
-    value_at,
-)
 
 _FEW = 100  # objects in an array that are compared one by one
 MOST = 5000  # guards; a function that reads more is traced at each call

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.guards.lookups import FIXED
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.harmless import (
     CALM,
@@ -40,7 +41,6 @@ from tapegrad.observe.objects.harmless import (
     module_of,
 )
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.lookups import FIXED
 
 ALONE = 3  # references: who holds it, the name that it has here, the argument of `getrefcount`
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.observe.guards.uses import Then, Uses, both
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.files import (
     are_changed,
@@ -37,7 +38,6 @@ from tapegrad.observe.objects.harmless import (
 )
 from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.program.frames import MISSING
-from tapegrad.tracing.observe.uses import Then, Uses, both
 
 _SYS = """
     getdefaultencoding getfilesystemencodeerrors getfilesystemencoding getrecursionlimit getsizeof

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import is_pandas_object
+from tapegrad.observe.guards.asked import TYPES, Leaf, same
+from tapegrad.observe.guards.unchanging import ITERATORS
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.files import is_path
 from tapegrad.observe.objects.harmless import (
@@ -24,8 +26,6 @@ from tapegrad.observe.objects.harmless import (
     is_scipys,
     module_of,
 )
-from tapegrad.tracing.observe.asked import TYPES, Leaf, same
-from tapegrad.tracing.observe.unchanging import ITERATORS
 
 
 class Incomparable(Exception):

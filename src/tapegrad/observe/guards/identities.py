@@ -16,10 +16,10 @@ import numpy as np
 from tapegrad.core.instances import branches, is_instance
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.harmless import CONTAINERS
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.reads import Reads
 
 _IMMUTABLE = (tuple, frozenset)
 

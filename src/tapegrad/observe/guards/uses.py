@@ -15,6 +15,11 @@ import numpy as np
 from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError
+from tapegrad.observe.guards.identities import Identities
+from tapegrad.observe.guards.lookups import Lookups
+from tapegrad.observe.guards.places import END, ENDS, WHOLE
+from tapegrad.observe.guards.reads import Reads
+from tapegrad.observe.guards.unchanging import operator_is_known
 from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.bars import is_bar, is_screen
 from tapegrad.observe.objects.comparing import has_attributes, is_decimal, is_equal
@@ -40,11 +45,6 @@ from tapegrad.observe.objects.naming import Key, attribute, index_text, plain_ke
 from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.identities import Identities
-from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.places import END, ENDS, WHOLE
-from tapegrad.tracing.observe.reads import Reads
-from tapegrad.tracing.observe.unchanging import operator_is_known
 
 Then = Callable[[Any], None]
 _FEW = 8  # entries of what is looked through each time
