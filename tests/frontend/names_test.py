@@ -22,11 +22,11 @@ from tests.frontend.names_calls import CALLS
 from tapegrad import grad
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
+from tapegrad.observe.activations.reconsidered import settled
 from tapegrad.tracing.attributes import Flags
 from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.instead import declared
 from tapegrad.tracing.observe.observer import Observer
-from tapegrad.tracing.reconsidered import settled
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import Tracer
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad, jit, trace
-from tapegrad.tracing.observe.activation import Activation
+from tapegrad.observe.activations.activation import Activation
 
 X = np.linspace(0.2, 1.4, 7)
 can_rest = pytest.mark.skipif(sys.version_info >= (3, 12), reason="every instruction is told")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
+from tapegrad.observe.activations.reconsidered import Reconsidered, settled
 from tapegrad.observe.guards.foreign import answers, one_call
 from tapegrad.observe.objects.clocks import Clocks
 from tapegrad.pipeline import trace
@@ -16,7 +17,6 @@ from tapegrad.tracing.kept import let_be_plain
 from tapegrad.tracing.lending import Choices, begin
 from tapegrad.tracing.observe.libraries import failed_in
 from tapegrad.tracing.observe.observer import Observer, following
-from tapegrad.tracing.reconsidered import Reconsidered, settled
 from tapegrad.tracing.run import Traced
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import Column, Labels, built, is_pandas_object, turned
+from tapegrad.observe.activations.later import AtTheTime, Later, Text
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import ABSENT
 from tapegrad.observe.guards.reads import Reads
@@ -29,7 +30,6 @@ from tapegrad.observe.objects.harmless import (
     is_pythons_class,
 )
 from tapegrad.observe.objects.plainly import base_of
-from tapegrad.tracing.observe.later import AtTheTime, Later, Text
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.tracer import Tracer
 

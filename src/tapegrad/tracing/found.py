@@ -19,6 +19,10 @@ from tapegrad.core.listing import instructions_of, kept_by_code
 from tapegrad.core.request import leaf_key
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.learned import CHANGING, FIXED, places
+from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import (
     ABSENT,
@@ -39,10 +43,6 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.tracing.drawn import Found
 from tapegrad.tracing.lending import is_lent
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.learned import CHANGING, FIXED, places
-from tapegrad.tracing.observe.notes import Notes
-from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.tracer import stand_in
 
 

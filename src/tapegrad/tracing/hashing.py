@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
+from tapegrad.observe.activations.learned import BARE, places
 from tapegrad.observe.program.source import at_line, user_frames
 from tapegrad.observe.program.syntax import enclosing
 from tapegrad.observe.values.exact import is_exact
-from tapegrad.tracing.observe.learned import BARE, places
 from tapegrad.tracing.observe.observer import following
 
 _SUBSCRIPT = {k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign == "[]"}

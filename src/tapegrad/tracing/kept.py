@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegrad.ir.taken import PLAIN
 from tapegrad.ir.tape import Guard, Literal, Operand, Source
+from tapegrad.observe.activations.later import AtTheTime
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import OF_FILES
 from tapegrad.observe.guards.changed import Holding, is_equal_object
@@ -42,7 +43,6 @@ from tapegrad.tracing.anew import (
     Unknown,
 )
 from tapegrad.tracing.lent import given_back
-from tapegrad.tracing.observe.later import AtTheTime
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
 

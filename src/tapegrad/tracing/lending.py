@@ -25,6 +25,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.answers import telling
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import ELEMENTS, owner_of
@@ -37,11 +40,8 @@ from tapegrad.observe.program.source import at_line, at_source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.made import is_traceable
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import following
-from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer

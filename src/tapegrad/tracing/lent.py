@@ -14,12 +14,12 @@ from tapegrad.core.request import leaf_key
 from tapegrad.core.values import one_type
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Source
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.places import ELEMENTS, Write
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing import chains
 from tapegrad.tracing.drawn import Found
-from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, to_operand

@@ -22,6 +22,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.statics import exact_key
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
+from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
@@ -32,7 +33,6 @@ from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.appends import ABSENT
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import observed
-from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
 from tapegrad.tracing.trace import traces_under_way
 from tapegrad.tracing.tracer import (

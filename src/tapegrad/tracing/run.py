@@ -19,6 +19,7 @@ from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
+from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.answers import to_be_called
 from tapegrad.observe.objects.settings import check_settings
 from tapegrad.observe.program.source import at_line
@@ -39,7 +40,6 @@ from tapegrad.tracing.observe.observer import (
     unobserved,
 )
 from tapegrad.tracing.observe.seen import rebound
-from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.subclassed import check_has_value, check_stays
 from tapegrad.tracing.trace import (
     Trace,

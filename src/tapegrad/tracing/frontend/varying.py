@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.observe.program import frames
@@ -31,7 +32,6 @@ from tapegrad.observe.program.joins import operands_of
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.tracing.frontend.selected import FUNCTIONS, Selected, selected
 from tapegrad.tracing.loops.varying import METHODS, Note, VaryingList
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 

@@ -21,6 +21,7 @@ from tapegrad.core.trees import flatten
 from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import known_from, unused
 from tapegrad.ir.tape import Aval, Guard, Literal, Source, Tape
+from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.program.joins import Sides
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.primitives.kinds import Library, Routine
@@ -42,7 +43,6 @@ from tapegrad.tracing.loops.variables import (
     variables,
 )
 from tapegrad.tracing.observe.seen import changes, effects_in, streams
-from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.sizes import may_vary
 from tapegrad.tracing.trace import (
     Trace,

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.unchanging import ITERATORS, is_private
 from tapegrad.observe.objects.comparing import is_empty
@@ -29,7 +30,6 @@ from tapegrad.tracing.loops.framed import ENTRIES, Count
 from tapegrad.tracing.loops.items import Items, Numbers, items_of
 from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.sizes import span
 from tapegrad.tracing.trace import current_trace, traces_under_way

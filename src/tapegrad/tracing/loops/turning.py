@@ -28,6 +28,8 @@ from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import known_from, renumbered
 from tapegrad.ir.tape import Builder, Literal, Operand, Tape
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.exits import Exit
 from tapegrad.observe.program.frames import operand, operand_at, top_of
@@ -50,10 +52,8 @@ from tapegrad.tracing.loops.variables import (
     trace_numbers,
     trace_stored,
 )
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.branches import asks_directly
 from tapegrad.tracing.observe.seen import changes, effects_in, streams
-from tapegrad.tracing.reconsidered import Reconsidered
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
 

@@ -28,6 +28,27 @@ import numpy as np
 from tapegrad.core.installed import is_installed
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import ConversionError
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.catching import is_caught
+from tapegrad.observe.activations.later import (
+    AtTheTime,
+    Attribute,
+    Formatting,
+    Later,
+    Method,
+    Text,
+    calls_in,
+    held_in,
+    is_later,
+    joining,
+    left_by,
+    now_of,
+    parts_of,
+    read_back,
+    read_error,
+    text_in_list,
+)
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
 from tapegrad.observe.guards.changed import Holding
@@ -57,27 +78,6 @@ from tapegrad.observe.values.texts import (
     refusal,
 )
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.catching import is_caught
-from tapegrad.tracing.observe.later import (
-    AtTheTime,
-    Attribute,
-    Formatting,
-    Later,
-    Method,
-    Text,
-    calls_in,
-    held_in,
-    is_later,
-    joining,
-    left_by,
-    now_of,
-    parts_of,
-    read_back,
-    read_error,
-    text_in_list,
-)
-from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
 from tapegrad.tracing.observe.replacing import put, tells
 

@@ -22,6 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from tapegrad.ir.tape import Guard, Var
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import part, put
 from tapegrad.observe.program.frames import (
@@ -35,7 +36,6 @@ from tapegrad.observe.program.frames import (
 )
 from tapegrad.observe.program.joins import RETURNED, Join, Sides, sides_of
 from tapegrad.observe.program.liveness import Flow
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.appends import Lengths, Merging, known
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.owned import Replaced

@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.lookups import asked_kind
 from tapegrad.observe.guards.uses import Then
@@ -24,7 +25,6 @@ from tapegrad.observe.objects.harmless import (
 from tapegrad.observe.objects.naming import names_of
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.notes import Notes
 
 
 def of_attribute(name: str) -> Callable[..., Then | None]:

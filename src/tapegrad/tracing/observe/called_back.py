@@ -12,9 +12,9 @@ from types import CodeType
 from typing import Any
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.harmless import is_changeable, is_pythons_class, is_users_file
-from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import names_in
 
 

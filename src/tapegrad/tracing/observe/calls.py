@@ -25,6 +25,9 @@ import numpy as np
 
 from tapegrad.core.installed import is_installed
 from tapegrad.core.statics import is_watched
+from tapegrad.observe.activations.generators import draws_unseeded, made_generator, of_generator
+from tapegrad.observe.activations.later import may_show, parts_of, read_back
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import (
     CALLED_OUTSIDE,
@@ -62,9 +65,6 @@ from tapegrad.observe.objects.settings import note_cache, note_warning
 from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
-from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
-from tapegrad.tracing.observe.later import may_show, parts_of, read_back
-from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.plainness import BOUND, check_range, plain_of_key
 

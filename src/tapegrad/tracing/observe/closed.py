@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.answers import answer_of
 from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.program.frames import MISSING, local, operand
 from tapegrad.observe.program.watching import CAN_REST
-from tapegrad.tracing.observe.activation import Activation
 
 VALUE, NEW, NUMPY, EMPTY = "value", "new", "numpy", "empty"
 

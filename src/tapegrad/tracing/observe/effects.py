@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.generators import generator_drawn_from
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.unchanging import (
     ALONE,
@@ -41,8 +43,6 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, local, operand_at
 from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.generators import generator_drawn_from
 from tapegrad.tracing.observe.owned import Owned, is_own
 
 # The entries of a loop that is traced in its frame

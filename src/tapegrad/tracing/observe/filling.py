@@ -22,6 +22,7 @@ import numpy as np
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.core.tables import is_table
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import owner_of, written
 from tapegrad.observe.objects.containers import CHANGING
@@ -30,7 +31,6 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import at_source, source_of
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import tables
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.holders import Family, Search, counted
 
 

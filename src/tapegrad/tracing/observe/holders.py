@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.values import stood_for
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.guards.places import owner_of
 from tapegrad.observe.objects.harmless import CALM, is_pythons_class
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.heights import variables_of
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
 
 Put = Callable[[Any], None]
 MOST = 20_000  # objects that are looked at

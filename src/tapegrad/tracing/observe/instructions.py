@@ -14,6 +14,7 @@ import numpy as np
 
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.answers import UNKNOWN
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.lookups import FIXED
@@ -40,7 +41,6 @@ from tapegrad.observe.program.frames import (
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import afterwards, libraries, threads
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
 from tapegrad.tracing.observe.filling import fill, fill_all, fill_called

@@ -19,6 +19,9 @@ from typing import Any
 from tapegrad.core.installed import file_of_function, package_of
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.observe.activations.activation import Activation, Handler
+from tapegrad.observe.activations.learned import ASKED, FOLLOWED_ON, STEADY, VARYING, places
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
 from tapegrad.observe.guards.changed import MOST, Holding
@@ -39,11 +42,8 @@ from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation, Handler
 from tapegrad.tracing.observe.called_back import users_parts
 from tapegrad.tracing.observe.callers import Among
-from tapegrad.tracing.observe.learned import ASKED, FOLLOWED_ON, STEADY, VARYING, places
-from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import (
     FOLLOWED,
     generators_in,

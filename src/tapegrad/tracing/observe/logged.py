@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import PYTHONS
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.later import Later, pass_texts
 from tapegrad.observe.answers.answers import answer_of, is_answered
 from tapegrad.observe.objects.harmless import CALM, DISPATCHER, is_harmless, is_librarys_code
 from tapegrad.observe.objects.loggers import (
@@ -36,9 +38,7 @@ from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.observe.values.texts import numbers_in, that_are_shown
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import libraries, threads
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.afterwards import call, is_once, made_later, may_begin
-from tapegrad.tracing.observe.later import Later, pass_texts
 from tapegrad.tracing.observe.opaque import FOLLOWED
 from tapegrad.tracing.observe.postponed import postpone
 

@@ -10,11 +10,11 @@ import functools
 import sys
 from typing import Any
 
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program.frames import MISSING, local
-from tapegrad.tracing.observe.activation import Activation
 
 
 def load_global(a: Activation, name: str) -> Then | None:

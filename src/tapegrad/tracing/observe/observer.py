@@ -21,6 +21,8 @@ from tapegrad.core.installed import file_of_function, is_installed, package_of
 from tapegrad.core.request import describe
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.answers.swapping import Names
 from tapegrad.observe.guards.places import owner_of
@@ -34,13 +36,11 @@ from tapegrad.observe.program.source import comes_back
 from tapegrad.observe.program.unasked import is_unasked
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import garbage
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.branches import reached
 from tapegrad.tracing.observe.callers import looks_back, note_callers
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.logged import told
-from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.threads import check_done

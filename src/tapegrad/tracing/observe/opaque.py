@@ -22,6 +22,7 @@ import numpy as np
 
 from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import is_date
 from tapegrad.observe.guards.uses import Then, both
@@ -49,7 +50,6 @@ from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.program.source import SCIPY
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.notes import Notes
 
 MOST = 2000  # objects that are looked through for one call
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.places import values_of
 from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.objects.plainly import checksum, values
 from tapegrad.observe.program.source import at_line, at_source
-from tapegrad.tracing.observe.notes import Notes
 
 
 class Done:

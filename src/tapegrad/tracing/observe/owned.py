@@ -19,10 +19,10 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.objects.containers import KEYED, NUMBERED, is_open, part, put
 from tapegrad.observe.program.frames import MISSING, local
 from tapegrad.observe.program.liveness import flow_of, reads_and_writes
-from tapegrad.tracing.observe.activation import Activation
 
 
 class Replaced(NamedTuple):

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.harmless import (
     DISPATCHER,
@@ -35,8 +37,6 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.notes import Notes
 
 Plain = Callable[[Any], Any]  # what is put in a value's place; None if it stays
 

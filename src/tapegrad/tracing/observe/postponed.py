@@ -20,6 +20,10 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Source
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.catching import is_caught
+from tapegrad.observe.activations.learned import AT_ONCE, places
+from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import Location
 from tapegrad.observe.guards.reads import Reads
@@ -29,11 +33,7 @@ from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.source import user_source
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.catching import is_caught
-from tapegrad.tracing.observe.learned import AT_ONCE, places
 from tapegrad.tracing.observe.opaque import FOLLOWED
-from tapegrad.tracing.reconsidered import Reconsidered
 
 _OF_DICTS = "clear pop"
 _QUEUES = "put put_nowait task_done"

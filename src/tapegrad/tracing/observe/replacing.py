@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.values import stood_for
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.generators import generator_drawn_from, generator_of
 from tapegrad.observe.answers.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.clocks import is_clock
@@ -44,8 +46,6 @@ from tapegrad.observe.values.texts import SHOWING, is_only_shown
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.observe import tables
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.generators import generator_drawn_from, generator_of
 from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.tracing.observe.plainness import (
     called_plainly,

@@ -6,8 +6,8 @@ from types import FrameType
 from typing import Any
 
 from tapegrad.core.handlers import let_through
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.owned import has_made

@@ -27,12 +27,12 @@ from tapegrad.core.tables import (
     turned,
 )
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.holders import Family, Search, counted
 
 

@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.learned import THREADS, places
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.asked import OF_THREADS
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
-from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.learned import THREADS, places
-from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED
 
 MOST_SLEEPS = 100  # of one function; one that sleeps again and again may wait for another thread

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.core.statics import is_generator
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import advice_about_draw
 from tapegrad.observe.guards.uses import Then, both
@@ -14,8 +16,6 @@ from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.observe.program.source import is_told
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.notes import Notes
 
 _SETTING = ("seed", "set_state", "setstate")  # the methods that set what is drawn next
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)

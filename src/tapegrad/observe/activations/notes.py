@@ -20,6 +20,8 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError, TapegradError
+from tapegrad.observe.activations.learned import GONE_THROUGH, places
+from tapegrad.observe.activations.undoing import Undoing
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import OF_STREAMS, OF_TIME, advice_about_draw
 from tapegrad.observe.guards.foreign import Questions
@@ -32,8 +34,6 @@ from tapegrad.observe.objects.harmless import CALM, CONTAINERS, is_scipys, is_us
 from tapegrad.observe.objects.naming import Key, name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import is_compat, is_numpys_class, is_told
-from tapegrad.tracing.observe.learned import GONE_THROUGH, places
-from tapegrad.tracing.observe.undoing import Undoing
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
@@ -170,7 +170,7 @@ class Notes(Uses):
         self.dates[id(x)] = x, "the time", OF_TIME, None
 
     def later(self, x: Any, call: Any, advice: str, refusal: TapegradError | None) -> None:
-        """Each call makes this anew, by a call like this one: see `observe.later`. Where something
+        """Each call makes this anew, by a call like this one: see `observe.activations.later`. Where something
         else is done with it, that is refused, or the function traced at each call."""
         self.dates[id(x)] = x, call.word, advice, refusal
         self.reads.anew[id(x)] = x, call

@@ -10,7 +10,7 @@ from types import CodeType
 from typing import Any
 
 from tapegrad.core.listing import instructions_of
-from tapegrad.tracing.observe.activation import Activation
+from tapegrad.observe.activations.activation import Activation
 
 
 def is_caught(a: Activation) -> bool:

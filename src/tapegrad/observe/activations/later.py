@@ -17,6 +17,8 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Source
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.files import path_of
 from tapegrad.observe.objects.harmless import (
@@ -43,8 +45,6 @@ from tapegrad.observe.values.texts import (
     that_are_shown,
 )
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.notes import Notes
 
 
 class Text(str):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.program.frames import MISSING, operand
 from tapegrad.observe.program.watching import Follower
-from tapegrad.tracing.observe.notes import Notes
 
 Handler = Callable[["Activation", Any], "Then | None"]
 _YIELDS = dis.opmap["YIELD_VALUE"]
