@@ -2,7 +2,7 @@
 
 A callback of a solver, the function of a `scan` and those of a `cond` are traced once for all: a
 counter or a list that they change would stay at what the trace has left. Of the outside the
-observer takes note of what is changed (`observe.outside`). Here is what the traced function has
+observer takes note of what is changed (`observe.sides.outside`). Here is what the traced function has
 made itself.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 from tapegrad.observe.objects.comparing import is_empty
 from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.program.source import at_line, is_users
+from tapegrad.observe.sides.outside import Done
 from tapegrad.tracing.anew import attributes_of
 from tapegrad.tracing.observe.observer import following
-from tapegrad.tracing.observe.outside import Done
 
 MOST = 10_000  # objects that are looked at
 

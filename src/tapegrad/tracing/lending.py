@@ -37,10 +37,10 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.observe.program.heights import variables_of
 from tapegrad.observe.program.source import at_line, at_source
+from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.made import is_traceable
-from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.trace import Trace, traces_under_way

@@ -21,13 +21,13 @@ import numpy as np
 
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.objects import randomness
+from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.drawn import Ahead, Drawn, as_input, valued_as
 from tapegrad.tracing.loops.drawing import Drawing, Notes
 from tapegrad.tracing.loops.framed import again_with
 from tapegrad.tracing.loops.stacking import entry_at
-from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import Tracer, stand_in
 

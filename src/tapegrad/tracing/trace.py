@@ -212,7 +212,9 @@ class Trace:
         self.bounds: dict[Operand, tuple[int, int]] = {}  # between which Python's integers lie
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
         self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers
-        self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
+        self.merged: list[
+            Any
+        ] = []  # branches whose sides were made one, see `observe.sides.branches`,
         self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
         self.reconsidered = False
         self.with_integers = False  # whether numbers are left that may be Python's integers

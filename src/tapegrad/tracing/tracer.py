@@ -25,6 +25,7 @@ from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import asks_for, asks_itself, at_line, user_source
+from tapegrad.observe.sides.effects import Stopped
 from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
@@ -50,7 +51,6 @@ from tapegrad.tracing.numbers import (
     Shapeless,
     WholeMethods,
 )
-from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import note_remembered, unobserved
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
 from tapegrad.tracing.trace import Trace, innermost

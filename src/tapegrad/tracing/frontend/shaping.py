@@ -11,6 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
+from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Concatenate
@@ -28,7 +29,6 @@ from tapegrad.tracing.chains import show, views_of
 from tapegrad.tracing.frontend.memory import copy_of, of_array, unlinked
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.layout import laid_out_like, lay_out
-from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.subclassed import bare
 from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, stand_in

@@ -31,6 +31,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.harmless import PLAIN_TYPES
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.program.liveness import flow_of
+from tapegrad.observe.sides.appends import Perhaps
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of, strong
@@ -47,7 +48,6 @@ from tapegrad.tracing.loops.variables import (
     revive,
 )
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.appends import Perhaps
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.observe.seen import effects_in
 from tapegrad.tracing.trace import Trace

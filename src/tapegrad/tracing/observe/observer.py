@@ -34,9 +34,9 @@ from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program import frames, watching
 from tapegrad.observe.program.source import comes_back
 from tapegrad.observe.program.unasked import is_unasked
+from tapegrad.observe.sides.branches import reached
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import garbage
-from tapegrad.tracing.observe.branches import reached
 from tapegrad.tracing.observe.callers import looks_back, note_callers
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops

@@ -48,8 +48,8 @@ from tapegrad.observe.objects.harmless import (
 from tapegrad.observe.objects.naming import Key, name_of
 from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.program.source import SCIPY
+from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.effects import Stopped
 
 MOST = 2000  # objects that are looked through for one call
 

@@ -31,7 +31,7 @@ from tapegrad.observe.guards.asked import OF_THREADS
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
-from tapegrad.tracing.observe.effects import Stopped
+from tapegrad.observe.sides.effects import Stopped
 from tapegrad.tracing.observe.opaque import FOLLOWED
 
 MOST_SLEEPS = 100  # of one function; one that sleeps again and again may wait for another thread

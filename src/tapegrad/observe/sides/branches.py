@@ -36,9 +36,9 @@ from tapegrad.observe.program.frames import (
 )
 from tapegrad.observe.program.joins import RETURNED, Join, Sides, sides_of
 from tapegrad.observe.program.liveness import Flow
-from tapegrad.tracing.observe.appends import Lengths, Merging, known
-from tapegrad.tracing.observe.effects import Effects
-from tapegrad.tracing.observe.owned import Replaced
+from tapegrad.observe.sides.appends import Lengths, Merging, known
+from tapegrad.observe.sides.effects import Effects
+from tapegrad.observe.sides.owned import Replaced
 
 FEWEST = 4  # times that a test is asked before its sides are run apart
 TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard

@@ -42,8 +42,8 @@ from tapegrad.observe.objects.harmless import is_own as is_own_code
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, local, operand_at
 from tapegrad.observe.program.watching import PREFIX_TOLD
+from tapegrad.observe.sides.owned import Owned, is_own
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.owned import Owned, is_own
 
 # The entries of a loop that is traced in its frame
 _COUNTED = ("tapegrad.tracing.loops.counted", "tapegrad.tracing.loops.leaving")
