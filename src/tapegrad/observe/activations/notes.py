@@ -94,7 +94,7 @@ class Notes(Uses):
         self.clocks = Clocks()
         self.undoing = Undoing()
         self.questions = Questions(self.reads)
-        # Calls of installed packages' functions: see `observe.libraries`
+        # Calls of installed packages' functions: see `observe.packages.libraries`
         self.roots: set[CodeType] = set()  # of functions that are traced in this run
         self.library: Any = None  # the one that is followed
         self.step: Any = None  # the one of SciPy's that is about to be made

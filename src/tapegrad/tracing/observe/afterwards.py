@@ -66,6 +66,7 @@ from tapegrad.observe.objects.harmless import (
     is_users_file,
 )
 from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.packages.opaque import FOLLOWED, generators_in
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.source import TAPEGRAD, at_line, user_source
@@ -78,7 +79,6 @@ from tapegrad.observe.values.texts import (
     refusal,
 )
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.opaque import FOLLOWED, generators_in
 from tapegrad.tracing.observe.replacing import put, tells
 
 # ---- instructions

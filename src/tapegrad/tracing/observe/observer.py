@@ -31,17 +31,17 @@ from tapegrad.observe.objects.bars import is_bars
 from tapegrad.observe.objects.comparing import is_made_anew
 from tapegrad.observe.objects.harmless import CALM, PLAIN, PLAIN_TYPES, is_own, is_silent
 from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.packages.callers import looks_back, note_callers
+from tapegrad.observe.packages.opaque import entered
 from tapegrad.observe.program import frames, watching
 from tapegrad.observe.program.source import comes_back
 from tapegrad.observe.program.unasked import is_unasked
 from tapegrad.observe.sides.branches import reached
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import garbage
-from tapegrad.tracing.observe.callers import looks_back, note_callers
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.logged import told
-from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.threads import check_done
 

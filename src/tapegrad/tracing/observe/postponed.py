@@ -30,10 +30,10 @@ from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.bars import is_unused
 from tapegrad.observe.objects.harmless import CONTAINERS
 from tapegrad.observe.objects.naming import Key
+from tapegrad.observe.packages.opaque import FOLLOWED
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.source import user_source
-from tapegrad.tracing.observe.opaque import FOLLOWED
 
 _OF_DICTS = "clear pop"
 _QUEUES = "put put_nowait task_done"

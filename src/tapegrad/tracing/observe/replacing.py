@@ -40,13 +40,13 @@ from tapegrad.observe.objects.harmless import (
     module_of,
 )
 from tapegrad.observe.objects.randomness import is_maker
+from tapegrad.observe.packages.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.values.texts import SHOWING, is_only_shown
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.observe import tables
-from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.tracing.observe.plainness import (
     called_plainly,
     is_foreign,

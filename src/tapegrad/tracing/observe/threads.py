@@ -29,10 +29,10 @@ from tapegrad.observe.activations.learned import THREADS, places
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.asked import OF_THREADS
 from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.packages.opaque import FOLLOWED
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.sides.effects import Stopped
-from tapegrad.tracing.observe.opaque import FOLLOWED
 
 MOST_SLEEPS = 100  # of one function; one that sleeps again and again may wait for another thread
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())

@@ -39,12 +39,9 @@ from tapegrad.observe.objects.harmless import (
     is_silent,
 )
 from tapegrad.observe.objects.naming import name_of
-from tapegrad.observe.program import frames
-from tapegrad.observe.program.frames import MISSING, operand_at
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.called_back import users_parts
-from tapegrad.tracing.observe.callers import Among
-from tapegrad.tracing.observe.opaque import (
+from tapegrad.observe.packages.called_back import users_parts
+from tapegrad.observe.packages.callers import Among
+from tapegrad.observe.packages.opaque import (
     FOLLOWED,
     generators_in,
     global_generators,
@@ -52,7 +49,10 @@ from tapegrad.tracing.observe.opaque import (
     is_pandas,
     is_scipys_own,
 )
-from tapegrad.tracing.observe.sources import takes_next
+from tapegrad.observe.packages.sources import takes_next
+from tapegrad.observe.program import frames
+from tapegrad.observe.program.frames import MISSING, operand_at
+from tapegrad.primitives.base import Value
 
 MOST_FRAMES = 1000  # in one call; what has more isn't followed on
 _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind

@@ -15,7 +15,7 @@ from tapegrad.core.listing import instructions_of
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.harmless import is_changeable, is_pythons_class, is_users_file
-from tapegrad.tracing.observe.opaque import names_in
+from tapegrad.observe.packages.opaque import names_in
 
 
 def users_parts(o: Notes, reached: list[Any], x: Any) -> list[Any] | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.observe.guards.told import is_source
-from tapegrad.tracing.observe.called_back import sets_variables
+from tapegrad.observe.packages.called_back import sets_variables
 
 
 def takes_next(o: Any, f: Any, args: Sequence[Any]) -> bool:
