@@ -108,7 +108,7 @@ def called_now() -> tuple[str, str]:
 
 def is_foreign(f: Any) -> bool:
     """Whether this is an installed package's, in C."""
-    from tapegrad.tracing.observe import plainness  # which asks for what is here
+    from tapegrad.observe.operands import plainness  # which asks for what is here
 
     return callable(f) and plainness.is_foreign(f) and not is_scipys_own(f)
 

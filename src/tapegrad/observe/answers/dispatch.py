@@ -73,7 +73,7 @@ class Dispatch:
     needs_plain: Handler  # whether code in C needs plain real numbers at this instruction
     plain_number: Handler  # a traced real number, too, which must not be differentiated
     is_made: Handler  # whether an array is one that the function made, and holds none traced
-    # of plain arrays that become traced ones: see `observe.filling`
+    # of plain arrays that become traced ones: see `observe.operands.filling`
     has_traced: Handler  # whether a traced value is in nested lists, besides made arrays
     began: Handler  # the frame that has begun the innermost trace
     held: Handler  # the arrays that traces have as inputs of tapes

@@ -66,6 +66,7 @@ from tapegrad.observe.objects.harmless import (
     is_users_file,
 )
 from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.operands.replacing import put, tells
 from tapegrad.observe.packages.opaque import FOLLOWED, generators_in
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
@@ -79,7 +80,6 @@ from tapegrad.observe.values.texts import (
     refusal,
 )
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.replacing import put, tells
 
 # ---- instructions
 

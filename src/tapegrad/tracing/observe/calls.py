@@ -62,11 +62,11 @@ from tapegrad.observe.objects.harmless import (
 from tapegrad.observe.objects.naming import Key, attribute, name_of
 from tapegrad.observe.objects.plainly import found_in_class, kind_of_items
 from tapegrad.observe.objects.settings import note_cache, note_warning
+from tapegrad.observe.operands.plainness import BOUND, check_range, plain_of_key
 from tapegrad.observe.packages.opaque import FOLLOWED, opaque
 from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
-from tapegrad.tracing.observe.plainness import BOUND, check_range, plain_of_key
 
 
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:

@@ -29,6 +29,17 @@ from tapegrad.observe.objects.harmless import (
 )
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.objects.plainly import code_called, found_in_class, kind_of_items
+from tapegrad.observe.operands.filling import fill, fill_all, fill_called
+from tapegrad.observe.operands.plainness import put_key
+from tapegrad.observe.operands.replacing import (
+    put,
+    put_class,
+    put_operands,
+    put_plain,
+    put_super,
+    put_traced,
+    put_without_derivative,
+)
 from tapegrad.observe.packages import libraries
 from tapegrad.observe.packages.opaque import FOLLOWED, remembers
 from tapegrad.observe.program.frames import (
@@ -45,19 +56,8 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import afterwards, threads
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
-from tapegrad.tracing.observe.filling import fill, fill_all, fill_called
 from tapegrad.tracing.observe.logged import made_as_one, stays
-from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.postponed import postpone_item
-from tapegrad.tracing.observe.replacing import (
-    put,
-    put_class,
-    put_operands,
-    put_plain,
-    put_super,
-    put_traced,
-    put_without_derivative,
-)
 
 # ---- attributes and items
 

@@ -27,11 +27,11 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import owner_of, written
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.objects.harmless import CALM, DISPATCHER
+from tapegrad.observe.operands import table_writes as tables
+from tapegrad.observe.operands.holders import Family, Search, counted
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import at_source, source_of
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import tables
-from tapegrad.tracing.observe.holders import Family, Search, counted
 
 
 def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> None:

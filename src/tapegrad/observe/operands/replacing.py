@@ -40,19 +40,19 @@ from tapegrad.observe.objects.harmless import (
     module_of,
 )
 from tapegrad.observe.objects.randomness import is_maker
+from tapegrad.observe.operands import table_writes as tables
+from tapegrad.observe.operands.plainness import (
+    called_plainly,
+    is_foreign,
+    plain_of,
+    takes_numbers,
+)
 from tapegrad.observe.packages.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.values.texts import SHOWING, is_only_shown
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.tracing.observe import tables
-from tapegrad.tracing.observe.plainness import (
-    called_plainly,
-    is_foreign,
-    plain_of,
-    takes_numbers,
-)
 
 
 def put(

@@ -30,10 +30,10 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import plainly
+from tapegrad.observe.operands.holders import Family, Search, counted
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.observe.holders import Family, Search, counted
 
 
 def guard_write(a: Activation, target: int, values: Sequence[Any], in_place: bool) -> None:
