@@ -114,7 +114,7 @@ class Notes(Uses):
         self.sent: list[tuple[Any, Any, Any]] = []
         self.ended: set[Any] = set()
         # Threads and pools that do their work in turn, what their threads have of their own, and
-        # which are at work: see `observe.threads`
+        # which are at work: see `observe.waiting.threads`
         self.threads: dict[int, tuple[Any, Any]] = {}
         self.workers: list[Any] = []
         self.pending: list[Any] = []  # what waits until the run waits for it

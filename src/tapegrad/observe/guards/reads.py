@@ -74,7 +74,7 @@ class Reads(Facts):
         self.joined: dict[int, tuple[Location, int]] = {}
         self.anew: dict[int, tuple[Any, Any]] = {}  # what each call makes anew, by which call
         self.effects: list[Any] = []  # such calls, made for their own sake
-        self.postponed: list[Any] = []  # changes that wait: see `observe.postponed`
+        self.postponed: list[Any] = []  # changes that wait: see `observe.waiting.postponed`
         self.waiting: set[int] = set()  # what these change
         self.mutated: dict[int, tuple[Any, Any]] = {}  # and what was in arrays before
         self.made_here: dict[int, type] = {}  # classes that the run has made, by id

@@ -52,12 +52,12 @@ from tapegrad.observe.program.frames import (
     upper,
 )
 from tapegrad.observe.program.source import at_line
+from tapegrad.observe.waiting import afterwards, threads
+from tapegrad.observe.waiting.logged import made_as_one, stays
+from tapegrad.observe.waiting.postponed import postpone_item
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import afterwards, threads
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
-from tapegrad.tracing.observe.logged import made_as_one, stays
-from tapegrad.tracing.observe.postponed import postpone_item
 
 # ---- attributes and items
 

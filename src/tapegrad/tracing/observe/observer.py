@@ -37,13 +37,13 @@ from tapegrad.observe.program import frames, watching
 from tapegrad.observe.program.source import comes_back
 from tapegrad.observe.program.unasked import is_unasked
 from tapegrad.observe.sides.branches import reached
+from tapegrad.observe.waiting.logged import told
+from tapegrad.observe.waiting.threads import check_done
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import garbage
 from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
-from tapegrad.tracing.observe.logged import told
 from tapegrad.tracing.observe.programs import program_of
-from tapegrad.tracing.observe.threads import check_done
 
 F = TypeVar("F", bound=Callable[..., Any])
 

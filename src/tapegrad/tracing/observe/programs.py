@@ -18,7 +18,7 @@ from tapegrad.observe.activations.activation import Handler, Program
 from tapegrad.observe.program.frames import top_of
 from tapegrad.observe.program.heights import heights_of
 from tapegrad.observe.program.watching import PREFIX_TOLD
-from tapegrad.tracing.observe import afterwards
+from tapegrad.observe.waiting import afterwards
 from tapegrad.tracing.observe import instructions as do
 from tapegrad.tracing.observe import names as names_of
 

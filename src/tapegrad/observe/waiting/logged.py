@@ -38,10 +38,10 @@ from tapegrad.observe.packages import libraries
 from tapegrad.observe.packages.opaque import FOLLOWED
 from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.observe.values.texts import numbers_in, that_are_shown
+from tapegrad.observe.waiting import threads
+from tapegrad.observe.waiting.afterwards import call, is_once, made_later, may_begin
+from tapegrad.observe.waiting.postponed import postpone
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import threads
-from tapegrad.tracing.observe.afterwards import call, is_once, made_later, may_begin
-from tapegrad.tracing.observe.postponed import postpone
 
 OF_LOGS = "Log outside of the function, of what it returns (has_aux=True)"
 
