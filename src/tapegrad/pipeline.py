@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tapegrad.core.request import Request
     from tapegrad.ir.allocation import Allocation
     from tapegrad.ir.plan import Index, Plan
-    from tapegrad.tracing.observe.observer import Observer
+    from tapegrad.observe.observer import Observer
     from tapegrad.tracing.run import Traced
 
 Pass = Callable[[Tape], Tape]

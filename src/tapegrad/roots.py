@@ -13,9 +13,9 @@ import numpy as np
 from tapegrad.core.named import Named
 from tapegrad.core.trees import flatten, is_array, unflatten
 from tapegrad.errors import ArgumentError, GradientError
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import is_untraced, untraced
 
 Solve = Callable[[Callable[[Any], Any], Any], Any]

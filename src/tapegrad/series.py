@@ -20,12 +20,12 @@ from tapegrad.core.trees import flatten
 from tapegrad.derivatives import hvp
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError, GradientError
+from tapegrad.observe.observer import following
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import Derived, called
 from tapegrad.runtime.taylor import Coefficients, Laplacian
 from tapegrad.runtime.transformations import Jit
-from tapegrad.tracing.observe.observer import following
 from tapegrad.typing import Compile
 
 Function = Callable[..., Any]

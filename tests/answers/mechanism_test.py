@@ -23,7 +23,7 @@ import tapegrad
 from tapegrad import grad, value_and_grad, vjp
 from tapegrad.observe.answers import answers
 from tapegrad.observe.answers.swapping import Names
-from tapegrad.tracing.observe.observer import Observer
+from tapegrad.observe.observer import Observer
 
 X = np.array([0.5, 1.5, 2.0])
 ORIGINALS = {

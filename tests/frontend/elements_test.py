@@ -18,7 +18,7 @@ from tests.frontend.check import check_gradient, leaves, normal
 from tapegrad import grad, jit, vjp
 from tapegrad.core.request import Request
 from tapegrad.errors import ConversionError, UnsupportedError
-from tapegrad.tracing.observe.observer import Observer
+from tapegrad.observe.observer import Observer
 from tapegrad.tracing.run import trace_function
 
 X = np.array([[1.3, 2.0, 0.3], [0.4, 0.5, 0.6]])

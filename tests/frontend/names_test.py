@@ -23,10 +23,10 @@ from tapegrad import grad
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.observe.activations.reconsidered import settled
+from tapegrad.observe.observer import Observer
 from tapegrad.tracing.attributes import Flags
 from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.instead import declared
-from tapegrad.tracing.observe.observer import Observer
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import Tracer
 

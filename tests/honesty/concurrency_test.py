@@ -17,8 +17,8 @@ from tests import fuzzing
 
 from tapegrad import grad, trace, value_and_grad, vjp
 from tapegrad.differentiate.reverse import reverse
+from tapegrad.observe.observer import observer
 from tapegrad.pipeline import optimized
-from tapegrad.tracing.observe.observer import observer
 
 THREADS = 8
 
@@ -148,11 +148,11 @@ def test_multiprocessing():
 
 # Where Ctrl-C strikes: a file, and a function in it, in the order of their turns.
 PLACES = [
-    ("tracing/observe/observer.py", "observed.__enter__"),
+    ("observe/observer.py", "observed.__enter__"),
     ("tracing/run.py", "trace_function"),
     ("tracing/again.py", "universal.<locals>.apply"),
-    ("tracing/observe/observer.py", "observed.__exit__"),
-    ("tracing/observe/observer.py", "Observer.__exit__"),
+    ("observe/observer.py", "observed.__exit__"),
+    ("observe/observer.py", "Observer.__exit__"),
     ("observe/guards/checked.py", "hold_now"),
     ("differentiate/reverse.py", "reverse"),
     ("optimize/simplify.py", "simplify"),

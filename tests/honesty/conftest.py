@@ -18,9 +18,9 @@ def freeze(request, monkeypatch):
     """With `--freeze`: what tracers do that keep no promise. The first tape answers every call."""
     if not request.config.getoption("--freeze"):
         return
+    from tapegrad.observe.observer import Observer
     from tapegrad.runtime import derived
     from tapegrad.tracing import leaks, trace
-    from tapegrad.tracing.observe.observer import Observer
 
     capture = trace.Trace.capture
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad, value_and_grad
-from tapegrad.tracing.observe import garbage
+from tapegrad.observe import garbage
 
 X = np.array([0.5, -1.0, 2.0])
 

@@ -17,9 +17,9 @@ from tests.observe.programs import EACH_TIME, PROGRAMS, RUN, SETTING
 
 import tapegrad
 from tapegrad import grad
+from tapegrad.observe import programs
 from tapegrad.observe.program import frames, watching
 from tapegrad.observe.program.heights import heights_of
-from tapegrad.tracing.observe import programs
 
 VERSION = sys.version_info[:2]
 # What `dis.opmap` has besides instructions: those that compilers use, and what they become.

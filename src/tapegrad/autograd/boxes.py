@@ -22,11 +22,11 @@ from tapegrad.core.trees import is_traced
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Builder, Literal, Source
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.proxy import Proxy
 from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Pulling
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import input_aval, own_result, plain_value, replay
 from tapegrad.tracing.trace import Trace, current_trace, running
 from tapegrad.tracing.tracer import Tracer, stand_in

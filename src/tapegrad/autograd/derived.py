@@ -11,8 +11,8 @@ from tapegrad.autograd.objects import holds_objects, needs_walk, pulled
 from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.observer import note_computed, unobserved
 from tapegrad.runtime.derived import Derived
-from tapegrad.tracing.observe.observer import note_computed, unobserved
 
 Argnum = int | Sequence[int]
 OfObjects = Callable[[Callable[[Any], Any], Any], Any]

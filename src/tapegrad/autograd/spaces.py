@@ -14,9 +14,9 @@ import numpy as np
 from tapegrad import rules as own
 from tapegrad.core.trees import flatten
 from tapegrad.errors import UnsupportedError
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.custom import CustomPrimitive
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import current_trace, running
 from tapegrad.tracing.tracer import Tracer
 

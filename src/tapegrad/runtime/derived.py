@@ -21,6 +21,7 @@ from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.foreign import answers, one_call
 from tapegrad.observe.guards.state import State
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.packages.libraries import not_followed
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime import relatives
@@ -37,7 +38,6 @@ from tapegrad.runtime.tier import foresee
 from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 

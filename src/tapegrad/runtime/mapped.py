@@ -18,10 +18,10 @@ import numpy as np
 from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import children, flatten, is_number, is_of_texts, is_traced, unflatten
 from tapegrad.errors import ArgumentError
+from tapegrad.observe.observer import unobserved
 from tapegrad.runtime.paths import Mixed, Rows, is_axis, spread, together
 from tapegrad.runtime.rows import Runs, row_of
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import Traced
 from tapegrad.tracing.tracer import Tracer
 

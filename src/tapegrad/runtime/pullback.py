@@ -34,6 +34,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.guards.state import State
+from tapegrad.observe.observer import unobserved
 from tapegrad.pipeline import derive, finished, playable, pushforward, trace
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.checks import value_part
@@ -51,7 +52,6 @@ from tapegrad.runtime.transformations import (
 from tapegrad.runtime.unpacking import Holding
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import Traced, own_result, replay
 from tapegrad.tracing.tracer import Tracer
 

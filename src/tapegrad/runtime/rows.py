@@ -29,6 +29,7 @@ from tapegrad.errors import ArgumentError, TapegradError, TraceError
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.objects import randomness
+from tapegrad.observe.observer import code_of, following, note_root, observed
 from tapegrad.observe.program.source import at_source
 from tapegrad.observe.sides.outside import Done
 from tapegrad.optimize.dce import remove_dead
@@ -39,7 +40,6 @@ from tapegrad.tracing.decisions import without_values
 from tapegrad.tracing.drawn import Drawn, as_input
 from tapegrad.tracing.draws import Calls, holder_of_draws
 from tapegrad.tracing.layout import laid_out_like
-from tapegrad.tracing.observe.observer import code_of, following, note_root, observed
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand

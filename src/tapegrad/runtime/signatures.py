@@ -16,9 +16,9 @@ import numpy as np
 from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import is_traced
 from tapegrad.errors import ArgumentError, TraceError
+from tapegrad.observe.observer import unobserved
 from tapegrad.runtime.mapped import Axes, VMap
 from tapegrad.runtime.transformations import Jit, Transformation
-from tapegrad.tracing.observe.observer import unobserved
 
 _PART = r"\((?:\w+(?:,\w+)*)?\)"
 _SIDE = rf"{_PART}(?:,{_PART})*"

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.answers import declare, declare_calls
+from tapegrad.observe.observer import unobserved
 from tapegrad.scipy.declaring import answering, any_traced, declare_method
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.accepting import accepted
-from tapegrad.tracing.observe.observer import unobserved
 
 
 def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> None:

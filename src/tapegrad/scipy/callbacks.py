@@ -24,6 +24,7 @@ from tapegrad.core.values import same_bits
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import TapeError, TapegradError, TraceError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape, Var
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.pipeline import inlined
 from tapegrad.primitives import elementwise as ew
@@ -36,7 +37,6 @@ from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
 from tapegrad.tracing.holdings import Reached
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.trace import innermost, traces_under_way
 from tapegrad.tracing.tracer import Tracer, record

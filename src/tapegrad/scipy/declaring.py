@@ -16,6 +16,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.floating import watching_special
 from tapegrad.tracing.frontend.accepting import accepted, error_of
@@ -24,7 +25,6 @@ from tapegrad.tracing.frontend.borrowing import is_instance
 from tapegrad.tracing.frontend.kinds import with_numbers
 from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken, tolerance
 from tapegrad.tracing.layout import overwritten, settle
-from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.trace import refusing
 
 F = TypeVar("F", bound=Callable[..., Any])

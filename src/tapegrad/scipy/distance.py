@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.answers import original_of
+from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.borrowing import borrow
@@ -24,7 +25,6 @@ from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.least_squares import scales
 from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands import as_tracer, cast
-from tapegrad.tracing.observe.observer import observed
 
 HOME = "scipy.spatial.distance"
 answers = answers_of(HOME)

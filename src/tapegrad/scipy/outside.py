@@ -24,13 +24,13 @@ from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
 from tapegrad.observe.guards.foreign import answers
+from tapegrad.observe.observer import following, unobserved
 from tapegrad.primitives.control import CallTape, ForeignCall
 from tapegrad.primitives.implicit import Implicit, called, real
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.mixed import value_of
-from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.run import input_aval, trace_function
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand

@@ -17,13 +17,13 @@ from typing import Any
 
 from tapegrad.errors import TapegradError
 from tapegrad.observe.answers.answers import declare, row_of
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.frontend.accepting import error_of
 from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.parameters import numbers_taken
-from tapegrad.tracing.observe.observer import observed, unobserved
 
 DEFAULT = (
     "Declare it with tapegrad.primitive, and give its derivative with defvjp; where none is "

@@ -19,6 +19,7 @@ import scipy.spatial.transform as theirs
 from scipy.spatial.transform import Rotation, Slerp
 
 from tapegrad.observe.answers.answers import declare_calls, declare_operands, original_of
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy import quaternions as by
 from tapegrad.scipy.declaring import (
@@ -33,7 +34,6 @@ from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands import as_tracer, cast
-from tapegrad.tracing.observe.observer import unobserved
 
 HOME = "scipy.spatial.transform"
 

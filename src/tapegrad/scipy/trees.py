@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.anew import constant, decided, remembering, rows
 from tapegrad.scipy.declaring import Carrier, any_traced, refusal, seen
@@ -23,7 +24,6 @@ from tapegrad.scipy.distance import minkowski_between
 from tapegrad.scipy.optimize.roots import example
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.observe.observer import unobserved
 
 
 def _floats(x: Any) -> Any:

@@ -29,9 +29,9 @@ from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Aval, Literal, Source
 from tapegrad.observe.answers.answers import Swapped
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import following, unobserved
 from tapegrad.observe.program.source import is_told, is_users, source_of
 from tapegrad.primitives.base import Elementwise
-from tapegrad.tracing.observe.observer import following, unobserved
 
 MOST = 10_000  # places that an operator holds
 _EXACT = 2**53  # up to here integers are floats

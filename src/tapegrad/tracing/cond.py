@@ -28,6 +28,7 @@ from tapegrad.core.trees import flatten, is_array, is_traced, unflatten
 from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_source, user_source
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.elementwise import AsType
@@ -42,7 +43,6 @@ from tapegrad.tracing.loops.rounds import (
     truth_of,
     type_text,
 )
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.trace import innermost, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand

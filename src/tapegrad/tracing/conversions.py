@@ -16,14 +16,14 @@ import numpy as np
 from tapegrad.errors import ConversionError
 from tapegrad.ir.taken import PLAIN
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import note_test, unobserved
 from tapegrad.observe.program.source import asks_for, assigns_item, at_line, caller
+from tapegrad.observe.seen import note_turn
 from tapegrad.observe.values.exact import is_exact, is_of_integers, made_of
 from tapegrad.observe.values.texts import formats_text, tell
 from tapegrad.tracing.decisions import check_decision, may_decide
 from tapegrad.tracing.hashing import notes_about
 from tapegrad.tracing.instead import call_text, called_now
-from tapegrad.tracing.observe.observer import note_test, unobserved
-from tapegrad.tracing.observe.seen import note_turn
 
 _tell = unobserved(tell)
 

@@ -23,6 +23,7 @@ from tapegrad.errors import ArgumentError, ConversionError, GradientError, Trace
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Aval, Operand, Var
+from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line, at_source, user_source
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.tracing.aliasing import share_memory
@@ -39,7 +40,6 @@ from tapegrad.tracing.mixed import (
     sources_of,
     value_of,
 )
-from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import current_trace, innermost, tracing_depth, untraced

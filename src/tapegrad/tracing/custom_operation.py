@@ -8,10 +8,10 @@ from typing import Any
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Source
+from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_source
 from tapegrad.primitives.base import Missing
 from tapegrad.tracing.mixed import MixedTree
-from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.trace import untraced
 
 

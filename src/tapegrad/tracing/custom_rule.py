@@ -17,6 +17,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import flatten, flatten_up_to, is_number
 from tapegrad.errors import GradientError, InternalError, LeakedTracerError, RuleError
 from tapegrad.ir.tape import Aval
+from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_source
 from tapegrad.primitives.base import Missing, Writer
 from tapegrad.primitives.complexes import real
@@ -24,7 +25,6 @@ from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.views import BroadcastTo, zeros
 from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.mixed import MixedTree, Where
-from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.trace import Trace, untraced
 from tapegrad.tracing.tracer import Tracer, to_operand
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.again import seen
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import ArrayTracer
 
 

@@ -30,6 +30,7 @@ from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.harmless import is_numpys_module
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.tracing.distributions import (
     NUMPYS,
@@ -44,7 +45,6 @@ from tapegrad.tracing.distributions import (
 from tapegrad.tracing.drawn import Drawn, as_input, valued_as
 from tapegrad.tracing.explaining import explain_call
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.streams import Stream, stream_of
 from tapegrad.tracing.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.ir.tape import Aval, Tape
+from tapegrad.observe.observer import unobserved
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.again import binary
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer, kind_of
 
 _NUMPYS: Any = kind_of(None, Aval((), np.dtype(np.float64)))

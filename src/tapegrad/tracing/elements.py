@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Literal
+from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import is_told, source_at
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.again import made, seen
 from tapegrad.tracing.layout import laid_out_like
-from tapegrad.tracing.observe.observer import following
 
 MOST = 10_000  # indices, and types, that are held
 _getframe, _gettrace, _settrace = sys._getframe, sys.gettrace, sys.settrace

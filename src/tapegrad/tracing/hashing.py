@@ -19,10 +19,10 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.observe.activations.learned import BARE, places
+from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_line, user_frames
 from tapegrad.observe.program.syntax import enclosing
 from tapegrad.observe.values.exact import is_exact
-from tapegrad.tracing.observe.observer import following
 
 _SUBSCRIPT = {k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign == "[]"}
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from tapegrad.observe.objects.comparing import is_empty
 from tapegrad.observe.objects.harmless import CALM
+from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_line, is_users
 from tapegrad.observe.sides.outside import Done
 from tapegrad.tracing.anew import attributes_of
-from tapegrad.tracing.observe.observer import following
 
 MOST = 10_000  # objects that are looked at
 

@@ -19,9 +19,9 @@ import numpy as np
 from tapegrad.core.listing import instructions_of
 from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.packages.opaque import is_scipys_own
 from tapegrad.observe.program.source import user_frames
-from tapegrad.tracing.observe.observer import unobserved
 
 _OUTSIDE = "it outside of the function, on what that returns"
 _BITS = "x.astype(dtype), which converts numbers: a trace doesn't follow the bits of real ones"

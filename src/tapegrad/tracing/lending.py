@@ -33,6 +33,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import ELEMENTS, owner_of
 from tapegrad.observe.objects.comparing import shares_none
 from tapegrad.observe.objects.harmless import CALM, CONTAINERS, DISPATCHER, is_pythons_class
+from tapegrad.observe.observer import following
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING
 from tapegrad.observe.program.heights import variables_of
@@ -41,7 +42,6 @@ from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.made import is_traceable
-from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer

@@ -27,6 +27,7 @@ from tapegrad.core.values import one_type
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Var, literal
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import note_printed, note_written, unobserved
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
@@ -34,7 +35,6 @@ from tapegrad.tracing import chains
 from tapegrad.tracing.attributes import new_shape
 from tapegrad.tracing.chains import show, viewed, views_of
 from tapegrad.tracing.layout import note_aliased_write
-from tapegrad.tracing.observe.observer import note_printed, note_written, unobserved
 from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, set_class, stand_in

@@ -24,6 +24,7 @@ from tapegrad.core.statics import exact_key
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
 from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import observed
 from tapegrad.observe.sides.appends import ABSENT
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
@@ -32,7 +33,6 @@ from tapegrad.tracing.chains import show
 from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
-from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
 from tapegrad.tracing.trace import traces_under_way
 from tapegrad.tracing.tracer import (

@@ -19,6 +19,7 @@ from tapegrad.core.request import describe
 from tapegrad.core.trees import array_leaves, flatten, is_array, unflatten
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Literal, Tape, Var
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.loops import Loop
@@ -26,7 +27,6 @@ from tapegrad.primitives.named import Named
 from tapegrad.tracing.cond import Operands, Side, as_result, body_of
 from tapegrad.tracing.conditional import empty
 from tapegrad.tracing.loops.rounds import own_copies
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import current_trace, innermost, is_untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 

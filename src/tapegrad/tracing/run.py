@@ -22,15 +22,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape
 from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.answers import to_be_called
 from tapegrad.observe.objects.settings import check_settings
-from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.decisions import is_given, without_values
-from tapegrad.tracing.drawn import Draws, joined
-from tapegrad.tracing.either import makes_a_difference
-from tapegrad.tracing.found import arrays_found, check_found
-from tapegrad.tracing.kept import Keeping
-from tapegrad.tracing.lending import inner, written_inside
-from tapegrad.tracing.observe.observer import (
+from tapegrad.observe.observer import (
     compares,
     following,
     note_computed,
@@ -39,7 +31,15 @@ from tapegrad.tracing.observe.observer import (
     observed,
     unobserved,
 )
-from tapegrad.tracing.observe.seen import rebound
+from tapegrad.observe.program.source import at_line
+from tapegrad.observe.seen import rebound
+from tapegrad.tracing.aliasing import Written, check_apart
+from tapegrad.tracing.decisions import is_given, without_values
+from tapegrad.tracing.drawn import Draws, joined
+from tapegrad.tracing.either import makes_a_difference
+from tapegrad.tracing.found import arrays_found, check_found
+from tapegrad.tracing.kept import Keeping
+from tapegrad.tracing.lending import inner, written_inside
 from tapegrad.tracing.subclassed import check_has_value, check_stays
 from tapegrad.tracing.trace import (
     Trace,
@@ -50,7 +50,7 @@ from tapegrad.tracing.trace import (
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 if TYPE_CHECKING:
-    from tapegrad.tracing.observe.observer import Observer
+    from tapegrad.observe.observer import Observer
 
 
 @dataclass

@@ -35,11 +35,11 @@ from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
 from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import note_captured, note_written
 from tapegrad.observe.program.source import at_line, at_source, line_in_trace, user_source
 from tapegrad.observe.values.proxy import Proxy
 from tapegrad.tracing.decisions import check_decision
 from tapegrad.tracing.layout import note_aliased_write
-from tapegrad.tracing.observe.observer import note_captured, note_written
 
 _Error = TypeVar("_Error", bound=TapegradError)
 

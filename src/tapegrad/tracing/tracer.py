@@ -24,6 +24,7 @@ from tapegrad.core.values import one_type
 from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import note_remembered, unobserved
 from tapegrad.observe.program.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.observe.values.proxy import Proxy
@@ -51,7 +52,6 @@ from tapegrad.tracing.numbers import (
     Shapeless,
     WholeMethods,
 )
-from tapegrad.tracing.observe.observer import note_remembered, unobserved
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
 from tapegrad.tracing.trace import Trace, innermost
 from tapegrad.tracing.weak import ComplexOperators, IntegerOperators, PythonOperators

@@ -24,12 +24,12 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.values import one_type
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Aval, Literal
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import complexes
 from tapegrad.tracing.again import made, seen
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.sizes import EXACT, GROWTH, bound, differs, is_wide, size, value
 from tapegrad.tracing.trace import innermost
 

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from tapegrad.observe.observer import unobserved
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.deferred import answered_by, axes_of
 from tapegrad.tracing.floating import watched
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import NumberTracer, ScalarTracer, record
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import asks_itself
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
 from tapegrad.tracing.deferred import Answering, Deferred
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import IntTracer, ScalarTracer, Tracer
 

@@ -20,6 +20,7 @@ import scipy.integrate as theirs
 from scipy import LowLevelCallable
 
 from tapegrad.observe.answers.answers import as_called
+from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback, as_floats, values_of
 from tapegrad.scipy.declaring import Untraced, is_traced, refusal, stands_for
@@ -37,7 +38,6 @@ from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.optimize.roots import ending, example, plainly, watched
 from tapegrad.scipy.outside import Outside, stopped
 from tapegrad.scipy.results import Untold
-from tapegrad.tracing.observe.observer import observed
 
 HOME = "scipy.integrate"
 WHY = (

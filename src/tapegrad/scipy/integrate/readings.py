@@ -19,6 +19,7 @@ import numpy as np
 
 from tapegrad.core.request import Request
 from tapegrad.ir.tape import Aval, Builder, Literal, Tape
+from tapegrad.observe.observer import unobserved
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.loops import Loop
@@ -27,7 +28,6 @@ from tapegrad.scipy.integrate.entries import entry, entry_index, recorded_on, un
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.loops.while_loop import while_loop
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import Tracer
 

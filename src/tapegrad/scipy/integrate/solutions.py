@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.integrate as theirs
 
+from tapegrad.observe.observer import unobserved
 from tapegrad.scipy.declaring import Carrier, is_traced
 from tapegrad.scipy.integrate import courses, jumps
 from tapegrad.scipy.integrate.courses import Course
@@ -16,7 +17,6 @@ from tapegrad.scipy.integrate.ends import Steps, along
 from tapegrad.scipy.integrate.readings import over_steps, parts_in, values_at
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

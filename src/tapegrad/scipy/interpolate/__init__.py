@@ -13,6 +13,7 @@ import numpy as np
 import scipy.interpolate as theirs
 
 from tapegrad.observe.answers.answers import as_called, declare_calls
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.borrowing import borrow, borrow_objects
 from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
@@ -23,7 +24,6 @@ from tapegrad.scipy.interpolate.grids import Grid, between
 from tapegrad.scipy.interpolate.piecewise import Piecewise, floats, hermite, prepared
 from tapegrad.scipy.optimize.roots import example
 from tapegrad.tracing.frontend.accepting import accepted
-from tapegrad.tracing.observe.observer import observed, unobserved
 
 HOME = "scipy.interpolate"
 borrow(HOME, "pade barycentric_interpolate krogh_interpolate make_splrep")

@@ -12,12 +12,12 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, any_traced, note_memory, refusal, stands_for
 from tapegrad.scipy.linalg import factors, systems
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.parameters import numbers_taken
-from tapegrad.tracing.observe.observer import unobserved
 
 HOME = "scipy.linalg"
 

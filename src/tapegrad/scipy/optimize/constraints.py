@@ -20,6 +20,7 @@ import scipy.optimize as theirs
 from tapegrad.core.request import Request
 from tapegrad.ir.tape import METHODS, Tape
 from tapegrad.observe.answers.answers import as_called
+from tapegrad.observe.observer import unobserved
 from tapegrad.primitives.control import CallTape
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.declaring import Carrier, is_traced, seen, stands_for
@@ -27,7 +28,6 @@ from tapegrad.scipy.optimize.roots import with_args
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import record
 

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.optimize as theirs
 
 from tapegrad.observe.answers.answers import as_called
+from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import NOT_CONVERGED
@@ -21,7 +22,6 @@ from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
 from tapegrad.scipy.declaring import Carrier, Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.results import Info
-from tapegrad.tracing.observe.observer import observed
 
 HOME = "scipy.optimize"
 WHY = NOT_CONVERGED

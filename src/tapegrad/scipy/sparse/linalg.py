@@ -17,6 +17,7 @@ from scipy import sparse
 from scipy.sparse import linalg as solvers
 
 from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve, Unfinished
@@ -26,7 +27,6 @@ from tapegrad.scipy.sparse.making import of_dense
 from tapegrad.scipy.sparse.matrices import Held, Sparse, as_sparse
 from tapegrad.scipy.sparse.operators import is_operator
 from tapegrad.tracing.frontend.operands import as_tracer, cast
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.sparse.linalg"

@@ -17,11 +17,11 @@ from scipy.sparse import linalg as theirs
 from scipy.sparse.linalg import LinearOperator
 
 from tapegrad.observe.answers.answers import as_called, declare, declare_operands
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.scipy.declaring import Untraced, any_traced, seen, stands_for
 from tapegrad.scipy.optimize.roots import plainly
 from tapegrad.scipy.sparse.matrices import as_sparse
 from tapegrad.tracing.frontend.answering import has_traced
-from tapegrad.tracing.observe.observer import observed, unobserved
 
 HOME = "scipy.sparse.linalg"
 

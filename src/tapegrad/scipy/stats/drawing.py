@@ -20,6 +20,7 @@ from tapegrad.core.statics import is_generator
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import randomness
+from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method, held
 from tapegrad.scipy.stats.laws import Law, Located, law_of, prepared
@@ -27,7 +28,6 @@ from tapegrad.scipy.stats.methods import Frozen
 from tapegrad.scipy.stats.others import instance
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

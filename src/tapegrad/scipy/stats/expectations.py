@@ -17,6 +17,7 @@ from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.observe.answers.answers import as_called
+from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import any_traced, declare_method, held, refusal
@@ -26,7 +27,6 @@ from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.scipy.stats.sums import terms
 from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.borrowing import followed
-from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.tracer import Tracer
 
 ADVICE = "Sum over the nodes of a quadrature, np.sum(w * f(x) * dist.pdf(x, *parameters))"

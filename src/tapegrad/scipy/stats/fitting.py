@@ -16,6 +16,7 @@ from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.observe.answers.answers import as_called
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import any_traced, declare_method, refusal
@@ -26,7 +27,6 @@ from tapegrad.scipy.stats.others import instance
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked
-from tapegrad.tracing.observe.observer import unobserved
 
 FLAT = 1e-2  # how large a slope of a datum's part of the sum may be, where a parameter moves by 1
 WHY = (

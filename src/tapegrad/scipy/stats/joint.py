@@ -16,6 +16,7 @@ from scipy import stats
 from scipy.stats import _multivariate as theirs
 
 from tapegrad.observe.answers.answers import declare_calls
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, held, refusal
 from tapegrad.scipy.refusing import DEFAULT
@@ -44,7 +45,6 @@ from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import unobserved
 
 Table = dict[str, Callable[..., Any]]
 

@@ -17,6 +17,7 @@ from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.observe.answers.answers import declare_calls
+from tapegrad.observe.observer import following, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.anew import constant
@@ -35,7 +36,6 @@ from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.tracer import Tracer
 
 ALONG = ["cdf", "sf", "logcdf", "logsf", "ppf", "isf"]  # methods of x or q

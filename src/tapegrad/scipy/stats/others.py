@@ -19,10 +19,10 @@ import numpy as np
 from scipy import stats
 
 from tapegrad.core.handlers import let_through
+from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import refusal
 from tapegrad.tracing.frontend import borrowing
-from tapegrad.tracing.observe.observer import observed
 
 FORMULAS = ("cdf", "sf", "logcdf", "logsf", "ppf", "isf")
 ADVICE = "Use the logarithm of its density, written in NumPy's functions"

@@ -21,13 +21,13 @@ from scipy.stats import _stats_py as theirs_of
 from tapegrad.core.handlers import let_through
 from tapegrad.observe.answers.answers import declare, row_of
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import observed, observer, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.least_squares import scales
-from tapegrad.tracing.observe.observer import observed, observer, unobserved
 from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.stats"

@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import note_root
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
 from tapegrad.tracing import draws
@@ -72,7 +73,6 @@ from tapegrad.tracing.hashing import needs_plain
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.kept import at_the_time, end_derivative
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import note_root
 from tapegrad.tracing.trace import refusing
 
 # NumPy's functions by the modules that have them, under the same names

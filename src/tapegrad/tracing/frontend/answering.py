@@ -19,6 +19,7 @@ from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import note_computed, observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.borrowing import borrowed, borrowed_method
@@ -34,7 +35,6 @@ from tapegrad.tracing.frontend.subclasses import typed
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
-from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.subclassed import among
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import ArrayTracer, Tracer

@@ -21,11 +21,11 @@ from tapegrad.core.tables import pandas
 from tapegrad.errors import TapegradError
 from tapegrad.observe.answers.answers import declare, declare_late
 from tapegrad.observe.objects.settings import note_settings
+from tapegrad.observe.observer import observer
 from tapegrad.tracing.frontend.arranging import has_traced, placed
 from tapegrad.tracing.frontend.cells import asked
 from tapegrad.tracing.frontend.groups import Recorder, recorded
 from tapegrad.tracing.frontend.labelled import plain_of, stood_in
-from tapegrad.tracing.observe.observer import observer
 
 APPLYING = frozenset(["apply", "map", "applymap", "agg", "aggregate", "transform"])
 

@@ -14,12 +14,12 @@ from tapegrad.core.tables import copies_on_write, pandas
 from tapegrad.observe.answers.answers import declare, declare_late
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.settings import note_settings
+from tapegrad.observe.observer import observer, unobserved
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.frontend.cells import asked
 from tapegrad.tracing.frontend.frames import TracedFrame
 from tapegrad.tracing.frontend.groups import aggregated
 from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, plain_of, refused
-from tapegrad.tracing.observe.observer import observer, unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

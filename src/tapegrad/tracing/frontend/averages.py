@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.core.handlers import quiet
 from tapegrad.observe.answers.answers import declare, declare_late
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.primitives import special
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.frontend.indexing import as_python
@@ -24,7 +25,6 @@ from tapegrad.tracing.frontend.mathematics import exact_sum, is_finite, is_follo
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

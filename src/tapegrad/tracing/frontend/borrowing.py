@@ -31,6 +31,7 @@ import numpy as np
 
 from tapegrad.core.trees import is_array
 from tapegrad.observe.answers.answers import as_called, original_of, row_of
+from tapegrad.observe.observer import following, note_root, observed
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import (
@@ -40,7 +41,6 @@ from tapegrad.tracing.frontend.operands import (
     written_into_plain,
 )
 from tapegrad.tracing.frontend.parameters import running
-from tapegrad.tracing.observe.observer import following, note_root, observed
 from tapegrad.tracing.subclassed import SubclassTracer, bare, users
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer

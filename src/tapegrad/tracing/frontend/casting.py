@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.mathematics import as_complex, is_followed, said, said_complex
@@ -23,7 +24,6 @@ from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record
 

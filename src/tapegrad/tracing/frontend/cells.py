@@ -19,10 +19,10 @@ from tapegrad.core.tables import (
     turned,
 )
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.frames import made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, refused, stood_in
 from tapegrad.tracing.frontend.numbering import Looks, drawn, moved
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

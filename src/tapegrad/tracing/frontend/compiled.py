@@ -22,6 +22,7 @@ from tapegrad.core.handlers import quiet
 from tapegrad.errors import ConversionError
 from tapegrad.observe.answers import swapping
 from tapegrad.observe.answers.answers import declare, declare_calls, declare_late
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
@@ -38,7 +39,6 @@ from tapegrad.tracing.frontend.typed import (
 from tapegrad.tracing.frontend.ufuncs import OTHERS
 from tapegrad.tracing.frontend.vectorizing import as_array, vectorized
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 

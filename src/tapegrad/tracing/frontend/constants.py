@@ -23,6 +23,12 @@ from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Builder
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import (
+    note_computed,
+    note_printed,
+    note_remembered,
+    unobserved,
+)
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.chains import Chosen
 from tapegrad.tracing.frontend.indexing import getitem, plain_index
@@ -38,12 +44,6 @@ from tapegrad.tracing.frontend.subclasses import (
 )
 from tapegrad.tracing.frontend.ufuncs import call_ufunc
 from tapegrad.tracing.made import MadeTracer, handed, is_made, is_traceable, make, part_of, shown
-from tapegrad.tracing.observe.observer import (
-    note_computed,
-    note_printed,
-    note_remembered,
-    unobserved,
-)
 from tapegrad.tracing.subclassed import among, is_followed
 from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.sides.effects import is_waiting
 from tapegrad.primitives import elementwise as ew
@@ -30,7 +31,6 @@ from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.loops.statements import turned
 from tapegrad.tracing.loops.varying import VaryingList, making
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.sizes import EXACT, may_vary
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
 

@@ -19,6 +19,7 @@ from tapegrad.core.tables import (
 )
 from tapegrad.observe.answers.answers import declare, declare_late, declare_operands
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.labelled import (
     OPERATORS,
     Labelled,
@@ -32,7 +33,6 @@ from tapegrad.tracing.frontend.labelled import (
     stood_in,
 )
 from tapegrad.tracing.frontend.labels import places
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 

@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tapegrad.observe.objects.harmless import is_users_file
+from tapegrad.observe.observer import following
 from tapegrad.observe.packages.opaque import names_in
-from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.tracer import Tracer
 
 # By the function and the types of arguments: what was compiled, where that is known, and Python's.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.observe.observer import observed
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.making import uniform
 from tapegrad.tracing.frontend.operands import dtype_of
@@ -22,7 +23,6 @@ from tapegrad.tracing.frontend.typed import (
     python_of_stencil,
 )
 from tapegrad.tracing.frontend.vectorizing import vectorized
-from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 

@@ -20,6 +20,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.core.tables import Column, is_frame, is_of_numbers, is_series, pandas
 from tapegrad.errors import TapegradError
+from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.cells import asked
 from tapegrad.tracing.frontend.frames import made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, made, plain_of, refused
@@ -33,7 +34,6 @@ from tapegrad.tracing.frontend.numbering import (
     numbers_of,
     supposed,
 )
-from tapegrad.tracing.observe.observer import unobserved
 
 REDUCED = frozenset(["sum", "mean", "std", "var", "sem", "min", "max", "prod", "median"])
 _FIRST = 10**9  # the number of the first entry that a function makes; each kind has as many

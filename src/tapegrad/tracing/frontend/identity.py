@@ -16,8 +16,8 @@ import numpy as np
 
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.guards.identities import same_single, single_of
+from tapegrad.observe.observer import following, unobserved
 from tapegrad.observe.program.source import is_users_line
-from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -14,11 +14,11 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.making import uniform
 from tapegrad.tracing.frontend.operands import as_tracer, common_dtype, has_tracer
 from tapegrad.tracing.layout import laid_out_like, note_may_alias
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer
 

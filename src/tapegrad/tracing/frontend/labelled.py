@@ -29,10 +29,10 @@ from tapegrad.core.tables import (
 )
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
 from tapegrad.tracing.frontend.labels import At, of_table, places
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 

@@ -6,7 +6,7 @@ from types import FunctionType
 from typing import Any
 
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.observe.observer import unobserved
 
 
 class At:

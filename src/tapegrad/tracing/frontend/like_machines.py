@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.sizes import fits
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer

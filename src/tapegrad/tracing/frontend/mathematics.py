@@ -18,6 +18,7 @@ import numpy as np
 from tapegrad.core.handlers import quiet
 from tapegrad.observe.answers.answers import declare, says
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.values.exact import is_of_integers
 from tapegrad.primitives import special
 from tapegrad.primitives.reductions import ExactSum
@@ -26,7 +27,6 @@ from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import whole
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record
 

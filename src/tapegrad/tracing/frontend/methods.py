@@ -13,6 +13,7 @@ from tapegrad.core.arrays import is_known
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import CHANGING
+from tapegrad.observe.observer import note_computed, unobserved
 from tapegrad.tracing.floating import method, watching
 from tapegrad.tracing.frontend import (
     contracting,
@@ -29,7 +30,6 @@ from tapegrad.tracing.frontend.operands import written_into_plain
 from tapegrad.tracing.frontend.parameters import form_of, running, taken
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import note_computed, unobserved
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
 

@@ -15,11 +15,11 @@ import numpy as np
 from tapegrad.core.arrays import is_foreign
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.frontend.vectorizing import beside_objects, is_of_objects
-from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 

@@ -14,6 +14,7 @@ from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.answers.answers import telling, tells_itself
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import following, note_root, observed
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
@@ -21,7 +22,6 @@ from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.parameters import truth
-from tapegrad.tracing.observe.observer import following, note_root, observed
 from tapegrad.tracing.trace import current_trace, innermost, refusing
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 

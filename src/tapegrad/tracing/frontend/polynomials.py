@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.answers import declare, row_of
+from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.answering import stacked
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.activations.learned import UNEVEN, places
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import asks_itself, told_frame
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.deferred import Answering, answered_by, axes_of
 from tapegrad.tracing.floating import watched
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import Trace, current_trace, innermost
 from tapegrad.tracing.tracer import Tracer
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.core.tables import Labels, pandas
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.labelled import (
     TracedSeries,
     made,
@@ -18,7 +19,6 @@ from tapegrad.tracing.frontend.labelled import (
     same_index,
     stood_in,
 )
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -29,12 +29,12 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.harmless import is_numpys_module
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.vectorizing import is_of_function
 from tapegrad.tracing.made import is_made, is_traceable, make, shown
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.subclassed import (
     SUBCLASS,
     SubclassTracer,

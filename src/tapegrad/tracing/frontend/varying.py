@@ -26,13 +26,13 @@ import numpy as np
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.harmless import is_users_file
+from tapegrad.observe.observer import observed
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.joins import operands_of
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.tracing.frontend.selected import FUNCTIONS, Selected, selected
 from tapegrad.tracing.loops.varying import METHODS, Note, VaryingList
-from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 

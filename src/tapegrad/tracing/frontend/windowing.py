@@ -16,6 +16,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Stack
@@ -25,7 +26,6 @@ from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.observer import unobserved
 
 MOST = 32  # slices that are stacked; longer windows are gathered
 

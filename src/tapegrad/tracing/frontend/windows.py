@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.tables import Labels, is_series, pandas
+from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.applying import APPLYING, applied
 from tapegrad.tracing.frontend.cells import asked, by_pandas
 from tapegrad.tracing.frontend.expressions import evaluated, queried
@@ -46,7 +47,6 @@ from tapegrad.tracing.frontend.skipping import (
     sem,
     skew,
 )
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer
 
 

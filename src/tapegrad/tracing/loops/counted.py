@@ -27,6 +27,7 @@ from typing import Any
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
 from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.joins import Sides, begins_loop, sides_of
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.loops import ROUNDS
@@ -50,7 +51,6 @@ from tapegrad.tracing.loops.variables import (
     trace_numbers,
     trace_stored,
 )
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import (
     Trace,
     current_trace,

@@ -24,6 +24,7 @@ from tapegrad.ir.tape import Aval, Guard, Literal, Source, Tape
 from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.program.joins import Sides
 from tapegrad.observe.program.liveness import flow_of
+from tapegrad.observe.seen import changes, effects_in, streams
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
 from tapegrad.tracing.loops.drawing import Drawing
@@ -42,7 +43,6 @@ from tapegrad.tracing.loops.variables import (
     state_of,
     variables,
 )
-from tapegrad.tracing.observe.seen import changes, effects_in, streams
 from tapegrad.tracing.sizes import may_vary
 from tapegrad.tracing.trace import (
     Trace,

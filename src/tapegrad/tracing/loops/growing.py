@@ -29,8 +29,10 @@ import numpy as np
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.harmless import PLAIN_TYPES
+from tapegrad.observe.observer import following
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.program.liveness import flow_of
+from tapegrad.observe.seen import effects_in
 from tapegrad.observe.sides.appends import Perhaps
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.either import check_elements
@@ -48,8 +50,6 @@ from tapegrad.tracing.loops.variables import (
     revive,
 )
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.observer import following
-from tapegrad.tracing.observe.seen import effects_in
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record
 

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Literal
+from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.joins import Sides, begins_loop
 from tapegrad.tracing.loops.framed import again_with, each_round
 from tapegrad.tracing.loops.items import Items, found_among
 from tapegrad.tracing.loops.rounds import FIRST, Given
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import stand_in
 

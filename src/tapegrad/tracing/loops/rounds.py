@@ -34,6 +34,7 @@ from tapegrad.core.trees import (
 )
 from tapegrad.errors import ArgumentError, TapeError, TraceError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Source, Tape
+from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_source
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
@@ -42,7 +43,6 @@ from tapegrad.tracing.alike import Marks, are_alike, marks_of
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.holdings import Reached
 from tapegrad.tracing.loops.failing import recorded
-from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.run import Run, Traced, input_aval, plain_value
 from tapegrad.tracing.trace import Trace, innermost, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand

@@ -19,6 +19,7 @@ import numpy as np
 from tapegrad.core.request import describe, leaf_names
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
@@ -37,7 +38,6 @@ from tapegrad.tracing.loops.rounds import (
     typed,
 )
 from tapegrad.tracing.loops.stacking import empty_stacks, entry_at, with_stacks
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer

@@ -20,6 +20,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.unchanging import ITERATORS, is_private
 from tapegrad.observe.objects.comparing import is_empty
 from tapegrad.observe.objects.harmless import CALM
+from tapegrad.observe.observer import following
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.comprehensions import as_list
 from tapegrad.observe.program.frames import operand_at
@@ -30,7 +31,6 @@ from tapegrad.tracing.loops.framed import ENTRIES, Count
 from tapegrad.tracing.loops.items import Items, Numbers, items_of
 from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
-from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.sizes import span
 from tapegrad.tracing.trace import current_trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer

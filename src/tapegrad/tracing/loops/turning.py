@@ -37,6 +37,7 @@ from tapegrad.observe.program.frames import replace as replace_at
 from tapegrad.observe.program.joins import Sides, sides_of
 from tapegrad.observe.program.liveness import Flow, flow_of
 from tapegrad.observe.program.source import at_line, user_source
+from tapegrad.observe.seen import changes, effects_in, streams
 from tapegrad.observe.sides.branches import asks_directly
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
@@ -53,7 +54,6 @@ from tapegrad.tracing.loops.variables import (
     trace_numbers,
     trace_stored,
 )
-from tapegrad.tracing.observe.seen import changes, effects_in, streams
 from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
 

@@ -28,9 +28,9 @@ from tapegrad.observe.objects.harmless import PLAIN_TYPES
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.liveness import flow_of, reads_and_writes
 from tapegrad.observe.program.source import at_line
+from tapegrad.observe.seen import is_made_here, streams
 from tapegrad.tracing.chains import note_view, views_of
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.seen import is_made_here, streams
 from tapegrad.tracing.subclassed import check_stays
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, set_class, stand_in, to_operand

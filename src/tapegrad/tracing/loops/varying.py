@@ -23,12 +23,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.either import as_either
 from tapegrad.tracing.loops.framed import Count, again_with
 from tapegrad.tracing.loops.growing import is_one_of
 from tapegrad.tracing.loops.items import Entries, Items, Numbers, Zipped, items_of
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.sizes import bound
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 

@@ -20,6 +20,7 @@ import numpy as np
 from tapegrad.core.request import describe, leaf_names
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import user_source
 from tapegrad.tracing.loops.ending import UNBOUNDED, NoValues, recorded_until
 from tapegrad.tracing.loops.rounds import (
@@ -34,7 +35,6 @@ from tapegrad.tracing.loops.rounds import (
     type_of,
     typed,
 )
-from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import current_trace, innermost
 from tapegrad.tracing.tracer import Tracer, stand_in
 

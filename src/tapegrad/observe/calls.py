@@ -29,6 +29,7 @@ from tapegrad.observe.activations.generators import draws_unseeded, made_generat
 from tapegrad.observe.activations.later import may_show, parts_of, read_back
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
 from tapegrad.observe.guards.asked import (
     CALLED_OUTSIDE,
     OF_STREAMS,
@@ -66,7 +67,6 @@ from tapegrad.observe.operands.plainness import BOUND, check_range, plain_of_key
 from tapegrad.observe.packages.opaque import FOLLOWED, opaque
 from tapegrad.observe.program.source import TAPEGRAD
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
 
 
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:

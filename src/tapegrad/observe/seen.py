@@ -8,9 +8,9 @@ from typing import Any
 from tapegrad.core.handlers import let_through
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import following
 from tapegrad.observe.sides.effects import Effects
 from tapegrad.observe.sides.owned import has_made
-from tapegrad.tracing.observe.observer import following
 
 
 def effects_in(frame: FrameType) -> Effects | None:

@@ -17,6 +17,8 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.answers import UNKNOWN
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.calls import called
+from tapegrad.observe.closed import rest
 from tapegrad.observe.guards.lookups import FIXED
 from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects.harmless import (
@@ -56,8 +58,6 @@ from tapegrad.observe.waiting import afterwards, threads
 from tapegrad.observe.waiting.logged import made_as_one, stays
 from tapegrad.observe.waiting.postponed import postpone_item
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.calls import called
-from tapegrad.tracing.observe.closed import rest
 
 # ---- attributes and items
 

@@ -21,10 +21,13 @@ from tapegrad.core.installed import file_of_function, is_installed, package_of
 from tapegrad.core.request import describe
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
+from tapegrad.observe import garbage
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.answers.swapping import Names
+from tapegrad.observe.calls import root_called
+from tapegrad.observe.closed import closed_loops
 from tapegrad.observe.guards.places import owner_of
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.bars import is_bars
@@ -36,14 +39,11 @@ from tapegrad.observe.packages.opaque import entered
 from tapegrad.observe.program import frames, watching
 from tapegrad.observe.program.source import comes_back
 from tapegrad.observe.program.unasked import is_unasked
+from tapegrad.observe.programs import program_of
 from tapegrad.observe.sides.branches import reached
 from tapegrad.observe.waiting.logged import told
 from tapegrad.observe.waiting.threads import check_done
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import garbage
-from tapegrad.tracing.observe.calls import root_called
-from tapegrad.tracing.observe.closed import closed_loops
-from tapegrad.tracing.observe.programs import program_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,13 +14,13 @@ from types import CodeType
 from typing import Any
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.observe import instructions as do
+from tapegrad.observe import names as names_of
 from tapegrad.observe.activations.activation import Handler, Program
 from tapegrad.observe.program.frames import top_of
 from tapegrad.observe.program.heights import heights_of
 from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.observe.waiting import afterwards
-from tapegrad.tracing.observe import instructions as do
-from tapegrad.tracing.observe import names as names_of
 
 # They read nothing of the outside: what they move or make was read before, or is read afterwards.
 _SILENT = """
