@@ -101,7 +101,7 @@ def range(*numbers: Any) -> Any:
     """
     import builtins
 
-    from tapegrad.tracing.trace import current_trace
+    from tapegrad.tracing.recording.trace import current_trace
 
     found = builtins.range(*numbers)
     if current_trace() is None:

@@ -22,7 +22,7 @@ import numpy
 
 from tapegrad.tracing.frontend import answering
 from tapegrad.tracing.frontend.making import from_contents
-from tapegrad.tracing.trace import current_trace, opened
+from tapegrad.tracing.recording.trace import current_trace, opened
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.trace import is_untraced, untraced
+from tapegrad.tracing.recording.trace import is_untraced, untraced
 
 Solve = Callable[[Callable[[Any], Any], Any], Any]
 

@@ -253,8 +253,8 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     from tapegrad.core.trees import flatten
     from tapegrad.runtime.operators import Products, Side
     from tapegrad.runtime.pullback import Pushing, both_maps
+    from tapegrad.tracing.recording.trace import tracing_depth
     from tapegrad.tracing.run import input_aval
-    from tapegrad.tracing.trace import tracing_depth
 
     pull: Any
     if tracing_depth():  # one run, whose draws are the same for both

@@ -14,7 +14,7 @@ from tapegrad.autograd.extend import defvjp, primitive
 from tapegrad.autograd.tracer import isbox, new_box, trace, trace_stack
 from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
 from tapegrad.testing import gradcheck
-from tapegrad.tracing.trace import running
+from tapegrad.tracing.recording.trace import running
 
 X = np.array([[0.5, 1.0], [2.0, -1.0], [0.3, 0.7]])
 

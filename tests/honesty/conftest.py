@@ -20,7 +20,8 @@ def freeze(request, monkeypatch):
         return
     from tapegrad.observe.observer import Observer
     from tapegrad.runtime import derived
-    from tapegrad.tracing import leaks, trace
+    from tapegrad.tracing import leaks
+    from tapegrad.tracing.recording import trace
 
     capture = trace.Trace.capture
 

@@ -17,7 +17,7 @@ import pytest
 
 from tapegrad import jit
 from tapegrad.errors import TapegradError
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 
 
 class Doubling:

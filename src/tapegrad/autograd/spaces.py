@@ -17,7 +17,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.custom import CustomPrimitive
-from tapegrad.tracing.trace import current_trace, running
+from tapegrad.tracing.recording.trace import current_trace, running
 from tapegrad.tracing.tracer import Tracer
 
 VECTORS = (np.ndarray, np.number, Tracer, int, float, complex)

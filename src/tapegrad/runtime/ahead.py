@@ -1,7 +1,7 @@
 """Ahead of time: tapes and machine code of calls that haven't been made.
 
 A call is traced as any other is, but for its values where it is passed shapes: see
-`tracing.decisions`. It goes for nothing: what it drew and left outside is put back, and it has no
+`tracing.recording.decisions`. It goes for nothing: what it drew and left outside is put back, and it has no
 result.
 """
 
@@ -21,7 +21,7 @@ from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.state import State
 from tapegrad.runtime.traced import is_inside, observed
 from tapegrad.runtime.transformations import Jit
-from tapegrad.tracing.decisions import only
+from tapegrad.tracing.recording.decisions import only
 from tapegrad.tracing.run import Traced
 
 if TYPE_CHECKING:

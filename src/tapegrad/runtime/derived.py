@@ -37,8 +37,8 @@ from tapegrad.runtime.retracing import (
 from tapegrad.runtime.tier import foresee
 from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
-from tapegrad.tracing import trace as traces
-from tapegrad.tracing.trace import tracing_depth
+from tapegrad.tracing.recording import trace as traces
+from tapegrad.tracing.recording.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Derived(Named):
         """
         load(CALLS)
         from tapegrad.runtime.ahead import Lowered, looked_at, with_stand_ins
-        from tapegrad.tracing.decisions import only
+        from tapegrad.tracing.recording.decisions import only
 
         if tracing_depth():
             raise TraceError(

@@ -51,7 +51,7 @@ from tapegrad.runtime.transformations import (
 )
 from tapegrad.runtime.unpacking import Holding
 from tapegrad.runtime.variant import Variant
-from tapegrad.tracing import trace as traces
+from tapegrad.tracing.recording import trace as traces
 from tapegrad.tracing.run import Traced, own_result, replay
 from tapegrad.tracing.tracer import Tracer
 

@@ -36,12 +36,12 @@ from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing.aliasing import check_apart
-from tapegrad.tracing.decisions import without_values
 from tapegrad.tracing.drawn import Drawn, as_input
 from tapegrad.tracing.draws import Calls, holder_of_draws
-from tapegrad.tracing.layout import laid_out_like
+from tapegrad.tracing.recording.decisions import without_values
+from tapegrad.tracing.recording.layout import laid_out_like
+from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.run import Traced, plain_value
-from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 MAX_PATHS = 16  # of one call

@@ -30,7 +30,7 @@ from tapegrad.runtime.transformations import (
     with_constants,
     with_loss,
 )
-from tapegrad.tracing.decisions import is_given
+from tapegrad.tracing.recording.decisions import is_given
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.tracer import Tracer
 

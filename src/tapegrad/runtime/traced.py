@@ -17,8 +17,8 @@ from tapegrad.tracing.escaped import give_back
 from tapegrad.tracing.found import without_found
 from tapegrad.tracing.kept import let_be_plain
 from tapegrad.tracing.lending import Choices, begin
+from tapegrad.tracing.recording.trace import tracing_depth
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 
 T = TypeVar("T")

@@ -37,8 +37,8 @@ from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
 from tapegrad.tracing.holdings import Reached
+from tapegrad.tracing.recording.trace import innermost, traces_under_way
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
-from tapegrad.tracing.trace import innermost, traces_under_way
 from tapegrad.tracing.tracer import Tracer, record
 
 MOST = 16  # ways that a function may take

@@ -24,8 +24,8 @@ from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
 from tapegrad.tracing.frontend.kinds import with_numbers
 from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken, tolerance
-from tapegrad.tracing.layout import overwritten, settle
-from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.recording.layout import overwritten, settle
+from tapegrad.tracing.recording.trace import refusing
 
 F = TypeVar("F", bound=Callable[..., Any])
 

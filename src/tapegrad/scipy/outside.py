@@ -31,8 +31,8 @@ from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.mixed import value_of
+from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.run import input_aval, trace_function
-from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
 OFF = -1  # how a call has ended that doesn't answer

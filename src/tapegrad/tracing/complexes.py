@@ -19,7 +19,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import complexes as parts
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.recording.trace import innermost
 
 _COMPLEX = np.dtype(np.complex128)
 _OPERATORS = ("add", "sub", "mul", "truediv", "pow")

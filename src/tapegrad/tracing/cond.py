@@ -43,8 +43,8 @@ from tapegrad.tracing.loops.rounds import (
     truth_of,
     type_text,
 )
+from tapegrad.tracing.recording.trace import innermost, traces_under_way
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
-from tapegrad.tracing.trace import innermost, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 

@@ -29,8 +29,8 @@ from tapegrad.primitives.base import Missing
 from tapegrad.tracing.custom_call import call
 from tapegrad.tracing.custom_given import Given, Rule
 from tapegrad.tracing.custom_operation import Operation
+from tapegrad.tracing.recording.trace import is_untraced
 from tapegrad.tracing.run import input_aval
-from tapegrad.tracing.trace import is_untraced
 
 
 class CustomPrimitive(Named, Operation):

@@ -29,7 +29,6 @@ from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_operation import Applied, Operation
 from tapegrad.tracing.custom_rule import FINAL, Backward, Forward, first_sentence
-from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.mixed import (
     MixedTree,
     PlainTree,
@@ -40,9 +39,10 @@ from tapegrad.tracing.mixed import (
     sources_of,
     value_of,
 )
+from tapegrad.tracing.recording.layout import note_may_alias
+from tapegrad.tracing.recording.trace import current_trace, innermost, tracing_depth, untraced
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.subclassed import check_stays
-from tapegrad.tracing.trace import current_trace, innermost, tracing_depth, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 # ---- calling

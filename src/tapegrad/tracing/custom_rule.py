@@ -25,7 +25,7 @@ from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.views import BroadcastTo, zeros
 from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.mixed import MixedTree, Where
-from tapegrad.tracing.trace import Trace, untraced
+from tapegrad.tracing.recording.trace import Trace, untraced
 from tapegrad.tracing.tracer import Tracer, to_operand
 
 # Faults that running a function on plain arrays wouldn't mend.

@@ -45,8 +45,8 @@ from tapegrad.tracing.distributions import (
 from tapegrad.tracing.drawn import Drawn, as_input, valued_as
 from tapegrad.tracing.explaining import explain_call
 from tapegrad.tracing.made import is_made
+from tapegrad.tracing.recording.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.streams import Stream, stream_of
-from tapegrad.tracing.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 

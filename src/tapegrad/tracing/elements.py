@@ -19,7 +19,7 @@ from tapegrad.observe.program.source import is_told, source_at
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.again import made, seen
-from tapegrad.tracing.layout import laid_out_like
+from tapegrad.tracing.recording.layout import laid_out_like
 
 MOST = 10_000  # indices, and types, that are held
 _getframe, _gettrace, _settrace = sys._getframe, sys.gettrace, sys.settrace

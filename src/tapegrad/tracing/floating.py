@@ -28,8 +28,8 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.tracing.again import errors_now
 from tapegrad.tracing.mixed import MixedTree, mixed_tree
+from tapegrad.tracing.recording.trace import Trace, innermost, refusing
 from tapegrad.tracing.run import input_aval
-from tapegrad.tracing.trace import Trace, innermost, refusing
 from tapegrad.tracing.tracer import Tracer, record
 
 _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbers

@@ -43,7 +43,7 @@ from tapegrad.tracing.anew import (
     Unknown,
 )
 from tapegrad.tracing.lent import given_back
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
 
 

@@ -18,10 +18,10 @@ from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.places import ELEMENTS, Write
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing import chains
 from tapegrad.tracing.drawn import Found
+from tapegrad.tracing.recording import chains
+from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.strides import views_between
-from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, to_operand
 
 _slot = Tracer.__dict__["_version"]

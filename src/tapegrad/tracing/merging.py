@@ -29,12 +29,12 @@ from tapegrad.observe.sides.appends import ABSENT
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.chains import show
 from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
+from tapegrad.tracing.recording.chains import show
+from tapegrad.tracing.recording.trace import traces_under_way
 from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
-from tapegrad.tracing.trace import traces_under_way
 from tapegrad.tracing.tracer import (
     ArrayTracer,
     BoolTracer,

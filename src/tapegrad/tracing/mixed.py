@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.core.trees import flatten, is_number, unflatten
 from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.base import Node
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in
 
 

@@ -14,9 +14,9 @@ from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.again import made
-from tapegrad.tracing.chains import show
 from tapegrad.tracing.elements import note_element
-from tapegrad.tracing.layout import laid_out_like
+from tapegrad.tracing.recording.chains import show
+from tapegrad.tracing.recording.layout import laid_out_like
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, kind_of
 
 

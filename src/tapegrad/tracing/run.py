@@ -34,19 +34,19 @@ from tapegrad.observe.observer import (
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import rebound
 from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.decisions import is_given, without_values
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.found import arrays_found, check_found
 from tapegrad.tracing.kept import Keeping
 from tapegrad.tracing.lending import inner, written_inside
-from tapegrad.tracing.subclassed import check_has_value, check_stays
-from tapegrad.tracing.trace import (
+from tapegrad.tracing.recording.decisions import is_given, without_values
+from tapegrad.tracing.recording.trace import (
     Trace,
     current_trace,
     traces_under_way,
     tracing_depth,
 )
+from tapegrad.tracing.subclassed import check_has_value, check_stays
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 if TYPE_CHECKING:

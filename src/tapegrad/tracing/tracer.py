@@ -32,18 +32,10 @@ from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, seen, universal
 from tapegrad.tracing.attributes import NumpyAttributes, is_locked, new_shape
-from tapegrad.tracing.chains import Chosen, Step, show, unviewed, viewed
 from tapegrad.tracing.complexes import ComplexMethods
 from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
 from tapegrad.tracing.elements import writing
 from tapegrad.tracing.hashing import hash_of
-from tapegrad.tracing.layout import (
-    is_doubtful,
-    is_ordered,
-    laid_out_like,
-    note_may_alias,
-    refuse_doubtful,
-)
 from tapegrad.tracing.numbers import (
     FloatMethods,
     HexMethods,
@@ -52,8 +44,16 @@ from tapegrad.tracing.numbers import (
     Shapeless,
     WholeMethods,
 )
+from tapegrad.tracing.recording.chains import Chosen, Step, show, unviewed, viewed
+from tapegrad.tracing.recording.layout import (
+    is_doubtful,
+    is_ordered,
+    laid_out_like,
+    note_may_alias,
+    refuse_doubtful,
+)
+from tapegrad.tracing.recording.trace import Trace, innermost
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
-from tapegrad.tracing.trace import Trace, innermost
 from tapegrad.tracing.weak import ComplexOperators, IntegerOperators, PythonOperators
 
 
@@ -100,7 +100,7 @@ class Tracer(Conversions, Proxy):
         self._root: Tracer | None = None
         self._chain: tuple[Step, ...] = ()
         self._version = 0
-        self._ordered = True  # these three: see `tracing.layout`
+        self._ordered = True  # these three: see `tracing.recording.layout`
         self._may_alias: Sequence[Any] = ()
         self._doubt = ""
 

@@ -30,8 +30,8 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import complexes
 from tapegrad.tracing.again import made, seen
+from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.sizes import EXACT, GROWTH, bound, differs, is_wide, size, value
-from tapegrad.tracing.trace import innermost
 
 _recorded = quiet(operator.call)  # Python doesn't warn as NumPy does
 

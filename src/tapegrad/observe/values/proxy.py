@@ -15,7 +15,7 @@ class Proxy(Value):
     __slots__ = ("_doubt", "_may_alias", "_ordered", "_trace", "_value")
     _value: Any  # NumPy's; None where only the type is known
     _trace: Any
-    _ordered: bool  # these three: see `tracing.layout`
+    _ordered: bool  # these three: see `tracing.recording.layout`
     _may_alias: Sequence[Any]
     _doubt: str
 

@@ -25,7 +25,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.deferred import answered_by, axes_of
 from tapegrad.tracing.floating import watched
-from tapegrad.tracing.trace import Trace, current_trace
+from tapegrad.tracing.recording.trace import Trace, current_trace
 from tapegrad.tracing.tracer import NumberTracer, ScalarTracer, record
 
 MOST = 16  # loops over the steps of one solution

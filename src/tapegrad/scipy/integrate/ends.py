@@ -22,7 +22,7 @@ from tapegrad.observe.program.source import asks_itself
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
 from tapegrad.tracing.deferred import Answering, Deferred
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracer import IntTracer, ScalarTracer, Tracer
 
 View = Callable[[Any], Any]

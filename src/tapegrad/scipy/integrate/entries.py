@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.windows import Empty, SetWindow, Window
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record
 
 

@@ -35,7 +35,7 @@ from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
-from tapegrad.tracing.layout import settle
+from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.tracer import Tracer
 
 ALONG = ["cdf", "sf", "logcdf", "logsf", "ppf", "isf"]  # methods of x or q

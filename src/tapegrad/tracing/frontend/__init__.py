@@ -72,8 +72,8 @@ from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_t
 from tapegrad.tracing.hashing import needs_plain
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.kept import at_the_time, end_derivative
-from tapegrad.tracing.layout import settle
-from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.recording.layout import settle
+from tapegrad.tracing.recording.trace import refusing
 
 # NumPy's functions by the modules that have them, under the same names
 _LINALG = """norm cholesky solve inv det slogdet eig eigvals eigh eigvalsh svd qr cond"""

@@ -25,10 +25,10 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.attributes import is_locked
-from tapegrad.tracing.chains import is_writeable
 from tapegrad.tracing.floating import guard_refusal
 from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
-from tapegrad.tracing.trace import innermost, refusing, untraced
+from tapegrad.tracing.recording.chains import is_writeable
+from tapegrad.tracing.recording.trace import innermost, refusing, untraced
 from tapegrad.tracing.tracer import Tracer
 
 MOST = 10_000  # calls that are known

@@ -33,10 +33,10 @@ from tapegrad.tracing.frontend.selected import selects
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.frontend.subclasses import typed
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
-from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
+from tapegrad.tracing.recording.layout import note_may_alias
+from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.subclassed import among
-from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import ArrayTracer, Tracer
 
 

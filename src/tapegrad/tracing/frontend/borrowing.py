@@ -41,8 +41,8 @@ from tapegrad.tracing.frontend.operands import (
     written_into_plain,
 )
 from tapegrad.tracing.frontend.parameters import running
+from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.subclassed import SubclassTracer, bare, users
-from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
 # ---- what makes arrays

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.tracing.frontend.operands import cast
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracer import Tracer
 
 _WHAT = "whether an index is out of bounds"

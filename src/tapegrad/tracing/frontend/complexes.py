@@ -16,7 +16,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.kinked import hypot
-from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 
 # By name, whatever module has them

@@ -30,7 +30,6 @@ from tapegrad.observe.observer import (
     unobserved,
 )
 from tapegrad.primitives.views import GetItem
-from tapegrad.tracing.chains import Chosen
 from tapegrad.tracing.frontend.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.scattering import setitem
@@ -44,8 +43,9 @@ from tapegrad.tracing.frontend.subclasses import (
 )
 from tapegrad.tracing.frontend.ufuncs import call_ufunc
 from tapegrad.tracing.made import MadeTracer, handed, is_made, is_traceable, make, part_of, shown
+from tapegrad.tracing.recording.chains import Chosen
+from tapegrad.tracing.recording.trace import Trace, current_trace
 from tapegrad.tracing.subclassed import among, is_followed
-from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 
 _WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)

@@ -25,7 +25,7 @@ from tapegrad.primitives.views import Diagonal, GetItem, Reshape, Squeeze
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import moveaxis
-from tapegrad.tracing.layout import lay_out
+from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.tracer import Tracer
 
 

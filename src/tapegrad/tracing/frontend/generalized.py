@@ -23,7 +23,7 @@ from tapegrad.tracing.frontend.typed import (
     python_of_stencil,
 )
 from tapegrad.tracing.frontend.vectorizing import vectorized
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 
 

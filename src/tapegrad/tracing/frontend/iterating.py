@@ -18,8 +18,8 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.making import uniform
 from tapegrad.tracing.frontend.operands import as_tracer, common_dtype, has_tracer
-from tapegrad.tracing.layout import laid_out_like, note_may_alias
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.recording.layout import laid_out_like, note_may_alias
+from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracer import Tracer
 
 

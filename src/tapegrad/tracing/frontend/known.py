@@ -14,9 +14,9 @@ from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.again import made
 from tapegrad.tracing.floating import watched
-from tapegrad.tracing.layout import is_ordered
 from tapegrad.tracing.made import MadeTracer
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.recording.layout import is_ordered
+from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracer import Tracer, kind_of
 
 # What calls of a ufunc on operands of these kinds come to, where that is one call of a primitive:

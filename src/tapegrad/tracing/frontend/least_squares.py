@@ -24,7 +24,7 @@ from tapegrad.tracing.frontend.linalg import (
 )
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import tolerance
-from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracer import stand_in
 
 

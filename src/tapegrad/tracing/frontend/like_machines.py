@@ -16,8 +16,8 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.loops.stacking import strong
+from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.sizes import fits
-from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.tracing.weak import check_divisor, checked
 

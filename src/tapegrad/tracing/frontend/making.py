@@ -16,7 +16,7 @@ from tapegrad.tracing.frontend.joining import stack
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import has_tracer, stands_for_labelled
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
 

@@ -27,7 +27,7 @@ from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import whole
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record
 
 

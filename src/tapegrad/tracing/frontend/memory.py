@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives import elementwise as ew
-from tapegrad.tracing.layout import laid_out_like, lay_out
+from tapegrad.tracing.recording.layout import laid_out_like, lay_out
 from tapegrad.tracing.tracer import Tracer
 
 

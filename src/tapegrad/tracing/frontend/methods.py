@@ -29,8 +29,8 @@ from tapegrad.tracing.frontend.complexes import check_method
 from tapegrad.tracing.frontend.operands import written_into_plain
 from tapegrad.tracing.frontend.parameters import form_of, running, taken
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
-from tapegrad.tracing.layout import settle
-from tapegrad.tracing.trace import current_trace, refusing
+from tapegrad.tracing.recording.layout import settle
+from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
 
 

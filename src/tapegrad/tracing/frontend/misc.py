@@ -25,7 +25,7 @@ from tapegrad.tracing.frontend.operands import (
     mask_of,
     store,
 )
-from tapegrad.tracing.layout import lay_out
+from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue

@@ -21,7 +21,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.operands import has_tracer
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 
 _LIBRARY = "array_api_compat"

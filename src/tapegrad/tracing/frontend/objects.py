@@ -20,7 +20,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.frontend.vectorizing import beside_objects, is_of_objects
-from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 
 _OPERATORS: dict[Any, Any] = {

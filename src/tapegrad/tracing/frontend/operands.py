@@ -22,7 +22,7 @@ from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.parameters import truth
-from tapegrad.tracing.trace import current_trace, innermost, refusing
+from tapegrad.tracing.recording.trace import current_trace, innermost, refusing
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
 

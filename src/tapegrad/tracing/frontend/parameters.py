@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.values.exact import is_of_integers
-from tapegrad.tracing.decisions import may_decide
 from tapegrad.tracing.hashing import plain_key
-from tapegrad.tracing.trace import current_trace, innermost
+from tapegrad.tracing.recording.decisions import may_decide
+from tapegrad.tracing.recording.trace import current_trace, innermost
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 # The names of parameters in NumPy's functions; all others are operands.

@@ -13,7 +13,7 @@ from tapegrad.tracing.frontend.memory import copy_of, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer, is_weak, store
 from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.sorting import argsort, sort
-from tapegrad.tracing.layout import overwritten
+from tapegrad.tracing.recording.layout import overwritten
 
 
 def _merged(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:

@@ -27,7 +27,7 @@ from tapegrad.observe.program.source import asks_itself, told_frame
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.deferred import Answering, answered_by, axes_of
 from tapegrad.tracing.floating import watched
-from tapegrad.tracing.trace import Trace, current_trace, innermost
+from tapegrad.tracing.recording.trace import Trace, current_trace, innermost
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -25,12 +25,12 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.chains import show, views_of
 from tapegrad.tracing.frontend.memory import copy_of, of_array, unlinked
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
-from tapegrad.tracing.layout import laid_out_like, lay_out
+from tapegrad.tracing.recording.chains import show, views_of
+from tapegrad.tracing.recording.layout import laid_out_like, lay_out
+from tapegrad.tracing.recording.trace import Trace, current_trace
 from tapegrad.tracing.subclassed import bare
-from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, stand_in
 
 

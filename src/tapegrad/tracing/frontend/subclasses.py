@@ -35,6 +35,7 @@ from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.vectorizing import is_of_function
 from tapegrad.tracing.made import is_made, is_traceable, make, shown
+from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.subclassed import (
     SUBCLASS,
     SubclassTracer,
@@ -47,7 +48,6 @@ from tapegrad.tracing.subclassed import (
     tracers_of,
     users,
 )
-from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
 # ---- what NumPy does

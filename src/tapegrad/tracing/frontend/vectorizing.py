@@ -23,11 +23,11 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.borrowing import borrowed_method, followed
 from tapegrad.tracing.frontend.operands import has_tracer
-from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.made import is_made
+from tapegrad.tracing.recording.layout import laid_out_like
+from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.subclassed import check_stays
-from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -1,7 +1,7 @@
 """Sliding windows of arrays, and other ways through their memory: views to NumPy, copies here.
 
 A write to either reaches the other in NumPy. That isn't followed: after one, reading the other is
-an error (see `tracing.layout`).
+an error (see `tracing.recording.layout`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.tracing.attributes import laid_out
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer
-from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import is_made
+from tapegrad.tracing.recording.layout import note_may_alias
 
 MOST = 32  # slices that are stacked; longer windows are gathered
 

@@ -51,7 +51,7 @@ from tapegrad.tracing.loops.variables import (
     trace_numbers,
     trace_stored,
 )
-from tapegrad.tracing.trace import (
+from tapegrad.tracing.recording.trace import (
     Trace,
     current_trace,
 )

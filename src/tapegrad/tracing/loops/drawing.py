@@ -21,7 +21,7 @@ from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.joins import Sides
 from tapegrad.tracing.drawn import Drawer, Drawn, Turns, as_input, in_turns
 from tapegrad.tracing.loops.items import Entries
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.tracer import Tracer, stand_in
 
 

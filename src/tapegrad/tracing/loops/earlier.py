@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tapegrad.ir.tape import Call, Guard
 from tapegrad.tracing.loops.rounds import Round, type_of
 from tapegrad.tracing.loops.variables import Variables
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 
 
 class Earlier(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.ir.tape import Tape
 from tapegrad.primitives.loops import Loop
 from tapegrad.tracing.loops.failing import evaluated
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 FEWEST = 16  # rounds that there is room for at the least,

@@ -25,7 +25,7 @@ from tapegrad.ir.inputs import known_from
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import Loop
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracer import record, to_operand
 
 LONGEST = 1000  # rounds of a loop with a condition that are played for this

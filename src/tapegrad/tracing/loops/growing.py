@@ -50,7 +50,7 @@ from tapegrad.tracing.loops.variables import (
     revive,
 )
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record
 
 _DEEP = 6

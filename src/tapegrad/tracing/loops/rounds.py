@@ -43,8 +43,8 @@ from tapegrad.tracing.alike import Marks, are_alike, marks_of
 from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.holdings import Reached
 from tapegrad.tracing.loops.failing import recorded
+from tapegrad.tracing.recording.trace import Trace, innermost, traces_under_way
 from tapegrad.tracing.run import Run, Traced, input_aval, plain_value
-from tapegrad.tracing.trace import Trace, innermost, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 T = TypeVar("T")

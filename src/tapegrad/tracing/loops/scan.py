@@ -38,8 +38,8 @@ from tapegrad.tracing.loops.rounds import (
     typed,
 )
 from tapegrad.tracing.loops.stacking import empty_stacks, entry_at, with_stacks
+from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.run import input_aval
-from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -23,7 +23,7 @@ from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.primitives.windows import SetWindow
 from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.loops.rounds import Leaf
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracer import (
     PYTHONS,
     ArrayTracer,

@@ -35,7 +35,7 @@ from tapegrad.tracing.loops.rounds import (
     type_of,
     typed,
 )
-from tapegrad.tracing.trace import current_trace, innermost
+from tapegrad.tracing.recording.trace import current_trace, innermost
 from tapegrad.tracing.tracer import Tracer, stand_in
 
 

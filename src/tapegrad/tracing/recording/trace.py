@@ -38,8 +38,8 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_captured, note_written
 from tapegrad.observe.program.source import at_line, at_source, line_in_trace, user_source
 from tapegrad.observe.values.proxy import Proxy
-from tapegrad.tracing.decisions import check_decision
-from tapegrad.tracing.layout import note_aliased_write
+from tapegrad.tracing.recording.decisions import check_decision
+from tapegrad.tracing.recording.layout import note_aliased_write
 
 _Error = TypeVar("_Error", bound=TapegradError)
 
