@@ -13,9 +13,9 @@ from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import asks_for, at_line, caller, is_numpys_class
 from tapegrad.primitives import complexes
-from tapegrad.tracing.again import seen
 from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
+from tapegrad.tracing.operators.again import seen
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.trace import refusing
 

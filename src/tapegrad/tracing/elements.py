@@ -18,7 +18,7 @@ from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import is_told, source_at
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
-from tapegrad.tracing.again import made, seen
+from tapegrad.tracing.operators.again import made, seen
 from tapegrad.tracing.recording.layout import laid_out_like
 
 MOST = 10_000  # indices, and types, that are held

@@ -26,8 +26,8 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.control import ForeignCall
-from tapegrad.tracing.again import errors_now
 from tapegrad.tracing.mixed import MixedTree, mixed_tree
+from tapegrad.tracing.operators.again import errors_now
 from tapegrad.tracing.recording.trace import Trace, innermost, refusing
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.tracer import Tracer, record

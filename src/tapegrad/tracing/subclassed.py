@@ -25,9 +25,9 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.harmless import is_numpys_module, is_pythons_class, module_of
 from tapegrad.observe.observer import following, observed
 from tapegrad.observe.program.source import TAPEGRAD, asks_itself, at_line, is_numpys_class
+from tapegrad.tracing.operators.strong import operators
 from tapegrad.tracing.recording.chains import show
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.strong import operators
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
 
 

@@ -30,13 +30,13 @@ from tapegrad.observe.sides.effects import Stopped
 from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.again import made, seen, universal
 from tapegrad.tracing.attributes import NumpyAttributes, is_locked, new_shape
-from tapegrad.tracing.complexes import ComplexMethods
 from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
 from tapegrad.tracing.elements import writing
 from tapegrad.tracing.hashing import hash_of
-from tapegrad.tracing.numbers import (
+from tapegrad.tracing.operators.again import made, seen, universal
+from tapegrad.tracing.operators.complexes import ComplexMethods
+from tapegrad.tracing.operators.numbers import (
     FloatMethods,
     HexMethods,
     IntegerMethods,
@@ -44,6 +44,8 @@ from tapegrad.tracing.numbers import (
     Shapeless,
     WholeMethods,
 )
+from tapegrad.tracing.operators.strong import ArrayOperators, ScalarOperators
+from tapegrad.tracing.operators.weak import ComplexOperators, IntegerOperators, PythonOperators
 from tapegrad.tracing.recording.chains import Chosen, Step, show, unviewed, viewed
 from tapegrad.tracing.recording.layout import (
     is_doubtful,
@@ -53,8 +55,6 @@ from tapegrad.tracing.recording.layout import (
     refuse_doubtful,
 )
 from tapegrad.tracing.recording.trace import Trace, innermost
-from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
-from tapegrad.tracing.weak import ComplexOperators, IntegerOperators, PythonOperators
 
 
 class Tracer(Conversions, Proxy):

@@ -24,8 +24,8 @@ from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import Moves, SetWindow, Window
 from tapegrad.tracing.made import is_made
+from tapegrad.tracing.operators.sizes import span_of
 from tapegrad.tracing.sides import Leaf, Side
-from tapegrad.tracing.sizes import span_of
 from tapegrad.tracing.tracer import ArrayTracer
 
 

@@ -31,7 +31,7 @@ from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.loops.statements import turned
 from tapegrad.tracing.loops.varying import VaryingList, making
-from tapegrad.tracing.sizes import EXACT, may_vary
+from tapegrad.tracing.operators.sizes import EXACT, may_vary
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
 
 _BOUNDED = "fb"  # kinds of numbers that stay what they are, however many are added up

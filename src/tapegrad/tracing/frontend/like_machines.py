@@ -16,10 +16,10 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.loops.stacking import strong
+from tapegrad.tracing.operators.sizes import fits
+from tapegrad.tracing.operators.weak import check_divisor, checked
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.sizes import fits
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.tracing.weak import check_divisor, checked
 
 _BITS = 64
 _FAR = 0x10000  # an exponent from which numba takes powers of floats

@@ -22,11 +22,11 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.values.exact import is_of_integers
 from tapegrad.primitives import special
 from tapegrad.primitives.reductions import ExactSum
-from tapegrad.tracing import complexes
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import whole
 from tapegrad.tracing.made import is_made
+from tapegrad.tracing.operators import complexes
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record
 

@@ -58,9 +58,9 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.frontend.parameters import letter, running
 from tapegrad.tracing.instead import use
+from tapegrad.tracing.operators.sizes import differs
 from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.sizes import differs
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -43,13 +43,13 @@ from tapegrad.tracing.loops.variables import (
     state_of,
     variables,
 )
+from tapegrad.tracing.operators.sizes import may_vary
 from tapegrad.tracing.recording.trace import (
     Trace,
     current_trace,
     innermost,
     traces_under_way,
 )
-from tapegrad.tracing.sizes import may_vary
 from tapegrad.tracing.tracer import Tracer
 
 T = TypeVar("T")

@@ -31,8 +31,8 @@ from tapegrad.tracing.loops.framed import ENTRIES, Count
 from tapegrad.tracing.loops.items import Items, Numbers, items_of
 from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
+from tapegrad.tracing.operators.sizes import span
 from tapegrad.tracing.recording.trace import current_trace, traces_under_way
-from tapegrad.tracing.sizes import span
 from tapegrad.tracing.tracer import Tracer
 
 _DEEP = 4

@@ -14,7 +14,7 @@ import numpy as np
 from tapegrad.errors import ConversionError
 from tapegrad.observe.program.source import asks_itself, at_line
 from tapegrad.observe.values.texts import tell
-from tapegrad.tracing.rounding import rounded
+from tapegrad.tracing.operators.rounding import rounded
 
 
 def _ours(name: str) -> Any:

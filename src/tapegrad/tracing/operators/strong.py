@@ -10,8 +10,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.again import alone, binary
-from tapegrad.tracing.complexes import as_float
+from tapegrad.tracing.operators.again import alone, binary
+from tapegrad.tracing.operators.complexes import as_float
 
 # The operators of two operands, and those of the right one that Python asks for in their place
 _TURNED = {

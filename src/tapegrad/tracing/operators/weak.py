@@ -28,10 +28,10 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
-from tapegrad.tracing import complexes
-from tapegrad.tracing.again import made, seen
+from tapegrad.tracing.operators import complexes
+from tapegrad.tracing.operators.again import made, seen
+from tapegrad.tracing.operators.sizes import EXACT, GROWTH, bound, differs, is_wide, size, value
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.sizes import EXACT, GROWTH, bound, differs, is_wide, size, value
 
 _recorded = quiet(operator.call)  # Python doesn't warn as NumPy does
 
