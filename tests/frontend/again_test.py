@@ -20,9 +20,9 @@ from tests.loops.programs_test import drawn
 import tapegrad
 from tapegrad import grad, trace
 from tapegrad.errors import LeakedTracerError, UnsupportedError
-from tapegrad.tracing import elements
 from tapegrad.tracing.frontend import indexing, known
 from tapegrad.tracing.operators import again, weak
+from tapegrad.tracing.tracers import elements
 
 
 @contextmanager

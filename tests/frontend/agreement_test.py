@@ -18,7 +18,7 @@ from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.observe.answers.swapping import Names
 from tapegrad.tracing.run import trace_function
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 ARRAYS: list[tuple[str, tuple[int, ...]]] = [
     *(("f8", ()), ("f8", (4,)), ("f8", (3, 3)), ("f4", (4,))),

@@ -21,7 +21,7 @@ from tapegrad import grad, jit
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.frontend import BORROWED, FUNCTIONS, borrowing, ufuncs
 from tapegrad.tracing.frontend.methods import METHODS
-from tapegrad.tracing.tracer import ArrayTracer
+from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 # Calls of borrowed functions on a matrix of four rows and three columns; `w` is a captured one.
 CALLS = """np.rollaxis(y, 1)

@@ -24,11 +24,11 @@ from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.observe.activations.reconsidered import settled
 from tapegrad.observe.observer import Observer
-from tapegrad.tracing.attributes import Flags
 from tapegrad.tracing.frontend.indexing import Flat
-from tapegrad.tracing.instead import declared
 from tapegrad.tracing.run import trace_function
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.attributes import Flags
+from tapegrad.tracing.tracers.instead import declared
+from tapegrad.tracing.tracers.tracer import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "numpy.md"
 HOMES: dict[str, list[Any]] = {

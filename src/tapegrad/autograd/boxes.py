@@ -29,7 +29,7 @@ from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Pulling
 from tapegrad.tracing.recording.trace import Trace, current_trace, running
 from tapegrad.tracing.run import input_aval, own_result, plain_value, replay
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 __all__ = ["JVPNode", "VJPNode", "backward_pass", "new_box", "trace", "trace_stack"]
 

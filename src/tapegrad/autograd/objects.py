@@ -30,7 +30,7 @@ from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Pulling
 from tapegrad.tracing.custom import CustomPrimitive
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _depth = ContextVar("walks that are under way", default=0)
 kinds: dict[type, type[Boxed]] = {}  # the class of boxes for objects of a class

@@ -15,7 +15,7 @@ from tapegrad.autograd.objects import kinds
 from tapegrad.autograd.rules import notrace_primitive, primitive, register_notrace
 from tapegrad.autograd.spaces import Boxed
 from tapegrad.errors import ArgumentError
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 __all__ = [
     "ArrayBox",

@@ -39,7 +39,7 @@ from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing.recording import trace as traces
 from tapegrad.tracing.recording.trace import tracing_depth
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 if TYPE_CHECKING:
     from tapegrad.runtime.ahead import Lowered

@@ -23,7 +23,7 @@ from tapegrad.runtime.paths import Mixed, Rows, is_axis, spread, together
 from tapegrad.runtime.rows import Runs, row_of
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class Axes:

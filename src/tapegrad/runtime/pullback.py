@@ -53,7 +53,7 @@ from tapegrad.runtime.unpacking import Holding
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing.recording import trace as traces
 from tapegrad.tracing.run import Traced, own_result, replay
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def vjp(

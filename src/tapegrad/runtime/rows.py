@@ -42,7 +42,7 @@ from tapegrad.tracing.recording.decisions import without_values
 from tapegrad.tracing.recording.layout import laid_out_like
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.run import Traced, plain_value
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 MAX_PATHS = 16  # of one call
 

@@ -32,7 +32,7 @@ from tapegrad.runtime.transformations import (
 )
 from tapegrad.tracing.recording.decisions import is_given
 from tapegrad.tracing.run import Traced, plain_value
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tapegrad.tracing.kept import let_be_plain
 from tapegrad.tracing.lending import Choices, begin
 from tapegrad.tracing.recording.trace import tracing_depth
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 T = TypeVar("T")
 

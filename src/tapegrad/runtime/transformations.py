@@ -23,7 +23,7 @@ from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.chosen import Argnum, Chosen
 from tapegrad.tracing.run import Traced, own_result, plain_value, replay
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.mixed import mixed_tree
 from tapegrad.tracing.run import input_aval
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _ARRAYS = (Tracer, np.ndarray, np.number, float)
 

@@ -39,7 +39,7 @@ from tapegrad.tracing.frontend.answering import has_traced, stacked
 from tapegrad.tracing.holdings import Reached
 from tapegrad.tracing.recording.trace import innermost, traces_under_way
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracers.tracer import Tracer, record
 
 MOST = 16  # ways that a function may take
 

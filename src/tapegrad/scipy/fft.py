@@ -18,7 +18,7 @@ from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, refusal
 from tapegrad.tracing.frontend import fourier
 from tapegrad.tracing.frontend.fourier import fitted, floating, norm_of
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.fft"
 answers = answers_of(HOME)

@@ -33,7 +33,7 @@ from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.mixed import value_of
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.run import input_aval, trace_function
-from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
 
 OFF = -1  # how a call has ended that doesn't answer
 Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]

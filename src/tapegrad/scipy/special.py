@@ -33,7 +33,7 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.frontend.reducing import axes_of, reduced
 from tapegrad.tracing.frontend.ufuncs import applied
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.special"
 

@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Source
 from tapegrad.observe.program.source import at_source
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 Written = tuple[tuple[int, Source | None], ...]  # inputs that were written to, and first where
 

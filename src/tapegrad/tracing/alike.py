@@ -15,7 +15,7 @@ from tapegrad.core.statics import static_key
 from tapegrad.ir.tape import Call, Literal, Operand, Tape
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.run import Traced
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 # Traces that are under way, the innermost last, and how many calls and captured inputs they had
 Marks = Sequence[tuple[Trace, int, int]]

@@ -30,8 +30,8 @@ from tapegrad.observe.objects.harmless import (
     is_pythons_class,
 )
 from tapegrad.observe.objects.plainly import base_of
-from tapegrad.tracing.subclassed import check_stays
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.subclassed import check_stays
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class Unknown(Exception):

@@ -45,7 +45,7 @@ from tapegrad.tracing.loops.rounds import (
 )
 from tapegrad.tracing.recording.trace import innermost, traces_under_way
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 
 @unobserved

@@ -42,8 +42,8 @@ from tapegrad.tracing.mixed import (
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, innermost, tracing_depth, untraced
 from tapegrad.tracing.run import Traced, input_aval, trace_function
-from tapegrad.tracing.subclassed import check_stays
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.subclassed import check_stays
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 # ---- calling
 

@@ -26,7 +26,7 @@ from tapegrad.primitives.views import BroadcastTo, zeros
 from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.mixed import MixedTree, Where
 from tapegrad.tracing.recording.trace import Trace, untraced
-from tapegrad.tracing.tracer import Tracer, to_operand
+from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 
 # Faults that running a function on plain arrays wouldn't mend.
 FINAL = (InternalError, LeakedTracerError, RuleError, WritesArgument)

@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.operators.again import seen
-from tapegrad.tracing.tracer import ArrayTracer
+from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 
 class Deferred(ArrayTracer):

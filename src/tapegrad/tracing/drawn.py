@@ -24,7 +24,7 @@ from tapegrad.tracing.anew import Making
 from tapegrad.tracing.distributions import ONE_BY_ONE
 from tapegrad.tracing.made import is_traceable
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 
 @dataclass(eq=False)

@@ -30,7 +30,7 @@ from tapegrad.tracing.mixed import MixedTree, mixed_tree
 from tapegrad.tracing.operators.again import errors_now
 from tapegrad.tracing.recording.trace import Trace, innermost, refusing
 from tapegrad.tracing.run import input_aval
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracers.tracer import Tracer, record
 
 _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbers
 

@@ -43,7 +43,7 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.tracing.drawn import Found
 from tapegrad.tracing.lending import is_lent
-from tapegrad.tracing.tracer import stand_in
+from tapegrad.tracing.tracers.tracer import stand_in
 
 
 @kept_by_code

@@ -44,7 +44,7 @@ from tapegrad.tracing.anew import (
 )
 from tapegrad.tracing.lent import given_back
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import Tracer, to_operand
+from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 
 
 @dataclass(frozen=True, eq=False)

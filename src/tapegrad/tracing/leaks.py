@@ -21,7 +21,7 @@ from tapegrad.observe.objects.harmless import is_pythons_class
 from tapegrad.observe.program.source import at_source
 from tapegrad.tracing.kept import plain
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _DEEPEST = 4  # of containers in containers
 

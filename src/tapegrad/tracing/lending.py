@@ -44,7 +44,7 @@ from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.made import is_traceable
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.strides import views_between
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 # They look at what a container or an iterator holds, and not at which one it is. The first ones
 # don't compute with that.

@@ -22,7 +22,7 @@ from tapegrad.tracing.drawn import Found
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.strides import views_between
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, to_operand
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, to_operand
 
 _slot = Tracer.__dict__["_version"]
 

@@ -12,7 +12,7 @@ from tapegrad.core.trees import flatten, is_number, unflatten
 from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.base import Node
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 
 @dataclass(frozen=True, eq=False)

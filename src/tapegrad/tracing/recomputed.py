@@ -28,7 +28,7 @@ from tapegrad.tracing.cond import Operands, Side, as_result, body_of
 from tapegrad.tracing.conditional import empty
 from tapegrad.tracing.loops.rounds import own_copies
 from tapegrad.tracing.recording.trace import current_trace, innermost, is_untraced
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 
 @unobserved

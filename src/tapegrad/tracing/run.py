@@ -35,7 +35,6 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import rebound
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.drawn import Draws, joined
-from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.found import arrays_found, check_found
 from tapegrad.tracing.kept import Keeping
 from tapegrad.tracing.lending import inner, written_inside
@@ -46,8 +45,9 @@ from tapegrad.tracing.recording.trace import (
     traces_under_way,
     tracing_depth,
 )
-from tapegrad.tracing.subclassed import check_has_value, check_stays
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.either import makes_a_difference
+from tapegrad.tracing.tracers.subclassed import check_has_value, check_stays
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 if TYPE_CHECKING:
     from tapegrad.observe.observer import Observer
@@ -313,7 +313,7 @@ class Run:
             if isinstance(error.__cause__, TapegradError):
                 raise error.__cause__ from None
             if isinstance(error, (TypeError, AttributeError)):
-                from tapegrad.tracing.explaining import explain
+                from tapegrad.tracing.tracers.explaining import explain
 
                 explain(error, self.request)
             if current_trace() is None:

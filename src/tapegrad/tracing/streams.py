@@ -29,7 +29,7 @@ from tapegrad.tracing.loops.drawing import Drawing, Notes
 from tapegrad.tracing.loops.framed import again_with
 from tapegrad.tracing.loops.stacking import entry_at
 from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 FEWEST = 256  # places that are drawn ahead at the least,
 GROWTH = (

@@ -26,7 +26,7 @@ from tapegrad.primitives.windows import Moves, SetWindow, Window
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.operators.sizes import span_of
 from tapegrad.tracing.sides import Leaf, Side
-from tapegrad.tracing.tracer import ArrayTracer
+from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 
 class Place(NamedTuple):

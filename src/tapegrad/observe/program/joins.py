@@ -93,7 +93,7 @@ class Sides:
     flow: Flow
     both: set[int] = field(default_factory=set)  # those that have gone both ways in one run
     apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
-    unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
+    unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.tracers.either`
     unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are each made
     counted: set[int] = field(
         default_factory=set

@@ -26,7 +26,7 @@ from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.deferred import answered_by, axes_of
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.tracer import NumberTracer, ScalarTracer, record
+from tapegrad.tracing.tracers.tracer import NumberTracer, ScalarTracer, record
 
 MOST = 16  # loops over the steps of one solution
 Row = tuple[Any, Any]

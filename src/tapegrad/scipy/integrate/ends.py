@@ -23,7 +23,7 @@ from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
 from tapegrad.tracing.deferred import Answering, Deferred
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import IntTracer, ScalarTracer, Tracer
+from tapegrad.tracing.tracers.tracer import IntTracer, ScalarTracer, Tracer
 
 View = Callable[[Any], Any]
 

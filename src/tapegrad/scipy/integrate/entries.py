@@ -10,7 +10,7 @@ import numpy as np
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.windows import Empty, SetWindow, Window
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracers.tracer import Tracer, record
 
 
 def unset(shape: tuple[int, ...], beside: Sequence[Any]) -> Any:

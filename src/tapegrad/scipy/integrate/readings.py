@@ -29,7 +29,7 @@ from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.loops.while_loop import while_loop
 from tapegrad.tracing.run import trace_function
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 INTEGER = Aval((), np.dtype(np.int64))
 FLOAT = Aval((), np.dtype(float))

@@ -17,7 +17,7 @@ from tapegrad.scipy.integrate.ends import Steps, along
 from tapegrad.scipy.integrate.readings import over_steps, parts_in, values_at
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class Solution(theirs.OdeSolution, Carrier):

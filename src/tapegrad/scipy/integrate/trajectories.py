@@ -42,7 +42,7 @@ from tapegrad.scipy.outside import Constant, Outside, aside, stopped
 from tapegrad.scipy.results import Untold
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.loops.while_loop import while_loop
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes that what is kept of all steps may take,

@@ -20,7 +20,7 @@ from tapegrad.tracing.frontend.linalg import (
     raise_if,
 )
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _square(a: Any) -> Any:

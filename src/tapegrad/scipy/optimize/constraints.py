@@ -29,7 +29,7 @@ from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.run import trace_function
-from tapegrad.tracing.tracer import record
+from tapegrad.tracing.tracers.tracer import record
 
 NEAR = 1e-3  # a constraint that is farther from 0 doesn't hold a minimum
 SLIGHT = 1e-7  # a multiplier that doesn't tell whether it does

@@ -19,7 +19,7 @@ from tapegrad.scipy.optimize.roots import Result, ending, number_of, told_by
 from tapegrad.scipy.outside import Constant, Outside, valued
 from tapegrad.scipy.results import Untold
 from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.optimize"
 NEAR = 1e-5  # to a bound

@@ -17,7 +17,7 @@ from tapegrad.scipy.signal import peaks, splines  # noqa: F401 # they declare wh
 from tapegrad.scipy.stencils import correlated, filters, padded, parts, picked
 from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.linalg import floating
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.signal"
 

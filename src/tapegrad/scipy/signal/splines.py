@@ -13,7 +13,7 @@ from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.stencils import correlated, padded
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.signal"
 

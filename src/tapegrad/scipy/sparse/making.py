@@ -16,7 +16,7 @@ from tapegrad.scipy.sparse.matrices import Sparse, as_sparse, from_list
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.sparse"
 

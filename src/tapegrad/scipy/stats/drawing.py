@@ -28,7 +28,7 @@ from tapegrad.scipy.stats.methods import Frozen
 from tapegrad.scipy.stats.others import instance
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class Stream:

@@ -14,7 +14,7 @@ from tapegrad.primitives.special_gamma import ParameterSlope, riemann_zeta
 from tapegrad.primitives.stated import Stated
 from tapegrad.scipy.stats.laws import Formula, both, choose, varies
 from tapegrad.tracing.frontend.operands import recorded
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 LOG_2 = float(np.log(2.0))
 LOG_PI = float(np.log(np.pi))

@@ -35,7 +35,7 @@ from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.stats.others import ADVICE, domain_of, formulas_of, moments_of
 from tapegrad.scipy.stats.sums import terms
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 Formula = Callable[..., Any]
 

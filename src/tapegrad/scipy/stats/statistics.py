@@ -28,7 +28,7 @@ from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
 from tapegrad.tracing.frontend import borrowing
 from tapegrad.tracing.frontend.least_squares import scales
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.stats"
 

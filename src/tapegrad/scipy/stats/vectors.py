@@ -19,7 +19,7 @@ from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.factors import cholesky
 from tapegrad.scipy.linalg.systems import solve_triangular
 from tapegrad.scipy.stats.formulas import LOG_2PI
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def as_float(x: Any) -> Any:

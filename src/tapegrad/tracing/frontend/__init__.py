@@ -69,11 +69,11 @@ from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.namespaces import namespace
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
-from tapegrad.tracing.hashing import needs_plain
-from tapegrad.tracing.instead import use
 from tapegrad.tracing.kept import at_the_time, end_derivative
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import refusing
+from tapegrad.tracing.tracers.hashing import needs_plain
+from tapegrad.tracing.tracers.instead import use
 
 # NumPy's functions by the modules that have them, under the same names
 _LINALG = """norm cholesky solve inv det slogdet eig eigvals eigh eigvalsh svd qr cond"""

@@ -24,12 +24,12 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.attributes import is_locked
 from tapegrad.tracing.floating import guard_refusal
 from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.recording.chains import is_writeable
 from tapegrad.tracing.recording.trace import innermost, refusing, untraced
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.attributes import is_locked
+from tapegrad.tracing.tracers.tracer import Tracer
 
 MOST = 10_000  # calls that are known
 _SMALL = 64  # elements of an array whose values a call is known by

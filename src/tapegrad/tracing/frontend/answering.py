@@ -36,8 +36,8 @@ from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, obje
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, refusing
-from tapegrad.tracing.subclassed import among
-from tapegrad.tracing.tracer import ArrayTracer, Tracer
+from tapegrad.tracing.tracers.subclassed import among
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
 
 def has_traced(x: Any) -> bool:

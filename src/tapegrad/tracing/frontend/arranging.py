@@ -20,7 +20,7 @@ from tapegrad.tracing.frontend.cells import asked
 from tapegrad.tracing.frontend.frames import TracedFrame
 from tapegrad.tracing.frontend.groups import aggregated
 from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, plain_of, refused
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 @unobserved

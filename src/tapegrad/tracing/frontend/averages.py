@@ -25,7 +25,7 @@ from tapegrad.tracing.frontend.mathematics import exact_sum, is_finite, is_follo
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _answered(original: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:

@@ -42,8 +42,8 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.recording.trace import current_trace, refusing
-from tapegrad.tracing.subclassed import SubclassTracer, bare, users
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.subclassed import SubclassTracer, bare, users
+from tapegrad.tracing.tracers.tracer import Tracer
 
 # ---- what makes arrays
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _WHAT = "whether an index is out of bounds"
 

@@ -25,7 +25,7 @@ from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracers.tracer import Tracer, record
 
 
 @unobserved

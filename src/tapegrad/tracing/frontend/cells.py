@@ -23,7 +23,7 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.frames import made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, refused, stood_in
 from tapegrad.tracing.frontend.numbering import Looks, drawn, moved
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 @unobserved

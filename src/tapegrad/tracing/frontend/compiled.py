@@ -40,7 +40,7 @@ from tapegrad.tracing.frontend.ufuncs import OTHERS
 from tapegrad.tracing.frontend.vectorizing import as_array, vectorized
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class _Following(threading.local):

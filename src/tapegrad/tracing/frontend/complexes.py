@@ -17,7 +17,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.kinked import hypot
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 # By name, whatever module has them
 _FUNCTIONS = """

@@ -45,8 +45,8 @@ from tapegrad.tracing.frontend.ufuncs import call_ufunc
 from tapegrad.tracing.made import MadeTracer, handed, is_made, is_traceable, make, part_of, shown
 from tapegrad.tracing.recording.chains import Chosen
 from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.subclassed import among, is_followed
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
+from tapegrad.tracing.tracers.subclassed import among, is_followed
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
 _WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
 _TEXTS = (np.array2string, np.array_repr, np.array_str)

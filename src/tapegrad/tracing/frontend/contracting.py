@@ -26,7 +26,7 @@ from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import moveaxis
 from tapegrad.tracing.recording.layout import lay_out
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _pair(x: Any, y: Any) -> tuple[Tracer, Tracer]:

@@ -25,14 +25,14 @@ from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.sides.effects import is_waiting
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
-from tapegrad.tracing.either import as_either
 from tapegrad.tracing.frontend.varying import listed
 from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.loops.statements import turned
 from tapegrad.tracing.loops.varying import VaryingList, making
 from tapegrad.tracing.operators.sizes import EXACT, may_vary
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, stand_in
+from tapegrad.tracing.tracers.either import as_either
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, stand_in
 
 _BOUNDED = "fb"  # kinds of numbers that stay what they are, however many are added up
 Fold = Callable[[Any, Any], Any]

@@ -16,7 +16,7 @@ from tapegrad.observe.program.source import user_frames
 from tapegrad.tracing.frontend.arranging import has_traced
 from tapegrad.tracing.frontend.labelled import Labelled, plain_of, refused, stood_in
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _of_caller(expr: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from tapegrad.tracing.frontend.labelled import (
     stood_in,
 )
 from tapegrad.tracing.frontend.labels import places
-from tapegrad.tracing.tracer import ArrayTracer, Tracer
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
 
 class TracedFrame(Reductions, Labelled):

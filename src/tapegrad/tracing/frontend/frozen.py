@@ -21,7 +21,7 @@ import numpy as np
 from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.observe.observer import following
 from tapegrad.observe.packages.opaque import names_in
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 # By the function and the types of arguments: what was compiled, where that is known, and Python's.
 _known: WeakKeyDictionary[Any, dict[Any, list[Any]]] = WeakKeyDictionary()

@@ -24,7 +24,7 @@ from tapegrad.tracing.frontend.typed import (
 )
 from tapegrad.tracing.frontend.vectorizing import vectorized
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def is_followed(args: Sequence[Any]) -> bool:

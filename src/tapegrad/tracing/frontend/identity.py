@@ -18,7 +18,7 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.guards.identities import same_single, single_of
 from tapegrad.observe.observer import following, unobserved
 from tapegrad.observe.program.source import is_users_line
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 @unobserved

@@ -42,9 +42,9 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.frontend.parameters import beyond
 from tapegrad.tracing.frontend.selected import select
-from tapegrad.tracing.parts import part
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
+from tapegrad.tracing.tracers.parts import part
+from tapegrad.tracing.tracers.tracer import Tracer, link_chosen, stand_in, unwrap
 
 # ---- taking an index apart
 

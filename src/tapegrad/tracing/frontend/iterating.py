@@ -20,7 +20,7 @@ from tapegrad.tracing.frontend.making import uniform
 from tapegrad.tracing.frontend.operands import as_tracer, common_dtype, has_tracer
 from tapegrad.tracing.recording.layout import laid_out_like, note_may_alias
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _array(x: Any) -> Any:

@@ -15,7 +15,7 @@ from tapegrad.tracing.frontend.memory import lay_out_as
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import expand_dims, ints, ravel
 from tapegrad.tracing.loops.stacking import as_rows
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _traced(xs: Any) -> list[Tracer]:

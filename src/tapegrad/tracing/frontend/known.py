@@ -17,7 +17,7 @@ from tapegrad.tracing.made import MadeTracer
 from tapegrad.tracing.operators.again import made
 from tapegrad.tracing.recording.layout import is_ordered
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracer import Tracer, kind_of
+from tapegrad.tracing.tracers.tracer import Tracer, kind_of
 
 # What calls of a ufunc on operands of these kinds come to, where that is one call of a primitive:
 # the primitive, the dtype of its operands, and the type of the result. A program makes the same

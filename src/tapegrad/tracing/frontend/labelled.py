@@ -34,7 +34,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
 from tapegrad.tracing.frontend.labels import At, of_table, places
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def refused(what: str, fix: str = "") -> UnsupportedError:

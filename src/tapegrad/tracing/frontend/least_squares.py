@@ -25,7 +25,7 @@ from tapegrad.tracing.frontend.linalg import (
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import tolerance
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import stand_in
+from tapegrad.tracing.tracers.tracer import stand_in
 
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> Any:

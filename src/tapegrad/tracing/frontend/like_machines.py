@@ -19,7 +19,7 @@ from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.operators.sizes import fits
 from tapegrad.tracing.operators.weak import check_divisor, checked
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _BITS = 64
 _FAR = 0x10000  # an exponent from which numba takes powers of floats

@@ -32,7 +32,7 @@ from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.frontend.reducing import squared_size
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 LinAlgError = np.linalg.LinAlgError
 

@@ -11,13 +11,13 @@ from tapegrad.core.trees import is_array
 from tapegrad.ir.tape import literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.joining import stack
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import has_tracer, stands_for_labelled
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracers.either import check_elements
+from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
 
 
 def is_traceable(dtype: np.dtype) -> bool:

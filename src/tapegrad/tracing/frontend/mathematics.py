@@ -28,7 +28,7 @@ from tapegrad.tracing.frontend.parameters import whole
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.operators import complexes
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracers.tracer import Tracer, record
 
 
 def _is_traced(x: Any) -> bool:

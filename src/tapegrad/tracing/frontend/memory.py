@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.recording.layout import laid_out_like, lay_out
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:

@@ -31,7 +31,7 @@ from tapegrad.tracing.frontend.parameters import form_of, running, taken
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import current_trace, refusing
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in, to_operand
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:

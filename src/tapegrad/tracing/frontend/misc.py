@@ -9,7 +9,6 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
-from tapegrad.tracing.attributes import is_passed
 from tapegrad.tracing.frontend.complexes import by_parts
 from tapegrad.tracing.frontend.indexing import as_python, nonzero
 from tapegrad.tracing.frontend.memory import scalar
@@ -26,7 +25,8 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.recording.layout import lay_out
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.attributes import is_passed
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _MISSING = np._NoValue
 

@@ -15,7 +15,7 @@ from typing import Any
 from tapegrad.ir.tape import Literal, Operand
 from tapegrad.tracing.frontend.bounds import choice
 from tapegrad.tracing.recording.trace import Trace, innermost
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _DEEP = 8  # sums within sums that are looked through
 

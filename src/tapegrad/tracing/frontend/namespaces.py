@@ -22,7 +22,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _LIBRARY = "array_api_compat"
 

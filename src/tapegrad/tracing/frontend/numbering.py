@@ -41,7 +41,7 @@ from tapegrad.tracing.frontend.frames import made_of_columns
 from tapegrad.tracing.frontend.labelled import Labelled, made
 from tapegrad.tracing.frontend.table_rows import Objects
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 WAYS = 14  # numbers that rise, that fall, and special ones
 _SCALES = (0.7390851332, -0.5671432904)  # whose multiples are in nobody's data

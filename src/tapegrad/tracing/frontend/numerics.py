@@ -19,7 +19,7 @@ from tapegrad.tracing.frontend.complexes import by_parts
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
 from tapegrad.tracing.frontend.parameters import one_of
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _MISSING = np._NoValue
 

@@ -21,7 +21,7 @@ from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.frontend.vectorizing import beside_objects, is_of_objects
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _OPERATORS: dict[Any, Any] = {
     np.add: operator.add,

@@ -20,10 +20,10 @@ from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.frontend.parameters import truth
 from tapegrad.tracing.recording.trace import current_trace, innermost, refusing
-from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracers.either import check_elements
+from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
 
 
 def is_weak(x: Any) -> bool:

@@ -14,7 +14,7 @@ from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.memory import lay_out_as, unlinked
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.shaping import broadcast_to
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _STATISTICS: dict[str, Callable[..., Any]] = {"mean": np.mean, "maximum": np.max, "minimum": np.min}
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.values.exact import is_of_integers
-from tapegrad.tracing.hashing import plain_key
 from tapegrad.tracing.recording.decisions import may_decide
 from tapegrad.tracing.recording.trace import current_trace, innermost
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.hashing import plain_key
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 # The names of parameters in NumPy's functions; all others are operands.
 _NAMES = """

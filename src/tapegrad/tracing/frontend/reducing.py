@@ -21,7 +21,7 @@ from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, store
 from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.shaping import at_least_a_vector, ravel
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _MISSING = np._NoValue
 

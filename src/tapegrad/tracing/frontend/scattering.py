@@ -37,8 +37,8 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.frontend.parameters import beyond
 from tapegrad.tracing.frontend.selected import Selected, put_selected
-from tapegrad.tracing.parts import put as put_part
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.parts import put as put_part
+from tapegrad.tracing.tracers.tracer import Tracer
 
 # ---- x[index] = value
 

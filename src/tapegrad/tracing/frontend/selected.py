@@ -28,7 +28,7 @@ from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.deferred import Answering, answered_by, axes_of
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.recording.trace import Trace, current_trace, innermost
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 @lru_cache(maxsize=4096)

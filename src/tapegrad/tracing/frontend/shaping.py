@@ -30,8 +30,8 @@ from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, rec
 from tapegrad.tracing.recording.chains import show, views_of
 from tapegrad.tracing.recording.layout import laid_out_like, lay_out
 from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.subclassed import bare
-from tapegrad.tracing.tracer import ArrayTracer, stand_in
+from tapegrad.tracing.tracers.subclassed import bare
+from tapegrad.tracing.tracers.tracer import ArrayTracer, stand_in
 
 
 def ints(x: Any) -> tuple[int, ...]:

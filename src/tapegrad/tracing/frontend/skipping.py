@@ -19,7 +19,7 @@ from tapegrad.tracing.frontend.labelled import (
     same_index,
     stood_in,
 )
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def like(x: Any, values: Any) -> Any:

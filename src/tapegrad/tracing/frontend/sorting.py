@@ -19,7 +19,7 @@ from tapegrad.tracing.frontend.memory import lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
 from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.shaping import ravel
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def argsort(a: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:

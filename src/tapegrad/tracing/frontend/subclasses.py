@@ -36,7 +36,7 @@ from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.vectorizing import is_of_function
 from tapegrad.tracing.made import is_made, is_traceable, make, shown
 from tapegrad.tracing.recording.trace import current_trace, refusing
-from tapegrad.tracing.subclassed import (
+from tapegrad.tracing.tracers.subclassed import (
     SUBCLASS,
     SubclassTracer,
     among,
@@ -48,7 +48,7 @@ from tapegrad.tracing.subclassed import (
     tracers_of,
     users,
 )
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 # ---- what NumPy does
 

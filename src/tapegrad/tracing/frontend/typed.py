@@ -23,7 +23,7 @@ from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.inferred import Inferred, inferred
 from tapegrad.tracing.frontend.retyped import WIDE, Different, dtype_of_type, retyped
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 @dataclass

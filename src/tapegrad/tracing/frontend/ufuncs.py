@@ -57,11 +57,11 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.frontend.parameters import letter, running
-from tapegrad.tracing.instead import use
 from tapegrad.tracing.operators.sizes import differs
 from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.instead import use
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def applied(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:

@@ -33,7 +33,7 @@ from tapegrad.observe.program.joins import operands_of
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.tracing.frontend.selected import FUNCTIONS, Selected, selected
 from tapegrad.tracing.loops.varying import METHODS, Note, VaryingList
-from tapegrad.tracing.tracer import ArrayTracer, Tracer
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
 
 def made(column: Any, mask: Any, weak: bool, either: bool, note: Note) -> VaryingList | None:

@@ -27,8 +27,8 @@ from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.recording.layout import laid_out_like
 from tapegrad.tracing.recording.trace import current_trace, refusing
-from tapegrad.tracing.subclassed import check_stays
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.subclassed import check_stays
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class _Number:

@@ -47,7 +47,7 @@ from tapegrad.tracing.frontend.skipping import (
     sem,
     skew,
 )
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def method_of(x: Any, name: str) -> Any:

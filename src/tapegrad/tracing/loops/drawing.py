@@ -22,7 +22,7 @@ from tapegrad.observe.program.joins import Sides
 from tapegrad.tracing.drawn import Drawer, Drawn, Turns, as_input, in_turns
 from tapegrad.tracing.loops.items import Entries
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 
 class _Place(NamedTuple):

@@ -16,7 +16,7 @@ from tapegrad.ir.tape import Tape
 from tapegrad.primitives.loops import Loop
 from tapegrad.tracing.loops.failing import evaluated
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 FEWEST = 16  # rounds that there is room for at the least,
 MANY, INSIDE = 1024, 64  # and where they leave less memory than this

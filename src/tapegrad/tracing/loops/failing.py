@@ -26,7 +26,7 @@ from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import Loop
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import record, to_operand
+from tapegrad.tracing.tracers.tracer import record, to_operand
 
 LONGEST = 1000  # rounds of a loop with a condition that are played for this
 

@@ -50,7 +50,7 @@ from tapegrad.tracing.recording.trace import (
     innermost,
     traces_under_way,
 )
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 T = TypeVar("T")
 ENTRIES = "whether a range has entries"

@@ -35,7 +35,6 @@ from tapegrad.observe.program.liveness import flow_of
 from tapegrad.observe.seen import effects_in
 from tapegrad.observe.sides.appends import Perhaps
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of, strong
 from tapegrad.tracing.loops.variables import (
     Lent,
@@ -51,7 +50,8 @@ from tapegrad.tracing.loops.variables import (
 )
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, record
+from tapegrad.tracing.tracers.either import check_elements
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record
 
 _DEEP = 6
 

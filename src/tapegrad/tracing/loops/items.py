@@ -23,11 +23,11 @@ import numpy as np
 
 from tapegrad.core.arrays import objection
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.tracing.either import as_either
 from tapegrad.tracing.loops.stacking import rows_of, strong
 from tapegrad.tracing.operators.sizes import may_vary
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
+from tapegrad.tracing.tracers.either import as_either
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
 # The tracer that stands for a plain array which an integer indexes
 Found = Callable[[np.ndarray, Tracer], Any]

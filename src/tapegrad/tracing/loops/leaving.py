@@ -26,7 +26,7 @@ from tapegrad.tracing.loops.framed import again_with, each_round
 from tapegrad.tracing.loops.items import Items, found_among
 from tapegrad.tracing.loops.rounds import FIRST, Given
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.tracer import stand_in
+from tapegrad.tracing.tracers.tracer import stand_in
 
 
 class Leaving:

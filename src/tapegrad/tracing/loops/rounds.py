@@ -40,12 +40,12 @@ from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.alike import Marks, are_alike, marks_of
-from tapegrad.tracing.either import check_elements
 from tapegrad.tracing.holdings import Reached
 from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.recording.trace import Trace, innermost, traces_under_way
 from tapegrad.tracing.run import Run, Traced, input_aval, plain_value
-from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.either import check_elements
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 T = TypeVar("T")
 FIRST = 4  # rounds after which what is carried has its type

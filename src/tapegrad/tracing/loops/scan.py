@@ -40,7 +40,7 @@ from tapegrad.tracing.loops.rounds import (
 from tapegrad.tracing.loops.stacking import empty_stacks, entry_at, with_stacks
 from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.run import input_aval
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 @unobserved

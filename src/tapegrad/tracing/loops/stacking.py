@@ -21,10 +21,10 @@ from tapegrad.ir.tape import Aval, Builder, Literal, Source, Tape, Var
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.primitives.windows import SetWindow
-from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.loops.rounds import Leaf
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracer import (
+from tapegrad.tracing.tracers.either import EitherTracer
+from tapegrad.tracing.tracers.tracer import (
     PYTHONS,
     ArrayTracer,
     Tracer,

@@ -33,7 +33,7 @@ from tapegrad.tracing.loops.leaving import Leaving
 from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
 from tapegrad.tracing.operators.sizes import span
 from tapegrad.tracing.recording.trace import current_trace, traces_under_way
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer
 
 _DEEP = 4
 

@@ -55,7 +55,7 @@ from tapegrad.tracing.loops.variables import (
     trace_stored,
 )
 from tapegrad.tracing.recording.trace import Trace, current_trace, traces_under_way
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in, to_operand
 
 Rounds = Generator[Any, Any, None]
 

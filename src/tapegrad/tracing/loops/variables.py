@@ -32,8 +32,8 @@ from tapegrad.observe.seen import is_made_here, streams
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.recording.chains import note_view, views_of
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.subclassed import check_stays
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, set_class, stand_in, to_operand
+from tapegrad.tracing.tracers.subclassed import check_stays
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, set_class, stand_in, to_operand
 
 _DEEP = 6
 _NUMBERS = (int, float, np.float64, np.float32, np.int64)

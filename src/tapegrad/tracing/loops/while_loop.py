@@ -36,7 +36,7 @@ from tapegrad.tracing.loops.rounds import (
     typed,
 )
 from tapegrad.tracing.recording.trace import current_trace, innermost
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 
 @unobserved

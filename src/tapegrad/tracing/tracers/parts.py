@@ -13,11 +13,11 @@ from tapegrad.ir.tape import Aval, Literal
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
-from tapegrad.tracing.elements import note_element
 from tapegrad.tracing.operators.again import made
 from tapegrad.tracing.recording.chains import show
 from tapegrad.tracing.recording.layout import laid_out_like
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, kind_of
+from tapegrad.tracing.tracers.elements import note_element
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, kind_of
 
 
 def part(view: GetItem, x: Tracer) -> Tracer:

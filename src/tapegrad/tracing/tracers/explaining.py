@@ -13,7 +13,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program.source import at_line, is_users, is_users_path
-from tapegrad.tracing.instead import callee, is_foreign, text_at
+from tapegrad.tracing.tracers.instead import callee, is_foreign, text_at
 
 # Libraries with arrays of their own, and NumPy under a name of theirs
 _OTHERS = {"jax": "jax.numpy", "torch": "torch", "tensorflow": "tf", "autograd": "autograd.numpy"}

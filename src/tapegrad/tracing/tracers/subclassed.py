@@ -28,7 +28,7 @@ from tapegrad.observe.program.source import TAPEGRAD, asks_itself, at_line, is_n
 from tapegrad.tracing.operators.strong import operators
 from tapegrad.tracing.recording.chains import show
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
 
 def _attribute(name: str) -> Any:

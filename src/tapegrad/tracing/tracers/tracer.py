@@ -30,10 +30,6 @@ from tapegrad.observe.sides.effects import Stopped
 from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.attributes import NumpyAttributes, is_locked, new_shape
-from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
-from tapegrad.tracing.elements import writing
-from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.operators.again import made, seen, universal
 from tapegrad.tracing.operators.complexes import ComplexMethods
 from tapegrad.tracing.operators.numbers import (
@@ -55,6 +51,10 @@ from tapegrad.tracing.recording.layout import (
     refuse_doubtful,
 )
 from tapegrad.tracing.recording.trace import Trace, innermost
+from tapegrad.tracing.tracers.attributes import NumpyAttributes, is_locked, new_shape
+from tapegrad.tracing.tracers.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
+from tapegrad.tracing.tracers.elements import writing
+from tapegrad.tracing.tracers.hashing import hash_of
 
 
 class Tracer(Conversions, Proxy):
@@ -90,7 +90,7 @@ class Tracer(Conversions, Proxy):
         def __ge__(self, other: Any) -> Any: ...
 
     _weak = False  # whether this is a Python number, which takes the dtype of what it meets
-    _either = False  # whether it may be one: see `tracing.either`
+    _either = False  # whether it may be one: see `tracing.tracers.either`
 
     def __init__(self, trace: Trace, operand: Operand, value: Any) -> None:
         self._trace = trace

@@ -24,7 +24,7 @@ from tapegrad.ir.tape import Aval, Tape
 from tapegrad.observe.observer import unobserved
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.operators.again import binary
-from tapegrad.tracing.tracer import Tracer, kind_of
+from tapegrad.tracing.tracers.tracer import Tracer, kind_of
 
 _NUMPYS: Any = kind_of(None, Aval((), np.dtype(np.float64)))
 _PYTHONS = (float, int, bool)
