@@ -17,7 +17,7 @@ import pytest
 
 import tapegrad
 from tapegrad import errors, grad, value_and_grad
-from tapegrad.tracing.strides import views_between
+from tapegrad.tracing.memory.strides import views_between
 
 STATE = np.array([0.3, 0.7, 1.1, 0.2, 0.9])
 TIMES = np.linspace(0, 1, 5)

@@ -26,9 +26,9 @@ from tapegrad.ir.tape import Aval, Operand, Var
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line, at_source, user_source
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
-from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_operation import Applied, Operation
 from tapegrad.tracing.custom_rule import FINAL, Backward, Forward, first_sentence
+from tapegrad.tracing.memory.aliasing import share_memory
 from tapegrad.tracing.mixed import (
     MixedTree,
     PlainTree,

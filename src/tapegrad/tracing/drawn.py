@@ -22,7 +22,7 @@ from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing import words
 from tapegrad.tracing.anew import Making
 from tapegrad.tracing.distributions import ONE_BY_ONE
-from tapegrad.tracing.made import is_traceable
+from tapegrad.tracing.memory.made import is_traceable
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 

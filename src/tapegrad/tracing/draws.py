@@ -43,7 +43,7 @@ from tapegrad.tracing.distributions import (
     real,
 )
 from tapegrad.tracing.drawn import Drawn, as_input, valued_as
-from tapegrad.tracing.made import is_made
+from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.streams import Stream, stream_of
 from tapegrad.tracing.tracers.explaining import explain_call

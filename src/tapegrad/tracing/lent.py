@@ -19,9 +19,9 @@ from tapegrad.observe.guards.places import ELEMENTS, Write
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.drawn import Found
+from tapegrad.tracing.memory.strides import views_between
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
-from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, to_operand
 
 _slot = Tracer.__dict__["_version"]

@@ -33,11 +33,11 @@ from tapegrad.observe.observer import (
 )
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import rebound
-from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.found import arrays_found, check_found
 from tapegrad.tracing.kept import Keeping
 from tapegrad.tracing.lending import inner, written_inside
+from tapegrad.tracing.memory.aliasing import Written, check_apart
 from tapegrad.tracing.recording.decisions import is_given, without_values
 from tapegrad.tracing.recording.trace import (
     Trace,

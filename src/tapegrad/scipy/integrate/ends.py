@@ -21,7 +21,7 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import asks_itself
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
-from tapegrad.tracing.deferred import Answering, Deferred
+from tapegrad.tracing.memory.deferred import Answering, Deferred
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import IntTracer, ScalarTracer, Tracer
 

@@ -1,7 +1,7 @@
 """NumPy's functions that don't ask their arguments, as the user's code calls them in a trace.
 
 What makes arrays makes them as NumPy does, and what comes of it can be filled with traced values
-(`tracing/made.py`): arrays of all kinds that hold one number, and of the others those of reals.
+(`tracing/memory/made.py`): arrays of all kinds that hold one number, and of the others those of reals.
 Integers and booleans that come with their contents, which index and choose, stay plain. Lists of
 traced values are stacked, for every function that takes an array in their place.
 """
@@ -33,7 +33,7 @@ from tapegrad.tracing.frontend.selected import selects
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.frontend.subclasses import typed
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
-from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
+from tapegrad.tracing.memory.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclassed import among

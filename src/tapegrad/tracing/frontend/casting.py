@@ -23,7 +23,7 @@ from tapegrad.tracing.frontend.mathematics import as_complex, is_followed, said,
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.made import is_made
+from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer, record
 

@@ -42,7 +42,15 @@ from tapegrad.tracing.frontend.subclasses import (
     viewed,
 )
 from tapegrad.tracing.frontend.ufuncs import call_ufunc
-from tapegrad.tracing.made import MadeTracer, handed, is_made, is_traceable, make, part_of, shown
+from tapegrad.tracing.memory.made import (
+    MadeTracer,
+    handed,
+    is_made,
+    is_traceable,
+    make,
+    part_of,
+    shown,
+)
 from tapegrad.tracing.recording.chains import Chosen
 from tapegrad.tracing.recording.trace import Trace, current_trace
 from tapegrad.tracing.tracers.subclassed import among, is_followed

@@ -13,7 +13,7 @@ from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.floating import watched
-from tapegrad.tracing.made import MadeTracer
+from tapegrad.tracing.memory.made import MadeTracer
 from tapegrad.tracing.operators.again import made
 from tapegrad.tracing.recording.layout import is_ordered
 from tapegrad.tracing.recording.trace import innermost

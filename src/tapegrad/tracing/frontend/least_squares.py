@@ -11,7 +11,6 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.complexes import conj, real
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.spectral import PInv
-from tapegrad.tracing.deferred import Deferred
 from tapegrad.tracing.frontend.linalg import (
     LinAlgError,
     check_square,
@@ -24,6 +23,7 @@ from tapegrad.tracing.frontend.linalg import (
 )
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.frontend.parameters import tolerance
+from tapegrad.tracing.memory.deferred import Deferred
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import stand_in
 

@@ -34,7 +34,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.vectorizing import is_of_function
-from tapegrad.tracing.made import is_made, is_traceable, make, shown
+from tapegrad.tracing.memory.made import is_made, is_traceable, make, shown
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclassed import (
     SUBCLASS,

@@ -24,7 +24,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.borrowing import borrowed_method, followed
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.made import is_made
+from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.layout import laid_out_like
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclassed import check_stays

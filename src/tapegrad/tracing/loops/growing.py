@@ -48,7 +48,7 @@ from tapegrad.tracing.loops.variables import (
     putting,
     revive,
 )
-from tapegrad.tracing.made import is_made
+from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.either import check_elements
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record

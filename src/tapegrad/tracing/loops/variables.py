@@ -29,7 +29,7 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.liveness import flow_of, reads_and_writes
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import is_made_here, streams
-from tapegrad.tracing.made import is_made
+from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.chains import note_view, views_of
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.subclassed import check_stays

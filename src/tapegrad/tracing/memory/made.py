@@ -31,11 +31,11 @@ from tapegrad.observe.observer import note_printed, note_written, unobserved
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.memory.strides import views_between
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.chains import show, viewed, views_of
 from tapegrad.tracing.recording.layout import note_aliased_write
 from tapegrad.tracing.recording.trace import Trace, current_trace, traces_under_way
-from tapegrad.tracing.strides import views_between
 from tapegrad.tracing.tracers.attributes import new_shape
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, set_class, stand_in
 
