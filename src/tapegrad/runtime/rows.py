@@ -36,7 +36,7 @@ from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing.drawn import Drawn, as_input
-from tapegrad.tracing.draws import Calls, holder_of_draws
+from tapegrad.tracing.frontend.python.draws import Calls, holder_of_draws
 from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.recording.decisions import without_values
 from tapegrad.tracing.recording.layout import laid_out_like

@@ -76,7 +76,7 @@ class Notes(Uses):
         self.running: Running | None = None  # the last one that called something
         self.apart: Any = None  # a side of a branch that is run by itself: see `branches.py`
         # Generators of random numbers that the run has drawn from, and their states before; what
-        # it has drawn that becomes inputs: see `tracing.draws`
+        # it has drawn that becomes inputs: see `tracing.frontend.python.draws`
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
         self.ahead: dict[int, Any] = {}  # by the ids of generators' bits: see `tracing.streams`

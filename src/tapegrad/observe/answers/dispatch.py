@@ -86,7 +86,7 @@ class Dispatch:
     asked: Handler  # what a program hears that asks for a truth; None where it is guarded
     tested: Handler  # what a conditional jump asks for isn't traced
     exhausted: Handler  # what is called for what goes through all entries; else None
-    # of lists of which a call says how long they are: see `frontend.varying`
+    # of lists of which a call says how long they are: see `frontend.python.appended`
     varying: Handler  # what stands for one; None where it must be a list
     look: Handler  # an instruction is about to run that may be passed one
     ranged: Handler  # the same of a range whose bounds are traced

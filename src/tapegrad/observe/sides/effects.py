@@ -401,7 +401,7 @@ def is_waiting(x: Any) -> bool:
     return not is_own_code(x.gi_code) and inspect.getgeneratorstate(x) == inspect.GEN_CREATED
 
 
-# They go through all entries, and are answered: see `tracing.frontend.exhausting`
+# They go through all entries, and are answered: see `tracing.frontend.python.exhausting`
 EXHAUSTING = (list, tuple, sum, max, min)
 
 

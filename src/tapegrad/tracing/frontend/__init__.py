@@ -16,23 +16,18 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_root
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
-from tapegrad.tracing import draws
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
     applying,
     arranging,
-    averages,
-    casting,
     cells,
     compiled,
     constants,
     contracting,
-    exhausting,
     fourier,
     frames,
     groups,
-    identity,
     indexing,
     iterating,
     joining,
@@ -40,7 +35,6 @@ from tapegrad.tracing.frontend import (
     least_squares,
     linalg,
     lists,
-    mathematics,
     memory,
     methods,
     misc,
@@ -56,7 +50,6 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
     subclasses,
-    varying,
     vectorizing,
     windowing,
     windows,
@@ -69,6 +62,15 @@ from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.namespaces import namespace
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
+from tapegrad.tracing.frontend.python import appended as varying
+from tapegrad.tracing.frontend.python import (
+    averages,
+    casting,
+    draws,
+    exhausting,
+    identity,
+    mathematics,
+)
 from tapegrad.tracing.kept import at_the_time, end_derivative
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import refusing

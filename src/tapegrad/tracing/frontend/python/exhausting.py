@@ -25,7 +25,7 @@ from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.sides.effects import is_waiting
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
-from tapegrad.tracing.frontend.varying import listed
+from tapegrad.tracing.frontend.python.appended import listed
 from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.loops.statements import turned
