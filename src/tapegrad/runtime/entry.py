@@ -40,7 +40,7 @@ from tapegrad.ir.tape import Tape, Var
 from tapegrad.observe.guards.state import State
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, said_of
-from tapegrad.tracing.drawn import Changed, Taken
+from tapegrad.tracing.draws.drawn import Changed, Taken
 
 
 class Miss(Exception):

@@ -26,7 +26,7 @@ from tapegrad.runtime.entry import Entry, Miss, OutOfRange, compiled_text
 from tapegrad.runtime.playing import Playing, can_be_played
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
-from tapegrad.tracing.drawn import Changed, Taken
+from tapegrad.tracing.draws.drawn import Changed, Taken
 from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.run import Traced, plain_value
 

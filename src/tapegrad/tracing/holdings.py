@@ -18,7 +18,7 @@ from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_line, is_users
 from tapegrad.observe.sides.outside import Done
-from tapegrad.tracing.anew import attributes_of
+from tapegrad.tracing.draws.anew import attributes_of
 
 MOST = 10_000  # objects that are looked at
 

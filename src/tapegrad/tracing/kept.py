@@ -30,7 +30,7 @@ from tapegrad.observe.objects.randomness import put_back
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.reductions import Sum
-from tapegrad.tracing.anew import (
+from tapegrad.tracing.draws.anew import (
     Again,
     AsFound,
     Described,

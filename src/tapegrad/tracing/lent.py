@@ -18,7 +18,7 @@ from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.places import ELEMENTS, Write
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.drawn import Found
+from tapegrad.tracing.draws.drawn import Found
 from tapegrad.tracing.memory.strides import views_between
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.trace import Trace, traces_under_way

@@ -33,7 +33,7 @@ from tapegrad.observe.observer import (
 )
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import rebound
-from tapegrad.tracing.drawn import Draws, joined
+from tapegrad.tracing.draws.drawn import Draws, joined
 from tapegrad.tracing.found import arrays_found, check_found
 from tapegrad.tracing.kept import Keeping
 from tapegrad.tracing.lending import inner, written_inside

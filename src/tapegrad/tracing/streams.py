@@ -8,7 +8,7 @@ The place in the stream is a number that rounds carry, and that the sides of a b
 different, as if the program had it in a list. When a call is over, its generator gets the state
 back that it had, and draws what was used: so it is left where plain Python leaves it. A guard says
 that there were numbers enough; else the function is traced anew, with more. Where there are draws
-of several kinds, places are words of the generator's bits: see `tracing.words`.
+of several kinds, places are words of the generator's bits: see `tracing.draws.words`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tapegrad.observe.objects import randomness
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.drawn import Ahead, Drawn, as_input, valued_as
+from tapegrad.tracing.draws.drawn import Ahead, Drawn, as_input, valued_as
 from tapegrad.tracing.loops.drawing import Drawing, Notes
 from tapegrad.tracing.loops.framed import again_with
 from tapegrad.tracing.loops.stacking import entry_at

@@ -19,7 +19,7 @@ import numpy as np
 
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.joins import Sides
-from tapegrad.tracing.drawn import Drawer, Drawn, Turns, as_input, in_turns
+from tapegrad.tracing.draws.drawn import Drawer, Drawn, Turns, as_input, in_turns
 from tapegrad.tracing.loops.items import Entries
 from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in

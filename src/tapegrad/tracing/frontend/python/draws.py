@@ -32,7 +32,7 @@ from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.harmless import is_numpys_module
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.sides.effects import Stopped
-from tapegrad.tracing.distributions import (
+from tapegrad.tracing.draws.distributions import (
     NUMPYS,
     OF_LISTS,
     PYTHONS,
@@ -42,7 +42,7 @@ from tapegrad.tracing.distributions import (
     followed,
     real,
 )
-from tapegrad.tracing.drawn import Drawn, as_input, valued_as
+from tapegrad.tracing.draws.drawn import Drawn, as_input, valued_as
 from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.streams import Stream, stream_of

@@ -19,9 +19,9 @@ from tapegrad.ir.tape import Aval, Call, Tape, Var
 from tapegrad.observe.guards.places import ELEMENTS, value_at
 from tapegrad.observe.objects import randomness
 from tapegrad.primitives.scatter import Stack
-from tapegrad.tracing import words
-from tapegrad.tracing.anew import Making
-from tapegrad.tracing.distributions import ONE_BY_ONE
+from tapegrad.tracing.draws import words
+from tapegrad.tracing.draws.anew import Making
+from tapegrad.tracing.draws.distributions import ONE_BY_ONE
 from tapegrad.tracing.memory.made import is_traceable
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
