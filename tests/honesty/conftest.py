@@ -20,7 +20,7 @@ def freeze(request, monkeypatch):
         return
     from tapegrad.observe.observer import Observer
     from tapegrad.runtime import derived
-    from tapegrad.tracing import leaks
+    from tapegrad.tracing.outside import leaks
     from tapegrad.tracing.recording import trace
 
     capture = trace.Trace.capture

@@ -22,7 +22,7 @@ CALLS = (  # what a first call takes
     "tapegrad.runtime.traced",
     "tapegrad.optimize.dce",
     "tapegrad.tracing.floating",
-    "tapegrad.tracing.leaks",
+    "tapegrad.tracing.outside.leaks",
     "tapegrad.tracing.frontend",
     "tapegrad.tracing.loops.counted",
     "tapegrad.tracing.loops.statements",

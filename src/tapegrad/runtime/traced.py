@@ -13,10 +13,10 @@ from tapegrad.observe.objects.clocks import Clocks
 from tapegrad.observe.observer import Observer, following
 from tapegrad.observe.packages.libraries import failed_in
 from tapegrad.pipeline import trace
-from tapegrad.tracing.found import without_found
-from tapegrad.tracing.kept import let_be_plain
-from tapegrad.tracing.lending import Choices, begin
 from tapegrad.tracing.memory.escaped import give_back
+from tapegrad.tracing.outside.found import without_found
+from tapegrad.tracing.outside.kept import let_be_plain
+from tapegrad.tracing.outside.lending import Choices, begin
 from tapegrad.tracing.recording.trace import tracing_depth
 from tapegrad.tracing.run import Traced
 from tapegrad.tracing.tracers.tracer import Tracer

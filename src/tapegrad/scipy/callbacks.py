@@ -36,7 +36,7 @@ from tapegrad.scipy.declaring import refusal
 from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
-from tapegrad.tracing.holdings import Reached
+from tapegrad.tracing.outside.holdings import Reached
 from tapegrad.tracing.recording.trace import innermost, traces_under_way
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.tracers.tracer import Tracer, record

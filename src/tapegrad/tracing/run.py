@@ -34,10 +34,10 @@ from tapegrad.observe.observer import (
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import rebound
 from tapegrad.tracing.draws.drawn import Draws, joined
-from tapegrad.tracing.found import arrays_found, check_found
-from tapegrad.tracing.kept import Keeping
-from tapegrad.tracing.lending import inner, written_inside
 from tapegrad.tracing.memory.aliasing import Written, check_apart
+from tapegrad.tracing.outside.found import arrays_found, check_found
+from tapegrad.tracing.outside.kept import Keeping
+from tapegrad.tracing.outside.lending import inner, written_inside
 from tapegrad.tracing.recording.decisions import is_given, without_values
 from tapegrad.tracing.recording.trace import (
     Trace,
@@ -235,7 +235,7 @@ class Run:
             if refusal is not None:
                 made_one = self.trace.merged or self.trace.counted
                 raise self.trace.without_merging(refusal) if made_one else refusal
-        from tapegrad.tracing.leaks import check_returned
+        from tapegrad.tracing.outside.leaks import check_returned
 
         if self.trace.raised:
             self._caught(self.trace.raised, self.trace.raised_at)
@@ -317,7 +317,7 @@ class Run:
 
                 explain(error, self.request)
             if current_trace() is None:
-                from tapegrad.tracing.leaks import release
+                from tapegrad.tracing.outside.leaks import release
 
                 release(error)
 
@@ -334,7 +334,7 @@ class Run:
 
     def traced(self) -> Traced:
         """What it left, when the context has ended."""
-        from tapegrad.tracing.leaks import check_leaks
+        from tapegrad.tracing.outside.leaks import check_leaks
 
         trace, observer, number = self.trace, self.observer, self.number
         objects: list[Any] = []

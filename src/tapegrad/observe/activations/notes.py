@@ -81,14 +81,14 @@ class Notes(Uses):
         self.drawn: list[Any] = []
         self.ahead: dict[int, Any] = {}  # by the ids of generators' bits: see `tracing.streams`
         self.unseeded: dict[int, Any] = {}  # made without a seed, by id
-        # What became inputs of what was found outside, by its place: see `tracing.found`
+        # What became inputs of what was found outside, by its place: see `tracing.outside.found`
         self.in_context: collections.Counter[Any] = collections.Counter()  # variables that it set
         self.found: dict[Any, tuple[Any, Any, list[Any]]] = {}
         self.again = False  # whether later calls do again what the run does outside
         self.waiting: Callable[[], None] | None = None  # makes the changes that wait for its end
         self.trace: Any = None  # that of the run
         self.lent: Any = (
-            None  # the arrays that are lent to it, and which may be: see `tracing.lent`
+            None  # the arrays that are lent to it, and which may be: see `tracing.outside.lent`
         )
         self.choices: Any = None
         self.clocks = Clocks()

@@ -53,7 +53,7 @@ class Dispatch:
     length: Handler  # what becomes an input of the length of a list to which the code adds
     tail: Handler  # and of the last few of them
     joined: Handler  # what is noted of a sum of a list and others
-    lend: Handler  # an array of the outside is about to be written to: see `tracing.lent`
+    lend: Handler  # an array of the outside is about to be written to: see `tracing.outside.lent`
     lent: Handler  # what a plain array is on a tape, if it is lent
     last: Handler  # and of one of the last items of it
     open: Handler  # lets the items of a list that is about to change be inputs

@@ -78,7 +78,7 @@ class Write:
     src: Source | None
     added: int = 0
     deletes: bool = False  # an item has been deleted
-    # What it held when all items became inputs, which are left anew: see `tracing.found`
+    # What it held when all items became inputs, which are left anew: see `tracing.outside.found`
     opened: list[Any] | None = None
 
     @property

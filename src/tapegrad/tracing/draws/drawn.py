@@ -293,7 +293,7 @@ class Draws:
     """The draws of a tape, in order. `inputs` says where among the captured inputs what they give
     goes, None for what nothing reads; `whole` are the shapes and dtypes of those that hold several.
     `sources` number the generators, which stand among the objects that a later call asks for. What
-    each call leaves in these is `kept`: see `tracing.kept`."""
+    each call leaves in these is `kept`: see `tracing.outside.kept`."""
 
     def __init__(
         self,

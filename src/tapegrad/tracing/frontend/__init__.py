@@ -71,7 +71,7 @@ from tapegrad.tracing.frontend.python import (
     identity,
     mathematics,
 )
-from tapegrad.tracing.kept import at_the_time, end_derivative
+from tapegrad.tracing.outside.kept import at_the_time, end_derivative
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.hashing import needs_plain

@@ -40,9 +40,9 @@ from tapegrad.observe.program.heights import variables_of
 from tapegrad.observe.program.source import at_line, at_source
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.lent import LentTracer, Loan, Written
 from tapegrad.tracing.memory.made import is_traceable
 from tapegrad.tracing.memory.strides import views_between
+from tapegrad.tracing.outside.lent import LentTracer, Loan, Written
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -42,7 +42,7 @@ from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.tracing.draws.drawn import Found
-from tapegrad.tracing.lending import is_lent
+from tapegrad.tracing.outside.lending import is_lent
 from tapegrad.tracing.tracers.tracer import stand_in
 
 

@@ -42,7 +42,7 @@ from tapegrad.tracing.draws.anew import (
     Replacing,
     Unknown,
 )
-from tapegrad.tracing.lent import given_back
+from tapegrad.tracing.outside.lent import given_back
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 

@@ -19,7 +19,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.harmless import is_pythons_class
 from tapegrad.observe.program.source import at_source
-from tapegrad.tracing.kept import plain
+from tapegrad.tracing.outside.kept import plain
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer
 
