@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tapegrad.ir.allocation import Allocation
     from tapegrad.ir.plan import Index, Plan
     from tapegrad.observe.observer import Observer
-    from tapegrad.tracing.run import Traced
+    from tapegrad.tracing.runs.run import Traced
 
 Pass = Callable[[Tape], Tape]
 Code = TypeVar("Code", Tape, "Plan")
@@ -117,7 +117,7 @@ def trace(
     """One run of a function, on proxies that record: its tape, with loops where the run has
     unrolled them, unless no tape of so many calls has some: to look is `in_vain`. An `observer`
     sees what it reads without being passed it. If `idle`, values decide nothing: see `Trace`."""
-    from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
+    from tapegrad.tracing.runs.run import trace_function  # the compiler's process traces nothing
 
     return trace_function(request, observer, partial(rolled, in_vain=in_vain), idle=idle)
 

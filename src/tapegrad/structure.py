@@ -135,7 +135,7 @@ def _traced(f: Function, args: tuple[Any, ...], what: str) -> tuple[Any, Any, li
 
     from tapegrad.core.trees import flatten, is_traced
     from tapegrad.runtime.traced import traced as made
-    from tapegrad.tracing.run import plain_value
+    from tapegrad.tracing.runs.run import plain_value
 
     request = Request(f, args).check(what)
     traced = made(request, lambda found: found)
@@ -254,7 +254,7 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     from tapegrad.runtime.operators import Products, Side
     from tapegrad.runtime.pullback import Pushing, both_maps
     from tapegrad.tracing.recording.trace import tracing_depth
-    from tapegrad.tracing.run import input_aval
+    from tapegrad.tracing.runs.run import input_aval
 
     pull: Any
     if tracing_depth():  # one run, whose draws are the same for both

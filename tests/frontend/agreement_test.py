@@ -17,7 +17,7 @@ from tapegrad import jit
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.observe.answers.swapping import Names
-from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.runs.run import trace_function
 from tapegrad.tracing.tracers.tracer import Tracer
 
 ARRAYS: list[tuple[str, tuple[int, ...]]] = [

@@ -19,7 +19,7 @@ from tapegrad import grad, jit, vjp
 from tapegrad.core.request import Request
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.observe.observer import Observer
-from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.runs.run import trace_function
 
 X = np.array([[1.3, 2.0, 0.3], [0.4, 0.5, 0.6]])
 W = np.array([[2.0, 3.0, 4.0], [5.0, 6.0, 7.0]])

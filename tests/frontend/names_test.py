@@ -25,7 +25,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.observe.activations.reconsidered import settled
 from tapegrad.observe.observer import Observer
 from tapegrad.tracing.frontend.indexing import Flat
-from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.runs.run import trace_function
 from tapegrad.tracing.tracers.attributes import Flags
 from tapegrad.tracing.tracers.instead import declared
 from tapegrad.tracing.tracers.tracer import Tracer

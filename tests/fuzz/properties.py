@@ -32,7 +32,7 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten
 from tapegrad.errors import TapegradError
 from tapegrad.pipeline import optimized
-from tapegrad.tracing.run import plain_value, trace_function
+from tapegrad.tracing.runs.run import plain_value, trace_function
 
 DIFFERENTIABLE = (np.float32, np.float64, np.complex128)
 COMPARED, SKIPPED, REFUSED, RAISED = "compared", "skipped", "refused", "raised"

@@ -149,7 +149,7 @@ def test_multiprocessing():
 # Where Ctrl-C strikes: a file, and a function in it, in the order of their turns.
 PLACES = [
     ("observe/observer.py", "observed.__enter__"),
-    ("tracing/run.py", "trace_function"),
+    ("tracing/runs/run.py", "trace_function"),
     ("tracing/operators/again.py", "universal.<locals>.apply"),
     ("observe/observer.py", "observed.__exit__"),
     ("observe/observer.py", "Observer.__exit__"),

@@ -18,7 +18,7 @@ from tapegrad.ir.text import parse
 from tapegrad.optimize import repetition
 from tapegrad.optimize.folding import inner_runs
 from tapegrad.primitives.kinds import Repeated
-from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.runs.run import trace_function
 
 rng = np.random.default_rng(0)
 S, V = 0.3, rng.uniform(0.1, 1.0, 3)

@@ -25,7 +25,7 @@ from tapegrad import grad
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.pipeline import finished
-from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.runs.run import trace_function
 
 Row = tuple[float, ...]
 # Of these some derivatives have fewer digits, as docs/scipy.md says; one that has them all leaves.

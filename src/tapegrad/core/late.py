@@ -21,7 +21,7 @@ CALLS = (  # what a first call takes
     "tapegrad.pipeline",
     "tapegrad.runtime.traced",
     "tapegrad.optimize.dce",
-    "tapegrad.tracing.floating",
+    "tapegrad.tracing.runs.floating",
     "tapegrad.tracing.outside.leaks",
     "tapegrad.tracing.frontend",
     "tapegrad.tracing.loops.counted",

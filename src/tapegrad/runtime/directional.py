@@ -35,7 +35,7 @@ from tapegrad.runtime.transformations import (
     with_loss,
 )
 from tapegrad.tracing.frontend.answering import stacked
-from tapegrad.tracing.run import Traced, input_aval
+from tapegrad.tracing.runs.run import Traced, input_aval
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.runtime.paths import Mixed, Rows, is_axis, spread, together
 from tapegrad.runtime.rows import Runs, row_of
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
-from tapegrad.tracing.run import Traced
+from tapegrad.tracing.runs.run import Traced
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

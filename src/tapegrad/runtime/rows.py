@@ -41,7 +41,7 @@ from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.recording.decisions import without_values
 from tapegrad.tracing.recording.layout import laid_out_like
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
-from tapegrad.tracing.run import Traced, plain_value
+from tapegrad.tracing.runs.run import Traced, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 MAX_PATHS = 16  # of one call

@@ -31,7 +31,7 @@ from tapegrad.runtime.transformations import (
     with_loss,
 )
 from tapegrad.tracing.recording.decisions import is_given
-from tapegrad.tracing.run import Traced, plain_value
+from tapegrad.tracing.runs.run import Traced, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

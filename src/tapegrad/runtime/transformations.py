@@ -22,7 +22,7 @@ from tapegrad.ir.tape import Builder, Literal, Tape
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.chosen import Argnum, Chosen
-from tapegrad.tracing.run import Traced, own_result, plain_value, replay
+from tapegrad.tracing.runs.run import Traced, own_result, plain_value, replay
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

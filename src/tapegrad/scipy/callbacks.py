@@ -33,12 +33,12 @@ from tapegrad.primitives.kinks import Sided
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.runtime.often import Often, guarded
 from tapegrad.scipy.declaring import refusal
-from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
 from tapegrad.tracing.outside.holdings import Reached
 from tapegrad.tracing.recording.trace import innermost, traces_under_way
-from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
+from tapegrad.tracing.runs.alike import are_alike, marks_of
+from tapegrad.tracing.runs.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.tracers.tracer import Tracer, record
 
 MOST = 16  # ways that a function may take

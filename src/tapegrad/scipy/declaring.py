@@ -18,7 +18,6 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.floating import watching_special
 from tapegrad.tracing.frontend.accepting import accepted, error_of
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
@@ -26,6 +25,7 @@ from tapegrad.tracing.frontend.kinds import with_numbers
 from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken, tolerance
 from tapegrad.tracing.recording.layout import overwritten, settle
 from tapegrad.tracing.recording.trace import refusing
+from tapegrad.tracing.runs.floating import watching_special
 
 F = TypeVar("F", bound=Callable[..., Any])
 

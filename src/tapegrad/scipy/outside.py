@@ -30,9 +30,9 @@ from tapegrad.primitives.implicit import Implicit, called, real
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
-from tapegrad.tracing.mixed import value_of
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.run import input_aval, trace_function
+from tapegrad.tracing.runs.mixed import value_of
+from tapegrad.tracing.runs.run import input_aval, trace_function
 from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
 
 OFF = -1  # how a call has ended that doesn't answer

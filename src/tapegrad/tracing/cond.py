@@ -33,7 +33,6 @@ from tapegrad.observe.program.source import at_source, user_source
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.conditional import record_conditional
-from tapegrad.tracing.floating import watched
 from tapegrad.tracing.loops.rounds import (
     check_leaves,
     name_of,
@@ -44,7 +43,8 @@ from tapegrad.tracing.loops.rounds import (
 )
 from tapegrad.tracing.outside.holdings import Reached
 from tapegrad.tracing.recording.trace import innermost, traces_under_way
-from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
+from tapegrad.tracing.runs.floating import watched
+from tapegrad.tracing.runs.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 

@@ -30,7 +30,7 @@ from tapegrad.tracing.custom_call import call
 from tapegrad.tracing.custom_given import Given, Rule
 from tapegrad.tracing.custom_operation import Operation
 from tapegrad.tracing.recording.trace import is_untraced
-from tapegrad.tracing.run import input_aval
+from tapegrad.tracing.runs.run import input_aval
 
 
 class CustomPrimitive(Named, Operation):

@@ -29,7 +29,9 @@ from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.tracing.custom_operation import Applied, Operation
 from tapegrad.tracing.custom_rule import FINAL, Backward, Forward, first_sentence
 from tapegrad.tracing.memory.aliasing import share_memory
-from tapegrad.tracing.mixed import (
+from tapegrad.tracing.recording.layout import note_may_alias
+from tapegrad.tracing.recording.trace import current_trace, innermost, tracing_depth, untraced
+from tapegrad.tracing.runs.mixed import (
     MixedTree,
     PlainTree,
     Where,
@@ -39,9 +41,7 @@ from tapegrad.tracing.mixed import (
     sources_of,
     value_of,
 )
-from tapegrad.tracing.recording.layout import note_may_alias
-from tapegrad.tracing.recording.trace import current_trace, innermost, tracing_depth, untraced
-from tapegrad.tracing.run import Traced, input_aval, trace_function
+from tapegrad.tracing.runs.run import Traced, input_aval, trace_function
 from tapegrad.tracing.tracers.subclassed import check_stays
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 

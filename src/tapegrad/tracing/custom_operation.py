@@ -11,8 +11,8 @@ from tapegrad.ir.tape import Source
 from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_source
 from tapegrad.primitives.base import Missing
-from tapegrad.tracing.mixed import MixedTree
 from tapegrad.tracing.recording.trace import untraced
+from tapegrad.tracing.runs.mixed import MixedTree
 
 
 class Operation:

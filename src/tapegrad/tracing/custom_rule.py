@@ -24,8 +24,8 @@ from tapegrad.primitives.complexes import real
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.views import BroadcastTo, zeros
 from tapegrad.tracing.custom_operation import Applied, WritesArgument
-from tapegrad.tracing.mixed import MixedTree, Where
 from tapegrad.tracing.recording.trace import Trace, untraced
+from tapegrad.tracing.runs.mixed import MixedTree, Where
 from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 
 # Faults that running a function on plain arrays wouldn't mend.

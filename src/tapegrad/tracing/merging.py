@@ -30,9 +30,9 @@ from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.conditional import record_conditional
-from tapegrad.tracing.floating import watched
 from tapegrad.tracing.recording.chains import show
 from tapegrad.tracing.recording.trace import traces_under_way
+from tapegrad.tracing.runs.floating import watched
 from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
 from tapegrad.tracing.tracers.either import EitherTracer
 from tapegrad.tracing.tracers.tracer import (

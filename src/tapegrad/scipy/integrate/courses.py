@@ -23,9 +23,9 @@ from numpy.lib.array_utils import normalize_axis_index
 from tapegrad.observe.observer import unobserved
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.floating import watched
 from tapegrad.tracing.memory.deferred import answered_by, axes_of
 from tapegrad.tracing.recording.trace import Trace, current_trace
+from tapegrad.tracing.runs.floating import watched
 from tapegrad.tracing.tracers.tracer import NumberTracer, ScalarTracer, record
 
 MOST = 16  # loops over the steps of one solution

@@ -28,7 +28,7 @@ from tapegrad.scipy.integrate.entries import entry, entry_index, recorded_on, un
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.loops.while_loop import while_loop
-from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.runs.run import trace_function
 from tapegrad.tracing.tracers.tracer import Tracer
 
 INTEGER = Aval((), np.dtype(np.int64))

@@ -15,7 +15,7 @@ from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.optimize import fits, linear, minima, older, roots, widely
 from tapegrad.scipy.outside import recorded
 from tapegrad.scipy.refusing import refuse_with_callbacks
-from tapegrad.tracing.run import plain_value
+from tapegrad.tracing.runs.run import plain_value
 
 HOME = "scipy.optimize"
 

@@ -28,7 +28,7 @@ from tapegrad.scipy.optimize.roots import with_args
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.runs.run import trace_function
 from tapegrad.tracing.tracers.tracer import record
 
 NEAR = 1e-3  # a constraint that is farther from 0 doesn't hold a minimum

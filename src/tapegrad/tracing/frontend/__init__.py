@@ -16,7 +16,6 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_root
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
-from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
     applying,
@@ -74,6 +73,7 @@ from tapegrad.tracing.frontend.python import (
 from tapegrad.tracing.outside.kept import at_the_time, end_derivative
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import refusing
+from tapegrad.tracing.runs.floating import watching
 from tapegrad.tracing.tracers.hashing import needs_plain
 from tapegrad.tracing.tracers.instead import use
 

@@ -24,10 +24,10 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.floating import guard_refusal
 from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
 from tapegrad.tracing.recording.chains import is_writeable
 from tapegrad.tracing.recording.trace import innermost, refusing, untraced
+from tapegrad.tracing.runs.floating import guard_refusal
 from tapegrad.tracing.tracers.attributes import is_locked
 from tapegrad.tracing.tracers.tracer import Tracer
 

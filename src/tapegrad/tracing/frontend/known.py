@@ -12,11 +12,11 @@ from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.base import Elementwise
-from tapegrad.tracing.floating import watched
 from tapegrad.tracing.memory.made import MadeTracer
 from tapegrad.tracing.operators.again import made
 from tapegrad.tracing.recording.layout import is_ordered
 from tapegrad.tracing.recording.trace import innermost
+from tapegrad.tracing.runs.floating import watched
 from tapegrad.tracing.tracers.tracer import Tracer, kind_of
 
 # What calls of a ufunc on operands of these kinds come to, where that is one call of a primitive:

@@ -14,7 +14,6 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.observer import note_computed, unobserved
-from tapegrad.tracing.floating import method, watching
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -31,6 +30,7 @@ from tapegrad.tracing.frontend.parameters import form_of, running, taken
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import current_trace, refusing
+from tapegrad.tracing.runs.floating import method, watching
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in, to_operand
 
 

@@ -16,7 +16,6 @@ from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
 from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
 from tapegrad.primitives.windows import SetWindow
-from tapegrad.tracing.floating import cast_of, watching
 from tapegrad.tracing.frontend.bounds import note_beyond
 from tapegrad.tracing.frontend.indexing import (
     Flat,
@@ -37,6 +36,7 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.frontend.parameters import beyond
 from tapegrad.tracing.frontend.selected import Selected, put_selected
+from tapegrad.tracing.runs.floating import cast_of, watching
 from tapegrad.tracing.tracers.parts import put as put_part
 from tapegrad.tracing.tracers.tracer import Tracer
 

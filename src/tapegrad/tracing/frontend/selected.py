@@ -25,9 +25,9 @@ from tapegrad.observe.activations.learned import UNEVEN, places
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import asks_itself, told_frame
 from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.tracing.floating import watched
 from tapegrad.tracing.memory.deferred import Answering, answered_by, axes_of
 from tapegrad.tracing.recording.trace import Trace, current_trace, innermost
+from tapegrad.tracing.runs.floating import watched
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

@@ -35,7 +35,6 @@ from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.complexes import cartesian, conj
 from tapegrad.primitives.special_complex import OF_COMPLEX
 from tapegrad.primitives.stated import Known
-from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import contracting, vectorizing
 from tapegrad.tracing.frontend import known as known_calls
 from tapegrad.tracing.frontend.accepting import accepted
@@ -60,6 +59,7 @@ from tapegrad.tracing.frontend.parameters import letter, running
 from tapegrad.tracing.operators.sizes import differs
 from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.recording.trace import refusing
+from tapegrad.tracing.runs.floating import watching
 from tapegrad.tracing.tracers.instead import use
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -39,11 +39,11 @@ from tapegrad.observe.program.source import at_source
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.alike import Marks, are_alike, marks_of
 from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.outside.holdings import Reached
 from tapegrad.tracing.recording.trace import Trace, innermost, traces_under_way
-from tapegrad.tracing.run import Run, Traced, input_aval, plain_value
+from tapegrad.tracing.runs.alike import Marks, are_alike, marks_of
+from tapegrad.tracing.runs.run import Run, Traced, input_aval, plain_value
 from tapegrad.tracing.tracers.either import check_elements
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 

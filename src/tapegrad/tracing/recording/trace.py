@@ -247,7 +247,7 @@ class Trace:
         )
         self.presuming = False
         # How warnings were treated when it began, and what stands for errors of floating point that
-        # nobody watches for: see `tracing.floating`
+        # nobody watches for: see `tracing.runs.floating`
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None
