@@ -106,7 +106,7 @@ def range(*numbers: Any) -> Any:
     found = builtins.range(*numbers)
     if current_trace() is None:
         return found
-    from tapegrad.tracing.loops.counted import Counted
+    from tapegrad.tracing.statements.counted import Counted
 
     return Counted(found)
 

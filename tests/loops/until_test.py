@@ -14,7 +14,7 @@ from tests.loops.explicit_test import same
 from tapegrad import gradcheck, trace, value_and_grad
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.runtime import relatives
-from tapegrad.tracing.loops import turning
+from tapegrad.tracing.statements import turning
 
 by_rolled = pytest.mark.parametrize("program", ROLLED, ids=lambda program: program.name)
 by_kept = pytest.mark.parametrize("program", KEPT, ids=lambda program: program.name)

@@ -24,12 +24,12 @@ CALLS = (  # what a first call takes
     "tapegrad.tracing.runs.floating",
     "tapegrad.tracing.outside.leaks",
     "tapegrad.tracing.frontend",
-    "tapegrad.tracing.loops.counted",
-    "tapegrad.tracing.loops.statements",
+    "tapegrad.tracing.statements.counted",
+    "tapegrad.tracing.statements.entered",
 )
 BRANCHES = (  # what branches take that go both ways, and loops that tests end
     "tapegrad.tracing.merging",
-    "tapegrad.tracing.loops.turning",
+    "tapegrad.tracing.statements.turning",
 )
 LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # what linear maps at a point take
 NEXT_DOOR = (  # what starts the compiler next door, and asks the disk

@@ -82,7 +82,7 @@ class Activation(Follower):
         self.looping: Any = None
         self.resting = 0, 0  # and from where to where nobody is called back: see `closed.py`
         # The loop of which it makes a round for all, the first part of its condition, and which
-        # tests may be one: see `tracing.loops.turning`
+        # tests may be one: see `tracing.statements.turning`
         self.turning: Any = None
         self.asked: Any = None
         self.tests: Any = None

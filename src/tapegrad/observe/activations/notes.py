@@ -79,7 +79,9 @@ class Notes(Uses):
         # it has drawn that becomes inputs: see `tracing.frontend.python.draws`
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
-        self.ahead: dict[int, Any] = {}  # by the ids of generators' bits: see `tracing.streams`
+        self.ahead: dict[
+            int, Any
+        ] = {}  # by the ids of generators' bits: see `tracing.statements.streams`
         self.unseeded: dict[int, Any] = {}  # made without a seed, by id
         # What became inputs of what was found outside, by its place: see `tracing.outside.found`
         self.in_context: collections.Counter[Any] = collections.Counter()  # variables that it set

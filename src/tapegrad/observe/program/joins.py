@@ -99,7 +99,9 @@ class Sides:
         default_factory=set
     )  # and those whose lists are as long as a guard says
     turning: set[int] = field(default_factory=set)  # plain tests by which long loops are left
-    streams: set[Any] = field(default_factory=set)  # how loops draw: see `tracing.loops.drawing`
+    streams: set[Any] = field(
+        default_factory=set
+    )  # how loops draw: see `tracing.statements.drawing`
     exits: Exits = field(init=False)
     # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)

@@ -8,7 +8,7 @@
     else:
         out.append(g(v))
 
-Nobody looks into such a list until its loop is over (`loops/growing.py`). So its entries may be
+Nobody looks into such a list until its loop is over (`tracing/statements/growing.py`). So its entries may be
 ones that are there in some rounds only.
 """
 

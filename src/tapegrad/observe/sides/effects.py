@@ -1,7 +1,7 @@
 """What a stretch of a run changes, besides its own variables and what it has made itself.
 
 Where a round of a loop changes nothing but its variables, the next one does the same with others
-(`tracing.loops.framed`), and a side of a branch may be run by itself (`branches.py`). So what is
+(`tracing.statements.framed`), and a side of a branch may be run by itself (`branches.py`). So what is
 listed here is what is known to change nothing; all else counts as a change. Functions written in
 Python are followed, and count by their own instructions.
 """
@@ -46,7 +46,7 @@ from tapegrad.observe.sides.owned import Owned, is_own
 from tapegrad.primitives.base import Value
 
 # The entries of a loop that is traced in its frame
-_COUNTED = ("tapegrad.tracing.loops.counted", "tapegrad.tracing.loops.leaving")
+_COUNTED = ("tapegrad.tracing.statements.counted", "tapegrad.tracing.statements.leaving")
 
 # Methods that change containers of which rounds may carry what they hold
 _CHANGING = frozenset(

@@ -252,7 +252,7 @@ class Trace:
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None
         self.holding: Any = None  # how often a round of a frame's holds what variables do, by id
-        self.drawing: Any = None  # what rounds of a frame's draw: see `tracing.loops.drawing`
+        self.drawing: Any = None  # what rounds of a frame's draw: see `tracing.statements.drawing`
 
     def __enter__(self) -> Trace:
         _drop_ended()

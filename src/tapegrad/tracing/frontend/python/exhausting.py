@@ -5,7 +5,7 @@ And `int` and `float` of an integer that may be another one in the next round.
                                           %s = loop(n, 0, %y, ...)       s = s + y[k]
 
 The entries of a generator expression are those of a loop of which one round is traced
-(`loops/statements.py`). What its rounds have given are rows of an array: these are added up, or
+(`tracing/statements/entered.py`). What its rounds have given are rows of an array: these are added up, or
 compared, one after the other as in Python, in one more loop.
 """
 
@@ -28,9 +28,9 @@ from tapegrad.primitives.loops import CALLS
 from tapegrad.tracing.frontend.python.appended import listed
 from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
-from tapegrad.tracing.loops.statements import turned
-from tapegrad.tracing.loops.varying import VaryingList, making
 from tapegrad.tracing.operators.sizes import EXACT, may_vary
+from tapegrad.tracing.statements.entered import turned
+from tapegrad.tracing.statements.varying import VaryingList, making
 from tapegrad.tracing.tracers.either import as_either
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, stand_in
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from tapegrad.ir.tape import Call, Guard
 from tapegrad.tracing.loops.rounds import Round, type_of
-from tapegrad.tracing.loops.variables import Variables
 from tapegrad.tracing.recording.trace import Trace
+from tapegrad.tracing.statements.variables import Variables
 
 
 class Earlier(NamedTuple):

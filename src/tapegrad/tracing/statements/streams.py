@@ -25,10 +25,10 @@ from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.draws.drawn import Ahead, Drawn, as_input, valued_as
-from tapegrad.tracing.loops.drawing import Drawing, Notes
-from tapegrad.tracing.loops.framed import again_with
 from tapegrad.tracing.loops.stacking import entry_at
 from tapegrad.tracing.recording.trace import Trace, current_trace
+from tapegrad.tracing.statements.drawing import Drawing, Notes
+from tapegrad.tracing.statements.framed import again_with
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 FEWEST = 256  # places that are drawn ahead at the least,

@@ -24,11 +24,11 @@ import numpy as np
 
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.loops.framed import Count, again_with
-from tapegrad.tracing.loops.growing import is_one_of
 from tapegrad.tracing.loops.items import Entries, Items, Numbers, Zipped, items_of
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.operators.sizes import bound
+from tapegrad.tracing.statements.framed import Count, again_with
+from tapegrad.tracing.statements.growing import is_one_of
 from tapegrad.tracing.tracers.either import as_either
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 

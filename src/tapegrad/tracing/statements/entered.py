@@ -26,13 +26,13 @@ from tapegrad.observe.program.comprehensions import as_list
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.joins import Sides, sides_of
 from tapegrad.primitives.loops import CALLS, ROUNDS
-from tapegrad.tracing.loops.counted import Counted, Driven, Plain
-from tapegrad.tracing.loops.framed import ENTRIES, Count
 from tapegrad.tracing.loops.items import Items, Numbers, items_of
-from tapegrad.tracing.loops.leaving import Leaving
-from tapegrad.tracing.loops.varying import MOST, VaryingIterator, VaryingList
 from tapegrad.tracing.operators.sizes import span
 from tapegrad.tracing.recording.trace import current_trace, traces_under_way
+from tapegrad.tracing.statements.counted import Counted, Driven, Plain
+from tapegrad.tracing.statements.framed import ENTRIES, Count
+from tapegrad.tracing.statements.leaving import Leaving
+from tapegrad.tracing.statements.varying import MOST, VaryingIterator, VaryingList
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _DEEP = 4

@@ -31,9 +31,15 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.joins import Sides, begins_loop, sides_of
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.loops import ROUNDS
-from tapegrad.tracing.loops.drawing import Drawing
-from tapegrad.tracing.loops.earlier import Earlier
-from tapegrad.tracing.loops.framed import (
+from tapegrad.tracing.loops.items import Items, Numbers
+from tapegrad.tracing.loops.rounds import FIRST
+from tapegrad.tracing.recording.trace import (
+    Trace,
+    current_trace,
+)
+from tapegrad.tracing.statements.drawing import Drawing
+from tapegrad.tracing.statements.earlier import Earlier
+from tapegrad.tracing.statements.framed import (
     ENTRIES,
     Count,
     InFrame,
@@ -42,18 +48,12 @@ from tapegrad.tracing.loops.framed import (
     is_long,
     renounce,
 )
-from tapegrad.tracing.loops.growing import Growing
-from tapegrad.tracing.loops.items import Items, Numbers
-from tapegrad.tracing.loops.rounds import FIRST
-from tapegrad.tracing.loops.variables import (
+from tapegrad.tracing.statements.growing import Growing
+from tapegrad.tracing.statements.variables import (
     Lent,
     place_of,
     trace_numbers,
     trace_stored,
-)
-from tapegrad.tracing.recording.trace import (
-    Trace,
-    current_trace,
 )
 
 

@@ -36,7 +36,9 @@ from tapegrad.observe.seen import effects_in
 from tapegrad.observe.sides.appends import Perhaps
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of, strong
-from tapegrad.tracing.loops.variables import (
+from tapegrad.tracing.memory.made import is_made
+from tapegrad.tracing.recording.trace import Trace
+from tapegrad.tracing.statements.variables import (
     Lent,
     Variables,
     filled,
@@ -48,8 +50,6 @@ from tapegrad.tracing.loops.variables import (
     putting,
     revive,
 )
-from tapegrad.tracing.memory.made import is_made
-from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.either import check_elements
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record
 

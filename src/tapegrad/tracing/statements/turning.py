@@ -41,20 +41,20 @@ from tapegrad.observe.seen import changes, effects_in, streams
 from tapegrad.observe.sides.branches import asks_directly
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
-from tapegrad.tracing.loops.drawing import Drawing
 from tapegrad.tracing.loops.ending import FEWEST, UNBOUNDED, recorded_until, room_of, rounds_until
 from tapegrad.tracing.loops.failing import recorded
-from tapegrad.tracing.loops.framed import InFrame, Looped, again_with, each_round, is_long
-from tapegrad.tracing.loops.growing import Growing
-from tapegrad.tracing.loops.leaving import Entries
 from tapegrad.tracing.loops.rounds import FIRST, Round, typed
 from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
-from tapegrad.tracing.loops.variables import (
+from tapegrad.tracing.recording.trace import Trace, current_trace, traces_under_way
+from tapegrad.tracing.statements.drawing import Drawing
+from tapegrad.tracing.statements.framed import InFrame, Looped, again_with, each_round, is_long
+from tapegrad.tracing.statements.growing import Growing
+from tapegrad.tracing.statements.leaving import Entries
+from tapegrad.tracing.statements.variables import (
     Lent,
     trace_numbers,
     trace_stored,
 )
-from tapegrad.tracing.recording.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in, to_operand
 
 Rounds = Generator[Any, Any, None]

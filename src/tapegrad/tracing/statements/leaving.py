@@ -22,10 +22,10 @@ import numpy as np
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.joins import Sides, begins_loop
-from tapegrad.tracing.loops.framed import again_with, each_round
 from tapegrad.tracing.loops.items import Items, found_among
 from tapegrad.tracing.loops.rounds import FIRST, Given
 from tapegrad.tracing.recording.trace import current_trace
+from tapegrad.tracing.statements.framed import again_with, each_round
 from tapegrad.tracing.tracers.tracer import stand_in
 
 

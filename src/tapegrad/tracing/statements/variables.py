@@ -49,7 +49,7 @@ class Variables:
     paths: list[str] = field(default_factory=list)
     shape: dict[str, Any] = field(default_factory=dict)
     seen: dict[int, tuple[str, Any]] = field(default_factory=dict)  # objects by id, which are held
-    growing: Sequence[Any] = ()  # lists, in which isn't looked: see `tracing.growing`
+    growing: Sequence[Any] = ()  # lists, in which isn't looked: see `tracing.statements.growing`
     kept: set[int] = field(default_factory=set)  # tracers, by position, that are what they were
     written: set[int] = field(default_factory=set)  # and those that were written to
     # The containers that were looked into, and where each part of them stands: by id, and by path

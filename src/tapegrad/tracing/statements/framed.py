@@ -27,14 +27,21 @@ from tapegrad.observe.program.liveness import flow_of
 from tapegrad.observe.seen import changes, effects_in, streams
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
-from tapegrad.tracing.loops.drawing import Drawing
-from tapegrad.tracing.loops.earlier import Earlier
 from tapegrad.tracing.loops.failing import recorded
-from tapegrad.tracing.loops.growing import Growing, Grown
 from tapegrad.tracing.loops.items import Items, Numbers, found_among
 from tapegrad.tracing.loops.rounds import FIRST, Given, Leaf, Round, Rounds, Steps, as_weak, typed
 from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
-from tapegrad.tracing.loops.variables import (
+from tapegrad.tracing.operators.sizes import may_vary
+from tapegrad.tracing.recording.trace import (
+    Trace,
+    current_trace,
+    innermost,
+    traces_under_way,
+)
+from tapegrad.tracing.statements.drawing import Drawing
+from tapegrad.tracing.statements.earlier import Earlier
+from tapegrad.tracing.statements.growing import Growing, Grown
+from tapegrad.tracing.statements.variables import (
     Lent,
     Variables,
     become,
@@ -42,13 +49,6 @@ from tapegrad.tracing.loops.variables import (
     renew,
     state_of,
     variables,
-)
-from tapegrad.tracing.operators.sizes import may_vary
-from tapegrad.tracing.recording.trace import (
-    Trace,
-    current_trace,
-    innermost,
-    traces_under_way,
 )
 from tapegrad.tracing.tracers.tracer import Tracer
 
