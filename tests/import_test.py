@@ -27,7 +27,11 @@ LATER |= {
     "tapegrad.backends.source.program",
 }
 # What few programs have: long tapes, series, branches that go both ways, linear maps, machine code
-RARE = {"tapegrad.optimize.reroll", "tapegrad.differentiate.taylor", "tapegrad.tracing.merging"}
+RARE = {
+    "tapegrad.optimize.reroll",
+    "tapegrad.differentiate.taylor",
+    "tapegrad.tracing.branches.merging",
+}
 RARE |= {"tapegrad.runtime.pullback", "tapegrad.differentiate.budget", "tapegrad.compiler.client"}
 OUTSIDE = {"numpy.random", "random", "pathlib", "decimal", "fractions"}  # unless it is mentioned
 COMPILING = {"json", "llvmlite", "networkx", "numba", "scipy", "tapegrad.backends.source.program"}

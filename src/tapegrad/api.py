@@ -379,7 +379,7 @@ def stop_gradient(x: T) -> T:
     -------
     The same structure with the same values; arrays are new ones.
     """
-    from tapegrad.tracing.recomputed import stopped
+    from tapegrad.tracing.branches.recomputed import stopped
 
     found: T = stopped(x)
     return found

@@ -232,7 +232,7 @@ def cond(pred: Any, true_fn: Callable[..., T], false_fn: Callable[..., T], *oper
         structure, shape or dtype.
     """
     from tapegrad.observe.answers.answers import compiled_as_called as called
-    from tapegrad.tracing.cond import cond as run
+    from tapegrad.tracing.branches.cond import cond as run
 
     for f in (true_fn, false_fn):
         if not callable(f):
@@ -295,7 +295,7 @@ def checkpoint(f: Callable[..., T] | None = None, *, keep: str | Sequence[str] =
 
     @functools.wraps(f)
     def checkpointed(*args: Any, **kwargs: Any) -> T:
-        from tapegrad.tracing.recomputed import checkpoint as run
+        from tapegrad.tracing.branches.recomputed import checkpoint as run
 
         found: T = run(called(f), args, kwargs, names)
         return found
@@ -329,7 +329,7 @@ def checkpoint_name(x: T, name: str) -> T:
     ------
     ArgumentError : the name isn't a string.
     """
-    from tapegrad.tracing.recomputed import named
+    from tapegrad.tracing.branches.recomputed import named
 
     if not isinstance(name, str):
         raise ArgumentError(f"checkpoint_name: a name is a string, not {name!r}")

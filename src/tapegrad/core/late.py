@@ -28,7 +28,7 @@ CALLS = (  # what a first call takes
     "tapegrad.tracing.statements.entered",
 )
 BRANCHES = (  # what branches take that go both ways, and loops that tests end
-    "tapegrad.tracing.merging",
+    "tapegrad.tracing.branches.merging",
     "tapegrad.tracing.statements.turning",
 )
 LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # what linear maps at a point take

@@ -90,7 +90,7 @@ class Dispatch:
     varying: Handler  # what stands for one; None where it must be a list
     look: Handler  # an instruction is about to run that may be passed one
     ranged: Handler  # the same of a range whose bounds are traced
-    # of branches that go both ways: see `tracing.merging`
+    # of branches that go both ways: see `tracing.branches.merging`
     arrays: Handler
     nothing: Any
     apart: Handler

@@ -103,7 +103,7 @@ class Sides:
         default_factory=set
     )  # how loops draw: see `tracing.statements.drawing`
     exits: Exits = field(init=False)
-    # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
+    # What is known of the numbers in sides, by their tests and outcomes: see `tracing.branches.merging`.
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
     _joins: dict[int, Join | None] = field(default_factory=dict)
 

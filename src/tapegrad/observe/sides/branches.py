@@ -4,7 +4,7 @@ A test that has gone both ways in one run is likely to do so again, at other rou
 from then on, whenever it is reached, the side that isn't taken is run too, by itself, on the values
 that the program's variables hold (`joins.py`). Then the program takes its own side. Where the two
 meet, it is known what each has left in each variable that may be read later. What differs becomes
-the result of a conditional on the tape (`tracing.merging`), which the variable holds from there on,
+the result of a conditional on the tape (`tracing.branches.merging`), which the variable holds from there on,
 and the test needs no guard.
 
 A side may do nothing else. Before each of its instructions it is asked whether that changes what
@@ -55,7 +55,7 @@ PLACES = -2  # and places of containers have those below, with what is appended 
 class Left:
     """What a side has recorded, and what it has left where the sides meet."""
 
-    side: Any  # see `tracing.merging`
+    side: Any  # see `tracing.branches.merging`
     values: Values
     written: dict[int, Any] = field(default_factory=dict)  # what arrays hold then, by their ids
     # What stood in places of containers then that it has put something else in

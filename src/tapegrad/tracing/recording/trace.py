@@ -221,7 +221,7 @@ class Trace:
         self.renounced: Reconsidered | None = None  # what it was given up by
         self.counted: list[Any] = []  # plain loops of which one round was traced for all
         self.failed: dict[Any, int] = {}  # how often a side couldn't be made one with the other
-        # What may be written to, if not all: see `tracing.merging`.
+        # What may be written to, if not all: see `tracing.branches.merging`.
         self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
         self.unfinished: TapegradError | None = None  # what its function may not return with

@@ -24,8 +24,8 @@ from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.named import Named
-from tapegrad.tracing.cond import Operands, Side, as_result, body_of
-from tapegrad.tracing.conditional import empty
+from tapegrad.tracing.branches.cond import Operands, Side, as_result, body_of
+from tapegrad.tracing.branches.conditional import empty
 from tapegrad.tracing.loops.rounds import own_copies
 from tapegrad.tracing.recording.trace import current_trace, innermost, is_untraced
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand

@@ -32,7 +32,7 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_source, user_source
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.elementwise import AsType
-from tapegrad.tracing.conditional import record_conditional
+from tapegrad.tracing.branches.conditional import record_conditional
 from tapegrad.tracing.loops.rounds import (
     check_leaves,
     name_of,

@@ -5,7 +5,7 @@
     %4 = mul(%2, 0.9)
 
 What a side has recorded is taken from the tape, and becomes the body of a loop of one round or
-none, as in `tracing.cond`. Parts of arrays are taken in front of it: which part it is may differ
+none, as in `tracing.branches.cond`. Parts of arrays are taken in front of it: which part it is may differ
 from round to round of a loop around, where the sides are to be the same. What a variable holds that
 differs between the sides is a result of both, if it is a number, or an array that nobody else has.
 """
@@ -29,11 +29,12 @@ from tapegrad.observe.sides.appends import ABSENT
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.conditional import record_conditional
+from tapegrad.tracing.branches.conditional import record_conditional
+from tapegrad.tracing.branches.sides import Leaf, Side, body_of, moving_numbers, reading, split
+from tapegrad.tracing.branches.writes import Lift, read_through, writes_of
 from tapegrad.tracing.recording.chains import show
 from tapegrad.tracing.recording.trace import traces_under_way
 from tapegrad.tracing.runs.floating import watched
-from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
 from tapegrad.tracing.tracers.either import EitherTracer
 from tapegrad.tracing.tracers.tracer import (
     ArrayTracer,
@@ -45,7 +46,6 @@ from tapegrad.tracing.tracers.tracer import (
     Tracer,
     kind_of,
 )
-from tapegrad.tracing.writes import Lift, read_through, writes_of
 
 # References to what one variable of a frame holds, with those that looking takes: the variable's
 # own, the variables' values here, and three on the way; and what the frame shows of its own.
