@@ -114,7 +114,7 @@ def no_relatives():
 def own_answers(request):
     """What a test declares to answer functions of libraries is gone after it."""
     from tapegrad.observe.answers import answers
-    from tapegrad.tracing import adopting
+    from tapegrad.tracing.rules import adopting
 
     here = request.module.__name__
     answers.look_for_modules()

@@ -54,7 +54,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         sparse_jacobian,
     )
     from tapegrad.testing import gradcheck
-    from tapegrad.tracing.custom import Function
+    from tapegrad.tracing.rules.custom import Function
 
 __version__ = "0.1.0"
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.custom import CustomPrimitive
+from tapegrad.tracing.rules.custom import CustomPrimitive
 
 __all__ = ["integers", "key", "normal", "permutation", "split", "uniform"]
 

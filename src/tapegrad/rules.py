@@ -43,7 +43,7 @@ def primitive(f: F) -> F:
     aren't arrays are passed on as they are. The function must not write to its arguments, and may
     run more than once while it is traced.
     """
-    from tapegrad.tracing.custom import CustomPrimitive
+    from tapegrad.tracing.rules.custom import CustomPrimitive
 
     if not callable(f):
         raise ArgumentError(f"primitive needs a function, not {f!r}")
@@ -149,8 +149,8 @@ def defjvp(f: Function, *rules: Function | None, **named: Function | None) -> An
 
 def _redefined(f: Any, asked: str) -> Any:
     """The primitive that is given rules. What was derived with old ones is out of date."""
-    from tapegrad.tracing.adopting import adopted
-    from tapegrad.tracing.custom import CustomPrimitive
+    from tapegrad.tracing.rules.adopting import adopted
+    from tapegrad.tracing.rules.custom import CustomPrimitive
 
     found = f if isinstance(f, CustomPrimitive) else adopted(f, asked)
     if found.traced:

@@ -28,8 +28,8 @@ from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Pulling
-from tapegrad.tracing.custom import CustomPrimitive
 from tapegrad.tracing.recording.trace import current_trace
+from tapegrad.tracing.rules.custom import CustomPrimitive
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _depth = ContextVar("walks that are under way", default=0)

@@ -24,7 +24,7 @@ from tapegrad.autograd.objects import holds_objects, plain
 from tapegrad.autograd.spaces import stepped
 from tapegrad.autograd.vspace import vspace
 from tapegrad.errors import ArgumentError
-from tapegrad.tracing.custom import Context, CustomPrimitive
+from tapegrad.tracing.rules.custom import Context, CustomPrimitive
 
 Maker = Callable[..., Any]
 

@@ -16,8 +16,8 @@ from tapegrad.core.trees import flatten
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.custom import CustomPrimitive
 from tapegrad.tracing.recording.trace import current_trace, running
+from tapegrad.tracing.rules.custom import CustomPrimitive
 from tapegrad.tracing.tracers.tracer import Tracer
 
 VECTORS = (np.ndarray, np.number, Tracer, int, float, complex)

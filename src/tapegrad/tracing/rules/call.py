@@ -1,7 +1,7 @@
 """A call of a user's primitive on tracers.
 
 The body is traced into a sub-tape of its own, so it fuses with what is around it; a body that
-can't be traced stays a call of NumPy between the compiled parts. `tracing.custom_rule` has the
+can't be traced stays a call of NumPy between the compiled parts. `tracing.rules.rule` has the
 rules.
 
 Names: `operands` are the tracers and arrays among the arguments' leaves, every other leaf is
@@ -26,11 +26,11 @@ from tapegrad.ir.tape import Aval, Operand, Var
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line, at_source, user_source
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
-from tapegrad.tracing.custom_operation import Applied, Operation
-from tapegrad.tracing.custom_rule import FINAL, Backward, Forward, first_sentence
 from tapegrad.tracing.memory.aliasing import share_memory
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, innermost, tracing_depth, untraced
+from tapegrad.tracing.rules.operation import Applied, Operation
+from tapegrad.tracing.rules.rule import FINAL, Backward, Forward, first_sentence
 from tapegrad.tracing.runs.mixed import (
     MixedTree,
     PlainTree,

@@ -23,8 +23,8 @@ from tapegrad.primitives.base import Missing, Writer
 from tapegrad.primitives.complexes import real
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.views import BroadcastTo, zeros
-from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.recording.trace import Trace, untraced
+from tapegrad.tracing.rules.operation import Applied, WritesArgument
 from tapegrad.tracing.runs.mixed import MixedTree, Where
 from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 

@@ -19,9 +19,9 @@ from tapegrad.errors import ArgumentError
 from tapegrad.observe.answers.answers import declare, original_of
 from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.custom import CustomPrimitive
-from tapegrad.tracing.custom_given import Given, Rule
 from tapegrad.tracing.frontend import FUNCTIONS
+from tapegrad.tracing.rules.custom import CustomPrimitive
+from tapegrad.tracing.rules.given import Given, Rule
 
 _adopted: dict[int, Adopted] = {}  # by the ids of functions, which they hold
 

@@ -7,7 +7,7 @@ declare.
 
     defvjp(logistic, lambda ct, out, x: ct * out * (1 - out))
 
-On plain arrays such a function simply runs; `tracing.custom_call` records it on tracers.
+On plain arrays such a function simply runs; `tracing.rules.call` records it on tracers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tapegrad.core.request import leaf_names
 from tapegrad.core.trees import flatten, is_traced
 from tapegrad.errors import RuleError
 from tapegrad.primitives.base import Missing
-from tapegrad.tracing.custom_call import call
-from tapegrad.tracing.custom_given import Given, Rule
-from tapegrad.tracing.custom_operation import Operation
 from tapegrad.tracing.recording.trace import is_untraced
+from tapegrad.tracing.rules.call import call
+from tapegrad.tracing.rules.given import Given, Rule
+from tapegrad.tracing.rules.operation import Operation
 from tapegrad.tracing.runs.run import input_aval
 
 
