@@ -17,7 +17,7 @@ import tapegrad.numpy as tnp
 from tapegrad import jit
 from tapegrad.tracing.frontend import FUNCTIONS
 from tapegrad.tracing.frontend.methods import METHODS
-from tapegrad.tracing.frontend.parameters import PARAMETERS, form_of
+from tapegrad.tracing.frontend.operands.parameters import PARAMETERS, form_of
 
 CUBE = np.arange(24.0).reshape(2, 3, 4)
 SQUARE = np.arange(9.0).reshape(3, 3) + np.eye(3)

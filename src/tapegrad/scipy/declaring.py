@@ -22,7 +22,13 @@ from tapegrad.tracing.frontend.accepting import accepted, error_of
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.borrowing import is_instance
 from tapegrad.tracing.frontend.kinds import with_numbers
-from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken, tolerance
+from tapegrad.tracing.frontend.operands.parameters import (
+    form_of,
+    numbers_taken,
+    running,
+    taken,
+    tolerance,
+)
 from tapegrad.tracing.recording.layout import overwritten, settle
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.runs.floating import watching_special
@@ -77,7 +83,7 @@ def stands_for(
     callbacks : whether it calls functions of the user's, which may have traced values at hand: then
         it answers all calls, else those with a traced value among their arguments.
     parameters : the names of further parameters that decide what is recorded, beside NumPy's
-        (`frontend/parameters.py`): traced integers there are guarded.
+        (`frontend/operands/parameters.py`): traced integers there are guarded.
     lists : the names of parameters whose lists are passed on as they are: they aren't arrays.
     """
     module = importlib.import_module(home) if isinstance(home, str) else home

@@ -24,7 +24,7 @@ from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.least_squares import scales
 from tapegrad.tracing.frontend.linalg import raise_if
-from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 
 HOME = "scipy.spatial.distance"
 answers = answers_of(HOME)

@@ -23,7 +23,7 @@ from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.frontend.accepting import error_of
 from tapegrad.tracing.frontend.answering import unmade
-from tapegrad.tracing.frontend.parameters import numbers_taken
+from tapegrad.tracing.frontend.operands.parameters import numbers_taken
 
 DEFAULT = (
     "Declare it with tapegrad.primitive, and give its derivative with defvjp; where none is "

@@ -23,8 +23,8 @@ from tapegrad.primitives import (
 from tapegrad.primitives.softmax import LogSoftmax, LogSumExp, Softmax
 from tapegrad.primitives.special import polygamma as _derivative_of_digamma
 from tapegrad.scipy.declaring import refusal, stands_for
-from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import (
+from tapegrad.tracing.frontend.operands.memory import scalar
+from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
     cast,

@@ -33,7 +33,7 @@ from tapegrad.scipy.declaring import (
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.linalg import raise_if
-from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 
 HOME = "scipy.spatial.transform"
 

@@ -23,7 +23,7 @@ from tapegrad.scipy.declaring import Carrier, any_traced, refusal, seen
 from tapegrad.scipy.distance import minkowski_between
 from tapegrad.scipy.optimize.roots import example
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.frontend.operands.operands import as_operand
 
 
 def _floats(x: Any) -> Any:

@@ -40,7 +40,7 @@ from tapegrad.scipy.integrate.solutions import (
 from tapegrad.scipy.optimize.roots import ending, example, reaching
 from tapegrad.scipy.outside import Constant, Outside, aside, stopped
 from tapegrad.scipy.results import Untold
-from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.frontend.operands.operands import as_operand
 from tapegrad.tracing.loops.while_loop import while_loop
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -24,7 +24,7 @@ from tapegrad.scipy.interpolate.piecewise import (
 )
 from tapegrad.scipy.outside import stopped
 from tapegrad.scipy.sparse import linalg as _declared  # noqa: F401 # what answers gcrotmk
-from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.frontend.operands.operands import as_operand
 
 ORDERS = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
 

@@ -17,7 +17,7 @@ from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.frontend.kinds import as_array
-from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.frontend.operands.operands import as_operand
 
 
 def floats(x: Any) -> Any:

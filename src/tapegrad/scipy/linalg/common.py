@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.scipy.declaring import answers_of
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.linalg import floating, raise_if
-from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.operands.operands import as_tracer
 
 HOME = "scipy.linalg"
 answers = answers_of(HOME)

@@ -19,7 +19,7 @@ from tapegrad.tracing.frontend.linalg import (
     is_singular,
     raise_if,
 )
-from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, checked, column_and_row, shown
-from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.frontend.operands.operands import cast
 
 
 def _windows(diagonals: Any, width: int) -> Any:

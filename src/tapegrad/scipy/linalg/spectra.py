@@ -14,7 +14,7 @@ from tapegrad.scipy.linalg.common import HOME, answers, checked
 from tapegrad.scipy.outside import Constant, recorded
 from tapegrad.tracing.frontend import linalg as numpys
 from tapegrad.tracing.frontend.linalg import adjoint
-from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.runs.mixed import value_of
 
 WHOLE: Any = {np.dtype(np.float32): np.complex64, np.dtype(float): np.complex128}

@@ -36,7 +36,7 @@ from tapegrad.tracing.frontend.linalg import (
     raise_if,
     solved,
 )
-from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.frontend.operands.operands import cast
 
 SINGULAR = "A singular matrix detected."
 

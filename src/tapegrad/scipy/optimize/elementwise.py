@@ -29,7 +29,7 @@ from tapegrad.scipy.optimize.roots import (
     with_args,
 )
 from tapegrad.scipy.outside import Constant, Outside
-from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.frontend.operands.operands import as_operand
 
 HOME = "scipy.optimize.elementwise"
 

@@ -18,7 +18,7 @@ from tapegrad.scipy.optimize.minima import BESIDE, Bounded, bounds_of
 from tapegrad.scipy.optimize.roots import Result, ending, number_of, told_by
 from tapegrad.scipy.outside import Constant, Outside, valued
 from tapegrad.scipy.results import Untold
-from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.frontend.operands.operands import as_operand
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.optimize"

@@ -32,7 +32,7 @@ from tapegrad.scipy.optimize.roots import (
     with_args,
 )
 from tapegrad.scipy.outside import Equations, Outside
-from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.frontend.operands.operands import as_operand
 
 HOME = "scipy.optimize"
 NEAR = 1e-5  # what is that near to a bound, and not on it, may be meant to be there

@@ -12,7 +12,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.stencils import correlated, padded
-from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.signal"

@@ -26,7 +26,7 @@ from tapegrad.scipy.sparse import iterations
 from tapegrad.scipy.sparse.making import of_dense
 from tapegrad.scipy.sparse.matrices import Held, Sparse, as_sparse
 from tapegrad.scipy.sparse.operators import is_operator
-from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.sparse.linalg"

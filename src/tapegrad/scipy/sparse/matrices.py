@@ -15,7 +15,7 @@ from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.primitives.sparse import Product, RowByRow, Rows, SparseProduct
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.sparse.parts import OF_ELEMENTS, Parted
-from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")

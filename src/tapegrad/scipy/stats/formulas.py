@@ -13,7 +13,7 @@ from tapegrad.primitives.special import gammaln_of_positive
 from tapegrad.primitives.special_gamma import ParameterSlope, riemann_zeta
 from tapegrad.primitives.stated import Stated
 from tapegrad.scipy.stats.laws import Formula, both, choose, varies
-from tapegrad.tracing.frontend.operands import recorded
+from tapegrad.tracing.frontend.operands.operands import recorded
 from tapegrad.tracing.tracers.tracer import Tracer
 
 LOG_2 = float(np.log(2.0))

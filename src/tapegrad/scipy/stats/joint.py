@@ -43,7 +43,7 @@ from tapegrad.scipy.stats.vectors import (
 )
 from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
-from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.recording.layout import settle
 
 Table = dict[str, Callable[..., Any]]

@@ -34,7 +34,7 @@ from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.stats.others import ADVICE, domain_of, formulas_of, moments_of
 from tapegrad.scipy.stats.sums import terms
-from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.tracers.tracer import Tracer
 
 Formula = Callable[..., Any]

@@ -34,13 +34,11 @@ from tapegrad.tracing.frontend import (
     least_squares,
     linalg,
     lists,
-    memory,
     methods,
     misc,
     nans,
     numerics,
     padding,
-    parameters,
     places,
     polynomials,
     quantiles,
@@ -55,12 +53,19 @@ from tapegrad.tracing.frontend import (
 )
 from tapegrad.tracing.frontend.accepting import accepted, named_after
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
-from tapegrad.tracing.frontend.complexes import check_function
 from tapegrad.tracing.frontend.known import known_call, like_earlier
 from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.namespaces import namespace
-from tapegrad.tracing.frontend.operands import as_operand
-from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
+from tapegrad.tracing.frontend.operands import memory, parameters
+from tapegrad.tracing.frontend.operands.on_complex import check_function
+from tapegrad.tracing.frontend.operands.operands import as_operand
+from tapegrad.tracing.frontend.operands.parameters import (
+    form_of,
+    has_tracers,
+    numbers_taken,
+    running,
+    taken,
+)
 from tapegrad.tracing.frontend.python import appended as varying
 from tapegrad.tracing.frontend.python import (
     averages,

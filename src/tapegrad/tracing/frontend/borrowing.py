@@ -33,14 +33,14 @@ from tapegrad.core.trees import is_array
 from tapegrad.observe.answers.answers import as_called, original_of, row_of
 from tapegrad.observe.observer import following, note_root, observed
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
-from tapegrad.tracing.frontend.memory import copy_of, scalar
-from tapegrad.tracing.frontend.operands import (
+from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
+from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
     has_tracer,
     written_into_plain,
 )
-from tapegrad.tracing.frontend.parameters import running
+from tapegrad.tracing.frontend.operands.parameters import running
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclassed import SubclassTracer, bare, users
 from tapegrad.tracing.tracers.tracer import Tracer

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -28,7 +28,7 @@ from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
 from tapegrad.tracing.frontend.frozen import compiled_for, note_compiled
 from tapegrad.tracing.frontend.generalized import by_neighbours, by_rows
-from tapegrad.tracing.frontend.operands import dtype_of
+from tapegrad.tracing.frontend.operands.operands import dtype_of
 from tapegrad.tracing.frontend.typed import (
     alike,
     argument_dtypes,

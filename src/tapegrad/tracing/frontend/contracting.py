@@ -22,8 +22,8 @@ from tapegrad.primitives.multilinear import (
     stepwise,
 )
 from tapegrad.primitives.views import Diagonal, GetItem, Reshape, Squeeze
-from tapegrad.tracing.frontend.memory import copy_of, scalar
-from tapegrad.tracing.frontend.operands import as_tracer, cast, store
+from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import moveaxis
 from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.tracers.tracer import Tracer

@@ -14,7 +14,7 @@ from tapegrad.primitives.base import Slice
 from tapegrad.primitives.complexes import WHOLES
 from tapegrad.primitives.fourier import FFT, IRFFT, RFFT, TURNED
 from tapegrad.primitives.views import GetItem, Place
-from tapegrad.tracing.frontend.operands import as_tracer, cast, store
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, store
 
 
 def norm_of(norm: Any) -> str:

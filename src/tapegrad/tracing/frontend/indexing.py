@@ -30,9 +30,9 @@ from tapegrad.primitives.views import (
 )
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.frontend.bounds import choice, integer, note_beyond
-from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.moving import moving
-from tapegrad.tracing.frontend.operands import (
+from tapegrad.tracing.frontend.operands.memory import in_rows
+from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
     cast,
@@ -40,7 +40,7 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     store,
 )
-from tapegrad.tracing.frontend.parameters import beyond
+from tapegrad.tracing.frontend.operands.parameters import beyond
 from tapegrad.tracing.frontend.selected import select
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.parts import part

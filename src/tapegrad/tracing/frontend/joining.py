@@ -11,8 +11,8 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives.scatter import Concatenate, Stack
 from tapegrad.primitives.views import Reshape
-from tapegrad.tracing.frontend.memory import lay_out_as
-from tapegrad.tracing.frontend.operands import as_tracer, cast, store
+from tapegrad.tracing.frontend.operands.memory import lay_out_as
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import expand_dims, ints, ravel
 from tapegrad.tracing.loops.stacking import as_rows
 from tapegrad.tracing.tracers.tracer import Tracer

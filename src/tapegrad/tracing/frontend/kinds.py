@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.frontend.indexing import as_python
-from tapegrad.tracing.frontend.memory import copy_of, scalar
+from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _DEPTH = 3  # of objects in objects

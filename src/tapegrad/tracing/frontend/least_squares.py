@@ -21,8 +21,8 @@ from tapegrad.tracing.frontend.linalg import (
     svd,
     transposed,
 )
-from tapegrad.tracing.frontend.operands import cast
-from tapegrad.tracing.frontend.parameters import tolerance
+from tapegrad.tracing.frontend.operands.operands import cast
+from tapegrad.tracing.frontend.operands.parameters import tolerance
 from tapegrad.tracing.memory.deferred import Deferred
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import stand_in

@@ -15,8 +15,8 @@ import numpy as np
 from tapegrad.observe.answers.answers import declare, declare_calls
 from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.answering import has_traced, stacked
-from tapegrad.tracing.frontend.operands import of_itself
-from tapegrad.tracing.frontend.parameters import PARAMETERS, Form, form_of
+from tapegrad.tracing.frontend.operands.operands import of_itself
+from tapegrad.tracing.frontend.operands.parameters import PARAMETERS, Form, form_of
 
 # These take lists of arrays, and look for traced ones themselves: of each the arguments that are
 # lists of arrays, in which another list is an array.

@@ -24,9 +24,9 @@ from tapegrad.tracing.frontend import (
     sorting,
 )
 from tapegrad.tracing.frontend.accepting import accepted
-from tapegrad.tracing.frontend.complexes import check_method
-from tapegrad.tracing.frontend.operands import written_into_plain
-from tapegrad.tracing.frontend.parameters import form_of, running, taken
+from tapegrad.tracing.frontend.operands.on_complex import check_method
+from tapegrad.tracing.frontend.operands.operands import written_into_plain
+from tapegrad.tracing.frontend.operands.parameters import form_of, running, taken
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import current_trace, refusing

@@ -9,10 +9,10 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
-from tapegrad.tracing.frontend.complexes import by_parts
 from tapegrad.tracing.frontend.indexing import as_python, nonzero
-from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import (
+from tapegrad.tracing.frontend.operands.memory import scalar
+from tapegrad.tracing.frontend.operands.on_complex import by_parts
+from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
     cast,

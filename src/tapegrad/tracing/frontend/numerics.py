@@ -15,10 +15,10 @@ from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.correlation import Correlate
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.primitives.stated import Known
-from tapegrad.tracing.frontend.complexes import by_parts
-from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
-from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
-from tapegrad.tracing.frontend.parameters import one_of
+from tapegrad.tracing.frontend.operands.memory import in_rows, lay_out_as, scalar
+from tapegrad.tracing.frontend.operands.on_complex import by_parts
+from tapegrad.tracing.frontend.operands.operands import as_operand, as_tracer, cast, common_dtype
+from tapegrad.tracing.frontend.operands.parameters import one_of
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _MISSING = np._NoValue

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.tracing.frontend.memory import copy_of, scalar
-from tapegrad.tracing.frontend.operands import as_tracer, cast
-from tapegrad.tracing.frontend.parameters import beyond
+from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
+from tapegrad.tracing.frontend.operands.parameters import beyond
 
 
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:

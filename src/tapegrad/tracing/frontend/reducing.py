@@ -17,9 +17,9 @@ from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
 from tapegrad.primitives.stated import Known
 from tapegrad.primitives.views import ExpandDims
-from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, store
-from tapegrad.tracing.frontend.parameters import called_as
+from tapegrad.tracing.frontend.operands.memory import scalar
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, mask_of, store
+from tapegrad.tracing.frontend.operands.parameters import called_as
 from tapegrad.tracing.frontend.shaping import at_least_a_vector, ravel
 from tapegrad.tracing.tracers.tracer import Tracer
 

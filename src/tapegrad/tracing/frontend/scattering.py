@@ -25,7 +25,7 @@ from tapegrad.tracing.frontend.indexing import (
     is_dotted,
     plain_index,
 )
-from tapegrad.tracing.frontend.operands import (
+from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
     cast,
@@ -34,7 +34,7 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     untraced,
 )
-from tapegrad.tracing.frontend.parameters import beyond
+from tapegrad.tracing.frontend.operands.parameters import beyond
 from tapegrad.tracing.frontend.selected import Selected, put_selected
 from tapegrad.tracing.runs.floating import cast_of, watching
 from tapegrad.tracing.tracers.parts import put as put_part

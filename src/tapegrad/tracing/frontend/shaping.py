@@ -25,8 +25,8 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.frontend.memory import copy_of, of_array, unlinked
-from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
+from tapegrad.tracing.frontend.operands.memory import copy_of, of_array, unlinked
+from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.recording.chains import show, views_of
 from tapegrad.tracing.recording.layout import laid_out_like, lay_out
 from tapegrad.tracing.recording.trace import Trace, current_trace

@@ -15,9 +15,9 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
 from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.indexing import take_along_axis
-from tapegrad.tracing.frontend.memory import lay_out_as, scalar
-from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
-from tapegrad.tracing.frontend.parameters import called_as
+from tapegrad.tracing.frontend.operands.memory import lay_out_as, scalar
+from tapegrad.tracing.frontend.operands.operands import as_operand, as_tracer, cast, common_dtype
+from tapegrad.tracing.frontend.operands.parameters import called_as
 from tapegrad.tracing.frontend.shaping import ravel
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -38,11 +38,11 @@ from tapegrad.primitives.stated import Known
 from tapegrad.tracing.frontend import contracting, vectorizing
 from tapegrad.tracing.frontend import known as known_calls
 from tapegrad.tracing.frontend.accepting import accepted
-from tapegrad.tracing.frontend.complexes import by_parts, sign_of, size_of
 from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
-from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.objects import elsewhere, meet, meets_object
-from tapegrad.tracing.frontend.operands import (
+from tapegrad.tracing.frontend.operands.memory import scalar
+from tapegrad.tracing.frontend.operands.on_complex import by_parts, sign_of, size_of
+from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
     cast,
@@ -55,7 +55,7 @@ from tapegrad.tracing.frontend.operands import (
     promoted,
     store,
 )
-from tapegrad.tracing.frontend.parameters import letter, running
+from tapegrad.tracing.frontend.operands.parameters import letter, running
 from tapegrad.tracing.operators.sizes import differs
 from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.recording.trace import refusing

@@ -21,8 +21,8 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import BroadcastTo, GetItem
-from tapegrad.tracing.frontend.memory import copy_of
-from tapegrad.tracing.frontend.operands import as_tracer, has_tracer
+from tapegrad.tracing.frontend.operands.memory import copy_of
+from tapegrad.tracing.frontend.operands.operands import as_tracer, has_tracer
 from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.tracers.attributes import laid_out

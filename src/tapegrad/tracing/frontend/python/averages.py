@@ -21,8 +21,8 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.primitives import special
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.frontend.indexing import as_python
-from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.frontend.operands.memory import scalar
+from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.python.mathematics import exact_sum, is_finite, is_followed, said
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.tracers.tracer import Tracer

@@ -19,8 +19,8 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.tracing.frontend.indexing import as_python
-from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.frontend.operands.memory import scalar
+from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.python.mathematics import as_complex, is_followed, said, said_complex
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.memory.made import is_made
