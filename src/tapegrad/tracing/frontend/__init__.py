@@ -27,7 +27,6 @@ from tapegrad.tracing.frontend import (
     fourier,
     frames,
     groups,
-    indexing,
     iterating,
     joining,
     labels,
@@ -39,11 +38,9 @@ from tapegrad.tracing.frontend import (
     nans,
     numerics,
     padding,
-    places,
     polynomials,
     quantiles,
     reducing,
-    scattering,
     shaping,
     sorting,
     subclasses,
@@ -53,6 +50,8 @@ from tapegrad.tracing.frontend import (
 )
 from tapegrad.tracing.frontend.accepting import accepted, named_after
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.indexing import flat as places
+from tapegrad.tracing.frontend.indexing import indexing, scattering
 from tapegrad.tracing.frontend.known import known_call, like_earlier
 from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.namespaces import namespace

@@ -30,9 +30,9 @@ from tapegrad.observe.observer import (
     unobserved,
 )
 from tapegrad.primitives.views import GetItem
-from tapegrad.tracing.frontend.indexing import getitem, plain_index
+from tapegrad.tracing.frontend.indexing.indexing import getitem, plain_index
+from tapegrad.tracing.frontend.indexing.scattering import setitem
 from tapegrad.tracing.frontend.methods import METHODS, call_method
-from tapegrad.tracing.frontend.scattering import setitem
 from tapegrad.tracing.frontend.subclasses import (
     all_bare,
     class_asked,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives import elementwise as ew
-from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
 from tapegrad.tracing.tracers.tracer import Tracer
 

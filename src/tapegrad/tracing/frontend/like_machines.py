@@ -14,7 +14,7 @@ import numpy as np
 from tapegrad.errors import ConversionError
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.operators.sizes import fits
 from tapegrad.tracing.operators.weak import check_divisor, checked

@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
-from tapegrad.tracing.frontend.indexing import as_python, nonzero
+from tapegrad.tracing.frontend.indexing.indexing import as_python, nonzero
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.on_complex import by_parts
 from tapegrad.tracing.frontend.operands.operands import (

@@ -31,7 +31,7 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.joins import operands_of
 from tapegrad.observe.program.liveness import flow_of
-from tapegrad.tracing.frontend.selected import FUNCTIONS, Selected, selected
+from tapegrad.tracing.frontend.indexing.selected import FUNCTIONS, Selected, selected
 from tapegrad.tracing.statements.varying import METHODS, Note, VaryingList
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 

@@ -20,7 +20,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.primitives import special
 from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.python.mathematics import exact_sum, is_finite, is_followed, said

@@ -18,7 +18,7 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.primitives.complexes import cartesian
-from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.python.mathematics import as_complex, is_followed, said, said_complex

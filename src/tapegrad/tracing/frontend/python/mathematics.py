@@ -22,7 +22,7 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.values.exact import is_of_integers
 from tapegrad.primitives import special
 from tapegrad.primitives.reductions import ExactSum
-from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.operands.parameters import whole
 from tapegrad.tracing.memory.made import is_made

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.ir.tape import Literal, Operand
-from tapegrad.tracing.frontend.bounds import choice
+from tapegrad.tracing.frontend.indexing.bounds import choice
 from tapegrad.tracing.recording.trace import Trace, innermost
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -16,8 +16,8 @@ from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
 from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
 from tapegrad.primitives.windows import SetWindow
-from tapegrad.tracing.frontend.bounds import note_beyond
-from tapegrad.tracing.frontend.indexing import (
+from tapegrad.tracing.frontend.indexing.bounds import note_beyond
+from tapegrad.tracing.frontend.indexing.indexing import (
     Flat,
     IndexParts,
     counting,
@@ -25,6 +25,7 @@ from tapegrad.tracing.frontend.indexing import (
     is_dotted,
     plain_index,
 )
+from tapegrad.tracing.frontend.indexing.selected import Selected, put_selected
 from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
@@ -35,7 +36,6 @@ from tapegrad.tracing.frontend.operands.operands import (
     untraced,
 )
 from tapegrad.tracing.frontend.operands.parameters import beyond
-from tapegrad.tracing.frontend.selected import Selected, put_selected
 from tapegrad.tracing.runs.floating import cast_of, watching
 from tapegrad.tracing.tracers.parts import put as put_part
 from tapegrad.tracing.tracers.tracer import Tracer

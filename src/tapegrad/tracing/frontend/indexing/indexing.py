@@ -29,8 +29,9 @@ from tapegrad.primitives.views import (
     indexed_shape,
 )
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.frontend.bounds import choice, integer, note_beyond
-from tapegrad.tracing.frontend.moving import moving
+from tapegrad.tracing.frontend.indexing.bounds import choice, integer, note_beyond
+from tapegrad.tracing.frontend.indexing.moving import moving
+from tapegrad.tracing.frontend.indexing.selected import select
 from tapegrad.tracing.frontend.operands.memory import in_rows
 from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
@@ -41,7 +42,6 @@ from tapegrad.tracing.frontend.operands.operands import (
     store,
 )
 from tapegrad.tracing.frontend.operands.parameters import beyond
-from tapegrad.tracing.frontend.selected import select
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.parts import part
 from tapegrad.tracing.tracers.tracer import Tracer, link_chosen, stand_in, unwrap

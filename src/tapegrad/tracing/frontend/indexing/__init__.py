@@ -1,0 +1,1 @@
+"""Elements and parts of arrays, read and written: by integers, slices, masks and arrays of indices."""
