@@ -28,7 +28,6 @@ from tapegrad.tracing.frontend import (
     frames,
     groups,
     iterating,
-    joining,
     labels,
     least_squares,
     linalg,
@@ -41,11 +40,9 @@ from tapegrad.tracing.frontend import (
     polynomials,
     quantiles,
     reducing,
-    shaping,
     sorting,
     subclasses,
     vectorizing,
-    windowing,
     windows,
 )
 from tapegrad.tracing.frontend.accepting import accepted, named_after
@@ -74,6 +71,7 @@ from tapegrad.tracing.frontend.python import (
     identity,
     mathematics,
 )
+from tapegrad.tracing.frontend.shapes import joining, shaping, windowing
 from tapegrad.tracing.outside.kept import at_the_time, end_derivative
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import refusing

@@ -25,12 +25,12 @@ from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.borrowing import borrowed, borrowed_method
 from tapegrad.tracing.frontend.indexing.indexing import Flat
 from tapegrad.tracing.frontend.indexing.selected import selects
-from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.operands.memory import copy_of
 from tapegrad.tracing.frontend.operands.operands import as_tracer, of_itself, stands_for_labelled
 from tapegrad.tracing.frontend.operands.parameters import letter
 from tapegrad.tracing.frontend.python.mathematics import said_of
-from tapegrad.tracing.frontend.shaping import reshape
+from tapegrad.tracing.frontend.shapes.making import from_contents
+from tapegrad.tracing.frontend.shapes.shaping import reshape
 from tapegrad.tracing.frontend.subclasses import typed
 from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.memory.made import MadeTracer, is_made, is_traceable, make

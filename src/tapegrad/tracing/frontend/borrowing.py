@@ -32,7 +32,6 @@ import numpy as np
 from tapegrad.core.trees import is_array
 from tapegrad.observe.answers.answers import as_called, original_of, row_of
 from tapegrad.observe.observer import following, note_root, observed
-from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
@@ -41,6 +40,7 @@ from tapegrad.tracing.frontend.operands.operands import (
     written_into_plain,
 )
 from tapegrad.tracing.frontend.operands.parameters import running
+from tapegrad.tracing.frontend.shapes.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclassed import SubclassTracer, bare, users
 from tapegrad.tracing.tracers.tracer import Tracer

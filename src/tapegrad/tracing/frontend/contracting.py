@@ -24,7 +24,7 @@ from tapegrad.primitives.multilinear import (
 from tapegrad.primitives.views import Diagonal, GetItem, Reshape, Squeeze
 from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, store
-from tapegrad.tracing.frontend.shaping import moveaxis
+from tapegrad.tracing.frontend.shapes.shaping import moveaxis
 from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.tracers.tracer import Tracer
 

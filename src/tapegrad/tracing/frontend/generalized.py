@@ -13,8 +13,8 @@ import numpy as np
 
 from tapegrad.observe.observer import observed
 from tapegrad.tracing.frontend.answering import has_traced
-from tapegrad.tracing.frontend.making import uniform
 from tapegrad.tracing.frontend.operands.operands import dtype_of
+from tapegrad.tracing.frontend.shapes.making import uniform
 from tapegrad.tracing.frontend.typed import (
     alike,
     argument_dtypes,

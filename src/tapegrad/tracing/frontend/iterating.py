@@ -16,8 +16,8 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.making import uniform
 from tapegrad.tracing.frontend.operands.operands import as_tracer, common_dtype, has_tracer
+from tapegrad.tracing.frontend.shapes.making import uniform
 from tapegrad.tracing.recording.layout import laid_out_like, note_may_alias
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer

@@ -19,8 +19,8 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.operands.operands import has_tracer
+from tapegrad.tracing.frontend.shapes.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -13,7 +13,7 @@ from tapegrad.primitives.views import BroadcastTo, Place
 from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.operands.memory import lay_out_as, unlinked
 from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.frontend.shaping import broadcast_to
+from tapegrad.tracing.frontend.shapes.shaping import broadcast_to
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _STATISTICS: dict[str, Callable[..., Any]] = {"mean": np.mean, "maximum": np.max, "minimum": np.min}

@@ -20,7 +20,7 @@ from tapegrad.primitives.views import ExpandDims
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, mask_of, store
 from tapegrad.tracing.frontend.operands.parameters import called_as
-from tapegrad.tracing.frontend.shaping import at_least_a_vector, ravel
+from tapegrad.tracing.frontend.shapes.shaping import at_least_a_vector, ravel
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _MISSING = np._NoValue

@@ -18,7 +18,7 @@ from tapegrad.tracing.frontend.indexing.indexing import take_along_axis
 from tapegrad.tracing.frontend.operands.memory import lay_out_as, scalar
 from tapegrad.tracing.frontend.operands.operands import as_operand, as_tracer, cast, common_dtype
 from tapegrad.tracing.frontend.operands.parameters import called_as
-from tapegrad.tracing.frontend.shaping import ravel
+from tapegrad.tracing.frontend.shapes.shaping import ravel
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

@@ -13,7 +13,7 @@ from tapegrad.primitives.scatter import Concatenate, Stack
 from tapegrad.primitives.views import Reshape
 from tapegrad.tracing.frontend.operands.memory import lay_out_as
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, store
-from tapegrad.tracing.frontend.shaping import expand_dims, ints, ravel
+from tapegrad.tracing.frontend.shapes.shaping import expand_dims, ints, ravel
 from tapegrad.tracing.loops.stacking import as_rows
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -11,9 +11,9 @@ from tapegrad.core.trees import is_array
 from tapegrad.ir.tape import literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.frontend.joining import stack
 from tapegrad.tracing.frontend.operands.memory import copy_of
 from tapegrad.tracing.frontend.operands.operands import has_tracer, stands_for_labelled
+from tapegrad.tracing.frontend.shapes.joining import stack
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.either import check_elements

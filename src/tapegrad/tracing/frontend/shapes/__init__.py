@@ -1,0 +1,1 @@
+"""New arrays and shapes: reshaping, joining, making, windows."""
