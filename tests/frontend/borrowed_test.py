@@ -19,7 +19,8 @@ from tests.primitives import samples
 
 from tapegrad import grad, jit
 from tapegrad.errors import TapegradError, UnsupportedError
-from tapegrad.tracing.frontend import BORROWED, FUNCTIONS, borrowing, ufuncs
+from tapegrad.tracing.frontend import BORROWED, FUNCTIONS, ufuncs
+from tapegrad.tracing.frontend.calling import borrowing
 from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.tracers.tracer import ArrayTracer
 

@@ -18,7 +18,7 @@ from tapegrad.primitives.control import ForeignCall
 from tapegrad.scipy.callbacks import values_of
 from tapegrad.scipy.declaring import any_traced
 from tapegrad.scipy.outside import Constant, recorded
-from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
+from tapegrad.tracing.frontend.calling.kinds import kinds_of, of_kinds
 from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.runs.floating import is_operand
 from tapegrad.tracing.runs.mixed import mixed_tree

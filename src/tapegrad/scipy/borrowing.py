@@ -1,7 +1,7 @@
 """SciPy's own Python code, run on traced arrays.
 
 Where a function of SciPy's is Python in terms of NumPy's functions, and of such as are answered,
-its own code is the declaration (`tracing/frontend/borrowing.py`). Where SciPy asks which library an
+its own code is the declaration (`tracing/frontend/calling/borrowing.py`). Where SciPy asks which library an
 array is of, it is NumPy.
 """
 
@@ -18,8 +18,8 @@ import numpy as np
 from tapegrad.observe.answers.answers import declare, declare_calls
 from tapegrad.observe.observer import unobserved
 from tapegrad.scipy.declaring import answering, any_traced, declare_method
-from tapegrad.tracing.frontend import borrowing
-from tapegrad.tracing.frontend.accepting import accepted
+from tapegrad.tracing.frontend.calling import borrowing
+from tapegrad.tracing.frontend.calling.accepting import accepted
 
 
 def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> None:

@@ -29,7 +29,7 @@ from tapegrad.primitives.control import CallTape, ForeignCall
 from tapegrad.primitives.implicit import Implicit, called, real
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
-from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
+from tapegrad.tracing.frontend.calling.kinds import kinds_of, of_kinds
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.runs.mixed import value_of
 from tapegrad.tracing.runs.run import input_aval, trace_function

@@ -23,7 +23,7 @@ from tapegrad.scipy.interpolate.fitpack import extended
 from tapegrad.scipy.interpolate.grids import Grid, between
 from tapegrad.scipy.interpolate.piecewise import Piecewise, floats, hermite, prepared
 from tapegrad.scipy.optimize.roots import example
-from tapegrad.tracing.frontend.accepting import accepted
+from tapegrad.tracing.frontend.calling.accepting import accepted
 
 HOME = "scipy.interpolate"
 borrow(HOME, "pade barycentric_interpolate krogh_interpolate make_splrep")

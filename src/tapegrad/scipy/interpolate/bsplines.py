@@ -14,7 +14,7 @@ from tapegrad.scipy.declaring import is_traced, refusal, seen
 from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats, without
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.frontend.kinds import as_array
+from tapegrad.tracing.frontend.calling.kinds import as_array
 
 
 @dataclass(eq=False)

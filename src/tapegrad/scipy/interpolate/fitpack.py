@@ -13,7 +13,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating, tensor
 from tapegrad.scipy.interpolate.piecewise import floats, prepared
-from tapegrad.tracing.frontend.kinds import as_pythons
+from tapegrad.tracing.frontend.calling.kinds import as_pythons
 
 _EXTENSIONS = {"extrapolate": 0, "zeros": 1, "raise": 2, "const": 3}
 

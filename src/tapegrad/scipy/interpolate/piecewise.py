@@ -16,7 +16,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.frontend.kinds import as_array
+from tapegrad.tracing.frontend.calling.kinds import as_array
 from tapegrad.tracing.frontend.operands.operands import as_operand
 
 

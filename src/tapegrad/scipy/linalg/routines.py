@@ -16,7 +16,7 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import Carrier, any_traced, note_memory, refusal, stands_for
 from tapegrad.scipy.linalg import factors, systems
-from tapegrad.tracing.frontend.accepting import accepted
+from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.operands.parameters import numbers_taken
 
 HOME = "scipy.linalg"

@@ -22,7 +22,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import refusal
-from tapegrad.tracing.frontend import borrowing
+from tapegrad.tracing.frontend.calling import borrowing
 
 FORMULAS = ("cdf", "sf", "logcdf", "logsf", "ppf", "isf")
 ADVICE = "Use the logarithm of its density, written in NumPy's functions"

@@ -27,7 +27,6 @@ from tapegrad.tracing.frontend import (
     fourier,
     frames,
     groups,
-    iterating,
     labels,
     least_squares,
     linalg,
@@ -42,11 +41,11 @@ from tapegrad.tracing.frontend import (
     reducing,
     sorting,
     subclasses,
-    vectorizing,
     windows,
 )
-from tapegrad.tracing.frontend.accepting import accepted, named_after
-from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.calling import iterating, vectorizing
+from tapegrad.tracing.frontend.calling.accepting import accepted, named_after
+from tapegrad.tracing.frontend.calling.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.indexing import flat as places
 from tapegrad.tracing.frontend.indexing import indexing, scattering
 from tapegrad.tracing.frontend.known import known_call, like_earlier

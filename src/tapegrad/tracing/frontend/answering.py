@@ -21,8 +21,9 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_computed, observed, unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.accepting import accepted
-from tapegrad.tracing.frontend.borrowing import borrowed, borrowed_method
+from tapegrad.tracing.frontend.calling.accepting import accepted
+from tapegrad.tracing.frontend.calling.borrowing import borrowed, borrowed_method
+from tapegrad.tracing.frontend.calling.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.frontend.indexing.indexing import Flat
 from tapegrad.tracing.frontend.indexing.selected import selects
 from tapegrad.tracing.frontend.operands.memory import copy_of
@@ -32,7 +33,6 @@ from tapegrad.tracing.frontend.python.mathematics import said_of
 from tapegrad.tracing.frontend.shapes.making import from_contents
 from tapegrad.tracing.frontend.shapes.shaping import reshape
 from tapegrad.tracing.frontend.subclasses import typed
-from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.memory.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, refusing

@@ -15,13 +15,13 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.observer import note_computed, unobserved
 from tapegrad.tracing.frontend import contracting, misc, reducing, sorting
-from tapegrad.tracing.frontend.accepting import accepted
+from tapegrad.tracing.frontend.calling.accepting import accepted
+from tapegrad.tracing.frontend.calling.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.frontend.indexing import indexing, scattering
 from tapegrad.tracing.frontend.operands.on_complex import check_method
 from tapegrad.tracing.frontend.operands.operands import written_into_plain
 from tapegrad.tracing.frontend.operands.parameters import form_of, running, taken
 from tapegrad.tracing.frontend.shapes import shaping
-from tapegrad.tracing.frontend.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.runs.floating import method, watching

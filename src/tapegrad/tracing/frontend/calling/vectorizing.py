@@ -21,7 +21,7 @@ from tapegrad.observe.answers.answers import declare_calls
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.borrowing import borrowed_method, followed
+from tapegrad.tracing.frontend.calling.borrowing import borrowed_method, followed
 from tapegrad.tracing.frontend.operands.operands import has_tracer
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.memory.made import is_made

@@ -24,7 +24,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.kinds import kinds_of, of_kinds
+from tapegrad.tracing.frontend.calling.kinds import kinds_of, of_kinds
 from tapegrad.tracing.recording.chains import is_writeable
 from tapegrad.tracing.recording.trace import innermost, refusing, untraced
 from tapegrad.tracing.runs.floating import guard_refusal

@@ -17,9 +17,9 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_line
+from tapegrad.tracing.frontend.calling.vectorizing import beside_objects, is_of_objects
 from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.operands import has_tracer
-from tapegrad.tracing.frontend.vectorizing import beside_objects, is_of_objects
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import Tracer
 
