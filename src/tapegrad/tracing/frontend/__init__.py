@@ -33,16 +33,11 @@ from tapegrad.tracing.frontend import (
     lists,
     methods,
     misc,
-    nans,
-    numerics,
-    padding,
     polynomials,
-    quantiles,
-    reducing,
-    sorting,
     subclasses,
     windows,
 )
+from tapegrad.tracing.frontend.axes import nans, numerics, padding, quantiles, reducing, sorting
 from tapegrad.tracing.frontend.calling import iterating, vectorizing
 from tapegrad.tracing.frontend.calling.accepting import accepted, named_after
 from tapegrad.tracing.frontend.calling.borrowing import borrowed, implementation_of

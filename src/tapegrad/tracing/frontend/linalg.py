@@ -29,9 +29,9 @@ from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
 from tapegrad.primitives.spectral import QR, SVD, Complement, EigH
 from tapegrad.primitives.triangles import TriangularSolve
+from tapegrad.tracing.frontend.axes.reducing import squared_size
 from tapegrad.tracing.frontend.operands.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
-from tapegrad.tracing.frontend.reducing import squared_size
 from tapegrad.tracing.tracers.tracer import Tracer
 
 LinAlgError = np.linalg.LinAlgError

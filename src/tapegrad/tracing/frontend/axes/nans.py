@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.frontend import reducing
+from tapegrad.tracing.frontend.axes import reducing
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, mask_of, store
 from tapegrad.tracing.frontend.operands.parameters import called_as

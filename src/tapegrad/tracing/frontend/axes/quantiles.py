@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.tracing.frontend.axes.sorting import argsort, sort
 from tapegrad.tracing.frontend.indexing.indexing import take_along_axis
 from tapegrad.tracing.frontend.operands.memory import copy_of, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, has_tracer, is_weak, store
 from tapegrad.tracing.frontend.operands.parameters import called_as
-from tapegrad.tracing.frontend.sorting import argsort, sort
 from tapegrad.tracing.recording.layout import overwritten
 
 

@@ -1,0 +1,1 @@
+"""Functions along axes: sums and other reductions, sorting, quantiles, differences, padding."""
