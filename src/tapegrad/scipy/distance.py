@@ -21,9 +21,9 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
+from tapegrad.tracing.frontend.algebra.least_squares import scales
+from tapegrad.tracing.frontend.algebra.linalg import raise_if
 from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.least_squares import scales
-from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 
 HOME = "scipy.spatial.distance"

@@ -16,8 +16,8 @@ from tapegrad.primitives.cosines import OTHER, Cosines
 from tapegrad.primitives.fourier import TURNED
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import answers_of, refusal
-from tapegrad.tracing.frontend import fourier
-from tapegrad.tracing.frontend.fourier import fitted, floating, norm_of
+from tapegrad.tracing.frontend.algebra import fourier
+from tapegrad.tracing.frontend.algebra.fourier import fitted, floating, norm_of
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.fft"

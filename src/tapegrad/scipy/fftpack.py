@@ -16,8 +16,8 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.cosines import OTHER
 from tapegrad.scipy import fft as ffts
 from tapegrad.scipy.declaring import answers_of, refusal
-from tapegrad.tracing.frontend import fourier
-from tapegrad.tracing.frontend.fourier import fitted, floating
+from tapegrad.tracing.frontend.algebra import fourier
+from tapegrad.tracing.frontend.algebra.fourier import fitted, floating
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.fftpack"

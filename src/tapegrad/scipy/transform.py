@@ -31,8 +31,8 @@ from tapegrad.scipy.declaring import (
     stands_for,
 )
 from tapegrad.scipy.outside import stopped
+from tapegrad.tracing.frontend.algebra.linalg import raise_if
 from tapegrad.tracing.frontend.answering import stacked
-from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 
 HOME = "scipy.spatial.transform"

@@ -17,8 +17,8 @@ from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
 from tapegrad.scipy.linalg.systems import both_sides, by_triangles
-from tapegrad.tracing.frontend import linalg as numpys
-from tapegrad.tracing.frontend.linalg import adjoint, check_square, raise_if
+from tapegrad.tracing.frontend.algebra import linalg as numpys
+from tapegrad.tracing.frontend.algebra.linalg import adjoint, check_square, raise_if
 from tapegrad.tracing.frontend.operands.operands import cast
 
 # ---- Cholesky's

@@ -11,9 +11,9 @@ from tapegrad.primitives.hermitian import ComplexEig
 from tapegrad.primitives.powers import Expm, Logm, Sqrtm
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, as_array, checked
-from tapegrad.tracing.frontend import linalg as numpys
-from tapegrad.tracing.frontend.least_squares import scales
-from tapegrad.tracing.frontend.linalg import (
+from tapegrad.tracing.frontend.algebra import linalg as numpys
+from tapegrad.tracing.frontend.algebra.least_squares import scales
+from tapegrad.tracing.frontend.algebra.linalg import (
     check_square,
     factored,
     is_singular,

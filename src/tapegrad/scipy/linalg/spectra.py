@@ -12,8 +12,8 @@ from tapegrad.primitives.control import ForeignCall
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, checked
 from tapegrad.scipy.outside import Constant, recorded
-from tapegrad.tracing.frontend import linalg as numpys
-from tapegrad.tracing.frontend.linalg import adjoint
+from tapegrad.tracing.frontend.algebra import linalg as numpys
+from tapegrad.tracing.frontend.algebra.linalg import adjoint
 from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.runs.mixed import value_of
 

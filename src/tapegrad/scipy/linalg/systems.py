@@ -21,14 +21,14 @@ from tapegrad.primitives.toeplitz import ToeplitzSolve
 from tapegrad.primitives.triangles import TriangularSolve, from_triangle, mirrored
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.common import answers, checked, column_and_row
-from tapegrad.tracing.frontend import linalg as numpys
-from tapegrad.tracing.frontend.least_squares import (
+from tapegrad.tracing.frontend.algebra import linalg as numpys
+from tapegrad.tracing.frontend.algebra.least_squares import (
     cut_of,
     least_squares,
     one_cut,
     pseudoinverse,
 )
-from tapegrad.tracing.frontend.linalg import (
+from tapegrad.tracing.frontend.algebra.linalg import (
     adjoint,
     check_square,
     factored,

@@ -30,7 +30,7 @@ from tapegrad.scipy.optimize.roots import (
 )
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info
-from tapegrad.tracing.frontend.linalg import factored, solved
+from tapegrad.tracing.frontend.algebra.linalg import factored, solved
 
 HOME = "scipy.optimize"
 

@@ -20,8 +20,8 @@ from tapegrad.scipy.optimize.minima import minimize, minimize_scalar
 from tapegrad.scipy.optimize.roots import NO_NEARER, ending, example, solved, watched, zero
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info, Untold
-from tapegrad.tracing.frontend.linalg import factored
-from tapegrad.tracing.frontend.linalg import solved as solution
+from tapegrad.tracing.frontend.algebra.linalg import factored
+from tapegrad.tracing.frontend.algebra.linalg import solved as solution
 
 HOME = "scipy.optimize"
 

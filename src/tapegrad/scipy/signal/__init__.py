@@ -15,8 +15,8 @@ from tapegrad.scipy.borrowing import borrow, borrow_classes, borrow_objects, con
 from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.signal import peaks, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, filters, padded, parts, picked
+from tapegrad.tracing.frontend.algebra.linalg import floating
 from tapegrad.tracing.frontend.calling.borrowing import borrowed
-from tapegrad.tracing.frontend.linalg import floating
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.signal"

@@ -26,8 +26,8 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
 from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
+from tapegrad.tracing.frontend.algebra.least_squares import scales
 from tapegrad.tracing.frontend.calling import borrowing
-from tapegrad.tracing.frontend.least_squares import scales
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.stats"

@@ -23,13 +23,9 @@ from tapegrad.tracing.frontend import (
     cells,
     compiled,
     constants,
-    contracting,
-    fourier,
     frames,
     groups,
     labels,
-    least_squares,
-    linalg,
     lists,
     methods,
     misc,
@@ -37,6 +33,7 @@ from tapegrad.tracing.frontend import (
     subclasses,
     windows,
 )
+from tapegrad.tracing.frontend.algebra import contracting, fourier, least_squares, linalg
 from tapegrad.tracing.frontend.axes import nans, numerics, padding, quantiles, reducing, sorting
 from tapegrad.tracing.frontend.calling import iterating, vectorizing
 from tapegrad.tracing.frontend.calling.accepting import accepted, named_after

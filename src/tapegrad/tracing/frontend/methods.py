@@ -14,7 +14,8 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.observer import note_computed, unobserved
-from tapegrad.tracing.frontend import contracting, misc
+from tapegrad.tracing.frontend import misc
+from tapegrad.tracing.frontend.algebra import contracting
 from tapegrad.tracing.frontend.axes import reducing, sorting
 from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.calling.vectorizing import holds_traced, numbers_of, objects_of

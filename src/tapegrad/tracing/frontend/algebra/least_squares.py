@@ -11,7 +11,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.complexes import conj, real
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.spectral import PInv
-from tapegrad.tracing.frontend.linalg import (
+from tapegrad.tracing.frontend.algebra.linalg import (
     LinAlgError,
     check_square,
     check_stacked,

@@ -1,0 +1,1 @@
+"""Products and factors of matrices, least squares, Fourier transforms."""
