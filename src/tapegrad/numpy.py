@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy
 
-from tapegrad.tracing.frontend import answering
+from tapegrad.tracing.frontend.numpy import answering
 from tapegrad.tracing.frontend.shapes.making import from_contents
 from tapegrad.tracing.recording.trace import current_trace, opened
 

@@ -33,7 +33,7 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import look_for_modules, row_of
 from tapegrad.observe.answers.swapping import Names
 from tapegrad.tracing.frontend import FUNCTIONS
-from tapegrad.tracing.frontend.methods import METHODS
+from tapegrad.tracing.frontend.numpy.methods import METHODS
 from tapegrad.tracing.runs.run import trace_function
 
 ODD = "0.5 1.0 -7 99 'odd' None (0,) [0,1,2] np.zeros(2) np.array([1]) True np.nan x s x>0.5 x[0]"

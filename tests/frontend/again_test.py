@@ -20,8 +20,8 @@ from tests.loops.programs_test import drawn
 import tapegrad
 from tapegrad import grad, trace
 from tapegrad.errors import LeakedTracerError, UnsupportedError
-from tapegrad.tracing.frontend import known
 from tapegrad.tracing.frontend.indexing import indexing
+from tapegrad.tracing.frontend.numpy import known
 from tapegrad.tracing.operators import again, weak
 from tapegrad.tracing.tracers import elements
 

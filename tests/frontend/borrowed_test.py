@@ -19,9 +19,10 @@ from tests.primitives import samples
 
 from tapegrad import grad, jit
 from tapegrad.errors import TapegradError, UnsupportedError
-from tapegrad.tracing.frontend import BORROWED, FUNCTIONS, ufuncs
+from tapegrad.tracing.frontend import BORROWED, FUNCTIONS
 from tapegrad.tracing.frontend.calling import borrowing
-from tapegrad.tracing.frontend.methods import METHODS
+from tapegrad.tracing.frontend.numpy import ufuncs
+from tapegrad.tracing.frontend.numpy.methods import METHODS
 from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 # Calls of borrowed functions on a matrix of four rows and three columns; `w` is a captured one.

@@ -16,7 +16,7 @@ from tests.frontend.check import assert_same, builtin_kind, name_of
 import tapegrad.numpy as tnp
 from tapegrad import jit
 from tapegrad.tracing.frontend import FUNCTIONS
-from tapegrad.tracing.frontend.methods import METHODS
+from tapegrad.tracing.frontend.numpy.methods import METHODS
 from tapegrad.tracing.frontend.operands.parameters import PARAMETERS, form_of
 
 CUBE = np.arange(24.0).reshape(2, 3, 4)

@@ -34,7 +34,7 @@ from tapegrad.runtime.transformations import (
     with_constants,
     with_loss,
 )
-from tapegrad.tracing.frontend.answering import stacked
+from tapegrad.tracing.frontend.numpy.answering import stacked
 from tapegrad.tracing.runs.run import Traced, input_aval
 
 

@@ -34,7 +34,7 @@ from tapegrad.primitives.views import BroadcastTo
 from tapegrad.runtime.often import Often, guarded
 from tapegrad.scipy.declaring import refusal
 from tapegrad.tracing.branches.conditional import sides
-from tapegrad.tracing.frontend.answering import has_traced, stacked
+from tapegrad.tracing.frontend.numpy.answering import has_traced, stacked
 from tapegrad.tracing.outside.holdings import Reached
 from tapegrad.tracing.recording.trace import innermost, traces_under_way
 from tapegrad.tracing.runs.alike import are_alike, marks_of

@@ -18,10 +18,10 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.calling.accepting import accepted, error_of
 from tapegrad.tracing.frontend.calling.borrowing import is_instance
 from tapegrad.tracing.frontend.calling.kinds import with_numbers
+from tapegrad.tracing.frontend.numpy.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.operands.parameters import (
     form_of,
     numbers_taken,

@@ -21,8 +21,8 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
-from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.calling.accepting import error_of
+from tapegrad.tracing.frontend.numpy.answering import unmade
 from tapegrad.tracing.frontend.operands.parameters import numbers_taken
 
 DEFAULT = (

@@ -24,6 +24,7 @@ from tapegrad.primitives.softmax import LogSoftmax, LogSumExp, Softmax
 from tapegrad.primitives.special import polygamma as _derivative_of_digamma
 from tapegrad.scipy.declaring import refusal, stands_for
 from tapegrad.tracing.frontend.axes.reducing import axes_of, reduced
+from tapegrad.tracing.frontend.numpy.ufuncs import applied
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
@@ -32,7 +33,6 @@ from tapegrad.tracing.frontend.operands.operands import (
     common_dtype,
     is_weak,
 )
-from tapegrad.tracing.frontend.ufuncs import applied
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.special"

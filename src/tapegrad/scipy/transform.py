@@ -32,7 +32,7 @@ from tapegrad.scipy.declaring import (
 )
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.frontend.algebra.linalg import raise_if
-from tapegrad.tracing.frontend.answering import stacked
+from tapegrad.tracing.frontend.numpy.answering import stacked
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 
 HOME = "scipy.spatial.transform"

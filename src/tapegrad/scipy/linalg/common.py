@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.scipy.declaring import answers_of
 from tapegrad.tracing.frontend.algebra.linalg import floating, raise_if
-from tapegrad.tracing.frontend.answering import stacked
+from tapegrad.tracing.frontend.numpy.answering import stacked
 from tapegrad.tracing.frontend.operands.operands import as_tracer
 
 HOME = "scipy.linalg"

@@ -26,7 +26,7 @@ from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.declaring import Carrier, is_traced, seen, stands_for
 from tapegrad.scipy.optimize.roots import with_args
 from tapegrad.scipy.outside import Equations, Outside
-from tapegrad.tracing.frontend.answering import stacked
+from tapegrad.tracing.frontend.numpy.answering import stacked
 from tapegrad.tracing.frontend.operands.operands import as_operand
 from tapegrad.tracing.runs.run import trace_function
 from tapegrad.tracing.tracers.tracer import record

@@ -24,7 +24,7 @@ from tapegrad.scipy.declaring import Untraced, any_traced, is_traced, refusal, s
 from tapegrad.scipy.optimize.roots import WHY, ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
-from tapegrad.tracing.frontend.answering import has_traced
+from tapegrad.tracing.frontend.numpy.answering import has_traced
 
 PRECISION = 1e-10  # of systems that are solved for derivatives, by their residuals
 ENOUGH = 1e-7  # what is taken where rounding keeps an iteration from that

@@ -14,7 +14,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.sparse.matrices import Sparse, as_sparse, from_list
 from tapegrad.tracing.frontend.algebra.linalg import raise_if
-from tapegrad.tracing.frontend.answering import stacked
+from tapegrad.tracing.frontend.numpy.answering import stacked
 from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -21,7 +21,7 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.scipy.declaring import Untraced, any_traced, seen, stands_for
 from tapegrad.scipy.optimize.roots import plainly
 from tapegrad.scipy.sparse.matrices import as_sparse
-from tapegrad.tracing.frontend.answering import has_traced
+from tapegrad.tracing.frontend.numpy.answering import has_traced
 
 HOME = "scipy.sparse.linalg"
 

@@ -26,7 +26,7 @@ from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method, h
 from tapegrad.scipy.stats.laws import Law, Located, law_of, prepared
 from tapegrad.scipy.stats.methods import Frozen
 from tapegrad.scipy.stats.others import instance
-from tapegrad.tracing.frontend.answering import stacked, unmade
+from tapegrad.tracing.frontend.numpy.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.tracers.tracer import Tracer
 

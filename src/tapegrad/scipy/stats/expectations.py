@@ -25,8 +25,8 @@ from tapegrad.scipy.integrate.quadrature import quad
 from tapegrad.scipy.outside import stopped
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.scipy.stats.sums import terms
-from tapegrad.tracing.frontend.answering import unmade
 from tapegrad.tracing.frontend.calling.borrowing import followed
+from tapegrad.tracing.frontend.numpy.answering import unmade
 from tapegrad.tracing.tracers.tracer import Tracer
 
 ADVICE = "Sum over the nodes of a quadrature, np.sum(w * f(x) * dist.pdf(x, *parameters))"

@@ -24,9 +24,9 @@ from tapegrad.scipy.optimize.constraints import slopes_of
 from tapegrad.scipy.optimize.roots import ending, example
 from tapegrad.scipy.outside import Equations, Outside, aside
 from tapegrad.scipy.stats.others import instance
-from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.calling import borrowing
 from tapegrad.tracing.frontend.calling.accepting import accepted
+from tapegrad.tracing.frontend.numpy.answering import stacked
 
 FLAT = 1e-2  # how large a slope of a datum's part of the sum may be, where a parameter moves by 1
 WHY = (

@@ -41,8 +41,8 @@ from tapegrad.scipy.stats.vectors import (
     squeezed,
     t_logpdf,
 )
-from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.calling.accepting import accepted
+from tapegrad.tracing.frontend.numpy.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.recording.layout import settle
 

@@ -32,9 +32,9 @@ from tapegrad.scipy.declaring import (
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.expectations import ADVICE, expected
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
-from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.calling import borrowing
 from tapegrad.tracing.frontend.calling.accepting import accepted
+from tapegrad.tracing.frontend.numpy.answering import stacked, unmade
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -17,20 +17,13 @@ from tapegrad.observe.observer import note_root
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
 from tapegrad.tracing.frontend import (
-    answering,
     applying,
     arranging,
     cells,
     compiled,
-    constants,
     frames,
     groups,
     labels,
-    lists,
-    methods,
-    misc,
-    polynomials,
-    subclasses,
     windows,
 )
 from tapegrad.tracing.frontend.algebra import contracting, fourier, least_squares, linalg
@@ -40,9 +33,18 @@ from tapegrad.tracing.frontend.calling.accepting import accepted, named_after
 from tapegrad.tracing.frontend.calling.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.indexing import flat as places
 from tapegrad.tracing.frontend.indexing import indexing, scattering
-from tapegrad.tracing.frontend.known import known_call, like_earlier
-from tapegrad.tracing.frontend.methods import METHODS
-from tapegrad.tracing.frontend.namespaces import namespace
+from tapegrad.tracing.frontend.numpy import (
+    answering,
+    constants,
+    lists,
+    methods,
+    misc,
+    polynomials,
+    subclasses,
+)
+from tapegrad.tracing.frontend.numpy.known import known_call, like_earlier
+from tapegrad.tracing.frontend.numpy.methods import METHODS
+from tapegrad.tracing.frontend.numpy.namespaces import namespace
 from tapegrad.tracing.frontend.operands import memory, parameters
 from tapegrad.tracing.frontend.operands.on_complex import check_function
 from tapegrad.tracing.frontend.operands.operands import as_operand

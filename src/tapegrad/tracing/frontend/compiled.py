@@ -24,11 +24,12 @@ from tapegrad.observe.answers import swapping
 from tapegrad.observe.answers.answers import declare, declare_calls, declare_late
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.calling.borrowing import followed
 from tapegrad.tracing.frontend.calling.vectorizing import as_array, vectorized
 from tapegrad.tracing.frontend.frozen import compiled_for, note_compiled
 from tapegrad.tracing.frontend.generalized import by_neighbours, by_rows
+from tapegrad.tracing.frontend.numpy.answering import has_traced
+from tapegrad.tracing.frontend.numpy.ufuncs import OTHERS
 from tapegrad.tracing.frontend.operands.operands import dtype_of
 from tapegrad.tracing.frontend.typed import (
     alike,
@@ -37,7 +38,6 @@ from tapegrad.tracing.frontend.typed import (
     python_of,
     typed,
 )
-from tapegrad.tracing.frontend.ufuncs import OTHERS
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import Tracer

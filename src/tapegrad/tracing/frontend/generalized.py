@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.observer import observed
-from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.calling.vectorizing import vectorized
+from tapegrad.tracing.frontend.numpy.answering import has_traced
 from tapegrad.tracing.frontend.operands.operands import dtype_of
 from tapegrad.tracing.frontend.shapes.making import uniform
 from tapegrad.tracing.frontend.typed import (

@@ -7,7 +7,7 @@ Where the operands are like those, the next call is recorded from that.
 
 What it depends on is compared: the types of traced operands, by identity, since there is one object
 for each; that they are of one trace and stand for what they say; what a number is; and that nobody
-watches for errors of floating point. All else goes the long way (`frontend.ufuncs`).
+watches for errors of floating point. All else goes the long way (`frontend.numpy.ufuncs`).
 
 While a program is observed Python takes several times as long for each instruction, so the first
 thing that is done is to pause that.

@@ -5,7 +5,7 @@ For each such class there is a class of tracers, made when it is first needed. I
 functions, properties and attributes: what `super()` leads to is the traced array's own method. For
 that, `observe.operands.replacing` puts the tracers' class in the place of the user's where `super` is asked.
 
-How NumPy's functions treat such an array is found from NumPy: see `frontend.subclasses`.
+How NumPy's functions treat such an array is found from NumPy: see `frontend.numpy.subclasses`.
 """
 
 from __future__ import annotations

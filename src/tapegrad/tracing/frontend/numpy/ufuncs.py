@@ -35,12 +35,12 @@ from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.complexes import cartesian, conj
 from tapegrad.primitives.special_complex import OF_COMPLEX
 from tapegrad.primitives.stated import Known
-from tapegrad.tracing.frontend import known as known_calls
 from tapegrad.tracing.frontend.algebra import contracting
 from tapegrad.tracing.frontend.axes.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.calling import vectorizing
 from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.calling.objects import elsewhere, meet, meets_object
+from tapegrad.tracing.frontend.numpy import known as known_calls
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.on_complex import by_parts, sign_of, size_of
 from tapegrad.tracing.frontend.operands.operands import (

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.observe.answers.answers import declare, declare_calls
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.answering import has_traced, stacked
+from tapegrad.tracing.frontend.numpy.answering import has_traced, stacked
 from tapegrad.tracing.frontend.operands.operands import of_itself
 from tapegrad.tracing.frontend.operands.parameters import PARAMETERS, Form, form_of
 

@@ -14,12 +14,12 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.observer import note_computed, unobserved
-from tapegrad.tracing.frontend import misc
 from tapegrad.tracing.frontend.algebra import contracting
 from tapegrad.tracing.frontend.axes import reducing, sorting
 from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.calling.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.frontend.indexing import indexing, scattering
+from tapegrad.tracing.frontend.numpy import misc
 from tapegrad.tracing.frontend.operands.on_complex import check_method
 from tapegrad.tracing.frontend.operands.operands import written_into_plain
 from tapegrad.tracing.frontend.operands.parameters import form_of, running, taken

@@ -32,8 +32,8 @@ from tapegrad.observe.observer import (
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.frontend.indexing.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.indexing.scattering import setitem
-from tapegrad.tracing.frontend.methods import METHODS, call_method
-from tapegrad.tracing.frontend.subclasses import (
+from tapegrad.tracing.frontend.numpy.methods import METHODS, call_method
+from tapegrad.tracing.frontend.numpy.subclasses import (
     all_bare,
     class_asked,
     of_function,
@@ -41,7 +41,7 @@ from tapegrad.tracing.frontend.subclasses import (
     of_ufunc,
     viewed,
 )
-from tapegrad.tracing.frontend.ufuncs import call_ufunc
+from tapegrad.tracing.frontend.numpy.ufuncs import call_ufunc
 from tapegrad.tracing.memory.made import (
     MadeTracer,
     handed,

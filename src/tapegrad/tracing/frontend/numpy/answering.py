@@ -26,13 +26,13 @@ from tapegrad.tracing.frontend.calling.borrowing import borrowed, borrowed_metho
 from tapegrad.tracing.frontend.calling.vectorizing import holds_traced, numbers_of, objects_of
 from tapegrad.tracing.frontend.indexing.indexing import Flat
 from tapegrad.tracing.frontend.indexing.selected import selects
+from tapegrad.tracing.frontend.numpy.subclasses import typed
 from tapegrad.tracing.frontend.operands.memory import copy_of
 from tapegrad.tracing.frontend.operands.operands import as_tracer, of_itself, stands_for_labelled
 from tapegrad.tracing.frontend.operands.parameters import letter
 from tapegrad.tracing.frontend.python.mathematics import said_of
 from tapegrad.tracing.frontend.shapes.making import from_contents
 from tapegrad.tracing.frontend.shapes.shaping import reshape
-from tapegrad.tracing.frontend.subclasses import typed
 from tapegrad.tracing.memory.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, refusing
