@@ -16,16 +16,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_root
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
-from tapegrad.tracing.frontend import (
-    applying,
-    arranging,
-    cells,
-    compiled,
-    frames,
-    groups,
-    labels,
-    windows,
-)
+from tapegrad.tracing.frontend import compiled
 from tapegrad.tracing.frontend.algebra import contracting, fourier, least_squares, linalg
 from tapegrad.tracing.frontend.axes import nans, numerics, padding, quantiles, reducing, sorting
 from tapegrad.tracing.frontend.calling import iterating, vectorizing
@@ -55,6 +46,10 @@ from tapegrad.tracing.frontend.operands.parameters import (
     running,
     taken,
 )
+from tapegrad.tracing.frontend.pandas import applying, arranging, groups, labels
+from tapegrad.tracing.frontend.pandas import dataframes as frames
+from tapegrad.tracing.frontend.pandas import keyed as cells
+from tapegrad.tracing.frontend.pandas import rolling as windows
 from tapegrad.tracing.frontend.python import appended as varying
 from tapegrad.tracing.frontend.python import (
     averages,

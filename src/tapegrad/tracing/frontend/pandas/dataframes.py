@@ -20,7 +20,7 @@ from tapegrad.core.tables import (
 from tapegrad.observe.answers.answers import declare, declare_late, declare_operands
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.labelled import (
+from tapegrad.tracing.frontend.pandas.labelled import (
     OPERATORS,
     Labelled,
     Reductions,
@@ -32,7 +32,7 @@ from tapegrad.tracing.frontend.labelled import (
     same_index,
     stood_in,
 )
-from tapegrad.tracing.frontend.labels import places
+from tapegrad.tracing.frontend.pandas.labels import places
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
 

@@ -20,9 +20,9 @@ from tapegrad.core.tables import (
 )
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.frames import made_of_columns
-from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, refused, stood_in
-from tapegrad.tracing.frontend.numbering import Looks, drawn, moved
+from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns
+from tapegrad.tracing.frontend.pandas.labelled import Labelled, TracedSeries, refused, stood_in
+from tapegrad.tracing.frontend.pandas.numbering import Looks, drawn, moved
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

@@ -13,8 +13,8 @@ from tapegrad.observe.answers.answers import declare, declare_late
 from tapegrad.observe.observer import observer, unobserved
 from tapegrad.observe.packages.callers import names_in, note_variables
 from tapegrad.observe.program.source import user_frames
-from tapegrad.tracing.frontend.arranging import has_traced
-from tapegrad.tracing.frontend.labelled import Labelled, plain_of, refused, stood_in
+from tapegrad.tracing.frontend.pandas.arranging import has_traced
+from tapegrad.tracing.frontend.pandas.labelled import Labelled, plain_of, refused, stood_in
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -32,7 +32,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
-from tapegrad.tracing.frontend.labels import At, of_table, places
+from tapegrad.tracing.frontend.pandas.labels import At, of_table, places
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import Tracer
 

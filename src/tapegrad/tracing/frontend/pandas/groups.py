@@ -21,10 +21,10 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.tables import Column, is_frame, is_of_numbers, is_series, pandas
 from tapegrad.errors import TapegradError
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.cells import asked
-from tapegrad.tracing.frontend.frames import made_of_columns
-from tapegrad.tracing.frontend.labelled import Labelled, made, plain_of, refused
-from tapegrad.tracing.frontend.numbering import (
+from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns
+from tapegrad.tracing.frontend.pandas.keyed import asked
+from tapegrad.tracing.frontend.pandas.labelled import Labelled, made, plain_of, refused
+from tapegrad.tracing.frontend.pandas.numbering import (
     WAYS,
     Entries,
     Looks,

@@ -11,8 +11,8 @@ import numpy as np
 from tapegrad.core.tables import Column, pandas
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.labelled import TracedSeries, plain_of, refused
-from tapegrad.tracing.frontend.labels import places
+from tapegrad.tracing.frontend.pandas.labelled import TracedSeries, plain_of, refused
+from tapegrad.tracing.frontend.pandas.labels import places
 
 
 class Objects(Column):

@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.core.tables import Labels, pandas
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.labelled import (
+from tapegrad.tracing.frontend.pandas.labelled import (
     TracedSeries,
     made,
     plain_of,

@@ -16,10 +16,10 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.observer import observer, unobserved
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.frontend.cells import asked
-from tapegrad.tracing.frontend.frames import TracedFrame
-from tapegrad.tracing.frontend.groups import aggregated
-from tapegrad.tracing.frontend.labelled import Labelled, TracedSeries, plain_of, refused
+from tapegrad.tracing.frontend.pandas.dataframes import TracedFrame
+from tapegrad.tracing.frontend.pandas.groups import aggregated
+from tapegrad.tracing.frontend.pandas.keyed import asked
+from tapegrad.tracing.frontend.pandas.labelled import Labelled, TracedSeries, plain_of, refused
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

@@ -37,9 +37,9 @@ from tapegrad.core.tables import (
 from tapegrad.errors import TapegradError
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import observer
-from tapegrad.tracing.frontend.frames import made_of_columns
-from tapegrad.tracing.frontend.labelled import Labelled, made
-from tapegrad.tracing.frontend.table_rows import Objects
+from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns
+from tapegrad.tracing.frontend.pandas.labelled import Labelled, made
+from tapegrad.tracing.frontend.pandas.table_rows import Objects
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.tracers.tracer import Tracer
 

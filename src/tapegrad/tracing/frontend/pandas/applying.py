@@ -22,10 +22,10 @@ from tapegrad.errors import TapegradError
 from tapegrad.observe.answers.answers import declare, declare_late
 from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.observer import observer
-from tapegrad.tracing.frontend.arranging import has_traced, placed
-from tapegrad.tracing.frontend.cells import asked
-from tapegrad.tracing.frontend.groups import Recorder, recorded
-from tapegrad.tracing.frontend.labelled import plain_of, stood_in
+from tapegrad.tracing.frontend.pandas.arranging import has_traced, placed
+from tapegrad.tracing.frontend.pandas.groups import Recorder, recorded
+from tapegrad.tracing.frontend.pandas.keyed import asked
+from tapegrad.tracing.frontend.pandas.labelled import plain_of, stood_in
 
 APPLYING = frozenset(["apply", "map", "applymap", "agg", "aggregate", "transform"])
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from tapegrad.core.tables import Labels, is_series, pandas
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.applying import APPLYING, applied
-from tapegrad.tracing.frontend.cells import asked, by_pandas
-from tapegrad.tracing.frontend.expressions import evaluated, queried
-from tapegrad.tracing.frontend.frames import made_of_columns, together
-from tapegrad.tracing.frontend.groups import Groups, checked, groupby, resample
-from tapegrad.tracing.frontend.labelled import (
+from tapegrad.tracing.frontend.pandas.applying import APPLYING, applied
+from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns, together
+from tapegrad.tracing.frontend.pandas.evaluated import evaluated, queried
+from tapegrad.tracing.frontend.pandas.groups import Groups, checked, groupby, resample
+from tapegrad.tracing.frontend.pandas.keyed import asked, by_pandas
+from tapegrad.tracing.frontend.pandas.labelled import (
     Labelled,
     TracedSeries,
     check_index,
@@ -27,7 +27,7 @@ from tapegrad.tracing.frontend.labelled import (
     refused,
     stood_in,
 )
-from tapegrad.tracing.frontend.skipping import (
+from tapegrad.tracing.frontend.pandas.skipping import (
     autocorr,
     corr,
     corrwith,
