@@ -16,7 +16,6 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_root
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
-from tapegrad.tracing.frontend import compiled
 from tapegrad.tracing.frontend.algebra import contracting, fourier, least_squares, linalg
 from tapegrad.tracing.frontend.axes import nans, numerics, padding, quantiles, reducing, sorting
 from tapegrad.tracing.frontend.calling import iterating, vectorizing
@@ -24,6 +23,7 @@ from tapegrad.tracing.frontend.calling.accepting import accepted, named_after
 from tapegrad.tracing.frontend.calling.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.indexing import flat as places
 from tapegrad.tracing.frontend.indexing import indexing, scattering
+from tapegrad.tracing.frontend.numba import compiled
 from tapegrad.tracing.frontend.numpy import (
     answering,
     constants,

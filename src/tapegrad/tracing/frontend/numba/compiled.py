@@ -26,18 +26,18 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.calling.borrowing import followed
 from tapegrad.tracing.frontend.calling.vectorizing import as_array, vectorized
-from tapegrad.tracing.frontend.frozen import compiled_for, note_compiled
-from tapegrad.tracing.frontend.generalized import by_neighbours, by_rows
-from tapegrad.tracing.frontend.numpy.answering import has_traced
-from tapegrad.tracing.frontend.numpy.ufuncs import OTHERS
-from tapegrad.tracing.frontend.operands.operands import dtype_of
-from tapegrad.tracing.frontend.typed import (
+from tapegrad.tracing.frontend.numba.frozen import compiled_for, note_compiled
+from tapegrad.tracing.frontend.numba.generalized import by_neighbours, by_rows
+from tapegrad.tracing.frontend.numba.typed import (
     alike,
     argument_dtypes,
     as_pythons,
     python_of,
     typed,
 )
+from tapegrad.tracing.frontend.numpy.answering import has_traced
+from tapegrad.tracing.frontend.numpy.ufuncs import OTHERS
+from tapegrad.tracing.frontend.operands.operands import dtype_of
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import Tracer

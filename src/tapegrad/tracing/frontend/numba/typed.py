@@ -18,10 +18,10 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import ConversionError, TapegradError
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.frozen import frozen, types_of, with_frozen
 from tapegrad.tracing.frontend.indexing.indexing import as_python
-from tapegrad.tracing.frontend.inferred import Inferred, inferred
-from tapegrad.tracing.frontend.retyped import WIDE, Different, dtype_of_type, retyped
+from tapegrad.tracing.frontend.numba.frozen import frozen, types_of, with_frozen
+from tapegrad.tracing.frontend.numba.inferred import Inferred, inferred
+from tapegrad.tracing.frontend.numba.retyped import WIDE, Different, dtype_of_type, retyped
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -13,16 +13,16 @@ import numpy as np
 
 from tapegrad.observe.observer import observed
 from tapegrad.tracing.frontend.calling.vectorizing import vectorized
-from tapegrad.tracing.frontend.numpy.answering import has_traced
-from tapegrad.tracing.frontend.operands.operands import dtype_of
-from tapegrad.tracing.frontend.shapes.making import uniform
-from tapegrad.tracing.frontend.typed import (
+from tapegrad.tracing.frontend.numba.typed import (
     alike,
     argument_dtypes,
     compared,
     python_of,
     python_of_stencil,
 )
+from tapegrad.tracing.frontend.numpy.answering import has_traced
+from tapegrad.tracing.frontend.operands.operands import dtype_of
+from tapegrad.tracing.frontend.shapes.making import uniform
 from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.tracing.frontend import like_machines
-from tapegrad.tracing.frontend.bits import Sizes
-from tapegrad.tracing.frontend.inferred import Inferred, code_of, with_code
+from tapegrad.tracing.frontend.numba import like_machines
+from tapegrad.tracing.frontend.numba.bits import Sizes
+from tapegrad.tracing.frontend.numba.inferred import Inferred, code_of, with_code
 
 WIDE = {np.dtype(c) for c in ("int64", "float64", "complex128", "bool")}
 _INT = np.dtype(np.int64)

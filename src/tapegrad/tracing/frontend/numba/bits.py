@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tapegrad.tracing.frontend.inferred import Inferred
+from tapegrad.tracing.frontend.numba.inferred import Inferred
 
 _ROUNDS = 47  # bits of a length, or of a count of rounds
 _MOST = 63
