@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections import Counter
 from pathlib import Path
 
 import networkx as nx
@@ -22,10 +23,12 @@ BELOW = {
     "ir": {"errors", "core"},
     "primitives": {"errors", "core", "ir"},
     **dict.fromkeys(STAGES, FOUNDATION),
+    "observe": FOUNDATION,
+    "tracing": {*FOUNDATION, "observe"},  # which watches the run
     "checking": {*FOUNDATION, "backends"},
-    "pipeline": {*FOUNDATION, *STAGES, "checking"},
-    "compiler": {*FOUNDATION, *STAGES, "pipeline"},
-    "runtime": {*FOUNDATION, *STAGES, "checking", "pipeline", "compiler"},
+    "pipeline": {*FOUNDATION, "observe", *STAGES, "checking"},
+    "compiler": {*FOUNDATION, "observe", *STAGES, "pipeline"},
+    "runtime": {*FOUNDATION, "observe", *STAGES, "checking", "pipeline", "compiler"},
 }
 
 
@@ -39,6 +42,20 @@ def test_no_file_imports_what_imports_it():
     """Nor by way of others, nor in a function, nor for annotations."""
     cycles = [sorted(files) for files in nx.strongly_connected_components(graph_of_files())]
     assert [files for files in cycles if len(files) > 1] == []
+
+
+def test_folders_of_tracing_import_each_other_one_way():
+    """Of any two of its folders, and of `observe`'s, one imports the other, or neither: not even by
+    way of others. Each is small enough to be known."""
+    folder = {
+        file: file.rpartition("/")[0] for file in FILES if part(file) in ("observe", "tracing")
+    }
+    arrows = [(folder.get(a), folder.get(b)) for a, b in graph_of_files().edges]
+    graph = nx.DiGraph((a, b) for a, b in arrows if a and b and a != b)
+    circles = [sorted(names) for names in nx.strongly_connected_components(graph)]
+    assert [names for names in circles if len(names) > 1] == []
+    sizes = Counter(name for file, name in folder.items() if not file.endswith("__init__.py"))
+    assert {name: size for name, size in sizes.items() if size > 14} == {}
 
 
 def test_the_picture_of_the_imports_is_right(request):

@@ -1,7 +1,7 @@
 """NumPy, with new arrays that can be filled with traced values: `import tapegrad.numpy as np`.
 
-While a function is traced NumPy's own names do the same in its code (`observe/answers/answers.py`). These
-do it wherever they are called from.
+While a function is traced NumPy's own names do the same in its code (`observe/answers/answers.py`).
+These do it wherever they are called from.
 
     y = np.zeros(5)
     for k in range(5):

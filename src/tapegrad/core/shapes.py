@@ -1,7 +1,8 @@
 """Shapes without values: what stands for arrays that aren't there yet.
 
 A function can be traced for arguments of these shapes and dtypes, before there are any. Other
-arrays stand in for them meanwhile. What these hold decides nothing: see `tracing.recording.decisions`.
+arrays stand in for them meanwhile. What these hold decides nothing: see
+`tracing.recording.decisions`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which frames are followed, for how long, and what is noted of them.
 
-`sys.settrace` has Python call back when a frame begins or ends, and `watching.py` before each
-instruction of the user's frames. While tapegrad's own code works it is paused. Where a debugger or
-a coverage tool has it already it stays theirs: then nothing is seen, and the tape is used once.
+`sys.settrace` has Python call back when a frame begins or ends, and `program/watching.py` before
+each instruction of the user's frames. While tapegrad's own code works it is paused. Where a
+debugger or a coverage tool has it already it stays theirs: then nothing is seen, and the tape is
+used once.
 """
 
 from __future__ import annotations

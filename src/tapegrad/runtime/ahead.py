@@ -1,8 +1,8 @@
 """Ahead of time: tapes and machine code of calls that haven't been made.
 
 A call is traced as any other is, but for its values where it is passed shapes: see
-`tracing.recording.decisions`. It goes for nothing: what it drew and left outside is put back, and it has no
-result.
+`tracing.recording.decisions`. It goes for nothing: what it drew and left outside is put back, and
+it has no result.
 """
 
 from __future__ import annotations

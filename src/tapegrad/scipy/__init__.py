@@ -1,11 +1,10 @@
 """SciPy's functions, traced under their own names.
 
 SciPy makes plain arrays of what it is passed, so a traced program's calls of its functions are
-answered by ours, as calls of `np.zeros` are (`observe/answers/answers.py`). There is a module here for
-each of SciPy's, and it is loaded once a program has imported that. A function is declared once
-(`declaring.py`): what it is called, which parameters it follows, and what it comes to, in terms
-of primitives and of NumPy's functions. What isn't declared is refused by its name
-(`refusing.py`).
+answered by ours, as calls of `np.zeros` are (`observe/answers/answers.py`). There is a module here
+for each of SciPy's, and it is loaded once a program has imported that. A function is declared once
+(`declaring.py`): what it is called, which parameters it follows, and what it comes to, in terms of
+primitives and of NumPy's functions. What isn't declared is refused by its name (`refusing.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SciPy's own Python code, run on traced arrays.
 
 Where a function of SciPy's is Python in terms of NumPy's functions, and of such as are answered,
-its own code is the declaration (`tracing/frontend/calling/borrowing.py`). Where SciPy asks which library an
-array is of, it is NumPy.
+its own code is the declaration (`tracing/frontend/calling/borrowing.py`). Where SciPy asks which
+library an array is of, it is NumPy.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class Activation(Follower):
         self.function = function
         self.program, self.tops, self.known = program, tops, known
         self.stack = 0  # where the topmost operand of the running instruction is
-        self.checks: Any = None  # see `effects.py`
-        self.branches: list[Any] = []  # see `branches.py`, as of the next three
+        self.checks: Any = None  # see `sides/effects.py`
+        self.branches: list[Any] = []  # see `sides/branches.py`, as of the next three
         self.returning: Any = None
         self.sides: Any = None  # of the code that this one is part of, if it is a side run apart
         self.lowered = 0  # how many entries of the stack aren't there then

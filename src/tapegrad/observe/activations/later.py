@@ -1,5 +1,5 @@
 """Values that each call makes anew after its result, and the calls that they come from: see
-`afterwards.py`."""
+`waiting/afterwards.py`."""
 
 from __future__ import annotations
 

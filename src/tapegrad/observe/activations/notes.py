@@ -74,14 +74,12 @@ class Notes(Uses):
         self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
         self.identities = Identities(self.reads, self.refuse, self.label, arguments)
         self.running: Running | None = None  # the last one that called something
-        self.apart: Any = None  # a side of a branch that is run by itself: see `branches.py`
+        self.apart: Any = None  # a side of a branch that is run by itself: see `sides/branches.py`
         # Generators of random numbers that the run has drawn from, and their states before; what
         # it has drawn that becomes inputs: see `tracing.frontend.python.draws`
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
-        self.ahead: dict[
-            int, Any
-        ] = {}  # by the ids of generators' bits: see `tracing.statements.streams`
+        self.ahead: dict[int, Any] = {}  # by the ids of bits: see `tracing.statements.streams`
         self.unseeded: dict[int, Any] = {}  # made without a seed, by id
         # What became inputs of what was found outside, by its place: see `tracing.outside.found`
         self.in_context: collections.Counter[Any] = collections.Counter()  # variables that it set
@@ -89,9 +87,8 @@ class Notes(Uses):
         self.again = False  # whether later calls do again what the run does outside
         self.waiting: Callable[[], None] | None = None  # makes the changes that wait for its end
         self.trace: Any = None  # that of the run
-        self.lent: Any = (
-            None  # the arrays that are lent to it, and which may be: see `tracing.outside.lent`
-        )
+        # The arrays that are lent to it, and which may be: see `tracing.outside.lent`
+        self.lent: Any = None
         self.choices: Any = None
         self.clocks = Clocks()
         self.undoing = Undoing()
@@ -172,8 +169,8 @@ class Notes(Uses):
         self.dates[id(x)] = x, "the time", OF_TIME, None
 
     def later(self, x: Any, call: Any, advice: str, refusal: TapegradError | None) -> None:
-        """Each call makes this anew, by a call like this one: see `observe.activations.later`. Where something
-        else is done with it, that is refused, or the function traced at each call."""
+        """Each call makes this anew, by a call like this one: see `later.py`. Where something else
+        is done with it, that is refused, or the function traced at each call."""
         self.dates[id(x)] = x, call.word, advice, refusal
         self.reads.anew[id(x)] = x, call
 

@@ -260,7 +260,7 @@ def operator_is_known(kind: type) -> bool:
         or is_file(kind)
         or is_self_contained(kind)
         or is_pythons_class(kind)
-        or module_of(kind).partition(".")[0] == "pandas"  # see `opaque.py`
+        or module_of(kind).partition(".")[0] == "pandas"  # see `packages/opaque.py`
         or is_extensions(kind)
         or module_of(kind).startswith("tapegrad.")  # what holds traced values: the run has made it
     )

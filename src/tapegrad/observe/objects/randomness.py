@@ -1,9 +1,9 @@
 """Random numbers drawn while a function is traced: generators, their states, and what is refused.
 
 The run is observed, so each call of a generator's method is seen. What the user's program draws is
-an input of the tape (`draws.py`). A generator that the function makes for itself from a seed draws
-the same numbers each time, as it does in plain NumPy; draws from one that it makes without a seed
-are refused, and so are draws in what is traced once for all rounds.
+an input of the tape (`frontend/python/draws.py`). A generator that the function makes for itself
+from a seed draws the same numbers each time, as it does in plain NumPy; draws from one that it
+makes without a seed are refused, and so are draws in what is traced once for all rounds.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What the function makes with NumPy and plain arrays alone, `u = u0.copy()`, stays a plain array: it
 costs nothing, and all code takes it. When a traced value is about to be written to it, it becomes
-one that can hold that (`tracing/memory/made.py`), and so do its views: all who hold one of them hold the
-traced one from then on (`holders.py`). What isn't proven to be the run's own stays plain.
+one that can hold that (`tracing/memory/made.py`), and so do its views: all who hold one of them
+hold the traced one from then on (`holders.py`). What isn't proven to be the run's own stays plain.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Python's own count says, nobody else has the array, and each can be made to hold
 its place. If one is missing, a library has it, or C code, and nothing is done.
 
 Of what is outside only those places count that the run has written to: what else is there was read
-before the run came to it, and has a place (`reads.py`).
+before the run came to it, and has a place (`guards/reads.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 They are followed, as the user's code is: then later calls needn't call them. Where one can't be
 followed (it reads what can't be compared, is too long, or fails on what takes the place of plain
 arrays), the trace answers one call, or is made again; and from then on all that this code calls of
-packages is one step, that each call makes anew (`foreign.py`).
+packages is one step, that each call makes anew (`guards/foreign.py`).
 """
 
 from __future__ import annotations

@@ -99,11 +99,9 @@ class Sides:
         default_factory=set
     )  # and those whose lists are as long as a guard says
     turning: set[int] = field(default_factory=set)  # plain tests by which long loops are left
-    streams: set[Any] = field(
-        default_factory=set
-    )  # how loops draw: see `tracing.statements.drawing`
+    streams: set[Any] = field(default_factory=set)  # how loops draw: `tracing.statements.drawing`
     exits: Exits = field(init=False)
-    # What is known of the numbers in sides, by their tests and outcomes: see `tracing.branches.merging`.
+    # What is known of the numbers in sides, by their tests and outcomes: `tracing.branches.merging`
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
     _joins: dict[int, Join | None] = field(default_factory=dict)
 

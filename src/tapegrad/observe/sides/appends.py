@@ -8,8 +8,8 @@
     else:
         out.append(g(v))
 
-Nobody looks into such a list until its loop is over (`tracing/statements/growing.py`). So its entries may be
-ones that are there in some rounds only.
+Nobody looks into such a list until its loop is over (`tracing/statements/growing.py`). So its
+entries may be ones that are there in some rounds only.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A test that has gone both ways in one run is likely to do so again, at other rounds in each call. So
 from then on, whenever it is reached, the side that isn't taken is run too, by itself, on the values
-that the program's variables hold (`joins.py`). Then the program takes its own side. Where the two
-meet, it is known what each has left in each variable that may be read later. What differs becomes
-the result of a conditional on the tape (`tracing.branches.merging`), which the variable holds from there on,
-and the test needs no guard.
+that the program's variables hold (`program/joins.py`). Then the program takes its own side. Where
+the two meet, it is known what each has left in each variable that may be read later. What differs
+becomes the result of a conditional on the tape (`tracing.branches.merging`), which the variable
+holds from there on, and the test needs no guard.
 
 A side may do nothing else. Before each of its instructions it is asked whether that changes what
 was there before (`effects.py`). The side that isn't taken ends there; if the one that is taken has

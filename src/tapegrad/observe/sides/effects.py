@@ -1,8 +1,8 @@
 """What a stretch of a run changes, besides its own variables and what it has made itself.
 
 Where a round of a loop changes nothing but its variables, the next one does the same with others
-(`tracing.statements.framed`), and a side of a branch may be run by itself (`branches.py`). So what is
-listed here is what is known to change nothing; all else counts as a change. Functions written in
+(`tracing.statements.framed`), and a side of a branch may be run by itself (`branches.py`). So what
+is listed here is what is known to change nothing; all else counts as a change. Functions written in
 Python are followed, and count by their own instructions.
 """
 

@@ -1,8 +1,9 @@
 """Random numbers of SciPy's distributions.
 
 They are drawn as SciPy does, by the same calls of the generator, so the numbers are SciPy's; each
-call of a gradient draws anew (`tracing/frontend/python/draws.py`). A location and a scale move what was drawn, and
-so does a shape where SciPy's algorithm is a formula in it; else a traced one is refused there.
+call of a gradient draws anew (`tracing/frontend/python/draws.py`). A location and a scale move what
+was drawn, and so does a shape where SciPy's algorithm is a formula in it; else a traced one is
+refused there.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
     %4 = mul(%2, 0.9)
 
 What a side has recorded is taken from the tape, and becomes the body of a loop of one round or
-none, as in `tracing.branches.cond`. Parts of arrays are taken in front of it: which part it is may differ
-from round to round of a loop around, where the sides are to be the same. What a variable holds that
-differs between the sides is a result of both, if it is a number, or an array that nobody else has.
+none, as in `tracing.branches.cond`. Parts of arrays are taken in front of it: which part it is may
+differ from round to round of a loop around, where the sides are to be the same. What a variable
+holds that differs between the sides is a result of both, if it is a number, or an array that nobody
+else has.
 """
 
 from __future__ import annotations

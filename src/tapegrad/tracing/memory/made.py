@@ -2,11 +2,11 @@
 
 What `np.zeros(n)` gives in a trace may be an index table, a mask, or what the results are filled
 into; nobody knows when it is made. So it is a tracer with a plain array behind it, and nothing is
-recorded. What is done with such arrays alone NumPy does, at once (`frontend/numpy/constants.py`); Python
-and C code get the plain array where they ask for one, without a guard, since what it holds is a
-constant of the tape. Where it meets a traced value, a copy of what it holds goes on the tape; the
-first traced value that is written to it makes it a traced array like any other, and its views with
-it, which know the way from it to them.
+recorded. What is done with such arrays alone NumPy does, at once (`frontend/numpy/constants.py`);
+Python and C code get the plain array where they ask for one, without a guard, since what it holds
+is a constant of the tape. Where it meets a traced value, a copy of what it holds goes on the tape;
+the first traced value that is written to it makes it a traced array like any other, and its views
+with it, which know the way from it to them.
 
 Code that isn't traced may keep the plain array that it got, and wouldn't see what is written to the
 traced one. As long as somebody has it, a traced value can't be written to it.

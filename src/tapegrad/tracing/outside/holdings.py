@@ -2,8 +2,8 @@
 
 A callback of a solver, the function of a `scan` and those of a `cond` are traced once for all: a
 counter or a list that they change would stay at what the trace has left. Of the outside the
-observer takes note of what is changed (`observe.sides.outside`). Here is what the traced function has
-made itself.
+observer takes note of what is changed (`observe.sides.outside`). Here is what the traced function
+has made itself.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
     self.calls += 1              and so has counted this call
 
 When the run is over, traced values that it has left there become outputs of the tape, and plain
-numbers and arrays in their places. A later call of the tape puts its own there (`anew.py`). Where
-that can't be said, of what a container holds between other values, say, the tape is used once.
+numbers and arrays in their places. A later call of the tape puts its own there (`draws/anew.py`).
+Where that can't be said, of what a container holds between other values, say, the tape is used
+once.
 """
 
 from __future__ import annotations

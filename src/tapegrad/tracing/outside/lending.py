@@ -9,9 +9,10 @@ in objects and containers, where other code may look at it, and on the stacks of
 each instruction what stands for it is put in the place of operands that lie in its memory. At the
 end of the run, and of each later call, what it holds then is written to the plain array itself.
 
-Code that isn't observed may look at the plain array. What it reads there is noted (`reads.py`). If
-the function writes to the array at all, the trace is made again, and then the array is lent where
-the function first comes to it. What is read nevertheless, once it was written to, is refused.
+Code that isn't observed may look at the plain array. What it reads there is noted
+(`guards/reads.py`). If the function writes to the array at all, the trace is made again, and then
+the array is lent where the function first comes to it. What is read nevertheless, once it was
+written to, is refused.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ held against that. Then the loop is recorded, the tracers stand for what it give
 is told that there are no more numbers. So whoever else holds such a tracer sees what it would. A
 plain number that the first round changes becomes a traced one.
 
-That holds where a round changes nothing but variables and traced arrays (`observe/sides/effects.py`).
-Elsewhere the trace is made again, with a note of the statement, and all rounds are made.
-`tapegrad.range` says that a loop is one however short it is.
+That holds where a round changes nothing but variables and traced arrays
+(`observe/sides/effects.py`). Elsewhere the trace is made again, with a note of the statement, and
+all rounds are made. `tapegrad.range` says that a loop is one however short it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which plain `for` statements are traced for one round: what stands for what they go through.
 
 The observer sees a statement begin. Where it goes through what is known to give the same entries
-whenever it is asked (`items.py`), it is passed what hands those out by number (`counted.py`). Where
-a round turns out to do more than that allows, the trace is made again, with all rounds.
+whenever it is asked (`loops/items.py`), it is passed what hands those out by number (`counted.py`).
+Where a round turns out to do more than that allows, the trace is made again, with all rounds.
 """
 
 from __future__ import annotations

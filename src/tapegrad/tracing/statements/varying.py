@@ -6,8 +6,8 @@
     np.mean(out), len(out)             np.mean(selected), len(selected)
 
 Such a list has the elements of an array that a mask selects. In its place a variable holds an
-object that is none, and does what is proven; `frontend/python/appended.py` sees to it that nobody else gets
-it. A list that is made of it is another array with another mask:
+object that is none, and does what is proven; `frontend/python/appended.py` sees to it that nobody
+else gets it. A list that is made of it is another array with another mask:
 
     out[1:]           ys[there & (rank >= 1)]       rank: how many entries stand before one
     out.append(v)     concatenate([ys, [v]])[concatenate([there, [True]])]

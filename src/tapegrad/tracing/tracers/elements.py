@@ -2,7 +2,8 @@
 
 `x[k]` and `x[k] = y`, for a number k of Python's, are recorded here where there is nothing else to
 think of: elements are known, what is written to is no view, and `y` is a scalar of its dtype. All
-else goes the long way (`frontend.indexing.indexing`, `frontend.indexing.scattering`), which comes to the same calls.
+else goes the long way (`frontend.indexing.indexing`, `frontend.indexing.scattering`), which comes
+to the same calls.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 For each such class there is a class of tracers, made when it is first needed. It derives from
 `SubclassTracer` as the user's class does from ndarray, by way of the same classes, and has the same
 functions, properties and attributes: what `super()` leads to is the traced array's own method. For
-that, `observe.operands.replacing` puts the tracers' class in the place of the user's where `super` is asked.
+that, `observe.operands.replacing` puts the tracers' class in the place of the user's where `super`
+is asked.
 
 How NumPy's functions treat such an array is found from NumPy: see `frontend.numpy.subclasses`.
 """

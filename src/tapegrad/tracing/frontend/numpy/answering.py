@@ -1,9 +1,9 @@
 """NumPy's functions that don't ask their arguments, as the user's code calls them in a trace.
 
 What makes arrays makes them as NumPy does, and what comes of it can be filled with traced values
-(`tracing/memory/made.py`): arrays of all kinds that hold one number, and of the others those of reals.
-Integers and booleans that come with their contents, which index and choose, stay plain. Lists of
-traced values are stacked, for every function that takes an array in their place.
+(`tracing/memory/made.py`): arrays of all kinds that hold one number, and of the others those of
+reals. Integers and booleans that come with their contents, which index and choose, stay plain.
+Lists of traced values are stacked, for every function that takes an array in their place.
 """
 
 from __future__ import annotations

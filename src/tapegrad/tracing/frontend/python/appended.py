@@ -5,10 +5,10 @@
             out.append(f(v))    -->
     np.mean(out), len(out)             np.mean(selected), len(selected)
 
-Such a list has the elements of an array that a mask selects (`selected.py`). One variable holds it,
-or who asks for it. So in the place of the list that holds an object which is none: before each
-instruction it is looked whether that is among the operands. What is listed here, which goes on it
-or asks for what a mask's elements answer, is done. Before anything else the trace is made again,
+Such a list has the elements of an array that a mask selects (`indexing/selected.py`). One variable
+holds it, or who asks for it. So in the place of the list that holds an object which is none: before
+each instruction it is looked whether that is among the operands. What is listed here, which goes on
+it or asks for what a mask's elements answer, is done. Before anything else the trace is made again,
 with a list of as many entries as there are, which are guarded.
 """
 

@@ -5,8 +5,8 @@ And `int` and `float` of an integer that may be another one in the next round.
                                           %s = loop(n, 0, %y, ...)       s = s + y[k]
 
 The entries of a generator expression are those of a loop of which one round is traced
-(`tracing/statements/entered.py`). What its rounds have given are rows of an array: these are added up, or
-compared, one after the other as in Python, in one more loop.
+(`tracing/statements/entered.py`). What its rounds have given are rows of an array: these are added
+up, or compared, one after the other as in Python, in one more loop.
 """
 
 from __future__ import annotations
