@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegrad import pipeline, value_and_grad
+from tapegrad import pipeline, trace, value_and_grad
 
 SIZE, MOST = 12, 40
 
@@ -185,3 +185,99 @@ def test_rows_are_parts_of_the_array(f):
 
 def test_a_loop_over_rows_of_a_part_is_traced_for_one_round(monkeypatch):
     test_one_round_is_traced(rows_of_a_part, monkeypatch)
+
+
+# ---- variables that begin as a part of an array
+
+
+def begins_as_a_row(A):
+    s, kept = A[0], [A[0]]
+    for row in A[1:]:
+        s = np.tanh(s + row) + np.cos(s) * row + np.sin(row) * s
+        kept.append(s)
+    return np.sum(np.stack(kept) ** 2)
+
+
+def two_names_for_a_row(A):
+    B = A.copy()
+    first = s = B[0]
+    for row in A[1:]:
+        s = np.tanh(s + row) * first
+    B[0] = 0.5
+    return np.sum(s * first)
+
+
+def what_it_was_a_part_of_is_written_to(A):
+    B = A.copy()
+    s = B[0]
+    for row in A[1:]:
+        B[0] = row * 0.5
+        s = np.tanh(s + row)
+    return np.sum(s + B[0])
+
+
+def it_is_written_to(A):
+    B = A.copy()
+    s = B[0]
+    for row in A[1:]:
+        s += np.sin(row)
+        s = s * 0.5
+    return np.sum(s * B[0])
+
+
+def it_stays_where_nothing_is_set(A):
+    B, s = A.copy(), A.copy()[0]
+    last = B[1]
+    for row in A:
+        s = s + np.sin(row) * last
+        if row[0] > 100.0:
+            last = row
+    B[1] = 0.25
+    return np.sum(s * last)
+
+
+def kept_by_a_round(A):
+    B, state = A.copy(), {"last": A[3]}
+    s = B[0]
+    for row in A[1:]:
+        state["last"] = s
+        s = np.tanh(s * row)
+    B[0] = 0.5
+    return np.sum(s + state["last"])
+
+
+def appended_before_it_is_set(A):
+    B, kept = A.copy(), []
+    s = B[0]
+    for row in A[1:]:
+        kept.append(s)
+        s = np.tanh(s + row)
+    B[0] = 0.25
+    return np.sum(np.stack(kept) * A[1:]) + np.sum(s)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        begins_as_a_row,
+        two_names_for_a_row,
+        what_it_was_a_part_of_is_written_to,
+        it_is_written_to,
+        it_stays_where_nothing_is_set,
+        kept_by_a_round,
+        appended_before_it_is_set,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_a_variable_that_begins_as_a_part_shows_it(f):
+    held(f, value_and_grad(f, compile="never"))
+
+
+def test_a_loop_whose_variable_begins_as_a_part_has_all_rounds():
+    tape = trace(begins_as_a_row, matrices()[0])[1]
+    assert "tanh" not in [call.primitive.name for call in tape.calls]
+
+
+def test_what_rounds_fill_is_not_filled_before():
+    assert "= 0.0" not in trace(begins_as_a_row, matrices()[0])[1].source.partition("for i")[0]
+    assert "broadcast_to" not in str(trace(begins_as_a_row, matrices()[0])[1])

@@ -242,7 +242,7 @@ class Scan(Rounds):
         ys = [typed(y) for y in round_.ys]
         if not carried and not ys:
             return leaves, []
-        stacks = empty_stacks(trace, ys, rounds)
+        stacks = empty_stacks(trace, ys, rounds, filled=True)
         body = replace(round_.tape, outputs=tuple([leaf.operand for leaf in carried]))
         body = with_stacks(body, count, ys, rounds, self.src)
         loop = Loop(body, count + len(ys), rounds, self.reverse)

@@ -20,7 +20,7 @@ from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Literal, Source, Tape, Var
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.views import BroadcastTo, GetItem
-from tapegrad.primitives.windows import SetWindow
+from tapegrad.primitives.windows import Empty, SetWindow
 from tapegrad.tracing.loops.rounds import Leaf
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.either import EitherTracer
@@ -40,14 +40,13 @@ def entry_at(k: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
     return (k, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
 
 
-def empty_stacks(trace: Trace, ys: Sequence[Leaf], rounds: int) -> list[Any]:
-    """What the arrays of so many rounds start from."""
+def empty_stacks(trace: Trace, ys: Sequence[Leaf], rounds: int, *, filled: bool) -> list[Any]:
+    """What the arrays of so many rounds start from: nothing if all rounds are made, so that these
+    are `filled`, else zeros."""
     return [
-        record(
-            trace,
-            BroadcastTo((rounds, *y.aval.shape)),
-            [Literal(y.aval.dtype.type(0))],
-        )
+        record(trace, Empty((rounds, *y.aval.shape), y.aval.dtype), [])
+        if filled
+        else record(trace, BroadcastTo((rounds, *y.aval.shape)), [Literal(y.aval.dtype.type(0))])
         for y in ys
     ]
 

@@ -199,7 +199,7 @@ class InFrame(Rounds):
 
     def changes_nothing(self) -> bool:
         """Whether rounds have changed nothing but the frame's variables, and traced arrays."""
-        known = self.seen is not None and not self.growing.refused
+        known = self.seen is not None and not self.growing.refused and not self.lent.are_written
         return known and self.drawing.is_whole and changes(self.frame) == self.seen
 
     def is_meant(self, round_: Round) -> bool:
@@ -420,7 +420,7 @@ class InFrame(Rounds):
                 rounds, most = np.subtract(rounds, self.done), most - self.done
             trace = innermost([rounds, *[x for x in operands if isinstance(x, Tracer)]])
         start = [*[np.int64(0)] * len(idle), *[operands[k] for k in changed]]
-        start += empty_stacks(trace, ys, count)
+        start += empty_stacks(trace, ys, count, filled=self.inner is None)
         given = [rounds, *start, *[operands[k] for k in order[len(changed) :]]]
         loop = Loop(body, len(body.outputs), most)
         found = recorded(trace, loop, given)

@@ -374,7 +374,7 @@ class Turned(InFrame):
         trace.guard(self.going, True, "a condition")
         self._end(stand_in(trace, Literal(goes_on), goes_on), trace)
         body = with_stacks(body, len(changed), ys, count, self.src)
-        given[len(changed) : len(changed)] = empty_stacks(trace, ys, count)
+        given[len(changed) : len(changed)] = empty_stacks(trace, ys, count, filled=True)
         loop = Loop(body, len(body.outputs), count)
         found = recorded(trace, loop, [np.int64(count), *given])
         outs = [*found] if isinstance(found, tuple) else [found]
@@ -397,7 +397,7 @@ class Turned(InFrame):
         until = with_stacks(until, len(changed), ys, room, self.src)
         carried, stacks = until.outputs[: len(changed)], until.outputs[len(changed) + 1 :]
         until = replace(until, outputs=(*carried, *stacks, until.outputs[len(changed)]))
-        given[len(changed) : len(changed)] = empty_stacks(trace, ys, room)
+        given[len(changed) : len(changed)] = empty_stacks(trace, ys, room, filled=False)
         *outs, rounds, more = recorded_until(trace, until, [self.going, *given], room)
         known = [] if varies else [(rounds, count), (more, bool(more._read()[1]))]
         for x, expected in known:

@@ -222,11 +222,16 @@ def trace_numbers(
 def trace_stored(frame: FrameType, place: int, trace: Trace) -> None:
     """Let the plain numbers be traced ones that a round of a `for` statement may set, in tuples,
     too."""
-    flow = flow_of(frame.f_code)
-    stored = {k for o in flow.body(place) for k in reads_and_writes(flow.at[o])[1]}
+    stored = stored_by(frame, place)
     for variable in own(frame, place):
         if variable.number in stored:
             _trace_number(frame, variable, trace)
+
+
+def stored_by(frame: FrameType, place: int) -> set[int]:
+    """The numbers of the variables that a round may set."""
+    flow = flow_of(frame.f_code)
+    return {k for o in flow.body(place) for k in reads_and_writes(flow.at[o])[1]}
 
 
 def _trace_number(frame: FrameType, variable: _Variable, trace: Trace) -> None:
@@ -251,11 +256,17 @@ def _traced(x: Any, trace: Trace) -> Any:
 
 class Lent:
     """Plain arrays in a frame's variables, which are traced ones while it makes the rounds of a
-    loop: so the loop's number is an index of them, and they can be written to."""
+    loop: so the loop's number is an index of them, and they can be written to. What shows a part of
+    an array, and is to be set by rounds, is an array of its own meanwhile: so these carry it."""
 
     def __init__(self, frame: FrameType, place: int, trace: Trace) -> None:
         self._frame, self._place = frame, place
         self._lent: dict[int, tuple[Tracer, np.ndarray, Any, bool]] = {}
+        self._views: dict[int, tuple[Tracer, Tracer, Any]] = {}
+        stored = stored_by(frame, place)
+        for variable in [x for x in own(frame, place) if type(x.value) is ArrayTracer]:
+            if variable.number in stored and variable.value._root is not None:
+                self._lend_view(variable)
         for variable in [x for x in own(frame, place) if type(x.value) is np.ndarray]:
             alone = _references(variable) <= _ALONE and variable.value.base is None
             x = variable.value
@@ -271,13 +282,39 @@ class Lent:
         """What stands for an array, if it is one of these."""
         return next((t for t, plain, _, _ in self._lent.values() if plain is x), None)
 
+    def _lend_view(self, variable: _Variable) -> None:
+        x = variable.value
+        known = [own for view, own, _ in self._views.values() if view is x]
+        if x._doubt or x._may_alias or not x._trace.alive:
+            return
+        alone = known[0] if known else stand_in(x._trace, *x._read())
+        if type(alone) is not ArrayTracer:
+            return
+        alone._ordered = x._ordered
+        self._views[id(alone)] = x, alone, (alone._operand, x._root, x._root._version)
+        put_in(self._frame, variable, alone)
+
+    @property
+    def are_written(self) -> bool:
+        """Whether something was written to that views among these would show."""
+        return any(
+            alone._version or root._version != version
+            for _, alone, (_, root, version) in self._views.values()
+        )
+
     def has(self, x: Tracer) -> bool:
         """Whether this stands for such an array."""
-        return id(x) in self._lent
+        return id(x) in self._lent or id(x) in self._views
 
     def give_back(self) -> None:
-        """Let those be plain again that nothing was written to."""
+        """Let those be plain again that nothing was written to, and views be views."""
+        same = {k for k, (_, alone, known) in self._views.items() if alone._operand is known[0]}
+        for k in same:
+            become(self._views[k][1], self._views[k][0])
         for variable in list(own(self._frame, self._place)):
+            if id(variable.value) in same:
+                put_in(self._frame, variable, self._views[id(variable.value)][0])
+                continue
             tracer, x, operand, alone = self._lent.get(id(variable.value), (None, None, None, True))
             if tracer is None:
                 continue
