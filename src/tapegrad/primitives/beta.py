@@ -32,10 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.primitives.base import parametric
 from tapegrad.primitives.incomplete import rule, weights_of
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.rises import whole_rise
 from tapegrad.primitives.special import polygamma_at as psi
 
@@ -224,27 +223,16 @@ def _cumulant(i: int, j: int, x: Any, y: Any) -> Any:
 
 
 @parametric
-class BetaDerivative(Library):
+class BetaDerivative(ByPartials):
     """The derivative of B(x, y) of these orders."""
 
     orders: tuple[int, int]
 
     name = "beta_derivative"
-    cores = 0
-
-    def aval(self, *xs: Aval) -> Aval:
-        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
 
     def evaluate(self, *xs: Any) -> Any:
         return beta_derivative(*self.orders, *xs)
 
-    def partials(self, *xs: Any) -> list[Any]:
+    def partials(self, out: Any, *xs: Any) -> list[Any]:
         i, j = self.orders
         return [BetaDerivative(orders)(*xs) for orders in ((i + 1, j), (i, j + 1))]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [ct * partial for partial in self.partials(*xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        pairs = zip(ts, self.partials(*xs), strict=True)
-        return total(None if t is None else t * partial for t, partial in pairs)

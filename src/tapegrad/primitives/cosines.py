@@ -24,7 +24,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.complexes import WHOLES
-from tapegrad.primitives.kinds import Library, Linear
+from tapegrad.primitives.kinds import AlongAxes, Library, Linear
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import GetItem
 
@@ -32,7 +32,7 @@ OTHER = {1: 1, 2: 3, 3: 2, 4: 4}  # the type of the inverse, and of the transpos
 
 
 @parametric
-class Cosines(Linear, Library):
+class Cosines(AlongAxes, Linear, Library):
     """The transform of real numbers along `axes`, of cosines or `sines`; `orthogonal`, with the
     ends scaled by roots of 2, and divided by what `norm` says, as SciPy has it."""
 
@@ -51,9 +51,6 @@ class Cosines(Linear, Library):
         if x.dtype not in WHOLES or any(x.shape[a] < least for a in self.axes):
             raise ValueError(f"transform {self.type} of {x}")
         return x
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axes=tuple([a + 1 for a in self.axes]))
 
     def evaluate(self, *xs: Any) -> Any:
         from scipy.fft import dctn, dstn

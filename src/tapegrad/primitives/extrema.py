@@ -14,22 +14,18 @@ from tapegrad.core.values import Aval
 from tapegrad.ir.fold import MAX, MIN
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.elementwise import AsType, logical_and, where
-from tapegrad.primitives.kinds import Reduction
+from tapegrad.primitives.kinds import AlongAxes, Reduction
 from tapegrad.primitives.kinks import Sided, is_told
 from tapegrad.primitives.reductions import Sum, reducing, restored
 
 
-class _OverAxes(Sided):
+class _OverAxes(AlongAxes, Sided):
     """For max and min over `axes`; operands are x, directions, out, and the linear one."""
 
-    axes: tuple[int, ...]
     larger: bool
     directions: int
     points = 1
     steps = True
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axes=tuple([a + 1 for a in self.axes]))
 
     def ties(self, xs: Sequence[Any]) -> tuple[Any, Any]:
         """Which elements share, and how many they are."""

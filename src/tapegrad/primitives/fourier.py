@@ -21,7 +21,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.complexes import PARTS, WHOLES, conj
-from tapegrad.primitives.kinds import Library, Linear
+from tapegrad.primitives.kinds import AlongAxes, AlongAxis, Library, Linear
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import GetItem
 
@@ -30,7 +30,7 @@ TURNED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 @parametric
-class FFT(Linear, Library):
+class FFT(AlongAxes, Linear, Library):
     """The transform along `axes`, of real or complex numbers; `inverse`, the other way round."""
 
     axes: tuple[int, ...]
@@ -47,9 +47,6 @@ class FFT(Linear, Library):
             raise ValueError("Invalid number of FFT data points (0) specified.")
         return x.with_dtype(WHOLES.get(x.dtype, x.dtype))
 
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axes=tuple([a + 1 for a in self.axes]))
-
     def evaluate(self, *xs: Any) -> Any:
         transform = np.fft.ifftn if self.inverse else np.fft.fftn
         return transform(xs[0], axes=self.axes, norm=self.norm)  # type: ignore[arg-type]
@@ -63,7 +60,7 @@ class FFT(Linear, Library):
 
 
 @parametric
-class RFFT(Linear, Library):
+class RFFT(AlongAxis, Linear, Library):
     """The first half of the transform of real numbers, along `axis`."""
 
     axis: int
@@ -81,9 +78,6 @@ class RFFT(Linear, Library):
         shape[self.axis] = shape[self.axis] // 2 + 1
         return Aval(tuple(shape), WHOLES[x.dtype])
 
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axis=self.axis + 1)
-
     def evaluate(self, *xs: Any) -> Any:
         return np.fft.rfft(xs[0], axis=self.axis, norm=self.norm)  # type: ignore[arg-type]
 
@@ -96,7 +90,7 @@ class RFFT(Linear, Library):
 
 
 @parametric
-class IRFFT(Linear, Library):
+class IRFFT(AlongAxis, Linear, Library):
     """The `n` real numbers of half of a spectrum, along `axis`: the inverse of `RFFT`."""
 
     axis: int
@@ -114,9 +108,6 @@ class IRFFT(Linear, Library):
         shape = list(x.shape)
         shape[self.axis] = self.n
         return Aval(tuple(shape), PARTS[x.dtype])
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axis=self.axis + 1)
 
     def evaluate(self, *xs: Any) -> Any:
         return np.fft.irfft(xs[0], self.n, self.axis, self.norm)  # type: ignore[arg-type]

@@ -92,17 +92,30 @@ class _Carrying(Parametric):
         return any(kept)
 
 
-class Reduction(Parametric):
-    """Folds `axes`, which disappear from the shape, with `fold`. Called like NumPy's function."""
+class AlongAxes(Parametric):
+    """Mixin: does something along `axes`, whatever the others are."""
 
     axes: tuple[int, ...]
+
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axes=tuple([a + 1 for a in self.axes]))
+
+
+class AlongAxis(Parametric):
+    """Mixin: does something along `axis`."""
+
+    axis: int
+
+    def of_rows(self, size: int) -> Any:
+        return self.changed(axis=self.axis + 1)
+
+
+class Reduction(AlongAxes):
+    """Folds `axes`, which disappear from the shape, with `fold`. Called like NumPy's function."""
 
     fold: ClassVar[Fold]
     typed: ClassVar[bool] = False  # whether NumPy's function would choose another dtype by itself
     owns = True
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axes=tuple([a + 1 for a in self.axes]))
 
     def kept(self, x: Aval) -> tuple[int, ...]:
         return tuple(n for axis, n in enumerate(x.shape) if axis not in self.axes)
@@ -114,18 +127,14 @@ class Reduction(Parametric):
         return [f"{outs[0]} = np.{self.name}({xs[0]}{axes_text(self.axes, x.shape)}{dtype})"]
 
 
-class Running(Parametric):
+class Running(AlongAxis):
     """Folds the last operand along `axis` and keeps every step; from the end, if it has `reverse`.
     If there is another operand, what is folded so far is multiplied by it between two steps. Called
     like NumPy's function."""
 
-    axis: int
     reverse: bool = False
 
     fold: ClassVar[Fold]
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axis=self.axis + 1)
 
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
         name, axis, dtype = self.name, self.axis, call.out.dtype
@@ -136,16 +145,11 @@ class Running(Parametric):
         return [f"{outs[0]} = np.flip({inner}, {axis})"]
 
 
-class Extremal(Parametric):
+class Extremal(AlongAxis):
     """Where the first of the elements along `axis` is that are `better` than all others, in terms
     of `<` or `>`; NaN wins. Called like NumPy's function."""
 
-    axis: int
-
     better: ClassVar[str]
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axis=self.axis + 1)
 
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
         return [f"{outs[0]} = np.{self.name}({xs[0]}, {self.axis})"]

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.primitives.base import parametric
 from tapegrad.primitives.elementwise import log1p, logical_and, where
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.special import polygamma, polygamma_at
 
 STEPS = 12
@@ -150,31 +149,20 @@ def _by_series(n: int, x: Any, h: Any, steps: int) -> Any:
 
 
 @parametric
-class Rise(Library):
+class Rise(ByPartials):
     """psi_n(x + h) - psi_n(x), less what the leading term rises by where that is taken out; exact
     to the last digits for positive x and h."""
 
     order: int
 
     name = "polygamma_rise"
-    cores = 0
-
-    def aval(self, *xs: Aval) -> Aval:
-        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
 
     def evaluate(self, *xs: Any) -> Any:
         return _rise(self.order, *xs).astype(np.asarray(xs[-1]).dtype)[()]
 
-    def _partials(self, x: Any, h: Any) -> tuple[Any, Any]:
+    def partials(self, out: Any, x: Any, h: Any) -> tuple[Any, Any]:
         n, end, one = self.order + 1, x + h, x.constant(1)
         split = _split(x, h)
         rest = -Rise(n)(where(split, end, one), x.constant(math.inf))  # r_n vanishes far out
         whole = polygamma(n, where(split, one, end))
         return Rise(n)(x, h), where(split, rest, whole)
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [ct * partial for partial in self._partials(*xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        pairs = zip(ts, self._partials(*xs), strict=True)
-        return total(None if t is None else t * partial for t, partial in pairs)

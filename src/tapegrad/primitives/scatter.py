@@ -15,7 +15,7 @@ from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.batches import all_mapped, put_first, put_last, row_numbers
 from tapegrad.primitives.elementwise import where
-from tapegrad.primitives.kinds import Library, Lookup, Scatter, StaticIndex, indexed_rows
+from tapegrad.primitives.kinds import AlongAxis, Library, Lookup, Scatter, StaticIndex, indexed_rows
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -80,15 +80,10 @@ class SetItem(Scatter):
         return self(tx, ty)
 
 
-class _Joined(Scatter):
+class _Joined(AlongAxis, Scatter):
     """Operands next to each other along `axis`, each in a box of the result."""
 
-    axis: int
-
     onto = "nothing"
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axis=self.axis + 1)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return [GetItem(index)(ct) for index in self.boxes(*xs)]

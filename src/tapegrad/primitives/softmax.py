@@ -27,7 +27,7 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.extrema import Max
-from tapegrad.primitives.kinds import Composite, Reduction
+from tapegrad.primitives.kinds import AlongAxes, Composite, Reduction
 from tapegrad.primitives.reductions import Sum, restored
 from tapegrad.primitives.views import BroadcastTo
 
@@ -103,7 +103,7 @@ class LogSumExp(Composite, Reduction):
 
 
 @parametric
-class Softmax(Composite):
+class Softmax(AlongAxes, Composite):
     """The shares exp(x) / sum(exp(x)) over `axes`: equal ones, where all elements are -inf."""
 
     axes: tuple[int, ...]
@@ -112,9 +112,6 @@ class Softmax(Composite):
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axes=tuple([a + 1 for a in self.axes]))
 
     def expand(self, *xs: Any) -> Any:
         _, terms = _terms(self.axes, xs[0])
@@ -128,7 +125,7 @@ class Softmax(Composite):
 
 
 @parametric
-class LogSoftmax(Composite):
+class LogSoftmax(AlongAxes, Composite):
     """x - log(sum(exp(x))) over `axes`."""
 
     axes: tuple[int, ...]
@@ -137,9 +134,6 @@ class LogSoftmax(Composite):
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axes=tuple([a + 1 for a in self.axes]))
 
     def expand(self, *xs: Any) -> Any:
         top = _top(self.axes, xs[0])

@@ -11,16 +11,11 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import parametric
-from tapegrad.primitives.kinds import Library, Routine
+from tapegrad.primitives.kinds import AlongAxis, Library, Routine
 
 
-class _Order(Library):
+class _Order(AlongAxis, Library):
     """A function of NumPy whose result is indices."""
-
-    axis: int
-
-    def of_rows(self, size: int) -> Any:
-        return self.changed(axis=self.axis + 1)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return (None,) * len(xs)

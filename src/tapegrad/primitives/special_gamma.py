@@ -6,8 +6,8 @@ import math
 from functools import partial
 from typing import Any
 
-from tapegrad.ir.tape import DECLARED, Aval
-from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.ir.tape import DECLARED
+from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.beta import BetaDerivative
 from tapegrad.primitives.elementwise import (
     cos,
@@ -21,7 +21,7 @@ from tapegrad.primitives.elementwise import (
     sin,
     where,
 )
-from tapegrad.primitives.kinds import ByPartials, Library
+from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.kinked import absolute
 from tapegrad.primitives.rises import digamma_rise
 from tapegrad.primitives.scipys import SciPys
@@ -97,7 +97,7 @@ def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 betaln = SciPys("betaln", _betaln_partials)
-beta = SciPys("beta", lambda out, *xs: BetaDerivative((0, 0)).partials(*xs))
+beta = SciPys("beta", lambda out, *xs: BetaDerivative((0, 0)).partials(out, *xs))
 
 
 def _accurate_binom(out: Any, n: Any, k: Any) -> Any:
@@ -182,7 +182,7 @@ binom = SciPys("binom", _binom_partials)
 
 
 @parametric
-class ParameterSlope(Library):
+class ParameterSlope(ByPartials):
     """A derivative of the function `of` in its first parameters, of these `orders`:
     of P(a, x), I_x(a, b) or zeta(s, q) (see `incomplete`)."""
 
@@ -190,10 +190,6 @@ class ParameterSlope(Library):
     orders: tuple[int, ...]
 
     name = "parameter_slope"
-    cores = 0
-
-    def aval(self, *xs: Aval) -> Aval:
-        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
 
     def evaluate(self, *xs: Any) -> Any:
         from tapegrad.primitives import incomplete
@@ -203,16 +199,9 @@ class ParameterSlope(Library):
     def _next(self, k: int) -> tuple[int, ...]:
         return tuple(n + (i == k) for i, n in enumerate(self.orders))
 
-    def partials(self, xs: Any) -> list[Any]:
+    def partials(self, out: Any, *xs: Any) -> list[Any]:
         along = [ParameterSlope(self.of, self._next(k))(*xs) for k in range(len(self.orders))]
         return [*along, LAST[self.of](self.orders, *xs)]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [ct * partial for partial in self.partials(xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        pairs = zip(ts, self.partials(xs), strict=True)
-        return total(None if t is None else t * partial for t, partial in pairs)
 
 
 def slope_in_parameters(of: str, orders: tuple[int, ...], *xs: Any) -> Any:

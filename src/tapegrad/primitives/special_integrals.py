@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import DECLARED, Aval
-from tapegrad.primitives.base import Elementwise, Missing, broadcast_shapes, parametric, total
+from tapegrad.ir.tape import DECLARED
+from tapegrad.primitives.base import Elementwise, Missing, parametric
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.elementwise import (
     FUNCTION,
@@ -27,7 +27,7 @@ from tapegrad.primitives.elementwise import (
     stop_gradient,
     where,
 )
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.kinked import hypot, maximum
 from tapegrad.primitives.scipys import SciPys, near, ratio, tail, whole
 from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
@@ -307,7 +307,7 @@ ellipj_3: SciPys = SciPys("ellipj_3", _am_partials, "ellipj({0}, {1})[3]")
 
 
 @parametric
-class Carlson(Library):
+class Carlson(ByPartials):
     """J_b(x, y, z): the integral over t > 0 of
 
         t^power (t + x)^(-b_0/2) (t + y)^(-b_1/2) (t + z)^(-b_2/2).
@@ -320,11 +320,7 @@ class Carlson(Library):
     twice: tuple[int, ...]
 
     name = "carlson"
-    cores = 0
     of_complex = True
-
-    def aval(self, *xs: Aval) -> Aval:
-        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
 
     def evaluate(self, *xs: Any) -> Any:
         import scipy.special
@@ -349,18 +345,11 @@ class Carlson(Library):
                 found[part] = incomplete.carlson(self.power, self.twice, zs)
         return found.reshape(shaped[0].shape).astype(np.asarray(xs[-1]).dtype)[()]
 
-    def partials(self, *xs: Any) -> list[Any]:
+    def partials(self, out: Any, *xs: Any) -> list[Any]:
         return [
             Carlson(self.power, (*self.twice[:k], b + 2, *self.twice[k + 1 :]))(*xs) * (-0.5 * b)
             for k, b in enumerate(self.twice)
         ]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [ct * partial for partial in self.partials(*xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        pairs = zip(ts, self.partials(*xs), strict=True)
-        return total(None if t is None else t * partial for t, partial in pairs)
 
 
 def _elliprd_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
@@ -389,7 +378,7 @@ def _elliprg_partials(out: Any, x: Any, y: Any, z: Any) -> Any:
 
     def slope(u: Any, v: Any, w: Any) -> Any:
         found = (f - share(u, v, w)) * 0.25
-        bends = Carlson(1, (3, 1, 1)).partials(u, v, w)
+        bends = Carlson(1, (3, 1, 1)).partials(None, u, v, w)
         return stated(found, *[(t, bend * 0.125) for t, bend in zip((u, v, w), bends, strict=True)])
 
     return slope(x, y, z), slope(y, x, z), slope(z, x, y)
