@@ -14,10 +14,12 @@ from tapegrad import (
     jacfwd,
     jacobian,
     jacrev,
+    jvp,
     sparse_jacobian,
     value_and_grad,
     value_and_jacobian,
     value_grad_and_hessian,
+    vmap,
 )
 from tapegrad.errors import ArgumentError, GradientError
 
@@ -93,6 +95,32 @@ def test_arrays_without_elements():
     assert jacobian(lambda x: x * 2)(np.zeros(0)).shape == (0, 0)
     assert jacobian(lambda x: x[:0])(X).shape == (0, 3)
     assert jacrev(lambda x: x[:0])(X).shape == (0, 3)
+
+
+@pytest.mark.parametrize("mode", ["never", "always", "auto"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: np.sum(x**2),
+        lambda x: np.sum(np.exp(-((x[:, None] - x) ** 2))),
+        lambda x: x @ np.linalg.solve(np.outer(x, x) + np.eye(len(x)), x),
+        lambda x: np.linalg.slogdet(np.outer(x, x) + np.eye(len(x)))[1],
+        lambda x: np.sum(np.linalg.inv(np.outer(x, x) + np.eye(len(x))) @ x),
+        lambda x: np.sum(np.log(np.diag(np.linalg.cholesky(np.outer(x, x) + np.eye(len(x)))))),
+    ],
+    ids=["squares", "pairs", "solve", "slogdet", "inv", "cholesky"],
+)
+def test_functions_of_arrays_without_elements(program, mode):
+    """Systems without rows have kernels, too, and sums of no products any order."""
+    x = np.zeros(0)
+    assert hessian(program, compile=mode)(x).shape == (0, 0)
+    assert jacobian(program, compile=mode)(x).shape == (0,)
+    assert grad(program, compile=mode)(x).shape == (0,)
+    assert jvp(program, (x,), (x,))[1] == 0
+    rows = np.zeros((2, 0))
+    assert vmap(program, compile=mode)(rows).shape == (2,)
+    assert vmap(hessian(program), compile=mode)(rows).shape == (2, 0, 0)
+    assert vmap(grad(program), compile=mode)(np.zeros((0, 0))).shape == (0, 0)
 
 
 def test_complex_numbers_by_the_conventions_of_grad():

@@ -56,7 +56,8 @@ def may_reorder(s: Any, *factors: Operand) -> bool:
     leaves = _union(spans)
     degree = max(1, sum(span.degree for span in spans))
     single = any(x.dtype.itemsize == (8 if x.dtype.kind == "c" else 4) for x in leaves)
-    widest = (120 if single else 1000) - math.log2(math.prod(span.terms for span in spans))
+    terms = max(1, math.prod(span.terms for span in spans))  # none of what is empty
+    widest = (120 if single else 1000) - math.log2(terms)
     bound = next((e for e in (SINGLE if single else DOUBLE) if e * degree <= widest), None)
     if bound is None or any(x.dtype.kind not in "fc" for x in leaves):
         return False
