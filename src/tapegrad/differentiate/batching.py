@@ -20,13 +20,13 @@ import numpy as np
 
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import DECLARED, Aval, Builder, Call, Guard, Literal, Operand, Tape, Var
-from tapegrad.primitives.base import Node, Slice, Writer
+from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.batches import batched, repeated
 from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.reductions import All
-from tapegrad.primitives.windows import Empty, SetWindow, Window
+from tapegrad.primitives.windows import Empty, SetWindow, Window, entry_at
 
 
 def batch(
@@ -153,11 +153,13 @@ class Batcher:
                 continue
             var: Operand = inner.input(x.aval)
             if flag:
-                var = Window(*_row(x.shape[1:]))(writer.node(var), writer.node(at)).operand
+                var = Window(*entry_at(0, x.shape[1:]))(writer.node(var), writer.node(at)).operand
             xs.append(var)
         found = inner.call(call.primitive, xs, call.src, call.reason)
         ends = [
-            SetWindow(*_row(y.shape))(writer.node(array), writer.node(y), writer.node(at)).operand
+            SetWindow(*entry_at(0, y.shape))(
+                writer.node(array), writer.node(y), writer.node(at)
+            ).operand
             for array, y in zip(arrays, found, strict=True)
         ]
         loop = Loop(inner.finish(ends), len(arrays), self.size)
@@ -203,11 +205,6 @@ class Batcher:
 
 
 _TRUE = Literal(np.bool_(True))
-
-
-def _row(shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """The index of a row of this shape, for step 0, and how it moves."""
-    return (0, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
 
 
 def _is_same(x: Node, expected: Literal) -> Any:

@@ -24,12 +24,12 @@ from tapegrad.differentiate.masks import Masks, masked_in
 from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
-from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
+from tapegrad.primitives.base import Elementwise, Node, Writer
 from tapegrad.primitives.kinds import Repeated, Taking, Unset, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.primitives.windows import Empty, SetWindow, Window
+from tapegrad.primitives.windows import Empty, SetWindow, Window, entry_at
 
 # The derivative of a round: of a body, with respect to these inputs; further inputs are cotangents
 # of its outputs, of which those with these numbers may have zeros that stand, and for the inputs
@@ -68,8 +68,7 @@ class Kept:
 
     def window(self, start: int) -> tuple[Any, Any]:
         """The index and the moves of the entry of a round."""
-        shape = self.value.shape
-        return (start, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
+        return entry_at(start, self.value.shape)
 
 
 class Residuals:

@@ -29,10 +29,10 @@ from tapegrad.differentiate.masks import Masks
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.base import Node, Slice, Writer
+from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
-from tapegrad.primitives.windows import Empty, SetWindow, Window
+from tapegrad.primitives.windows import Empty, SetWindow, Window, entry_at
 
 INTEGER = Aval((), np.dtype(np.int64))
 MANY = 1 << 62
@@ -40,11 +40,6 @@ MANY = 1 << 62
 
 def _number(writer: Writer, value: int) -> Node:
     return writer.node(Literal(np.int64(value)))
-
-
-def _entry(shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """The index and the moves of the entry, of this shape, that a number says."""
-    return (0, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
 
 
 class Revolved(Backward):
@@ -104,7 +99,7 @@ class Revolved(Backward):
         stack = []
         for x in (*state, _number(writer, 0)):
             array = writer.apply(Empty((self.slots, *x.shape), x.dtype), ())
-            stack.append(SetItem(_entry(x.shape)[0])(array, x))
+            stack.append(SetItem(entry_at(0, x.shape)[0])(array, x))
         return stack
 
     # ---- from a checkpoint to a later state
@@ -158,7 +153,7 @@ class Revolved(Backward):
         state = [values[numbers.index(k)] for k in self.state]
         new = []
         for array, x in zip(stack, (*state, at), strict=True):
-            new.append(SetWindow(*_entry(x.shape))(array, x, depth))
+            new.append(SetWindow(*entry_at(0, x.shape))(array, x, depth))
         far = _advance(target + 1 - at, depth.constant(self.slots) - depth)
         after = at + far
         ends = (rounds - at, rounds - after) if loop.backwards else (after, at)
@@ -273,7 +268,7 @@ class Revolved(Backward):
             return renumbered(builder.finish(outputs))
         at = rounds - 1 - step if loop.backwards else step
         top = ew.where(depth > 0, depth - 1, depth)
-        *state, place = [Window(*_entry(x.shape[1:]))(x, top) for x in stack]
+        *state, place = [Window(*entry_at(0, x.shape[1:]))(x, top) for x in stack]
         state, stack, depth = self._swept(
             writer, self.state, state, stack, (top, place), (rounds, at - 1), rest
         )

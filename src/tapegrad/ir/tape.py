@@ -66,7 +66,6 @@ class Primitive:
     flat: Any = False  # whether its derivative is zero everywhere
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     of_complex: Any = False  # whether its rules and results are right for complex numbers
-    movable: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
     leans: ClassVar[bool] = False  # whether its second operand counts in derivatives at ties alone

@@ -331,12 +331,13 @@ class Composite(Library):
         raise NotImplementedError
 
     def evaluate(self, *xs: Any) -> Any:
-        results = _expanded(self, tuple(map(aval_of, xs))).play(*xs)
+        results = expanded_tape(self, tuple(map(aval_of, xs))).play(*xs)
         return results if self.results > 1 else results[0] if type(results) is tuple else results
 
 
 @lru_cache(maxsize=256)
-def _expanded(primitive: Composite, avals: tuple[Aval, ...]) -> Tape:
+def expanded_tape(primitive: Composite, avals: tuple[Aval, ...]) -> Tape:
+    """The calls for which a composite stands."""
     builder = Builder(str(primitive.name))
     writer = Writer(builder)
     found = primitive.expand(*[writer.node(builder.input(aval)) for aval in avals])

@@ -35,7 +35,6 @@ class SetItem(Scatter):
     index: StaticIndex
 
     name = "setitem"
-    movable = True
     onto = "first"
     updates = True
 

@@ -250,7 +250,6 @@ class GetItem(Linear, View):
     index: StaticIndex
 
     name = "getitem"
-    movable = True
     picks = True
 
     def aval(self, *xs: Aval) -> Aval:

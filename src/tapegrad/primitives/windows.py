@@ -24,6 +24,12 @@ from tapegrad.primitives.views import BroadcastTo, index_map, indexed_shape, zer
 Moves = tuple[tuple[int, ...], ...]
 
 
+def entry_at(k: int, shape: tuple[int, ...]) -> tuple[StaticIndex, Moves]:
+    """The index of the entry of this shape that is number k along the first axis, for step 0, and
+    how it moves."""
+    return (k, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
+
+
 def moved_index(index: StaticIndex, moves: Moves, steps: Sequence[Any]) -> tuple[Any, ...]:
     """The index as NumPy takes it, after so many steps."""
     distances = [

@@ -32,6 +32,7 @@ from tapegrad.ir.plan import (
 )
 from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
+from tapegrad.schedule.independent import is_direct
 
 # Entries along each axis: larger arrays are filled one after the other, as memory is fastest. And a
 # loop on the tape, on whose length its kernels don't depend, is longer.
@@ -100,16 +101,11 @@ def are_in_step(loop: Loop, other: Loop) -> bool:
     return _are_aligned(touched(loop), touched(other))
 
 
-def _is_direct(step: Step) -> bool:
-    """Whether where a step writes doesn't depend on values."""
-    return all(isinstance(k, Affine) for _, at, _ in step.accesses() for k in at or ())
-
-
 def _moves(step: Step) -> bool:
     """Whether a step may stand further up than it does, as far as what it touches goes: where it
     fills an array with a literal, or computes one number."""
     one = isinstance(step, Compute)
-    return _is_direct(step) and (one or all(map(is_fill, leaves(step))))
+    return is_direct(step) and (one or all(map(is_fill, leaves(step))))
 
 
 class _Item:

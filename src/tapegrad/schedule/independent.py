@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapegrad.ir.plan import Affine, At, Cell, Compute, Index, Loop, Plan, Read, walk
+from tapegrad.ir.plan import Affine, At, Cell, Compute, Index, Loop, Plan, Read, Step, walk
 from tapegrad.ir.relocate import relocated
 from tapegrad.ir.tape import Literal
 
@@ -32,7 +32,7 @@ def is_independent(plan: Plan, count: int) -> bool:
             continue
         if not isinstance(step, Compute) or any(c.alias is not None for c, _, _ in step.accesses()):
             return False
-        if any(read.cell in carried for read in step.reads) or not _is_direct(step):
+        if any(read.cell in carried for read in step.reads) or not is_direct(step):
             return False
         if step.cell in carried and not _has_own_entry(step.at, index):
             return False
@@ -40,7 +40,7 @@ def is_independent(plan: Plan, count: int) -> bool:
     return all(len(_written(plan, cell)) == 1 for cell in carried)
 
 
-def _is_direct(step: Compute) -> bool:
+def is_direct(step: Step) -> bool:
     """Whether where it reads and writes doesn't depend on values."""
     return all(isinstance(k, Affine) for _, at, _ in step.accesses() for k in at or ())
 

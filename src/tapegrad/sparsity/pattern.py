@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from tapegrad.core.locks import remembered
-from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
-from tapegrad.primitives.base import Writer, tape_of_rule
-from tapegrad.primitives.kinds import Composite, Repeated
+from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var
+from tapegrad.primitives.base import tape_of_rule
+from tapegrad.primitives.kinds import Composite, Repeated, expanded_tape
 from tapegrad.sparsity import rounds as loops
 from tapegrad.sparsity.relations import (
     Among,
@@ -178,7 +177,7 @@ class Walk:
         part in the derivative alone."""
         p: Any = call.primitive
         avals = tuple([x.aval for x in call.operands])
-        whole = _expanded(p, avals)
+        whole = expanded_tape(p, avals)
         read = {x for inner in whole.calls for x in inner.operands} | set(whole.outputs)
         found, _ = self.tape(whole, given, known)
         unread = [k for k, x in enumerate(whole.inputs) if given[k] is not None and x not in read]
@@ -276,15 +275,6 @@ def needed(tape: Tape) -> Sequence[Call]:
 
 def _known(x: Operand, sure: Mapping[Var, Any]) -> Any:
     return x.value if isinstance(x, Literal) else sure.get(x)
-
-
-@lru_cache(maxsize=256)
-def _expanded(primitive: Any, avals: tuple[Aval, ...]) -> Tape:
-    """The calls for which a composite stands."""
-    builder = Builder(str(primitive.name))
-    writer = Writer(builder)
-    found = primitive.expand(*[writer.node(builder.input(aval)) for aval in avals])
-    return builder.finish([x.operand for x in (found if primitive.results > 1 else (found,))])
 
 
 def _forward_rule(primitive: Any, avals: tuple[Aval, ...], moved: tuple[int, ...]) -> Tape | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.primitives.base import Slice
-from tapegrad.primitives.windows import Empty, SetWindow, Window
+from tapegrad.primitives.windows import Empty, SetWindow, Window, entry_at
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer, record
 
@@ -23,17 +22,12 @@ def unset(shape: tuple[int, ...], beside: Sequence[Any]) -> Any:
 
 def with_entry(array: Any, k: Any, value: Any) -> Any:
     """The array with another entry at k, which is in range."""
-    return recorded_on(SetWindow(*entry_index(array.shape[1:])), [array, value, k])
+    return recorded_on(SetWindow(*entry_at(0, array.shape[1:])), [array, value, k])
 
 
 def entry(array: Any, k: Any) -> Any:
     """The entry at k, which is in range."""
-    return recorded_on(Window(*entry_index(array.shape[1:])), [array, k])
-
-
-def entry_index(shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """The index of an entry of this shape, for k = 0, and how it moves."""
-    return (0, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
+    return recorded_on(Window(*entry_at(0, array.shape[1:])), [array, k])
 
 
 def recorded_on(primitive: Any, operands: Sequence[Any]) -> Any:

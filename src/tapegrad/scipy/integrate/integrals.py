@@ -29,12 +29,11 @@ from tapegrad.primitives.implicit import called, real
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, Reshape
-from tapegrad.primitives.windows import Window
+from tapegrad.primitives.windows import Window, entry_at
 from tapegrad.runtime.often import Often
 from tapegrad.scipy.callbacks import joined, may_step
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.outside import Constant
-from tapegrad.tracing.loops.stacking import entry_at
 
 NEAR = 1e-9  # to an end, where an integrand may be infinite
 SLIGHT = 1e-9  # a jump that doesn't count, as a part of what jumps

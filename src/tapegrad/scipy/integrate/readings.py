@@ -23,8 +23,8 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.loops import Loop
-from tapegrad.primitives.windows import SetWindow, Window
-from tapegrad.scipy.integrate.entries import entry, entry_index, recorded_on, unset, with_entry
+from tapegrad.primitives.windows import SetWindow, Window, entry_at
+from tapegrad.scipy.integrate.entries import entry, recorded_on, unset, with_entry
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.loops.while_loop import while_loop
@@ -176,7 +176,7 @@ def _beyond(direction: float, times: Any, number: Any, end: Any, first: Any) -> 
     kinds = [INTEGER, INTEGER, Aval((room,), FLOAT.dtype), INTEGER, FLOAT]
     _, k, array, most, last = [writer.node(builder.input(aval)) for aval in kinds]
     k = k + 1
-    at = Window(*entry_index(()))(array, ew.where(k < most, k, most - 1))
+    at = Window(*entry_at(0, ()))(array, ew.where(k < most, k, most - 1))
     before = at <= last if direction > 0 else at >= last
     tape = builder.finish([x.operand for x in (k, ew.logical_and(k < most, before))])
     return recorded_on(
@@ -195,10 +195,10 @@ def _reading(count: int, size: int, room: int, alternates: bool) -> Tape:
         writer.node(builder.input(aval)) for aval in kinds
     ]
     at = first + step
-    x = (Window(*entry_index(()))(times, at) - t) / h
+    x = (Window(*entry_at(0, ()))(times, at) - t) / h
     other = writer.node(Literal(np.float64(1))) - x
     total: Any = None
     for i, term in enumerate(reversed(terms)):
         total = term if total is None else total + term
         total = total * (other if alternates and i % 2 else x)
-    return builder.finish([SetWindow(*entry_index((size,)))(found, total + y, at).operand])
+    return builder.finish([SetWindow(*entry_at(0, (size,)))(found, total + y, at).operand])

@@ -22,7 +22,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.loops import Loop
-from tapegrad.primitives.windows import Window
+from tapegrad.primitives.windows import Window, entry_at
 from tapegrad.tracing.loops.rounds import (
     FIRST,
     Round,
@@ -37,7 +37,7 @@ from tapegrad.tracing.loops.rounds import (
     type_of,
     typed,
 )
-from tapegrad.tracing.loops.stacking import empty_stacks, entry_at, with_stacks
+from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.runs.run import input_aval
 from tapegrad.tracing.tracers.tracer import Tracer

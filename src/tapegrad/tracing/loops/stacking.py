@@ -20,7 +20,7 @@ from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Literal, Source, Tape, Var
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.views import BroadcastTo, GetItem
-from tapegrad.primitives.windows import Empty, SetWindow
+from tapegrad.primitives.windows import Empty, SetWindow, entry_at
 from tapegrad.tracing.loops.rounds import Leaf
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.either import EitherTracer
@@ -33,11 +33,6 @@ from tapegrad.tracing.tracers.tracer import (
     set_class,
     stand_in,
 )
-
-
-def entry_at(k: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """The index of an entry of this shape, for step 0, and how it moves."""
-    return (k, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
 
 
 def empty_stacks(trace: Trace, ys: Sequence[Leaf], rounds: int, *, filled: bool) -> list[Any]:

@@ -23,9 +23,8 @@ from tapegrad.ir.tape import Literal
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.windows import Window
+from tapegrad.primitives.windows import Window, entry_at
 from tapegrad.tracing.draws.drawn import Ahead, Drawn, as_input, valued_as
-from tapegrad.tracing.loops.stacking import entry_at
 from tapegrad.tracing.recording.trace import Trace, current_trace
 from tapegrad.tracing.statements.drawing import Drawing, Notes
 from tapegrad.tracing.statements.framed import again_with
