@@ -176,18 +176,6 @@ class TracedFrame(Reductions, Labelled):
             )
         return getattr(self, name)(**({"ddof": 0} if name in ("std", "var") else {}) | given)
 
-    @unobserved
-    def dot(self, other: Any) -> Any:
-        return dispatch.labelled(operator.matmul, (self, other))
-
-    @unobserved
-    def __matmul__(self, other: Any) -> Any:
-        return dispatch.labelled(operator.matmul, (self, other))
-
-    @unobserved
-    def __rmatmul__(self, other: Any) -> Any:
-        return dispatch.labelled(operator.matmul, (other, self))
-
 
 def _labels_of(index: Any, columns: Any, branches: Sequence[Any]) -> Labels:
     return Labels(index, columns, whole=_is_whole(branches))

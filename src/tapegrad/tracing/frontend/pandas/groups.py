@@ -379,19 +379,12 @@ def _is_small(x: Any) -> bool:
     return not isinstance(x, Column) and x.dtype == np.float32
 
 
-@unobserved
-def groupby(x: Any, *args: Any, **kwargs: Any) -> Any:
-    return Groups(
-        f"{x._kind}.groupby(...)",
-        lambda table, args, kwargs: table.groupby(*args, **kwargs),
-        *(x, [*args], kwargs),
-    )
+def grouping(name: str) -> Callable[..., Any]:
+    """A method of pandas' tables that gives groups of rows, or windows of them."""
 
+    def method(x: Any, *args: Any, **kwargs: Any) -> Any:
+        made = lambda table, args, kwargs: getattr(table, name)(*args, **kwargs)  # noqa: E731
+        return Groups(f"{x._kind}.{name}(...)", made, x, [*args], kwargs)
 
-@unobserved
-def resample(x: Any, *args: Any, **kwargs: Any) -> Any:
-    return Groups(
-        f"{x._kind}.resample(...)",
-        lambda table, args, kwargs: table.resample(*args, **kwargs),
-        *(x, [*args], kwargs),
-    )
+    method.__name__ = name
+    return unobserved(method)

@@ -208,6 +208,16 @@ class Labelled:
             raise refused(f"np.{func.__name__} of a {self._kind}")
         return found
 
+    @unobserved
+    def __matmul__(self, other: Any) -> Any:
+        return dispatch.labelled(operator.matmul, (self, other))
+
+    @unobserved
+    def __rmatmul__(self, other: Any) -> Any:
+        return dispatch.labelled(operator.matmul, (other, self))
+
+    dot = __matmul__
+
     loc = property(lambda self: At(self, "loc"))
     iloc = property(lambda self: At(self, "iloc"))
     at = property(lambda self: At(self, "at"))
@@ -465,20 +475,6 @@ class TracedSeries(Reductions, Labelled):
         if how == "iloc" and isinstance(key, slice):
             return self._with(self._numbers[key], self._labels.index[key])
         return None
-
-    # ---- products
-
-    @unobserved
-    def dot(self, other: Any) -> Any:
-        return dispatch.labelled(operator.matmul, (self, other))
-
-    @unobserved
-    def __matmul__(self, other: Any) -> Any:
-        return dispatch.labelled(operator.matmul, (self, other))
-
-    @unobserved
-    def __rmatmul__(self, other: Any) -> Any:
-        return dispatch.labelled(operator.matmul, (other, self))
 
 
 TracedSeries.__name__ = "Series"  # for messages

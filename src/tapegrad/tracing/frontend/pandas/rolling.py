@@ -15,7 +15,7 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.frontend.pandas.applying import APPLYING, applied
 from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns, together
 from tapegrad.tracing.frontend.pandas.evaluated import evaluated, queried
-from tapegrad.tracing.frontend.pandas.groups import Groups, checked, groupby, resample
+from tapegrad.tracing.frontend.pandas.groups import checked, grouping
 from tapegrad.tracing.frontend.pandas.keyed import asked, by_pandas
 from tapegrad.tracing.frontend.pandas.labelled import (
     Labelled,
@@ -323,21 +323,7 @@ def rolling(x: Any, window: Any, *args: Any, **kwargs: Any) -> Any:
     return _rolling(x, window, *args, **kwargs)
 
 
-def _rolling(x: Any, *args: Any, **kwargs: Any) -> Any:
-    return Groups(
-        f"{x._kind}.rolling(...)",
-        lambda table, args, kwargs: table.rolling(*args, **kwargs),
-        *(x, [*args], kwargs),
-    )
-
-
-@unobserved
-def expanding(x: Any, *args: Any, **kwargs: Any) -> Any:
-    return Groups(
-        f"{x._kind}.expanding(...)",
-        lambda table, args, kwargs: table.expanding(*args, **kwargs),
-        *(x, [*args], kwargs),
-    )
+_rolling = grouping("rolling")
 
 
 class Weighted:
@@ -435,10 +421,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
         f.__name__: f
         for f in (between, describe, round, rank, median, quantile, cov, corr, pipe, autocorr)
     },
-    **{
-        f.__name__: f for f in (sem, skew, kurt, interpolate, tolist, item, rolling, expanding, ewm)
-    },
-    **{f.__name__: f for f in (groupby, resample)},
+    **{f.__name__: f for f in (sem, skew, kurt, interpolate, tolist, item, rolling, ewm)},
+    **{name: grouping(name) for name in ("groupby", "resample", "expanding")},
     **{name: cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin")},
     **{"isnull": isna, "notnull": notna, "to_list": tolist},
 }
