@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+from scipy import stats
 from tests.honesty.check import refused
 
 from tapegrad import grad, gradcheck, jacobian, jit, simplegrad, trace, value_and_grad, vjp, vmap
@@ -593,6 +594,75 @@ def test_an_object_that_is_another_one_at_each_call(kind, derivative):
         df.at(W, kind(scale=k + 0.5, x=rng.normal(size=(4, 2)), y=rng.normal(size=4)))
         traces.append(traces_of(df))
     assert traces[1] == traces[-1]
+
+
+MADE = {
+    "norm": lambda k: stats.norm(0.5 * k, 1.0 + k),
+    "the same": lambda k: stats.norm(0.5, scale=2.0),
+    "by name": lambda k: stats.gamma(2.0, scale=1.0 + k),
+    "an array": lambda k: stats.norm(np.arange(2.0) * k, 3.0),
+    "joint": lambda k: stats.multivariate_normal([0.5 * k, 1.0], np.eye(2) * (1.0 + k)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("reached", ["passed", "found"])
+def test_a_frozen_law_that_is_made_anew(name, reached, derivative, monkeypatch):
+    """a frozen distribution of SciPy's is made anew for each call, with other parameters -> they
+    are inputs: nothing is traced anew for that"""
+    if reached == "passed":
+        df = derivative(lambda w, law: np.sum(law.logpdf(w**2)))
+    else:
+        df = derivative(lambda w: np.sum(WORLD.law.logpdf(w**2)))
+    traces = []
+    for k in range(6):
+        law = MADE[name](k)
+        monkeypatch.setattr(WORLD, "law", law, raising=False)
+        df.at(*((W, law) if reached == "passed" else (W,)))
+        traces.append(traces_of(df))
+    assert traces[2] == traces[-1]
+
+
+def test_what_a_frozen_law_is_asked_besides(derivative):
+    """a frozen distribution that is made anew is asked for what depends on nothing traced, or is
+    one of another law -> each call has its own"""
+    df = derivative(lambda w, law: np.sum(w**2) * law.mean() + law.ppf(0.6) * w[0] * law.std())
+    for k in range(5):
+        df.at(W, stats.norm(0.5 * k, 2.0 + k))
+    traces = traces_of(df)
+    df.at(W, stats.norm(9.0, 3.0))
+    assert traces == traces_of(df) <= 3
+    df.at(W, stats.expon(1.0, 2.0))
+    df.at(W, stats.gamma(1.0, 2.0))
+    df.at(W, stats.truncnorm(-1.0, 2.0))
+    df.at(W, stats.norm(9.0, 3.0))
+
+
+class Element:
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __mul__(self, x):
+        return self.rate * x
+
+
+def test_arrays_of_objects(derivative):
+    """a function reaches an array of objects -> they are compared one by one, with all that they
+    hold"""
+    held = np.array([Element(1.0), Element(2.0)], dtype=object)
+    lists = np.array([[1.0, 2.0], [3.0]], dtype=object)
+    df = derivative(lambda w: np.sum((held * 2.0).astype(float) * w**2) * lists.sum()[0])
+    df.at(W)
+    df.at(W)
+    assert traces_of(df) == 1
+    held[0].rate = 3.0
+    df.at(W)
+    held[1] = Element(5.0)
+    df.at(W)
+    lists[0][0] = 7.0
+    df.at(W)
+    lists[0] = [9.0]
+    df.at(W)
 
 
 def test_many_objects_that_differ(derivative):

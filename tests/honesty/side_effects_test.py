@@ -1061,16 +1061,20 @@ def test_values_kept_in_containers_and_objects(method, traces, compile):
 
 
 def test_changes_that_give_nothing_back():
-    """`heappush`, `insort`, `sort`, `insert`, `Counter.update`, `move_to_end`, `dict.pop` or a
-    queue's `put` changes an object of the outside -> each call does it once, after its result"""
+    """`heappush`, `insort`, `sort`, `insert`, `Counter.update`, `move_to_end`, `dict.pop`, a set's
+    `add` or a queue's `put` changes an object of the outside -> each call does it once, after its
+    result"""
 
-    def f(x, heap, counts, jobs):
+    def f(x, heap, counts, jobs, seen):
         heapq.heappush(heap, np.sum(x))
+        seen.add("a")
+        seen.add(x[0])
+        seen.discard(x[0] + 1.0)
         counts.update(["calls"])
         jobs.put(x[0])
         return np.sum(x**2)
 
-    held, plain = [([], collections.Counter(), queue.Queue()) for _ in range(2)]
+    held, plain = [([], collections.Counter(), queue.Queue(), {-1.0, 5}) for _ in range(2)]
     df = value_and_grad(lambda x: f(x, *held), compile="never")
     for k in range(4):
         x = np.array([1.0 - k, 2.0])
@@ -1079,6 +1083,8 @@ def test_changes_that_give_nothing_back():
         np.testing.assert_array_equal(slope, 2 * x)
         assert held[:2] == plain[:2]
         assert [*held[2].queue] == [*plain[2].queue]
+        assert held[3] == plain[3]
+        assert {*map(type, held[3])} <= {int, str, float, np.float64}
     assert df.cache_info().traces == 1
 
 

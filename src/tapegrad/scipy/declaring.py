@@ -16,6 +16,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import declare
+from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.calling.accepting import accepted, error_of
@@ -314,21 +315,47 @@ def declare_method(cls: type, name: str, answer: Any, always: bool = False) -> N
 
 def seen(x: Any) -> Any:
     """An object of which an answer reads attributes: a later call compares all of them."""
+    return taken_by([x])(x)
+
+
+def read(x: Any, *names: str) -> None:
+    """Note that attributes of an object are read, but not what these hold."""
+    if (here := following.observer) is not None:
+        for name in names:
+            here.looked_up(x, name)
+
+
+def held(x: Any, *names: str) -> Callable[..., Any]:
+    """Note that attributes of an object are read, with all that they hold."""
+    read(x, *names)
+    return taken_by([getattr(x, name) for name in names])
+
+
+def held_in(x: Any, attributes: Iterable[str] = ()) -> tuple[list[Any], Callable[..., Any]]:
+    """All items of a container, or some attributes of an object, which are read likewise. Numbers
+    and arrays that were others at a later call are inputs."""
     here = following.observer
-    if here is not None:
-        note = here.taken([x], whole=True)
+    parts: dict[tuple[str, Any], Any] = {("attr", name): getattr(x, name) for name in attributes}
+    keys = () if parts else list(x) if isinstance(x, dict) else range(len(x))
+    parts |= {("item", Key(key)): x[key] for key in keys}
+    place = None if here is None else here.reads.place(x)
+    found = dict(parts)
+    if here is not None and place is not None:
+        if not attributes:
+            here.reads.shape_of(place, keys)
+        found = {at: here.found_at(place, at, value) for at, value in parts.items()}
+    return [*found.values()], taken_by([value for at, value in parts.items() if found[at] is value])
+
+
+def taken_by(values: list[Any]) -> Callable[..., Any]:
+    """Note that an answer reads all that values hold. What is returned passes on its result, once
+    it is known which arrays became inputs of a tape."""
+    here = following.observer
+    note = None if here is None else here.held_by(values)
+
+    def noted(result: Any = None) -> Any:
         if note is not None:
             note(None)
-    return x
+        return result
 
-
-def held(x: Any, *names: str) -> Callable[[], None]:
-    """Note that attributes of an object are read, with all that they hold; what is returned is
-    called once it is known which arrays became inputs of a tape."""
-    here = following.observer
-    if here is None:
-        return lambda: None
-    for name in names:
-        here.looked_up(x, name)
-    note = here.taken([getattr(x, name) for name in names])
-    return lambda: None if note is None else note(None)
+    return noted

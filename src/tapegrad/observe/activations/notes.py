@@ -154,6 +154,11 @@ class Notes(Uses):
                 self._gone_through(x)
         return super().taken(given, whole)
 
+    def held_by(self, values: Iterable[Any]) -> Then | None:
+        """A library takes all that these values hold. Which objects they are it doesn't ask."""
+        with self.identities.aside():
+            return self.taken(values, whole=True)
+
     def kind(self, x: Any) -> None:
         if self.workers and isinstance(x, threading.local):
             self.workers[-1].comes_to(x)
@@ -203,6 +208,18 @@ class Notes(Uses):
             else:
                 others.append(x)
         return others
+
+    def found_at(self, place: Location, at: Any, value: Any) -> Any:
+        """An attribute or item that a library's function looks up, or what stands for it: where it
+        was another one at a later call, it is an input."""
+        x, running, (what, key) = place.x, self.running, at
+        if running is not None and dispatch.found(running, "", key, lambda: place, at) is not None:
+            return self.found[id(x), at][1]
+        if what == "attr":
+            self.looked_up(x, key)
+        else:
+            self.item(x, key.key)
+        return value
 
     def changes(self, x: Any) -> None:
         dispatch.open(self, x)
@@ -348,7 +365,11 @@ class Notes(Uses):
             self.undoing.goes_on(self.reads, x)
             if id(x) in self.streams:
                 self.reads.lost("what is shown", OF_STREAMS)
-        return super().operands(given)
+        # Of others `==` may ask which object it is
+        plain: Any = object.__eq__
+        compared = all(type(x).__eq__ is not plain for x in given)
+        with self.identities.aside(compared):
+            return super().operands(given)
 
     # ---- which object it is
 

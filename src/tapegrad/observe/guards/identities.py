@@ -9,6 +9,7 @@ of a traced one the value says which object it is, and is guarded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,21 @@ class Identities:
         self._changed: dict[int, str] = {}  # copies that were written to, and where
         self._inside: dict[int, Any] = {}  # what values of runs inside of this one stand for
         self._carried: set[int] = set()  # and those that a loop carries from round to round
+        self.matter = True  # whether what is passed an object may ask which one it is
+
+    def taken(self, x: Any) -> None:
+        """Something is passed an object."""
+        if self.matter:
+            self.reads.pin(x)
+
+    @contextmanager
+    def aside(self, aside: bool = True) -> Iterator[None]:
+        """What takes objects meanwhile takes them for what they hold."""
+        before, self.matter = self.matter, self.matter and not aside
+        try:
+            yield
+        finally:
+            self.matter = before
 
     def given(self, tracer: Any, leaf: Any, k: int) -> None:
         """`tracer` stands for the leaf number `k` of the arguments."""

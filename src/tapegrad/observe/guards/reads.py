@@ -47,6 +47,7 @@ from tapegrad.observe.objects.comparing import (
     BOUND,
     FIXED_TUPLES,
     ClassRecord,
+    has_few,
     is_equal,
     is_made_anew,
     is_same,
@@ -57,7 +58,6 @@ from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 
-_FEW = 100  # objects in an array that are compared one by one
 MOST = 5000  # guards; a function that reads more is traced at each call
 
 
@@ -310,23 +310,17 @@ class Reads(Facts):
         self.layout(place)
         if id(place.x) in self._whole:
             return
+        if place.x.dtype.hasobject:
+            if not has_few(place.x) or any(True for _ in self.items(place)):
+                self.lost(place.word)  # nobody has looked into these
+            return
         self._whole.add(id(place.x))
-        if not place.x.dtype.hasobject:
-            content = self._value(np.ndarray.tobytes(place.x))  # a subclass may have its own
-            self._fact(f"same_bytes({self.named(place)}, {content})", place.word)
-        elif place.x.dtype != object or place.x.size > _FEW:
-            self.lost(place.word)
-        else:
-            for k, x in enumerate(place.x.ravel().tolist()):
-                self.read(place, ("element", k), f"{{}}.ravel().tolist()[{k}]", x, place.word)
-                inner = self.place(x)
-                if isinstance(x, np.ndarray) and inner is not None:
-                    self.contents(inner)
-                elif type(x) not in PLAIN_TYPES:
-                    self.lost(place.word)
+        content = self._value(np.ndarray.tobytes(place.x))  # a subclass may have its own
+        self._fact(f"same_bytes({self.named(place)}, {content})", place.word)
 
     def items(self, place: Location) -> Iterator[Any]:
-        """All items of a container were read; yields those that may hold more."""
+        """All items of a container, or of an array of objects, were read; yields those that may
+        hold more."""
         x = place.x
         if self._is_open(place):
             yield from plainly.values(x)
@@ -344,6 +338,11 @@ class Reads(Facts):
 
     def _note_items(self, place: Location) -> None:
         x, name = place.x, self.named(place)
+        if isinstance(x, np.ndarray):
+            for k, element in enumerate(plainly.values(x)):
+                text = f"{{}}.ravel().tolist()[{k}]"
+                self.read(place, ("element", k), text, element, place.word)
+            return
         if plainly.is_plain(x):
             content = marshal.dumps(x, 2)
             self._plain_content.add(id(x))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.guards.lookups import FIXED
-from tapegrad.observe.objects import randomness
+from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.harmless import (
     CALM,
     CONTAINERS,
@@ -244,6 +244,12 @@ def _is_reading(x: Any, name: str) -> bool:
 
 
 # ---- operators
+
+
+def has_own_operators(x: Any) -> bool:
+    """Whether all that an operator does with an object stands in classes that are followed."""
+    followed = is_pythons_class(type(x)) and plainly.base_of(type(x)) is None
+    return followed and not isinstance(x, (np.ndarray, Value))
 
 
 def operator_is_known(kind: type) -> bool:

@@ -19,10 +19,10 @@ from tapegrad.observe.guards.identities import Identities
 from tapegrad.observe.guards.lookups import Lookups
 from tapegrad.observe.guards.places import END, ENDS, WHOLE
 from tapegrad.observe.guards.reads import Reads
-from tapegrad.observe.guards.unchanging import operator_is_known
+from tapegrad.observe.guards.unchanging import has_own_operators, operator_is_known
 from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.bars import is_bar, is_screen
-from tapegrad.observe.objects.comparing import has_attributes, is_decimal, is_equal
+from tapegrad.observe.objects.comparing import has_attributes, has_few, is_decimal, is_equal
 from tapegrad.observe.objects.containers import LOOKING
 from tapegrad.observe.objects.files import is_read
 from tapegrad.observe.objects.harmless import (
@@ -161,8 +161,12 @@ class Uses:
                 self.enters = self.enters or kind is not np.ndarray or x.dtype.hasobject
                 if reads.arrays_of(x):
                     arrays.append(x)
-                if has_attributes(x) and id(x) not in seen:
-                    seen.add(id(x))
+                if id(x) in seen:
+                    continue
+                seen.add(id(x))
+                if (place := reads.place(x)) is not None and has_few(x):
+                    self._take(reads.items(place), arrays, whole, seen)
+                if has_attributes(x):
                     self._take(self._all_of(x), arrays, whole, seen)
                 continue
             if id(x) in seen or id(x) in self.drawn_from:
@@ -235,7 +239,7 @@ class Uses:
         """An object of a class of Python's takes part. Whether it says what memory NumPy reads."""
         self.enters = True
         self.kind(x)
-        self.reads.pin(x)
+        self.identities.taken(x)
         shows = []
         for name in _INTERFACES:  # by which NumPy reads memory that is another object's
             self.lookups.attribute(x, name)
@@ -308,7 +312,7 @@ class Uses:
                 self.reads.lost(place.word if place is not None else f"a {kind.__name__}")
             special.append(x)
             self.kind(x)
-        if all(type(x) in PLAIN_TYPES or _has_own_operators(x) for x in given):
+        if all(type(x) in PLAIN_TYPES or has_own_operators(x) for x in given):
             self.enters = True  # these are followed
             return None
         return self.taken(special) if special else None
@@ -472,12 +476,6 @@ class Uses:
                 return
             place = self.reads.constant(x, name)
         self.reads.write(place, ("attr", name), attribute(name, x), name)
-
-
-def _has_own_operators(x: Any) -> bool:
-    """Whether all that an operator does with an object stands in classes that are followed."""
-    followed = is_pythons_class(type(x)) and plainly.base_of(type(x)) is None
-    return followed and not isinstance(x, (np.ndarray, Value))
 
 
 _METHODS = (MethodType, type(len))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.instances import branch_of, rest_of
+from tapegrad.core.statics import is_watched
 from tapegrad.core.trees import flatten
 from tapegrad.observe.objects.harmless import (
     DISPATCHER,
@@ -51,10 +52,17 @@ def has_attributes(x: np.ndarray) -> bool:
     return bool(own_names(x)) and not isinstance(x, np.memmap)
 
 
+def has_few(x: np.ndarray) -> bool:
+    """Whether an array is one of objects, which are so few that they are compared one by one."""
+    return x.dtype == object and x.size <= _FEW
+
+
 def may_be_another(x: Any) -> bool:
     """Whether an object may stand in for another one: no function, class or array."""
     others = (type, types.FunctionType, types.ModuleType, types.MethodType, np.ndarray, np.ufunc)
-    return not isinstance(x, (*others, types.BuiltinFunctionType)) and not is_inert(type(x))
+    if isinstance(x, (*others, types.BuiltinFunctionType)):
+        return False
+    return is_watched(x) or not is_inert(type(x))
 
 
 def lasts(x: Any) -> bool:
@@ -150,6 +158,7 @@ ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
 FIXED_TUPLES = ("__mro__", ".co_varnames", ".co_freevars", ".co_cellvars")
 BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 _LARGE = 1 << 16  # bytes
+_FEW = 100
 
 HELPERS = {
     "plain_attribute": object.__getattribute__,

@@ -57,6 +57,8 @@ def elements(x: Any) -> Iterator[Any]:
 
 def values(x: Any) -> list[Any]:
     """What a container holds: the values of a mapping, and of others the elements."""
+    if isinstance(x, np.ndarray):
+        return list(x.ravel().tolist())
     base = base_of(type(x))
     return list(base.values(x) if base in MAPPINGS else base.__iter__(x))
 

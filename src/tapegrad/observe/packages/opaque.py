@@ -271,7 +271,7 @@ def _noted(
     note_settings(o.reads, library)
     note_draws = draws_of(o, (*global_generators(), *reached))
     o.drawn_from = {id(g) for g in reached}
-    note = o.taken(values, whole=True)
+    note = o.held_by(values)
     o.drawn_from = set()
     a.is_opaque = True
 

@@ -34,6 +34,7 @@ from tapegrad.observe.packages.opaque import FOLLOWED
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.source import user_source
+from tapegrad.primitives.base import Value
 
 _OF_DICTS = "clear pop"
 _QUEUES = "put put_nowait task_done"
@@ -42,6 +43,7 @@ _QUEUES = "put put_nowait task_done"
 _METHODS = {
     "builtins.list": "sort reverse insert clear",
     "builtins.dict": _OF_DICTS,
+    "builtins.set": "add discard clear",
     "collections.OrderedDict": f"{_OF_DICTS} move_to_end",
     "collections.defaultdict": _OF_DICTS,
     "collections.Counter": f"{_OF_DICTS} update subtract",
@@ -66,6 +68,7 @@ _COPYING = (
     "writelines",
 )  # they look into what they are passed
 _BY_KEY = ("pop", "move_to_end")
+_OF_SETS = ("add", "discard")
 # What a change may be that follows another one.
 _AFTER = ["append", "appendleft", "extend", "extendleft", "add", "discard", "update", "setdefault"]
 _RAISING = (
@@ -247,6 +250,8 @@ def _given(a: Activation, name: str, args: Sequence[Any]) -> list[Any] | None:
         return None
     if name in _BY_KEY and not (args and all(map(a.o.reads.is_key, args[:1]))):
         return None
+    if name in _OF_SETS and not (len(args) == 1 and _has_hash(a, args[0])):
+        return None
     if name == "pop" and len(args) < 2:
         return None  # which raises
     if name not in _COPYING:
@@ -256,3 +261,9 @@ def _given(a: Activation, name: str, args: Sequence[Any]) -> list[Any] | None:
     if (note := a.o.taken(args)) is not None:
         note(None)
     return [x.copy() if hasattr(x, "copy") else x for x in args]
+
+
+def _has_hash(a: Activation, x: Any) -> bool:
+    """Whether this is a key, or a traced number, which each call makes a plain one."""
+    traced: Any = x if isinstance(x, Value) else None
+    return a.o.reads.is_key(x) if traced is None else traced._is_scalar()

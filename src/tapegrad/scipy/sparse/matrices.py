@@ -399,7 +399,7 @@ class Held(Sparse):
     def on_tape(self, *others: Any) -> tuple[Any, Any, Any]:
         here, note = following.observer, None
         if here is not None:  # what becomes no operand is compared by later calls
-            note = here.taken([self.of], whole=True)
+            note = here.held_by([self.of])
         found = super().on_tape(*others)
         if note is not None:
             note(None)

@@ -23,8 +23,8 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method, held
-from tapegrad.scipy.stats.laws import Law, Located, law_of, prepared
+from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method
+from tapegrad.scipy.stats.laws import Law, Located, law_of, parameters_of, prepared
 from tapegrad.scipy.stats.methods import Frozen
 from tapegrad.scipy.stats.others import instance
 from tapegrad.tracing.frontend.numpy.answering import stacked, unmade
@@ -166,13 +166,8 @@ def _of_frozen(self: Any, size: Any = None, random_state: Any = None) -> Any:
     """The method of frozen distributions, SciPy's and ours."""
     if isinstance(self, Frozen):
         return _rvs(self.dist, *self.args, **self.kwds, size=size, random_state=random_state)
-    here = following.observer
-    if here is not None:
-        here.looked_up(self, "dist")
-    done = held(self, "args", "kwds")
-    found = _rvs(self.dist, *self.args, **self.kwds, size=size, random_state=random_state)
-    done()
-    return found
+    args, kwds, done = parameters_of(self)
+    return done(_rvs(self.dist, *args, **kwds, size=size, random_state=random_state))
 
 
 _answer(theirs.rv_generic)

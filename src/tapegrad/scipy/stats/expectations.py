@@ -17,13 +17,13 @@ from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.observer import following, observed, unobserved
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import any_traced, declare_method, held, refusal
+from tapegrad.scipy.declaring import any_traced, declare_method, refusal
 from tapegrad.scipy.integrate.quadrature import quad
 from tapegrad.scipy.outside import stopped
-from tapegrad.scipy.stats.laws import Located, law_of, prepared
+from tapegrad.scipy.stats.laws import Located, law_of, parameters_of, prepared
 from tapegrad.scipy.stats.sums import terms
 from tapegrad.tracing.frontend.calling.borrowing import followed
 from tapegrad.tracing.frontend.numpy.answering import unmade
@@ -102,20 +102,18 @@ def _answer(cls: Any, of_frozen: bool) -> None:
     @functools.wraps(original)
     @unobserved
     def called(self: Any, *args: Any, **kwds: Any) -> Any:
-        here, dist, done, given = following.observer, self, lambda: None, kwds
+        dist: Any = self
+        done, given = lambda found: found, kwds
         if of_frozen:
-            if here is not None:
-                here.looked_up(self, "dist")
-            done, dist = held(self, "args", "kwds"), self.dist
-            shapes, loc, scale = dist._parse_args(*self.args, **self.kwds)
+            dist, (parameters, named, done) = self.dist, parameters_of(self)
+            shapes, loc, scale = dist._parse_args(*parameters, **named)
             given = {**kwds, "args": shapes, "loc": loc, "scale": scale}
             given |= dict(zip(("func", "lb", "ub", "conditional"), args, strict=False))
         else:
             bound = inspect.signature(original).bind(self, *args, **kwds).arguments
             given = {**bound, **bound.pop("kwds", {})}
             given.pop("self", None)
-        found = expected(dist, **given)
-        done()
+        found = done(expected(dist, **given))
         if found is not None:
             return found
         with observed():

@@ -18,7 +18,7 @@ from scipy.stats import _multivariate as theirs
 from tapegrad.observe.answers.answers import declare_calls
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, held, refusal
+from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, held_in, read, refusal
 from tapegrad.scipy.refusing import DEFAULT
 from tapegrad.scipy.stats.formulas import LOG_2PI
 from tapegrad.scipy.stats.matrices import (
@@ -226,15 +226,13 @@ def _freezing(name: str, cls: Any) -> Callable[..., Any]:
 def _answer_frozen(name: str, original: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
     def followed(self: Any, x: Any) -> Any:
         if name == "multivariate_normal":
-            done = held(self, "mean", "cov_object")
             found = _of_normal(self, x)
             found = np.exp(found) if original.__name__ == "pdf" else found
         else:
             names = _OF_FROZEN[name]
-            done = held(self, *names.values())
-            given, named = _given((x,), {k: getattr(self, at) for k, at in names.items()})
-            found = formula(*given, **named)
-        done()
+            parameters, noted = held_in(self, names.values())
+            given, named = _given((x,), dict(zip(names, parameters, strict=True)))
+            found = noted(formula(*given, **named))
         return settle(found, (), certain=False)
 
     @functools.wraps(original)
@@ -248,16 +246,21 @@ def _answer_frozen(name: str, original: Any, formula: Callable[..., Any]) -> Cal
 
 def _of_normal(frozen: Any, x: Any) -> Any:
     """The logarithm of SciPy's frozen normal distribution, which has factored its matrix."""
+    read(frozen, "dim", "cov_object")
     of = frozen.cov_object
+    read(of, "_rank")
     if not np.all(of.rank == frozen.dim) or not isinstance(of, theirs._covariance.CovViaPSD):
         raise refusal(
             f"logpdf of a frozen multivariate_normal whose matrix is singular, or a Covariance "
             f"object, can't be traced{at_line()}. Pass the matrix"
         )
-    (x, mean, root), _ = _given((x, frozen.mean, of._LP), {})
+    (mean,), noted = held_in(frozen, ["mean"])
+    (root, log_pdet), noted_too = held_in(of, ["_LP", "_log_pdet"])
+    (x, mean, root), _ = _given((x, mean, root), {})
     whitened = (points(x, frozen.dim) - mean) @ root
     distance = np.sum(whitened * whitened, axis=-1)
-    return squeezed(-0.5 * (frozen.dim * LOG_2PI + float(of.log_pdet) + distance))
+    found = squeezed(-0.5 * (frozen.dim * LOG_2PI + log_pdet + distance))
+    return noted(noted_too(found))
 
 
 for _name, _dist in vars(stats).items():

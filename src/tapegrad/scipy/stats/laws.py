@@ -25,10 +25,11 @@ from scipy import stats
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_line
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.callbacks import Callback, values_of
-from tapegrad.scipy.declaring import refusal
+from tapegrad.scipy.declaring import held_in, read, refusal
 from tapegrad.scipy.optimize.elementwise import Each
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
@@ -124,6 +125,27 @@ def law_of(dist: Any, method: str) -> Law:
     if not formulas.keys() & {"logpdf", "pdf", "cdf"}:
         raise refusal(f"{method} of {dist.name} can't be traced{at_line()}. {ADVICE}")
     return _law(dist, dist.name, formulas)
+
+
+def is_known(dist: Any) -> bool:
+    """Whether a distribution is one of SciPy's in the table."""
+    return _key(dist) in _laws
+
+
+def parameters_of(frozen: Any) -> tuple[list[Any], dict[str, Any], Callable[[Any], Any]]:
+    """The parameters of a distribution that is frozen, which may be another one of the same law at
+    each call. What is returned besides passes on a result, once it is known which arrays became
+    inputs."""
+    dist, here = frozen.dist, following.observer
+    read(frozen, "dist", "args", "kwds")
+    if is_known(dist):
+        read(dist, "a", "b", "badvalue", "shapes")
+    elif here is not None:
+        here.reads.pin(dist)
+    args, noted = held_in(frozen.args)
+    kwds, noted_too = held_in(frozen.kwds)
+    named = dict(zip(frozen.kwds, kwds, strict=True))
+    return args, named, lambda found: noted_too(noted(found))
 
 
 # ---- operands

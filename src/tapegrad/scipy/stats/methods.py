@@ -17,7 +17,7 @@ from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.observe.answers.answers import declare_calls
-from tapegrad.observe.observer import following, unobserved
+from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.stated import Known
 from tapegrad.scipy.anew import constant
@@ -26,12 +26,12 @@ from tapegrad.scipy.declaring import (
     any_traced,
     as_parameter,
     declare_method,
-    held,
     refusal,
+    taken_by,
 )
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.expectations import ADVICE, expected
-from tapegrad.scipy.stats.laws import Located, law_of, prepared
+from tapegrad.scipy.stats.laws import Located, is_known, law_of, parameters_of, prepared
 from tapegrad.tracing.frontend.calling import borrowing
 from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.numpy.answering import stacked, unmade
@@ -250,28 +250,29 @@ def _answer_frozen(cls: Any, name: str) -> None:
     @functools.wraps(original)
     @unobserved
     def called(self: Any, *args: Any, **kwds: Any) -> Any:
-        given = (*map(stacked, args), *map(stacked, kwds.values()))
-        if not given:
-            return original(self)
-        here, dist = following.observer, self.dist
-        if here is not None:
-            here.looked_up(self, "dist")
+        given, dist = (*map(stacked, args), *map(stacked, kwds.values())), self.dist
+        if not is_known(dist) and not any_traced(given):
+            with observed():
+                return original(self, *args, **kwds)
+        parameters, named, done = parameters_of(self)
+        if not any_traced((*given, *parameters, *named.values())):
+            noted = taken_by([*args, *kwds.values()])
+            found = original(self, *args, **kwds)
+            return noted(done(found))
 
         def run() -> Any:
-            done = held(self, "args", "kwds")
-            found = ask(dist, name, given, self.args, self.kwds)
-            done()
-            return settle(found, given, certain=False)
+            found = ask(dist, name, given, parameters, named)
+            return settle(done(found), given, certain=False)
 
         return accepted(MethodType(original, self), args, kwds, run, f"{dist.name}.{name}", False)
 
-    declare_method(cls, name, called)
+    declare_method(cls, name, called, always=True)
 
 
 def _declare_frozen() -> None:
     for name in _PARAMETERS:
         for cls in (theirs.rv_frozen, theirs.rv_continuous_frozen, theirs.rv_discrete_frozen):
-            if name in vars(cls) and _PARAMETERS[name]:
+            if name in vars(cls):
                 _answer_frozen(cls, name)
     kinds = {type(x) for x in vars(stats).values() if isinstance(x, theirs.rv_generic)}
     freeze = unobserved(_freeze)
