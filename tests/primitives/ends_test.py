@@ -341,3 +341,65 @@ def test_derivatives_of_digamma_far_left() -> None:
         np.testing.assert_allclose(derivative_of_digamma(n, x), right, rtol=1e-12)
     bend = grad(grad(sp.gammaln, compile="never"), compile="never")
     np.testing.assert_allclose(bend(x), 2 * np.pi**2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("x", [0.0, 5e-324, 1e-310, 1e-300, 1e-160, 1e-8, 0.3])
+def test_incomplete_functions_next_to_0_to_the_fifth_order(x: float) -> None:
+    """P(n, x) and I_x(1, b) are elementary. There powers of 1 / x are infinite that are multiplied
+    with 0."""
+
+    def falling(b: float, order: int) -> float:
+        """The derivative of 1 - (1 - x)^b."""
+        factor = -((-1.0) ** order) * np.prod([b - k for k in range(order)])
+        return float(factor * (1 - x) ** (b - order))
+
+    e = np.exp(-x)
+    known: list[tuple[Any, list[float]]] = [
+        (lambda x: sp.gammainc(1.0, x), [e, -e, e, -e, e]),
+        (lambda x: sp.gammaincc(1.0, x), [-e, e, -e, e, -e]),
+        (
+            lambda x: sp.gammainc(2.0, x),
+            [x * e, *[(k - x) * (-1) ** (k + 1) * e for k in range(1, 5)]],
+        ),
+        (lambda x: sp.betainc(1.0, 2.5, x), [falling(2.5, k) for k in range(1, 6)]),
+        (lambda x: sp.betainc(1.0, 1.0, x), [1.0, 0.0, 0.0, 0.0, 0.0]),
+    ]
+    for f, right in known:
+        found = []
+        for _ in right:
+            f = grad(f, compile="never")
+            found.append(f(x))
+        np.testing.assert_allclose(found, right, rtol=1e-10, atol=1e-300)
+
+
+def test_incomplete_functions_of_subnormal_numbers() -> None:
+    """Of parameters P(a, x) is x^a / Gamma(a + 1), and I_x(a, 1) is x^a."""
+    for x in (5e-324, 1e-310, 1e-300):
+        for a in (1e-310, 1e-5, 0.3):
+            power, rate = np.exp(a * np.log(x)), np.log(x)
+            along = [power * rate, power * rate**2]
+            first = grad(lambda a, x: sp.betainc(a, 1.0, x), compile="never")
+            second = grad(first, compile="never")
+            np.testing.assert_allclose([first(a, x), second(a, x)], along, rtol=1e-10)
+            with mp.workdps(40):
+                z = mp.mpf(a) + 1
+                p = mp.mpf(x) ** a / mp.gamma(z)
+                right = float(p * (mp.log(mp.mpf(x)) - mp.psi(0, z)))
+            slope = grad(lambda a, x: sp.gammainc(a, x), compile="never")(a, x)
+            np.testing.assert_allclose(slope, right, rtol=1e-10, err_msg=f"{a} {x}")
+
+
+def test_scaled_bessel_functions_of_any_order_at_0() -> None:
+    """x^v is all that counts of I_v there, and SciPy has NaN where it is infinite."""
+    for v, right in {
+        0.5: [np.inf],
+        1.5: [0.0, np.inf],
+        2.5: [0.0, 0.0, np.inf],
+        2.0: [0.0, 0.25],
+    }.items():
+        f = lambda x, v=v: sp.ive(v, x)  # noqa: E731
+        found = []
+        for _ in right:
+            f = grad(f, compile="never")
+            found.append(f(0.0))
+        np.testing.assert_array_equal(found, right, err_msg=str(v))

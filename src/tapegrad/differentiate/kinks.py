@@ -26,11 +26,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tapegrad.ir.tape import Call, Operand, Tape
 from tapegrad.primitives.elementwise import isfinite, logical_or, not_equal, where
-from tapegrad.primitives.kinks import TOLD, Sided
+from tapegrad.primitives.kinks import TOLD, Sided, unless
 from tapegrad.primitives.views import BroadcastTo
 
 # A rule: the cotangents of the operands for that of the result, or the tangents of the results for
@@ -331,7 +329,7 @@ def _known(x: Any, there: Any, back: Any) -> Any:
     """NaN where it makes a difference from which side a tie is seen."""
     if x is None or there is None:
         return x
-    return where(not_equal(there, back), x.constant(np.nan), x)
+    return unless(not_equal(there, back), x)
 
 
 def _any(ts: Sequence[Any]) -> bool:

@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from tapegrad.core.handlers import quiet
 from tapegrad.differentiate.activity import moving
 from tapegrad.differentiate.masks import Masks
@@ -35,7 +33,7 @@ from tapegrad.primitives.base import Elementwise, Node, Writer
 from tapegrad.primitives.control import Applied
 from tapegrad.primitives.elementwise import isnan, logical_and, not_equal, where
 from tapegrad.primitives.kinds import Repeated
-from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.kinks import Sided, unless
 from tapegrad.primitives.norms import Norm
 from tapegrad.primitives.reductions import Any_
 from tapegrad.primitives.spectral import Turning
@@ -424,7 +422,7 @@ class _Results:
             for s in (1, -1)
         ]
         return [
-            None if x is None else where(not_equal(x, y), x.constant(np.nan), x)
+            None if x is None else unless(not_equal(x, y), x)
             for x, y in zip(there, back, strict=True)
         ]
 
@@ -452,7 +450,7 @@ class _Results:
             there = length.equals(0)
             if y.shape != there.shape:
                 there = BroadcastTo(y.shape)(Any_(tuple(range(there.ndim)))(there))
-            return where(there, y.constant(np.nan), y)
+            return unless(there, y)
         if m == origin and isinstance(self._primitive, Norm | Elementwise):
             # |x_1 t + x_2 t^2 + ...| = |t| |x_1| + ...: on either side it is another one.
             self._expansion.kinked = True

@@ -35,7 +35,7 @@ from tapegrad.primitives.elementwise import (
 from tapegrad.primitives.extrema import Max
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinked import absolute
-from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.kinks import Sided, unless
 from tapegrad.primitives.reductions import Any_
 from tapegrad.primitives.triangles import folded, mirrored, over_batch
 from tapegrad.primitives.views import Diagonal, ExpandDims, PlaceDiagonal
@@ -203,7 +203,7 @@ def places(x: Any) -> tuple[Any, Any]:
 def unknown(ct: Any, where_: Any) -> Any:
     """NaN where a derivative isn't known, and is asked for."""
     asked = not_equal(ct, ct.constant(0))
-    return where(logical_and(asked, where_), ct.constant(np.nan), ct)
+    return unless(logical_and(asked, where_), ct)
 
 
 def _chosen_eigenvectors(w: Any, v: Any, z: Any) -> Any:

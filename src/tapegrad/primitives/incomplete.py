@@ -30,6 +30,8 @@ import numpy as np
 
 FALL = 45.0  # exp(-45) = 3e-20
 NODES = 40
+TINY = 2.3e-308  # smaller numbers have fewer digits
+LEAST = 1e-300  # at smaller parameters derivatives along them are the same
 _CHUNK = 256  # so many elements at once
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 
@@ -48,7 +50,9 @@ def stirling(z: Any) -> Any:
     far = np.maximum(z, 10.0)
     series = sum(c / far ** (2 * k + 1) for k, c in enumerate(STIRLING))
     near = np.minimum(z, 10.0)
-    plain = near * np.log(near) - near - scipy.special.gammaln(near)
+    small = z < 1e-3  # where SciPy's may be infinite
+    log_gamma = scipy.special.gammaln(near + small) - np.where(small, np.log(near), 0.0)
+    plain = near * np.log(near) - near - log_gamma
     return np.where(z >= 10, 0.5 * np.log(far / (2 * np.pi)) - series, plain)
 
 
@@ -140,6 +144,13 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     return over
 
 
+def _log_ratio(x: Any, a: Any, gap: Any) -> Any:
+    """log(x / a), of the difference, too."""
+    quotient = x / a
+    plain = np.where(quotient > TINY, np.log(quotient), np.log(x) - np.log(a))
+    return np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), plain)
+
+
 def gamma_slope(order: int, a: Any, x: Any) -> Any:
     """d^k/da^k of the regularised lower incomplete gamma function P(a, x), for k > 0."""
     return elementwise(lambda a, x: _gamma_slope(order, a, x))(a, x)
@@ -148,11 +159,12 @@ def gamma_slope(order: int, a: Any, x: Any) -> Any:
 def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     import scipy.special
 
+    a = np.where((a > 0) & (a < LEAST), LEAST, a)
     below = scipy.special.gammainc(a, x) <= 0.5
     inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     a, t = np.where(inside, a, 1.0), np.where(inside, x, 1.0)
     gap = t - a
-    ratio = np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), np.log(t / a))
+    ratio = _log_ratio(t, a, gap)
     # log(f) at the end, over log(t), and d log(g)/da there
     scale = np.minimum(a, 1.0)  # of c, which may be next to nothing
     height = a * ratio - gap + stirling(a) - np.log(scale)
@@ -167,7 +179,9 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
         cumulants = [logarithmic[0] + moved, *logarithmic[1:]]
         shares = {(0, 0): 1.0, (1, 0): 1 / a}
         weight = _weight_of_product(shares, lambda k, _: cumulants[k - 1], order, 0)
-        return np.exp(height + a * moved - t * np.expm1(moved)) * (weight * scale)
+        far = moved > 1.0  # where exp may overflow, but not times t
+        grown = np.where(far, np.exp(moved + np.log(t)) - t, t * np.expm1(np.minimum(moved, 1.0)))
+        return np.exp(height + a * moved - grown) * (weight * scale)
 
     columns = [np.where(below, -1.0, 1.0), height, scale, a, t, first, *rest]
     found = over(panels, integrand, columns)
@@ -185,7 +199,7 @@ def gamma_panels(a: Any, t: Any, gap: Any, below: Any) -> list[Any]:
         lambda s: np.where(below, a - t * np.exp(-s), np.inf),
     )
     up = 2 * FALL / (gap + np.sqrt(gap * gap + 2 * FALL * t))
-    up = np.where(t < 10, np.minimum(up, np.log1p(2 * FALL / t)), up)
+    up = np.where(t < 10, np.minimum(up, np.log(2 * FALL + t) - np.log(t)), up)
     length = np.where(below, down, up)
     corners = [
         np.where(below, np.minimum(36, length), np.clip(k - np.log(t), 0.0, length))
@@ -203,7 +217,7 @@ def _gamma_density(fall: int, a: Any, x: Any) -> Any:
     import scipy.special
 
     gap = x - a
-    ratio = np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), np.log(x / a))
+    ratio = _log_ratio(x, a, gap)
     inside = np.exp(a * ratio - gap + stirling(a) - (1 + fall) * np.log(x))
     found = np.where(x == 0, x ** (a - 1 - fall) * scipy.special.rgamma(a), inside)
     return np.where((x == np.inf) & np.isfinite(a), 0.0, found)
@@ -233,6 +247,9 @@ def beta_slope(along_a: int, along_b: int, a: Any, b: Any, x: Any) -> Any:
 def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     import scipy.special
 
+    given = a, b
+    a, b = (np.where((p > 0) & (p < LEAST) & (q > 1e-250), LEAST, p) for p, q in ((a, b), (b, a)))
+    fallen = [p / q for p, q, order in zip(given, (a, b), (i, j), strict=True) if not order]
     inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & np.isfinite(a) & np.isfinite(b)
     a, b, t = np.where(inside, a, 1.0), np.where(inside, b, 1.0), np.where(inside, x, 0.5)
     middle = np.log(a) - np.log(b)
@@ -276,7 +293,7 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     shares = [np.broadcast_to(_share(k, m, a, b), a.shape) for k, m in orders]
     columns = [end, height, scale, p, q, *means, below, *shares]
     columns += [_beta_cumulant(k, m, a, b) for k, m in higher]
-    found = over(panels, integrand, columns)
+    found = over(panels, integrand, columns) * math.prod(fallen)
     ends = (a > 0) & (b > 0) & ((x == 0) | (x == 1))
     return np.where(inside, np.where(below, found, -found), np.where(ends, 0.0, np.nan))
 

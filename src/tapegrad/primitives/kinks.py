@@ -27,12 +27,19 @@ import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric
 from tapegrad.primitives.batches import aligned, all_mapped
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.kinds import Composite
 from tapegrad.primitives.transposing import pushed_by
+
+
+def unless(condition: Any, x: Any) -> Any:
+    """x, but NaN where the condition holds, as all derivatives are there."""
+    return x / where(condition, x.constant(np.nan), x.constant(1))
 
 
 class Told(tuple[Any, ...]):

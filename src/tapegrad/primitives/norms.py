@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import by_name, parametric, total
 from tapegrad.primitives.batches import expanded, repeated
@@ -26,7 +24,7 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.kinds import Composite, Linear
-from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.kinks import Sided, unless
 from tapegrad.primitives.views import BroadcastTo
 
 # How a square gets into the sum: a factor, and linear calls that are applied one by one, each told
@@ -272,7 +270,7 @@ class NormPullback(Sided):
         one, zero = r.constant(1), r.constant(0)
         origin = brought_back((1.0, path[1]), where(r.equals(0), one, zero), z.aval)
         asked = logical_and(not_equal(origin, zero), not_equal(c, zero))
-        return where(asked, x.constant(np.nan), x)
+        return unless(asked, x)
 
 
 def _length(paths: tuple[Path, ...], zs: Sequence[Any]) -> Any:

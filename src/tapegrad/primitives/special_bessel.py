@@ -51,7 +51,8 @@ def _cylinder(
         if x.dtype.kind != "c":  # orders are real
             v = whole(v, x) if name in ("yn", "kn") else as_real(v, x)
         of = _named({"yn": "yv", "kn": "kv"}.get(name, name))
-        of = _near_0 if name == "iv" and x.dtype.kind != "c" else of
+        if x.dtype.kind != "c":
+            of = {"iv": _near_0, "ive": _at_0}.get(name, of)
         upper = of(v + 1, x) * above
         slope = (of(v - 1, x) * below + upper) * 0.5
         if x.dtype.kind != "c":  # where v - 1 has lost the digits of v
@@ -73,6 +74,12 @@ def _near_0(v: Any, x: Any) -> Any:
     low, high = where(small, x, x.constant(1)), where(small, x.constant(1), x)
     leading = power(low * 0.5, v) * _named("rgamma")(v + 1)
     return where(small, leading, _named("iv")(v, high))
+
+
+def _at_0(v: Any, x: Any) -> Any:
+    """exp(-|x|) I_v(x), of which SciPy has NaN at 0 where it is infinite."""
+    zero, one = x.equals(0), x.constant(1)
+    return where(zero, _named("iv")(v, where(zero, x, one)), _named("ive")(v, where(zero, one, x)))
 
 
 # So many coefficients of the powers of 1 / sqrt(v^2 + x^2), of exp(x) K_v(x) and exp(-x) I_v(x),

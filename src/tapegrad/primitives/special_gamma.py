@@ -12,6 +12,7 @@ from tapegrad.primitives.beta import BetaDerivative
 from tapegrad.primitives.elementwise import (
     cos,
     exp,
+    isinf,
     log,
     log1p,
     logical_and,
@@ -31,6 +32,7 @@ from tapegrad.primitives.special import (
     gammaln,
     polygamma,
 )
+from tapegrad.primitives.stated import stated
 
 
 def _named(name: str) -> Any:
@@ -225,10 +227,16 @@ class _Density(ByPartials):
     are numbers, where the product with 1 / x is 0 times infinity."""
 
 
-def _term(count: Any, density: Any) -> Any:
-    """The product, 0 where the first one is."""
-    nothing = count.equals(0)
-    return count * where(nothing, count.constant(0), density)
+def _term(count: Any, density: _Density, *xs: Any) -> Any:
+    """The product, which is 0 where the first one is, to each order along the last operand, though
+    the density is infinite there. Along the parameter the slope is the density."""
+    *parameters, x = xs
+    nothing, one = count.equals(0), x.constant(1)
+    inner = logical_or(x.equals(0), x.equals(1)).equals(False)
+    slope = density(*parameters, where(logical_and(nothing, inner), x, one * 0.5))
+    slope = where(logical_and(nothing, inner), slope, one * 0)
+    product = count * density(*parameters, where(nothing, one * 0.5, x))
+    return where(nothing, stated(one * 0, (count, slope)), product)
 
 
 @parametric
@@ -247,11 +255,10 @@ class GammaDensity(_Density):
     def partials(self, out: Any, *xs: Any) -> tuple[Any, ...]:
         a, x = xs
         end, power = x.equals(0), a - (1.0 + self.fall)
-        steeper = GammaDensity(self.fall + 1)(a, x)
         weight = log(where(end, x.constant(1), x)) - digamma(a)
         return (
             where(end, x.constant(0), out * weight),
-            where(end, _term(power, steeper) - out, (power - x) * steeper),
+            _term(power, GammaDensity(self.fall + 1), a, x) - out,
         )
 
 
@@ -274,17 +281,16 @@ class BetaDensity(_Density):
         ends = logical_or(x.equals(0), x.equals(1))
         inner, nothing = where(ends, x.constant(0.5), x), x.constant(0)
         left, right = a - (1.0 + self.i), b - (1.0 + self.j)
-        steeper = BetaDensity(self.i + 1, self.j + 1)(a, b, inner)
-        on_left, on_right = (BetaDensity(self.i + k, self.j + 1 - k)(a, b, x) for k in (1, 0))
+        high = isinf(out)  # and the slope is that on its side
+        far, close = (logical_and(high, x.equals(end)) for end in (1, 0))
+        half = x.constant(0.5)
+        on_left = _term(left, BetaDensity(self.i + 1, self.j), a, b, where(far, half, x))
+        on_right = _term(right, BetaDensity(self.i, self.j + 1), a, b, where(close, half, x))
         along_a, along_b = log(inner) + digamma_rise(a, b), log1p(-inner) + digamma_rise(b, a)
         return (
             where(ends, nothing, out * along_a),
             where(ends, nothing, out * along_b),
-            where(
-                ends,
-                _term(left, on_left) - _term(right, on_right),
-                (left * (1 - inner) - right * inner) * steeper,
-            ),
+            where(far, nothing, on_left) - where(close, nothing, on_right),
         )
 
 
