@@ -441,3 +441,22 @@ def test_ties_that_stay_in_a_third_derivative():
     for outer, inner in itertools.product((jacfwd, jacrev), repeat=2):
         second = outer(inner(loss), compile="never")(p, times)
         np.testing.assert_allclose(second, np.array(found) / (4 * h**2), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("inner", "at", "slopes"),
+    [
+        (lambda x: np.clip(x, 0.0, 1.0), 0.0, (0, 1)),
+        (lambda x: np.clip(x, 0.0, 1.0), 1.0, (1, 0)),
+        (lambda x: np.minimum(np.maximum(x, 0.0), 1.0), 1.0, (1, 0)),
+        (lambda x: np.maximum(x, 0.0), 0.0, (0, 1)),
+        (np.abs, 0.0, (-1, 1)),
+    ],
+)
+def test_what_isnt_known_stays_unknown(inner: Any, at: float, slopes: tuple[int, int]) -> None:
+    """A derivative of one that is NaN at a tie is NaN, too, unless it is the mean of both sides."""
+    f: Any = lambda x: np.exp(inner(x))  # noqa: E731
+    for order in range(1, 6):
+        f = grad(f, compile="never")
+        right = np.exp(inner(at)) * np.mean([slope**order for slope in slopes])
+        assert np.isnan(f(at)) or np.isclose(f(at), right), order

@@ -30,12 +30,11 @@ from tapegrad.tracing.runs.run import trace_function
 Row = tuple[float, ...]
 # Of these some derivatives have fewer digits, as docs/scipy.md says; one that has them all leaves.
 FEWER = {
-    *("alpha", "argus", "foldcauchy", "genexpon", "genhalflogistic", "jf_skew_t", "mielke"),
-    *("nakagami", "rice", "skewcauchy", "truncnorm", "truncpareto", "truncweibull_min"),
-    "vonmises",
+    *("alpha", "argus", "foldcauchy", "genexpon", "genhalflogistic", "jf_skew_t", "nakagami"),
+    *("truncpareto", "truncweibull_min", "vonmises"),
 }
 # Not compared: SciPy's search for quantiles fails, shapes are arrays, complex numbers, a mask.
-APART = {"norminvgauss", "poisson_binom", "rel_breitwigner", "tukeylambda"}
+APART = {"gausshyper", "norminvgauss", "poisson_binom", "rel_breitwigner", "tukeylambda"}
 METHODS = "logpdf", "pdf", "cdf", "sf", "logcdf", "logsf"
 POINTS = 6
 WAYS = (70, 130), (420, 700)  # digits, of which two have to agree on fifteen

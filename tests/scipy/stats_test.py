@@ -24,6 +24,7 @@ SHAPES = {
     "binom": (5, 0.4),
     "boltzmann": (1.4, 19),
     "bradford": (2.5,),
+    "mielke": (2.5, 1.3),
     "burr": (2.5, 1.3),
     "kappa3": (1.7,),
     "burr12": (3.0, 2.0),
@@ -131,7 +132,9 @@ APART = {
     ("wrapcauchy", "logsf"): lambda z: z > 6.28318,
     ("pareto", "logcdf"): lambda z: z < 1 + 1e-12,
     ("burr12", "logcdf"): lambda z: z < 0.1,
+    **{("mielke", m): np.isinf for m in ("pdf", "logpdf")},
     ("skewcauchy", "isf"): lambda q: q < 1e-4,
+    ("mielke", "isf"): lambda q: q < 1e-4,
     ("levy_l", "ppf"): lambda q: q < 1e-4,
 }
 
@@ -215,7 +218,17 @@ NO_HIGHER_MOMENTS = {
         "rice",
         "weibull_min",
     ),
-    *("weibull_max", "gennorm", "dweibull", "lomax", "burr", "fisk", "burr12", "loglaplace"),
+    *(
+        "weibull_max",
+        "gennorm",
+        "dweibull",
+        "lomax",
+        "burr",
+        "fisk",
+        "burr12",
+        "loglaplace",
+        "mielke",
+    ),
     *("genextreme", "halflogistic", "nbinom", "hypergeom", "yulesimon", "zipf"),
 }
 

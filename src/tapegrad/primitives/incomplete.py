@@ -30,7 +30,6 @@ import numpy as np
 
 FALL = 45.0  # exp(-45) = 3e-20
 NODES = 40
-TINY = 2.3e-308  # smaller numbers have fewer digits
 LEAST = 1e-300  # at smaller parameters derivatives along them are the same
 _CHUNK = 256  # so many elements at once
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
@@ -47,9 +46,8 @@ def stirling(z: Any) -> Any:
     """z log(z) - z - log(Gamma(z))."""
     import scipy.special
 
-    far = np.maximum(z, 10.0)
+    far, near = np.maximum(z, 10.0), np.minimum(z, 10.0)
     series = sum(c / far ** (2 * k + 1) for k, c in enumerate(STIRLING))
-    near = np.minimum(z, 10.0)
     small = z < 1e-3  # where SciPy's may be infinite
     log_gamma = scipy.special.gammaln(near + small) - np.where(small, np.log(near), 0.0)
     plain = near * np.log(near) - near - log_gamma
@@ -60,10 +58,9 @@ def _log_minus_digamma(z: Any) -> Any:
     """log(z) - digamma(1 + z)."""
     import scipy.special
 
-    far = np.maximum(z, 10.0)
+    far, near = np.maximum(z, 10.0), np.minimum(z, 10.0)
     terms = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
     series = -0.5 / far + sum(c / far ** (2 * k + 2) for k, c in enumerate(terms))
-    near = np.minimum(z, 10.0)
     return np.where(z >= 10, series, np.log(near) - scipy.special.digamma(1 + near))
 
 
@@ -146,8 +143,7 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _log_ratio(x: Any, a: Any, gap: Any) -> Any:
     """log(x / a), of the difference, too."""
-    quotient = x / a
-    plain = np.where(quotient > TINY, np.log(quotient), np.log(x) - np.log(a))
+    plain = np.where(x / a > 2.3e-308, np.log(x / a), np.log(x) - np.log(a))
     return np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), plain)
 
 

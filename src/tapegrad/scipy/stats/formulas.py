@@ -91,6 +91,12 @@ def log_expm1(y: Any, log_y: Any) -> Any:
     return y + log_complement(y, log_y)
 
 
+def log_size(x: Any) -> Any:
+    """log(x), x >= 0: without a warning at 0."""
+    nothing = x == 0
+    return where(nothing, -np.inf, np.log(where(nothing, 1.0, x)))
+
+
 def log_ratio(x: Any, a: Any) -> Any:
     """log(x / a), x >= a > 0."""
     close = x < 2 * a
@@ -178,7 +184,7 @@ def falling(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, 
     return {OTHER[name]: formula for name, formula in rising(h, log_h, at).items()}
 
 
-def between(mass: Formula, density: Formula) -> dict[str, Any]:
+def between(log_mass: Formula, log_density: Formula) -> dict[str, Any]:
     """A law that is cut off at a and b: F(z) = M(a, z) / M(a, b), of a mass M and its density m.
     Its slopes along a and b are by the other side's share,
 
@@ -186,32 +192,45 @@ def between(mass: Formula, density: Formula) -> dict[str, Any]:
 
     and so are the slopes of that: the rule of quotients would leave nothing of them at an end."""
 
+    def logs(z: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
+        whole = log_mass(a, b)
+        return log_mass(a, z) - whole, log_mass(z, b) - whole, whole
+
     def shares(z: Any, a: Any, b: Any, order: int = 2) -> tuple[Any, Any]:
-        whole = mass(a, b)
-        below, above = mass(a, z) / whole, mass(z, b) / whole
+        below, above, whole = logs(z, a, b)
+        found = _share(below, above), _share(above, below)
         if order == 0:
-            return below, above
+            return found
         lower, upper = shares(z, a, b, order - 1)
-        slopes = density(z) / whole, -(density(a) / whole * upper), -(density(b) / whole * lower)
+        at = [np.exp(log_density(x) - whole) for x in (z, a, b)]
+        slopes = at[0], -(at[1] * upper), -(at[2] * lower)
         xs = z, a, b
         return (
-            with_slopes(below, *zip(xs, slopes, strict=True)),
-            with_slopes(above, *zip(xs, [-slope for slope in slopes], strict=True)),
+            with_slopes(found[0], *zip(xs, slopes, strict=True)),
+            with_slopes(found[1], *zip(xs, [-slope for slope in slopes], strict=True)),
         )
 
-    def log_share(own: Any, other: Any, whole: Any) -> Any:
-        """log(own / whole), whose slopes are sums, of a share of less than 1/2; from there on by
-        the other one's."""
-        less = own < other
-        far = np.log(where(less, own, 1.0)) - np.log(whole)
-        return where(less, far, np.log1p(-where(less, 0.0, other) / whole))
+    def log_share(number: int, *xs: Any) -> Any:
+        """From where it is nearly all, by the other one."""
+        log = logs(*xs)[number]
+        most = log > _NEARLY_0
+        rest = np.log1p(-where(most, shares(*xs)[1 - number], 0.0))
+        return where(most, rest, where(most, -1.0, log))
 
     return {
         "cdf": lambda *xs: shares(*xs)[0],
         "sf": lambda *xs: shares(*xs)[1],
-        "logcdf": lambda z, a, b: log_share(mass(a, z), mass(z, b), mass(a, b)),
-        "logsf": lambda z, a, b: log_share(mass(z, b), mass(a, z), mass(a, b)),
+        "logcdf": lambda *xs: log_share(0, *xs),
+        "logsf": lambda *xs: log_share(1, *xs),
     }
+
+
+_NEARLY_0 = -0.1
+
+
+def _share(log: Any, other: Any) -> Any:
+    """exp(log), from where it is nearly 1 by the other one, as SciPy does."""
+    return where(log > _NEARLY_0, 1.0 - np.exp(other), np.exp(log))
 
 
 def mirrored(formulas: dict[str, Any]) -> dict[str, Any]:

@@ -140,16 +140,29 @@ law(
 )
 
 
+def _rice_factor(x: Any, b: Any) -> tuple[Any, Any]:
+    """I_0(t) exp(-(x^2 + b^2) / 2), t = x b, as the exponent of a factor, and the other. Of large
+    t it is scaled, so nothing overflows; of small t nothing would be left of what is odd in x."""
+    small, d = x * b < 1.0, x - b
+    near = sc.i0(where(small, x * b, 0.0))
+    far = sc.i0e(where(small, 1.0, x * b))
+    return where(small, x * x + b * b, d * d) * -0.5, where(small, near, far)
+
+
 def _rice_logpdf(x: Any, b: Any) -> Any:
-    """The Bessel function is scaled, so nothing overflows."""
-    d = x - b
-    return np.log(x) - d * d / 2.0 + np.log(sc.i0e(x * b))
+    exponent, factor = _rice_factor(x, b)
+    return np.log(x) + exponent + np.log(factor)
+
+
+def _rice_pdf(x: Any, b: Any) -> Any:
+    exponent, factor = _rice_factor(x, b)
+    return x * np.exp(exponent) * factor
 
 
 law(
     "rice",
     logpdf=_rice_logpdf,
-    pdf=lambda x, b: x * np.exp(-(x - b) * (x - b) / 2.0) * sc.i0e(x * b),
+    pdf=_rice_pdf,
     cdf=lambda x, b: sc.chndtr(x * x, 2.0, b * b),
     ppf=lambda q, b: np.sqrt(sc.chndtrix(q, 2.0, b * b)),
 )

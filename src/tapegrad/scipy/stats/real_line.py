@@ -322,13 +322,23 @@ law(
 )
 law(
     "skewcauchy",
-    logpdf=lambda x, a: -LOG_PI - np.log1p((x / (a * np.sign(x) + 1)) ** 2),
+    logpdf=lambda x, a: _skewcauchy_log(x, a * np.sign(x) + 1) - LOG_PI,
     pdf=lambda x, a: 1 / (np.pi * ((x / (a * np.sign(x) + 1)) ** 2 + 1)),
     cdf=lambda x, a: _skewcauchy_cdf(x, a),
     sf=lambda x, a: _skewcauchy_cdf(-x, -a),
     ppf=lambda q, a: _skewcauchy_ppf(q, a),
     isf=lambda q, a: -_skewcauchy_ppf(q, -a),
 )
+
+
+def _skewcauchy_log(x: Any, side: Any) -> Any:
+    """-log(1 + (x / side)^2), by the slopes of 2 log(side) - log(r^2), r^2 = x^2 + side^2: far out
+    nothing would be left of how the first one changes with the side."""
+    r = np.hypot(x, side)
+    along, across = x / r, side / r
+    share = with_slopes(along, (x, across * across / r), (side, -(along * across / r)))
+    slopes = (x, -2 * (x / r / r)), (side, 2 * (share * share) / side)
+    return with_slopes(-np.log1p((x / side) ** 2), *slopes)
 
 
 def _skewcauchy_cdf(x: Any, a: Any) -> Any:

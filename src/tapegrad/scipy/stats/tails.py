@@ -115,6 +115,31 @@ def _at_one(formula: Any) -> Any:
     return lambda *xs: formula(*xs, 1.0)
 
 
+def _mielke_tail(x: Any, s: Any) -> tuple[Any, Any, Any, Any]:
+    """log(1 + u) / s, u = x^s, or its inverse if that is less; with log(u), log(x) and whether x is
+    below 1."""
+    low, t = x < 1, np.log(x)
+    log_u = s * where(low, t, -t)
+    return np.log1p(np.exp(log_u)) / s, log_u, t, low
+
+
+def _mielke_exponent(x: Any, k: Any, s: Any) -> Any:
+    tail, _, t, low = _mielke_tail(x, s)
+    return where(low, k - 1.0, -(s + 1.0)) * t - (k + s) * tail
+
+
+def _mielke_h(x: Any, k: Any, s: Any) -> Any:
+    tail, _, t, low = _mielke_tail(x, s)
+    return k * where(low, tail - t, tail)
+
+
+def _mielke_log_h(x: Any, k: Any, s: Any) -> Any:
+    tail, log_u, t, low = _mielke_tail(x, s)
+    return np.log(k) + where(
+        low, np.log(where(low, tail - t, 1.0)), log_softplus(log_u) - np.log(s)
+    )
+
+
 def _kappa3_side(lower: bool) -> Any:
     """F(x) = x (a + x^a)^(-1/a) = (1 + a x^-a)^(-1/a), which far out is 1 by the latter."""
 
@@ -133,6 +158,16 @@ def _kappa3_side(lower: bool) -> Any:
 
 
 law("burr", **_BURR, inside=True)
+law(
+    "mielke",  # Burr's law of s and k / s, but for what cancels along s
+    **product(_mielke_exponent, lambda x, k, s: k),
+    **falling(
+        _mielke_h,
+        _mielke_log_h,
+        lambda h, y, k, s: np.exp(-log_expm1(h * s / k, y + np.log(s) - np.log(k)) / s),
+    ),
+    inside=True,
+)
 law(
     "kappa3",
     logpdf=lambda x, a: np.log(a) - (1 / a + 1) * np.log(a + x**a),
