@@ -9,12 +9,12 @@ Names: `x` operand, `out` the result.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from tapegrad.core.late import FRACTIONS, load
 from tapegrad.primitives.base import Elementwise, by_name
 
 # What an operation costs, in units of an addition: decides what is computed twice.
@@ -90,15 +90,15 @@ def bessel_log_slopes(order: int, turn: int = 1, count: int = 14) -> list[float]
     """Of exp(x) K_n(x), the logarithm's slope as a power series in 1 / x: of DLMF 10.40.2 that of
     -log(x) / 2 + log(1 + a_1 / x + a_2 / x^2 + ...). With `turn=-1` of exp(-x) I_n(x), in which
     every other sign is turned (DLMF 10.40.1)."""
-    a = [Fraction(1)]
+    a = [load(FRACTIONS).Fraction(1)]
     for k in range(1, count):
         a.append(turn * a[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
     return [0.0, -0.5, *[-float(x) for x in log_slopes(a)]]
 
 
-def log_slopes(a: list[Fraction]) -> list[Fraction]:
+def log_slopes(a: list[Any]) -> list[Any]:
     """Of a power series, the slope of its logarithm as one: S' / S, with S the sum of a_k u^k."""
-    logs: list[Fraction] = []
+    logs: list[Any] = []
     for k in range(len(a) - 1):
         logs.append((k + 1) * a[k + 1] - sum(logs[j] * a[k - j] for j in range(k)))
     return logs
@@ -107,13 +107,14 @@ def log_slopes(a: list[Fraction]) -> list[Fraction]:
 @cache
 def debye_polynomials(count: int) -> list[list[float]]:
     """U_k(p) / p^k as polynomials in p^2, of degree k (DLMF 10.41.9)."""
-    found = [[Fraction(1)]]
+    fraction = load(FRACTIONS).Fraction
+    found = [[fraction(1)]]
     for k in range(count - 1):
-        after = [Fraction(0)] * (k + 2)
+        after = [fraction(0)] * (k + 2)
         for j, c in enumerate(found[-1]):  # of p^(k + 2 j) come two powers, one and three higher
             n = k + 2 * j
-            after[j] += c * (Fraction(n, 2) + Fraction(1, 8 * (n + 1)))
-            after[j + 1] -= c * (Fraction(n, 2) + Fraction(5, 8 * (n + 3)))
+            after[j] += c * (fraction(n, 2) + fraction(1, 8 * (n + 1)))
+            after[j + 1] -= c * (fraction(n, 2) + fraction(5, 8 * (n + 3)))
         found.append(after)
     return [[float(c) for c in polynomial] for polynomial in found]
 
@@ -122,10 +123,11 @@ def debye_polynomials(count: int) -> list[list[float]]:
 def airy_log_slopes(derivative: bool, turn: int, count: int = 14) -> list[float]:
     """Of exp(z) Ai(x), z = 2/3 x^(3/2), x times the logarithm's slope as a power series in 1 / z,
     of DLMF 9.7.5; of exp(z) Ai'(x), of DLMF 9.7.6. With `turn=1` of exp(-z) Bi and Bi'."""
-    u = [Fraction(1)]
+    fraction = load(FRACTIONS).Fraction
+    u = [fraction(1)]
     for k in range(1, count):
         u.append(u[-1] * (6 * k - 5) * (6 * k - 3) * (6 * k - 1) / (216 * k * (2 * k - 1)))
     if derivative:
-        u = [Fraction(1 + 6 * k, 1 - 6 * k) * x for k, x in enumerate(u)]
+        u = [fraction(1 + 6 * k, 1 - 6 * k) * x for k, x in enumerate(u)]
     logs = log_slopes([turn**k * x for k, x in enumerate(u)])
     return [0.25 if derivative else -0.25, *[-1.5 * float(x) for x in logs]]

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any
@@ -149,7 +148,8 @@ def _read_in(text: str) -> Iterator[tuple[float, float]]:
     for found in _HEXADECIMAL.findall(text):
         yield float.fromhex(found), 0.0
     for found in _DECIMAL.findall(text):
-        yield float(found), 10.0 ** int(Decimal(found).as_tuple().exponent)
+        digits, _, power = found.lower().partition("e")
+        yield float(found), 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
 
 
 _HEXADECIMAL = re.compile(r"0x[\da-f.]+p[+-]?\d+", re.I)
