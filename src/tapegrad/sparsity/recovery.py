@@ -60,23 +60,6 @@ class Colouring:
     def count(self) -> int:
         return self.of_columns + self.of_rows
 
-    def column_seeds(self, dtype: Any = float) -> Any:
-        """The vectors that the matrix is multiplied by: an array of `of_columns` rows."""
-        return _seeds(self.columns, self.of_columns, self.pattern.shape[1], dtype)
-
-    def row_seeds(self, dtype: Any = float) -> Any:
-        """The vectors that its transpose is multiplied by: an array of `of_rows` rows."""
-        return _seeds(self.rows, self.of_rows, self.pattern.shape[0], dtype)
-
-    def decompress(self, by_columns: Any = None, by_rows: Any = None) -> Any:
-        """The entries in the order of the pattern. `by_columns` has the products of the matrix,
-        each a row, `by_rows` those of its transpose."""
-        given = [np.ravel(x) for x in (by_columns, by_rows) if x is not None]
-        found = (given[0] if len(given) == 1 else np.concatenate(given))[self.index]
-        for known, owner in self.levels:
-            np.subtract.at(found, owner, found[known])
-        return found if self.spread is None else found[self.spread]
-
     def matrix(self, entries: Any) -> Any:
         """The matrix with these entries. It is the caller's, who may drop some: so are its index
         arrays."""
@@ -84,14 +67,6 @@ class Colouring:
         made = sparse.csr_array((entries, p.indices.copy(), p.indptr.copy()), p.shape)
         made.has_canonical_format = True
         return made
-
-
-def _seeds(colours: Any, count: int, size: int, dtype: Any) -> Any:
-    seeds = np.zeros((count, size), dtype)
-    if colours is not None:
-        asked = np.flatnonzero(colours >= 0)
-        seeds[colours[asked], asked] = 1
-    return seeds
 
 
 def _rows(pattern: Any) -> Any:
