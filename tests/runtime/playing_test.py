@@ -14,7 +14,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import pipeline
-from tapegrad.backends.numpy.lives import summed_places
+from tapegrad.backends.numpy.lives import reads, summed_places
 from tapegrad.backends.numpy.play import run
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Builder
@@ -375,7 +375,7 @@ def test_parts_are_added_to_one_array():
     g = tg.value_and_grad(picking, argnums=(0, 1), compile="never")
     value, (dx, dy) = g(x, y)
     (tape,) = g.tapes
-    sums = summed_places(tape)
+    sums = summed_places(tape, reads(tape))
     parts = [k for k, c in enumerate(tape.calls) if isinstance(c.primitive, Place)]
     assert len(set(parts) & set(sums)) > 6
     for _ in range(CALLS):
@@ -401,7 +401,7 @@ def test_a_part_that_is_read_elsewhere_stays_by_itself():
     (last,) = builder.call(add, [first, r])
     (twice,) = builder.call(add, [last, q])
     tape = builder.finish([last, first, twice])
-    assert summed_places(tape) == {}
+    assert summed_places(tape, reads(tape)) == {}
     for _ in range(CALLS):
         (s, f, t), _ = run(tape, [np.float64(1.0), np.float64(2.0), np.float64(3.0)])
         np.testing.assert_array_equal(s, [1.0, 2.0, 3.0, 0.0])
@@ -416,7 +416,7 @@ def test_a_part_that_is_repeated_stays_by_itself():
     (row,) = builder.call(Place((2,), (1,)), [x])
     (rows,) = builder.call(Place((2, 2), (Slice(0, 2), 0)), [y])
     tape = builder.finish(builder.call(add, [row, rows]))
-    assert summed_places(tape) == {}
+    assert summed_places(tape, reads(tape)) == {}
     (found,), _ = run(tape, [np.float64(1), np.array([5.0, 6.0])])
     np.testing.assert_array_equal(found, [[5.0, 1.0], [6.0, 1.0]])
 

@@ -403,7 +403,8 @@ class Elementwise(Primitive):
         return "" if has_names or text == xs[0] else text
 
     def scalar_text(self, xs: Sequence[str]) -> str:
-        return self._quick.format(*xs)
+        text = self._quick.format(*xs) or self.quick_text(xs)
+        return "" if "/" in text and not self._quick else text  # Python's numbers raise there
 
     def kink(self, operands: Sequence[Any]) -> Any:
         if self._along is None:

@@ -110,6 +110,7 @@ div = Elementwise(
     ),
     cost=DIVISION,
     numpy="{0} / {1}",
+    quick="{0} / {1} if {1} else divide({0}, {1})",
     linear=(0,),
     zeros=lambda xs, kept: kept[0],
     of_complex=True,
@@ -165,7 +166,9 @@ power = Elementwise(
     of_complex=True,
     numpys=True,  # whole powers of complex numbers are products, which C's library doesn't see
 )
-square = Elementwise("square", np.square, "{0} * {0}", lambda out, x: (x * 2,), of_complex=True)
+square = Elementwise(
+    "square", np.square, "{0} * {0}", lambda out, x: (x * 2,), quick="{0} * {0}", of_complex=True
+)
 reciprocal = Elementwise(
     "reciprocal",
     np.reciprocal,
@@ -355,7 +358,7 @@ where: Elementwise = Elementwise(
         )
     ),
     numpy="np.where({0}, {1}, {2})",
-    quick="({1} if {0} else {2})[()]",
+    quick="{1} if {0} else {2}",
     typed=where_of,
     additive=(1, 2),
     zeros=_where_zeros,
@@ -407,13 +410,13 @@ not_equal: Elementwise = Elementwise(
     of_complex=True,
 )
 logical_and = Elementwise(
-    "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
+    "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} and {1}", commutative=True
 )
 logical_or = Elementwise(
-    "logical_or", np.logical_or, "{0} | {1}", dtype=bool, quick="{0} | {1}", commutative=True
+    "logical_or", np.logical_or, "{0} | {1}", dtype=bool, quick="{0} or {1}", commutative=True
 )
 logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool, commutative=True)
-logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool, quick="{0} == 0")
+logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool, quick="not {0}")
 isnan = Elementwise(
     "isnan", np.isnan, "isnan({0})", dtype=bool, quick="{0} != {0}", of_complex=True
 )
@@ -473,6 +476,9 @@ class AsType(Linear):
 
     def keeps_zeros(self, xs: Any, kept: Any) -> bool:
         return any(kept)
+
+    def scalar_text(self, xs: Any) -> str:
+        return f"float({xs[0]})" if self.dtype == np.float64 else ""
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = {xs[0]}.astype({dtype_called(self.dtype)})"]

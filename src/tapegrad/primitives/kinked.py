@@ -25,6 +25,7 @@ absolute = Elementwise(
     "abs",
     np.absolute,
     "abs({0})",
+    quick="abs({0})",
     along=lambda directions, ct, out, x: (turned(directions, x, ct),),
     jvp=lambda ts, out, x: _abs_rule(ts[0], x),
     selects=True,

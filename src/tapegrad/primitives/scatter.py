@@ -56,6 +56,9 @@ class SetItem(Scatter):
     def quick_text(self, xs: Sequence[str]) -> str:
         return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}] = {xs[1]}"
 
+    def scalar_text(self, xs: Sequence[str]) -> str:
+        return xs[1]
+
     def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]
 

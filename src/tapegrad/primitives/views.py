@@ -86,7 +86,7 @@ class BroadcastTo(Linear, View):
         return filled
 
     def scalar_text(self, xs: Sequence[str]) -> str:
-        return f"{xs[0]}[()]"
+        return xs[0]
 
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         mine = at[len(at) - len(shape) :]
@@ -264,6 +264,9 @@ class GetItem(Linear, View):
 
     def quick_text(self, xs: Sequence[str]) -> str:
         return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}]"
+
+    def scalar_text(self, xs: Sequence[str]) -> str:
+        return xs[0]
 
     def of_rows(self, size: int) -> Any:
         return indexed_rows(self, size)

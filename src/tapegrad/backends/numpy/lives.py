@@ -55,14 +55,21 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
     return over
 
 
-def summed_places(tape: Tape) -> dict[int, int]:
+def reads(tape: Tape) -> Counter[Operand]:
+    """How often each variable is read. What leaves, or is guarded, is so twice at least."""
+    uses = Counter[Operand]([x for c in tape.calls for x in c.operands if type(x) is Var])
+    for x in (*tape.outputs, *[guard.operand for guard in tape.guards]):
+        uses[x] += 2
+    return uses
+
+
+def summed_places(tape: Tape, uses: Counter[Operand]) -> dict[int, int]:
     """Positions of calls -> the first one of their sum, of sums of arrays that are zero but for a
-    part, which are added in order. One array of zeros to which parts are added is the same:
+    part, which are added in order; `uses` is how often variables are read. One array of zeros to
+    which parts are added is the same:
 
         place(a, 3) + place(b, 5) + ...   -->   z = zeros(n); z[3] += a; z[5] += b; ...
     """
-    uses = Counter(x for call in tape.calls for x in call.operands)
-    uses.update((*tape.outputs, *[guard.operand for guard in tape.guards]))
     parts: dict[Any, tuple[list[int], list[int]]] = {}  # of a variable, and additions of them
     for position, call in enumerate(tape.calls):
         xs, out = call.operands, call.outs[0]

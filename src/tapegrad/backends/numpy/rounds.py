@@ -10,8 +10,10 @@ and so a tape that is run often.
         return c0
 
 A round costs what NumPy costs, and no more: values are local names, functions and constants global
-ones, and where the operators of NumPy's scalars and arrays do the same as a function they are used,
-which for scalars take a tenth of the time. `Loop.played` says what a loop computes, step by step.
+ones, and where operators do the same as a function of NumPy's they are used. Numbers of type
+float64 are Python's floats, whose operators give the same bits in a sixth of the time; what passes
+the function's arguments and results is NumPy's. A number that is read once has no line of its own.
+`Loop.played` says what a loop computes, step by step.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ from tapegrad.backends.numpy.lives import (
     SMALL,
     box_of,
     is_ufunc,
+    reads,
     summed_places,
     written_over,
 )
 from tapegrad.core.values import same_bits
 from tapegrad.ir.memory import last_uses
-from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Primitive, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
+from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Moving, Repeated
 from tapegrad.primitives.views import as_numpy
@@ -40,6 +44,9 @@ from tapegrad.primitives.views import as_numpy
 INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
 LONGEST = 5000  # lines of a function before calls of tapes stay such: Python has to compile them
+WIDEST = 120  # characters of a number that stands where it is read, without a line of its own
+FLOAT, TRUTH = np.dtype(np.float64), np.dtype(np.bool_)
+TRUE, FLOATS = {TRUTH}, {FLOAT, TRUTH}  # numbers whose operators are Python's
 
 
 class Broken(Exception):
@@ -89,34 +96,46 @@ class _Text:
     def __init__(self, run: Callable[..., list[Any]]) -> None:
         self.run = run
         self.lines: list[str] = []
-        self.known: dict[str, Any] = {"array": np.array, "int64": np.int64, "Broken": Broken}
-        self.literals: dict[Literal, str] = {}
+        self.known: dict[str, Any] = {
+            "array": np.array,
+            "int64": np.int64,
+            "float64": np.float64,
+            "bool_": np.bool_,
+            "divide": np.true_divide,
+            "Broken": Broken,
+        }
+        self.literals: dict[tuple[int, bool], str] = {}  # beside arrays, and beside numbers
         self.steps: dict[str, str] = {}  # of loops: what is NumPy's, and the same as Python's
         self.count = 0
 
     def function(self, loop: Repeated, own: Collection[int]) -> Any:
         heads = [self._fresh("n") for _ in range(1 + loop.until + loop.later)]
-        given = [self._fresh("c") for _ in loop.body.inputs[1:]]
+        given = [self._given(x) for x in loop.body.inputs[1:]]
         outs = [self._fresh("v") for _ in range(int(loop.results))]
         self._loop(loop, heads, given, outs, own, 1)
-        return self._made([*heads, *given], ", ".join(outs), loop.body.name)
+        kinds = [x.aval for x in loop.body.outputs]  # of `until`, whether it goes on comes last
+        counts = [
+            *kinds[: loop.carried],
+            *([Aval((), np.dtype(np.int64)), kinds[-1]] if loop.until else []),
+        ]
+        left = list(map(_as_numpys, outs, counts))
+        return self._made([*heads, *given], ", ".join(left), loop.body.name)
 
     def straight(self, tape: Tape, own: bool) -> Any:
-        given = [self._fresh("c") for _ in tape.inputs]
+        given = [self._given(x) for x in tape.inputs]
         outs = self._body(tape, "", dict(zip(tape.inputs, given, strict=True)), (), 1)
         outs = self._own(tape, given, outs) if own else outs
+        outs = [_as_numpys(name, x.aval) for name, x in zip(outs, tape.outputs, strict=True)]
         return self._made(given, "".join(f"{x}, " for x in outs) or "()", tape.name)
 
     def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str]) -> list[str]:
         """What says the results, which share no memory. Of what is new for sure only the order in
         memory is looked at."""
-        by: dict[Operand, Any] = {x: c.primitive for c in tape.calls for x in c.outs}
-        made = {x for x, p in by.items() if is_ufunc(p) or p.owns}
+        made = {x for c in tape.calls if is_ufunc(c.primitive) or c.primitive.owns for x in c.outs}
         names: list[str] = []
         for x, name in zip(tape.outputs, outs, strict=True):
-            if not x.aval.shape:  # some functions give arrays without axes
-                is_scalar = x in made and not by[x].unset
-                names.append(name if is_scalar else f"{name}[()]")
+            if not x.aval.shape:
+                names.append(name)
                 continue
             if x in made and name not in names:
                 flags = self._fresh("v")
@@ -124,7 +143,7 @@ class _Text:
                 near = f"{flags}.c_contiguous and {flags}.owndata"
                 self._line(1, f"if not ({near}): {name} = array({name}, order='C')")
             else:
-                others = "".join(f"{y}, " for y in (*given, *names) if not y.endswith("[()]"))
+                others = "".join(f"{y}, " for y in (*given, *names))
                 value, name = f"{self._global(owned)}({name}, ({others}))", self._fresh("v")
                 self._line(1, f"{name} = {value}")
             names.append(name)
@@ -142,6 +161,13 @@ class _Text:
     def _fresh(self, letter: str) -> str:
         self.count += 1
         return f"{letter}{self.count}"
+
+    def _given(self, x: Var) -> str:
+        """The name of what the function is passed."""
+        name = self._fresh("c")
+        if not x.shape:
+            self._line(1, f"{name} = {_as_number(name, x.aval)}")
+        return name
 
     def _global(self, value: Any, letter: str = "f") -> str:
         name = self._fresh(letter)
@@ -167,7 +193,8 @@ class _Text:
         carried = list(outs[:count])
         kept = kept_in_place(body, 1, count)
         start = [
-            f"array({x})" if k in kept and k not in own else x for k, x in enumerate(given[:count])
+            f"array({x})" if k in kept and k not in own and body.inputs[1 + k].shape else x
+            for k, x in enumerate(given[:count])
         ]
         if carried:
             self._line(depth, f"{', '.join(carried)} = {', '.join(start)}")
@@ -197,7 +224,7 @@ class _Text:
             self._line(depth + 1, f"{', '.join(news)} = {', '.join(olds)}")
         if loop.until:
             self._line(depth + 1, f"{step} += 1")
-            self._line(depth, f"{made}, {more} = int64({step}), {self._global(np.bool_)}({more})")
+            self._line(depth, f"{made} = int64({step})")
         elif not moved:
             self._line(depth + 1, "pass")
 
@@ -227,21 +254,28 @@ class _Text:
             self._check(guards.get(x, ()), names, depth)
         held = {names[x] for x in tape.inputs}  # what is passed, and what is left
         left = {*tape.outputs}
-        sums = summed_places(tape)
+        uses = reads(tape)
+        sums = summed_places(tape, uses)
         totals: dict[int, str] = {}
         for position, call in enumerate(tape.calls):
-            outs = [self._fresh("v") for _ in call.outs]
+            number = self._number(call, names, depth)
+            outs = [self._fresh("v") for _ in call.outs] if not number else []
             place = names[variables[over[position]]] if position in over else ""
-            if position in sums:
+            if number:
+                is_short = number.isidentifier() or (
+                    uses[call.outs[0]] == 1 and len(number) < WIDEST
+                )
+                outs = [number if is_short else self._assigned(number, depth)]
+            elif position in sums:
                 outs = [self._added(call, totals, sums[position], names, depth)]
                 held.update(outs)
-            elif position in writes.updates:
+            elif position in writes.updates and call.outs[0].aval.shape:
                 outs = self._update(call, names, depth)
                 held.difference_update(outs)
             elif call.primitive.repeats and depth < DEEPEST:
                 loop: Any = call.primitive
-                heads = [self._name(x, names) for x in loop.heads(call.operands)]
-                given = [self._name(x, names) for x in loop.given(call.operands)]
+                heads = [self._atom(x, names, depth) for x in loop.heads(call.operands)]
+                given = [self._atom(x, names, depth) for x in loop.given(call.operands)]
                 self._loop(loop, heads, given, outs, writes.loops.get(position, ()), depth)
             elif isinstance(call.primitive, Applied) and len(self.lines) < LONGEST:
                 outs = self._applied(call, names, depth)
@@ -249,6 +283,9 @@ class _Text:
                 value = self._value(call, names, place, position in writes.copies)
                 comma = "," if len(outs) == 1 and call.primitive.results != 1 else ""
                 self._line(depth, f"{', '.join(outs)}{comma} = {value}")
+                for name, x in zip(outs, call.outs, strict=True):
+                    if len(outs) > 1 and not x.shape:
+                        self._line(depth, f"{name} = {_as_number(name, x.aval)}")
             names.update(zip(call.outs, outs, strict=True))
             held.update([name for x, name in zip(call.outs, outs, strict=True) if x in left])
             for out in call.outs:
@@ -281,7 +318,7 @@ class _Text:
         """The calls of a tape in the place of the call that runs it. Results get names of their
         own: what is passed may be left as it is, or a number."""
         tape: Tape = call.primitive.tapes[0]
-        given = [self._name(x, names) for x in call.operands]
+        given = [self._atom(x, names, depth) for x in call.operands]
         inner: dict[Operand, str] = dict(zip(tape.inputs, given, strict=True))
         outs: list[str] = []
         for name in self._body(tape, "", inner, (), depth):
@@ -297,55 +334,142 @@ class _Text:
             if guard.expected.dtype.kind == "b":
                 broken = f"not {name}" if guard.expected.value else name
             else:
-                broken = f"not {self._global(same_bits)}({name}, {self._global(guard.expected)})"
+                value = _as_numpys(name, guard.operand.aval)
+                broken = f"not {self._global(same_bits)}({value}, {self._global(guard.expected)})"
             self._line(depth, f"if {broken}: raise Broken({self._global(guard)})")
 
     # ---- calls
 
-    def _name(self, x: Operand, names: dict[Operand, str]) -> str:
+    def _name(self, x: Operand, names: dict[Operand, str], beside: bool = False) -> str:
+        """What says an operand: of a number `beside` an array, an array without axes, which NumPy
+        takes in less time than numbers."""
         if isinstance(x, Var):
             return names[x]
-        if x not in self.literals:
-            self.literals[x] = self._global(x.value, "k")
-        return self.literals[x]
+        name = self.literals.get((id(x), beside))
+        if name is None:
+            value = np.array(x.value) if beside else x.value
+            value = value.item() if not beside and value.dtype in FLOATS else value
+            name = self.literals[id(x), beside] = self._global(value, "k")
+        return name
 
-    def _named(self, call: Call, names: dict[Operand, str]) -> list[str]:
-        """The operands' names. Python's integers are quicker indices than NumPy's."""
-        operands = [self._name(x, names) for x in call.operands]
+    def _atom(self, x: Operand, names: dict[Operand, str], depth: int) -> str:
+        """The name of an operand, which gets one where it is an expression."""
+        name = self._name(x, names)
+        if isinstance(x, Var) and not name.isidentifier():
+            name = names[x] = self._assigned(name, depth)
+        return name
+
+    def _assigned(self, value: str, depth: int) -> str:
+        name = self._fresh("v")
+        self._line(depth, f"{name} = {value}")
+        return name
+
+    def _number(self, call: Call, names: dict[Operand, str], depth: int) -> str:
+        """An expression of operators for a number made of numbers; "" where there is none. What it
+        reads more than once has a name."""
+        if len(call.outs) != 1 or call.outs[0].aval.shape:
+            return ""
+        kinds = set()
+        for x in call.operands:
+            if isinstance(x, Literal):
+                kinds.add(x.value.dtype)
+            elif x.aval.shape:
+                return ""
+            else:
+                kinds.add(x.aval.dtype)
+        form, often = _form(call.primitive, len(call.operands), kinds == TRUE)
+        if not form:
+            return ""
+        for k in often:
+            self._atom(call.operands[k], names, depth)
+        text: str = form.format(*[self._name(x, names) for x in call.operands])
+        if text.isidentifier():
+            return text
+        is_number = call.outs[0].aval.dtype != FLOAT or kinds <= FLOATS
+        return f"({text})" if is_number else f"float({text})"
+
+    def _passed(self, call: Call, names: dict[Operand, str]) -> list[str]:
+        """What says the operands to a function. Python's integers are quicker indices than
+        NumPy's; what isn't a ufunc may ask a number for its type."""
+        shown: Any = call.primitive
+        beside = isinstance(shown, Elementwise) and any(x.aval.shape for x in call.operands)
+        operands = [self._name(x, names, beside) for x in call.operands]
         first = len(_values(call))
-        return operands[:first] + [self.steps.get(name, name) for name in operands[first:]]
+        for k, x in enumerate(call.operands):
+            if k >= first:
+                operands[k] = self.steps.get(operands[k], operands[k])
+            elif not (beside and isinstance(x, Literal)) and not is_ufunc(shown):
+                operands[k] = _as_numpys(operands[k], x.aval)
+        return operands
 
     def _update(self, call: Call, names: dict[Operand, str], depth: int) -> list[str]:
         """What writes over its first operand, which has another name from here on."""
-        operands = self._named(call, names)
-        quick = call.primitive.quick_text(operands)
-        if not quick or operands[0] == operands[1]:
-            quick = f"{self._global(call.primitive.update)}({', '.join(operands)})"
+        quick = self._quick(call, names)
+        if not quick or names[call.operands[0]] == self._name(call.operands[1], names):
+            function = self._global(call.primitive.update)
+            quick = f"{function}({', '.join(self._passed(call, names))})"
         self._line(depth, quick)
         return [names.pop(call.operands[0])]
+
+    def _quick(self, call: Call, names: dict[Operand, str]) -> str:
+        """Operators and indices that do what a call does, if there are such."""
+        beside = isinstance(call.primitive, Elementwise)
+        operands = [self._name(x, names, beside) for x in call.operands]
+        first = len(_values(call))
+        operands = operands[:first] + [self.steps.get(name, name) for name in operands[first:]]
+        return call.primitive.quick_text(operands)
 
     def _value(self, call: Call, names: dict[Operand, str], place: str, is_copied: bool) -> str:
         """An expression for what a call gives, in the memory of `place` if there is one."""
         primitive: Any = call.primitive
-        operands = self._named(call, names)
+        out = call.outs[0]
+        is_number = len(call.outs) == 1 and not out.shape
         # An element of an array is a copy of what stands there.
-        is_copied = is_copied and not (primitive.picks and call.out.aval.shape == ())
+        is_copied = is_copied and not (primitive.picks and is_number)
         called = place or is_copied or primitive.updates
-        quick = ""
-        if not called and not any(x.aval.shape for x in (*call.operands, *call.outs)):
-            quick = primitive.scalar_text(operands)
-        quick = "" if called else quick or primitive.quick_text(operands)
-        if quick:
-            return str(quick)
-        function = primitive.for_types(*[x.aval for x in call.operands])
-        if primitive.repeats:
-            function = repeat(primitive, (), self.run)
-        elif primitive.tapes:
-            function = partial(primitive.played, self.run)
-        elif is_copied:
-            function = partial(copied, primitive.evaluate)
-        operands += [f"out={place}"] * bool(place)
-        return f"{self._global(function)}({', '.join(operands)})"
+        if isinstance(primitive, Elementwise) and is_number:  # `_number` knows which operators
+            called = True
+        quick = "" if called else self._quick(call, names)
+        if quick and is_number and primitive.picks and out.dtype in FLOATS:
+            name = self._name(call.operands[0], names)
+            return f"{name}.item({quick[len(name) + 1 : -1]})"
+        if not quick:
+            function = primitive.for_types(*[x.aval for x in call.operands])
+            if primitive.repeats:
+                function = repeat(primitive, (), self.run)
+            elif primitive.tapes:
+                function = partial(primitive.played, self.run)
+            elif is_copied:
+                function = partial(copied, primitive.evaluate)
+            operands = self._passed(call, names) + [f"out={place}"] * bool(place)
+            quick = f"{self._global(function)}({', '.join(operands)})"
+            if is_ufunc(primitive) and out.dtype != FLOAT:
+                return quick
+        return _as_number(quick, out.aval) if is_number else quick
+
+
+@lru_cache(maxsize=256)
+def _form(primitive: Primitive, count: int, of_truth: bool) -> tuple[str, frozenset[int]]:
+    """A number of so many numbers in operators, as a format; and which it reads more than once."""
+    places = [f"{{{k}}}" for k in range(count)]
+    form = primitive.scalar_text(places)
+    if of_truth and form == primitive.quick_text(places):  # of which Python makes integers
+        form = ""
+    return form, frozenset(k for k, place in enumerate(places) if form.count(place) > 1)
+
+
+def _as_number(text: str, x: Aval) -> str:
+    """A number as it is computed with. Some functions give arrays without axes."""
+    if x.dtype == FLOAT:
+        return f"float({text})"
+    return text if x.dtype == TRUTH else f"{text}[()]"
+
+
+def _as_numpys(text: str, x: Aval) -> str:
+    """What leaves, of a name or expression: the numbers are NumPy's."""
+    if x.shape or x.dtype not in FLOATS:
+        return text
+    return f"{'float64' if x.dtype == FLOAT else 'bool_'}({text})"
 
 
 def _values(call: Call) -> Sequence[Operand]:

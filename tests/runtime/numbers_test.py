@@ -1,0 +1,83 @@
+"""Tapes that are one function of Python's: numbers have the bits and types that NumPy gives."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tapegrad.backends.numpy.play import run, straight
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Aval, Builder, Literal
+from tapegrad.primitives.base import DECLARED, Elementwise, Slice
+from tapegrad.primitives.elementwise import AsType, add, div, exp, less, mul, neg, where
+from tapegrad.primitives.scatter import SetItem
+from tapegrad.primitives.views import GetItem
+
+NUMBERS = {
+    "f8": [0.0, -0.0, 1.5, -2.0, 3.0, np.inf, -np.inf, np.nan, 1e308, 5e-324],
+    "f4": [0.0, -0.0, 1.5, -2.0, np.inf, np.nan, 3e38],
+    "i8": [0, 1, -7, 2**62, -(2**63)],
+    "b1": [False, True],
+    "c16": [0j, 1 - 2j, complex(np.inf, 0)],
+}
+F8, B1 = Aval((), np.dtype(float)), Aval((), np.dtype(bool))
+PLACES = ["{0}", "{1}", "{2}"]
+OPERATORS = [
+    p
+    for p in DECLARED.values()
+    if isinstance(p, Elementwise) and (p.scalar_text(PLACES) or p.quick_text(PLACES))
+]
+
+
+def of_one_call(primitive, avals):
+    builder = Builder("f")
+    return builder.finish(builder.call(primitive, list(map(builder.input, avals))))
+
+
+def same(tape, xs):
+    """Whether both ways to play a tape give the same types and bits."""
+    found, (played, _) = straight(tape)(*xs), run(tape, xs)
+    for one, other in zip(found, played, strict=True):
+        assert type(one) is type(other if np.shape(other) else other[()]), (xs, one, other)
+        assert one.dtype == other.dtype and one.tobytes() == other.tobytes(), (xs, one, other)
+
+
+@pytest.mark.parametrize("primitive", OPERATORS, ids=str)
+def test_operators_are_numpys(primitive):
+    for kind, numbers in NUMBERS.items():
+        for count in (1, 2, 3):
+            avals = [Aval((), np.dtype(kind))] * count
+            if primitive.name == "where":
+                avals[:1] = [B1]
+            try:
+                tape = of_one_call(primitive, avals)
+                with np.errstate(all="ignore"):
+                    one = primitive.evaluate(*[x.dtype.type(1) for x in avals])
+                if one.dtype != tape.outputs[0].dtype:  # operands of it are never such numbers
+                    continue
+            except (TypeError, ValueError, UnsupportedError):
+                continue
+            for xs in itertools.islice(itertools.product(numbers, repeat=count), 120):
+                same(tape, [x.dtype.type(v) for x, v in zip(avals, xs, strict=True)])
+
+
+def test_numbers_that_are_read_once_stand_where_they_are_read():
+    """As operands of numbers, functions, updates and loops; and quotients by zero are NumPy's."""
+    builder = Builder("f")
+    x, y, a = builder.input(F8), builder.input(F8), builder.input(Aval((4,), np.dtype(float)))
+
+    def call(primitive, *xs):
+        return builder.call(primitive, xs)[0]
+
+    product = call(mul, x, Literal(np.float64(3.0)))
+    ratio = call(div, call(add, product, y), call(mul, x, y))
+    side = call(where, call(less, ratio, x), call(neg, ratio), call(exp, call(mul, y, y)))
+    element = call(GetItem((2,)), a)
+    written = call(SetItem((1,)), call(mul, a, a), call(mul, element, side))
+    put = call(SetItem(()), call(add, x, y), call(div, element, x))
+    part = call(mul, call(GetItem((Slice(0, 2),)), written), call(add, x, x))
+    tape = builder.finish([written, part, put, call(AsType(np.dtype(np.float32)), put), element])
+    for xs in itertools.product(NUMBERS["f8"], repeat=2):
+        same(tape, [*map(np.float64, xs), np.array([1.0, -0.0, np.nan, 4.0])])
