@@ -410,13 +410,13 @@ not_equal: Elementwise = Elementwise(
     of_complex=True,
 )
 logical_and = Elementwise(
-    "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} and {1}", commutative=True
+    "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
 )
 logical_or = Elementwise(
-    "logical_or", np.logical_or, "{0} | {1}", dtype=bool, quick="{0} or {1}", commutative=True
+    "logical_or", np.logical_or, "{0} | {1}", dtype=bool, quick="{0} | {1}", commutative=True
 )
 logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool, commutative=True)
-logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool, quick="not {0}")
+logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool, quick="{0} == 0")
 isnan = Elementwise(
     "isnan", np.isnan, "isnan({0})", dtype=bool, quick="{0} != {0}", of_complex=True
 )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 OFTEN = 3  # calls out of range, after which sums keep their order
 OFTEN_PLAYED = (
-    32  # calls; to write an entry takes as long as so many save. `run` writes its own later
+    16  # calls; to write an entry takes as long as so many save. `run` writes its own later
 )
 PASSES = 5e-4  # seconds for each call of a tape, about what optimising takes
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.lives import SMALL, written_over
-from tapegrad.backends.numpy.rounds import Broken, copied, repeat, whole
+from tapegrad.backends.numpy.rounds import Broken, copied, of_numbers, repeat, whole
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import quiet
 from tapegrad.core.locks import remembered
@@ -28,7 +28,7 @@ from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives.kinds import Repeated
 
-OFTEN = 32  # runs of a tape; to write and compile a function takes as long as so many save
+OFTEN = 16  # runs of a tape; to write and compile a function takes as long as so many save
 
 
 class Script:
@@ -80,7 +80,7 @@ class Script:
             elif position in writes.copies:
                 function = partial(copied, primitive.evaluate)
             else:
-                function = primitive.for_types(*[x.aval for x in xs])
+                function = of_numbers(call) or primitive.for_types(*[x.aval for x in xs])
             if gone or checked or position in over or primitive.results != 1 or primitive.tapes:
                 place = slots[over[position]] if position in over else None
                 spare = {slots[k] for k in dead.get(position, ()) if k in taken} - {place}

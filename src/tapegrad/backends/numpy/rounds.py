@@ -44,6 +44,7 @@ from tapegrad.primitives.views import as_numpy
 INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
 LONGEST = 5000  # lines of a function before calls of tapes stay such: Python has to compile them
+NO: frozenset[int] = frozenset()
 WIDEST = 120  # characters of a number that stands where it is read, without a line of its own
 FLOAT, TRUTH = np.dtype(np.float64), np.dtype(np.bool_)
 TRUE, FLOATS = {TRUTH}, {FLOAT, TRUTH}  # numbers whose operators are Python's
@@ -367,17 +368,10 @@ class _Text:
     def _number(self, call: Call, names: dict[Operand, str], depth: int) -> str:
         """An expression of operators for a number made of numbers; "" where there is none. What it
         reads more than once has a name."""
-        if len(call.outs) != 1 or call.outs[0].aval.shape:
-            return ""
-        kinds = set()
-        for x in call.operands:
-            if isinstance(x, Literal):
-                kinds.add(x.value.dtype)
-            elif x.aval.shape:
-                return ""
-            else:
-                kinds.add(x.aval.dtype)
-        form, often = _form(call.primitive, len(call.operands), kinds == TRUE)
+        kinds = _kinds(call)
+        form, often = (
+            _form(call.primitive, len(call.operands), kinds == TRUE) if kinds else ("", NO)
+        )
         if not form:
             return ""
         for k in often:
@@ -448,12 +442,41 @@ class _Text:
         return _as_number(quick, out.aval) if is_number else quick
 
 
+def _kinds(call: Call) -> set[np.dtype]:
+    """The dtypes of the operands of a call that makes a number of numbers; nothing of others."""
+    kinds: set[np.dtype] = set()
+    if len(call.outs) == 1 and not call.outs[0].aval.shape:
+        for x in call.operands:
+            if isinstance(x, Literal):
+                kinds.add(x.value.dtype)
+            elif x.aval.shape:
+                return set()
+            else:
+                kinds.add(x.aval.dtype)
+    return kinds
+
+
+def of_numbers(call: Call) -> Callable[..., Any] | None:
+    """What gives a number of NumPy's numbers by their operators, where that is the same."""
+    kinds = _kinds(call) if isinstance(call.primitive, Elementwise) else ()
+    return _function(call.primitive, len(call.operands), kinds == TRUE) if kinds else None
+
+
+@lru_cache(maxsize=256)
+def _function(primitive: Primitive, count: int, of_truth: bool) -> Callable[..., Any] | None:
+    form, _ = _form(primitive, count, of_truth)
+    names = [f"x{k}" for k in range(count)]
+    text = f"lambda {', '.join(names)}: {form.format(*names)}"
+    return eval(text, {"divide": np.true_divide}) if form else None
+
+
 @lru_cache(maxsize=256)
 def _form(primitive: Primitive, count: int, of_truth: bool) -> tuple[str, frozenset[int]]:
     """A number of so many numbers in operators, as a format; and which it reads more than once."""
     places = [f"{{{k}}}" for k in range(count)]
     form = primitive.scalar_text(places)
-    if of_truth and form == primitive.quick_text(places):  # of which Python makes integers
+    # Of sums of truth values Python makes integers, and floats have no bits.
+    if form == primitive.quick_text(places) if of_truth else {"&", "|"}.intersection(form):
         form = ""
     return form, frozenset(k for k, place in enumerate(places) if form.count(place) > 1)
 
