@@ -7,11 +7,24 @@ import itertools
 import numpy as np
 import pytest
 
+from tapegrad.backends.numpy.lives import reads, standing_zeros
 from tapegrad.backends.numpy.play import run, straight
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Builder, Literal
 from tapegrad.primitives.base import DECLARED, Elementwise, Slice
-from tapegrad.primitives.elementwise import AsType, add, div, exp, less, mul, neg, where
+from tapegrad.primitives.elementwise import (
+    AsType,
+    add,
+    div,
+    equal,
+    exp,
+    isnan,
+    less,
+    logical_and,
+    mul,
+    neg,
+    where,
+)
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 
@@ -86,3 +99,36 @@ def test_numbers_that_are_read_once_stand_where_they_are_read():
     tape = builder.finish([written, part, put, call(AsType(np.dtype(np.float32)), put), element])
     for xs in itertools.product(NUMBERS["f8"], repeat=2):
         same(tape, [*map(np.float64, xs), np.array([1.0, -0.0, np.nan, 4.0])])
+
+
+ZERO = Literal(np.float64(0.0))
+
+
+def masked(builder, is_zero, x):
+    """What `differentiate.masks` makes of a contribution."""
+    test = builder.call(logical_and, [is_zero, *builder.call(isnan, [x])])
+    return builder.call(where, [*test, ZERO, x])[0]
+
+
+def test_zeros_of_small_arrays_stand():
+    """Where there is no NaN a contribution is what it was, but one whose cotangent is written to
+    before is worked out where it stands."""
+    array = Aval((4,), np.dtype(float))
+    builder = Builder("f")
+    ct, x, y = [builder.input(array) for _ in range(3)]
+    (product,) = builder.call(mul, [ct, x])
+    (power,) = builder.call(mul, [y, y])
+    (test,) = builder.call(equal, [ct, ZERO])
+    tape = builder.finish([masked(builder, test, product), masked(builder, test, power), product])
+    assert list(standing_zeros(tape, reads(tape)).values()).count(None) == 5
+    ct, x = np.array([0.0, -0.0, 2.0, np.nan]), np.array([np.inf, 1.0, np.nan, 0.0])
+    for y in (ct, x, np.ones(4), np.array([np.nan, 1e200, -np.inf, 0.0])):
+        same(tape, [ct, x, y])
+
+    builder = Builder("g")
+    x, y = builder.input(array), builder.input(array)
+    (ct,) = builder.call(SetItem((2,)), [x, ZERO])
+    found = masked(builder, *builder.call(equal, [ct, ZERO]), *builder.call(mul, [y, y]))
+    tape = builder.finish([*builder.call(SetItem((1,)), [ct, Literal(np.float64(3.0))]), found])
+    assert standing_zeros(tape, reads(tape)) == {}
+    same(tape, [np.zeros(4), np.full(4, np.nan)])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.memory import live_bytes
-from tapegrad.ir.tape import Call, Operand, Tape, Var
+from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive
 from tapegrad.primitives.kinds import Scatter, StaticIndex
 
@@ -82,6 +82,61 @@ def summed_places(tape: Tape, uses: Counter[Operand]) -> dict[int, int]:
                 del parts[xs[0]], parts[xs[1]]
                 parts[out] = [*before, *after], [*sums, *others, position]
     return {k: places[0] for places, sums in parts.values() if sums for k in (*places, *sums)}
+
+
+def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operand, Operand] | None]:
+    """Where a contribution x that isn't a number is 0 if its cotangent is (`differentiate.masks`),
+    of small arrays: both, by the position of the last call; None at those of the others, if nobody
+    else reads these. Without NaN, for which to look takes a fifth of the time, it is x:
+
+        where(logical_and(equal(ct, 0.0), isnan(x)), 0.0, x)   -->   kept(ct, x)
+    """
+    found: dict[int, tuple[Operand, Operand] | None] = {}
+    made: dict[Operand, tuple[int, Call]] = {}
+    written = {c.operands[0] for c in tape.calls if c.primitive.updates}
+    tests: Counter[Operand] = Counter()
+    for position, call in enumerate(tape.calls):
+        made.update((x, (position, call)) for x in call.outs if x.shape and not _is_large(x))
+        pair = _standing(call, made)
+        if pair is None or pair[0] in written:
+            continue
+        both, (zero, nan) = made[call.operands[0]][0], made[call.operands[0]][1].operands
+        if uses[call.operands[0]] == uses[nan] == 1:
+            found.update({position: pair, both: None, made[nan][0]: None})
+            tests[zero] += 1
+            if tests[zero] == uses[zero]:
+                found[made[zero][0]] = None
+    return found
+
+
+def _standing(call: Call, made: dict[Operand, tuple[int, Call]]) -> tuple[Operand, Operand] | None:
+    """The cotangent and the contribution, which is new memory, of such a call."""
+
+    def operands(x: Operand, name: str) -> tuple[Operand, ...]:
+        by = made[x][1] if x in made else None
+        return by.operands if by is not None and by.primitive.name == name else ()
+
+    if call.primitive.name != "where" or not _is_zero(call.operands[1]):
+        return None
+    test, _, x = call.operands
+    both = operands(test, "logical_and")
+    of = operands(both[0], "equal") if both else ()
+    if not of or operands(both[1], "isnan") != (x,) or not _is_zero(of[1]):
+        return None
+    is_new = x in made and is_ufunc(made[x][1].primitive)
+    return (of[0], x) if is_new and _is_part(x, call.out) and x.aval.dtype.kind == "f" else None
+
+
+def kept(ct: Any, x: Any) -> Any:
+    """A contribution, 0 where it isn't a number and the cotangent is 0."""
+    total = np.vdot(x, x)
+    if total == total:  # a sum of squares: only NaN makes it NaN
+        return x
+    return np.where((ct == 0) & np.isnan(x), x.dtype.type(0), x)
+
+
+def _is_zero(x: Operand) -> bool:
+    return isinstance(x, Literal) and bool(x.value == 0)
 
 
 def box_of(call: Call) -> StaticIndex | None:

@@ -28,7 +28,9 @@ from tapegrad.backends.numpy.lives import (
     SMALL,
     box_of,
     is_ufunc,
+    kept,
     reads,
+    standing_zeros,
     summed_places,
     written_over,
 )
@@ -38,6 +40,7 @@ from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Primitive, Tap
 from tapegrad.ir.updates import in_place, kept_in_place
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.control import Applied
+from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import Moving, Repeated
 from tapegrad.primitives.views import as_numpy
 
@@ -192,9 +195,9 @@ class _Text:
         """A loop of operands with these names, whose results get those."""
         body, count = loop.body, loop.carried
         carried = list(outs[:count])
-        kept = kept_in_place(body, 1, count)
+        stays = kept_in_place(body, 1, count)
         start = [
-            f"array({x})" if k in kept and k not in own and body.inputs[1 + k].shape else x
+            f"array({x})" if k in stays and k not in own and body.inputs[1 + k].shape else x
             for k, x in enumerate(given[:count])
         ]
         if carried:
@@ -217,7 +220,7 @@ class _Text:
         names: dict[Operand, str] = dict(
             zip(body.inputs[1:], [*carried, *given[count:]], strict=True)
         )
-        left = self._body(body, step, names, [1 + k for k in kept], depth + 1)
+        left = self._body(body, step, names, [1 + k for k in stays], depth + 1)
         targets = [*carried, *([more] if more else [])]
         moved = [(a, b) for a, b in zip(targets, left, strict=True) if a != b]
         if moved:
@@ -257,8 +260,15 @@ class _Text:
         left = {*tape.outputs}
         uses = reads(tape)
         sums = summed_places(tape, uses)
+        standing = standing_zeros(tape, uses)
         totals: dict[int, str] = {}
         for position, call in enumerate(tape.calls):
+            if position in standing:
+                pair = standing[position]
+                if pair is not None:
+                    text = ", ".join([self._name(x, names) for x in pair])
+                    names[call.outs[0]] = self._assigned(f"{self._global(kept)}({text})", depth)
+                continue
             number = self._number(call, names, depth)
             outs = [self._fresh("v") for _ in call.outs] if not number else []
             place = names[variables[over[position]]] if position in over else ""
@@ -376,10 +386,13 @@ class _Text:
             return ""
         for k in often:
             self._atom(call.operands[k], names, depth)
-        text: str = form.format(*[self._name(x, names) for x in call.operands])
+        given = [self._name(x, names) for x in call.operands]
+        if form[:6] == "float(":
+            given = [self.steps.get(name, name) for name in given]
+        text: str = form.format(*given)
         if text.isidentifier():
             return text
-        is_number = call.outs[0].aval.dtype != FLOAT or kinds <= FLOATS
+        is_number = call.outs[0].aval.dtype != FLOAT or kinds <= FLOATS or form[:6] == "float("
         return f"({text})" if is_number else f"float({text})"
 
     def _passed(self, call: Call, names: dict[Operand, str]) -> list[str]:
@@ -388,7 +401,7 @@ class _Text:
         shown: Any = call.primitive
         beside = isinstance(shown, Elementwise) and any(x.aval.shape for x in call.operands)
         operands = [self._name(x, names, beside) for x in call.operands]
-        first = len(_values(call))
+        first = len(_values(call)) if isinstance(shown, Moving) else len(operands)
         for k, x in enumerate(call.operands):
             if k >= first:
                 operands[k] = self.steps.get(operands[k], operands[k])
@@ -498,6 +511,8 @@ def _as_numpys(text: str, x: Aval) -> str:
 def _values(call: Call) -> Sequence[Operand]:
     """The operands of a call that it computes with. Steps are indices, which may be Python's."""
     primitive: Any = call.primitive
+    if isinstance(primitive, AsType) and primitive.dtype == FLOAT:
+        return ()
     if isinstance(primitive, Moving):
         return call.operands[: len(call.operands) - len(primitive.moves)]
     return call.operands
