@@ -156,8 +156,7 @@ class Primitive:
         return ""
 
     def scalar_text(self, xs: Sequence[str]) -> str:
-        """`quick_text` where neither operands nor the result have axes: of numbers of Python's or
-        NumPy's, and truth values of either."""
+        """The same where none has axes, of numbers of Python's or NumPy's, and truth values."""
         return ""
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:

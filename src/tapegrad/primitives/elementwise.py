@@ -367,48 +367,18 @@ where: Elementwise = Elementwise(
 
 # ---- comparison and logic: no derivative
 
-less = Elementwise(
-    "less", np.less, "{0} < {1}", dtype=bool, of_complex=True, numpys=True, numpy="{0} < {1}"
-)
-less_equal = Elementwise(
-    "less_equal",
-    np.less_equal,
-    "{0} <= {1}",
-    dtype=bool,
-    of_complex=True,
-    numpys=True,
-    numpy="{0} <= {1}",
-)
-greater = Elementwise(
-    "greater", np.greater, "{0} > {1}", dtype=bool, of_complex=True, numpys=True, numpy="{0} > {1}"
-)
-greater_equal = Elementwise(
-    "greater_equal",
-    np.greater_equal,
-    "{0} >= {1}",
-    dtype=bool,
-    of_complex=True,
-    numpys=True,
-    numpy="{0} >= {1}",
-)
-equal = Elementwise(
-    "equal",
-    np.equal,
-    "{0} == {1}",
-    dtype=bool,
-    numpy="{0} == {1}",
-    commutative=True,
-    of_complex=True,
-)
-not_equal: Elementwise = Elementwise(
-    "not_equal",
-    np.not_equal,
-    "{0} != {1}",
-    dtype=bool,
-    numpy="{0} != {1}",
-    commutative=True,
-    of_complex=True,
-)
+
+def _comparison(name: str, ufunc: Any, sign: str, **how: Any) -> Elementwise:
+    text = f"{{0}} {sign} {{1}}"
+    return Elementwise(name, ufunc, text, dtype=bool, of_complex=True, numpy=text, **how)
+
+
+less = _comparison("less", np.less, "<", numpys=True)
+less_equal = _comparison("less_equal", np.less_equal, "<=", numpys=True)
+greater = _comparison("greater", np.greater, ">", numpys=True)
+greater_equal = _comparison("greater_equal", np.greater_equal, ">=", numpys=True)
+equal = _comparison("equal", np.equal, "==", commutative=True)
+not_equal = _comparison("not_equal", np.not_equal, "!=", commutative=True)
 logical_and = Elementwise(
     "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
 )

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.lives import SMALL, written_over
-from tapegrad.backends.numpy.rounds import Broken, copied, of_numbers, repeat, whole
+from tapegrad.backends.numpy.numbers import of_numbers
+from tapegrad.backends.numpy.rounds import Broken, copied, repeat, whole
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import quiet
 from tapegrad.core.locks import remembered

@@ -34,9 +34,19 @@ from tapegrad.backends.numpy.lives import (
     summed_places,
     written_over,
 )
+from tapegrad.backends.numpy.numbers import (
+    FLOAT,
+    FLOATS,
+    NO,
+    TRUE,
+    as_number,
+    as_numpys,
+    form_of,
+    kinds_of,
+)
 from tapegrad.core.values import same_bits
 from tapegrad.ir.memory import last_uses
-from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Primitive, Tape, Var
+from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.control import Applied
@@ -47,10 +57,7 @@ from tapegrad.primitives.views import as_numpy
 INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
 LONGEST = 5000  # lines of a function before calls of tapes stay such: Python has to compile them
-NO: frozenset[int] = frozenset()
 WIDEST = 120  # characters of a number that stands where it is read, without a line of its own
-FLOAT, TRUTH = np.dtype(np.float64), np.dtype(np.bool_)
-TRUE, FLOATS = {TRUTH}, {FLOAT, TRUTH}  # numbers whose operators are Python's
 
 
 class Broken(Exception):
@@ -122,14 +129,14 @@ class _Text:
             *kinds[: loop.carried],
             *([Aval((), np.dtype(np.int64)), kinds[-1]] if loop.until else []),
         ]
-        left = list(map(_as_numpys, outs, counts))
+        left = list(map(as_numpys, outs, counts))
         return self._made([*heads, *given], ", ".join(left), loop.body.name)
 
     def straight(self, tape: Tape, own: bool) -> Any:
         given = [self._given(x) for x in tape.inputs]
         outs = self._body(tape, "", dict(zip(tape.inputs, given, strict=True)), (), 1)
         outs = self._own(tape, given, outs) if own else outs
-        outs = [_as_numpys(name, x.aval) for name, x in zip(outs, tape.outputs, strict=True)]
+        outs = [as_numpys(name, x.aval) for name, x in zip(outs, tape.outputs, strict=True)]
         return self._made(given, "".join(f"{x}, " for x in outs) or "()", tape.name)
 
     def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str]) -> list[str]:
@@ -170,7 +177,7 @@ class _Text:
         """The name of what the function is passed."""
         name = self._fresh("c")
         if not x.shape:
-            self._line(1, f"{name} = {_as_number(name, x.aval)}")
+            self._line(1, f"{name} = {as_number(name, x.aval)}")
         return name
 
     def _global(self, value: Any, letter: str = "f") -> str:
@@ -296,7 +303,7 @@ class _Text:
                 self._line(depth, f"{', '.join(outs)}{comma} = {value}")
                 for name, x in zip(outs, call.outs, strict=True):
                     if len(outs) > 1 and not x.shape:
-                        self._line(depth, f"{name} = {_as_number(name, x.aval)}")
+                        self._line(depth, f"{name} = {as_number(name, x.aval)}")
             names.update(zip(call.outs, outs, strict=True))
             held.update([name for x, name in zip(call.outs, outs, strict=True) if x in left])
             for out in call.outs:
@@ -345,7 +352,7 @@ class _Text:
             if guard.expected.dtype.kind == "b":
                 broken = f"not {name}" if guard.expected.value else name
             else:
-                value = _as_numpys(name, guard.operand.aval)
+                value = as_numpys(name, guard.operand.aval)
                 broken = f"not {self._global(same_bits)}({value}, {self._global(guard.expected)})"
             self._line(depth, f"if {broken}: raise Broken({self._global(guard)})")
 
@@ -378,9 +385,9 @@ class _Text:
     def _number(self, call: Call, names: dict[Operand, str], depth: int) -> str:
         """An expression of operators for a number made of numbers; "" where there is none. What it
         reads more than once has a name."""
-        kinds = _kinds(call)
+        kinds = kinds_of(call)
         form, often = (
-            _form(call.primitive, len(call.operands), kinds == TRUE) if kinds else ("", NO)
+            form_of(call.primitive, len(call.operands), kinds == TRUE) if kinds else ("", NO)
         )
         if not form:
             return ""
@@ -406,7 +413,7 @@ class _Text:
             if k >= first:
                 operands[k] = self.steps.get(operands[k], operands[k])
             elif not (beside and isinstance(x, Literal)) and not is_ufunc(shown):
-                operands[k] = _as_numpys(operands[k], x.aval)
+                operands[k] = as_numpys(operands[k], x.aval)
         return operands
 
     def _update(self, call: Call, names: dict[Operand, str], depth: int) -> list[str]:
@@ -452,60 +459,7 @@ class _Text:
             quick = f"{self._global(function)}({', '.join(operands)})"
             if is_ufunc(primitive) and out.dtype != FLOAT:
                 return quick
-        return _as_number(quick, out.aval) if is_number else quick
-
-
-def _kinds(call: Call) -> set[np.dtype]:
-    """The dtypes of the operands of a call that makes a number of numbers; nothing of others."""
-    kinds: set[np.dtype] = set()
-    if len(call.outs) == 1 and not call.outs[0].aval.shape:
-        for x in call.operands:
-            if isinstance(x, Literal):
-                kinds.add(x.value.dtype)
-            elif x.aval.shape:
-                return set()
-            else:
-                kinds.add(x.aval.dtype)
-    return kinds
-
-
-def of_numbers(call: Call) -> Callable[..., Any] | None:
-    """What gives a number of NumPy's numbers by their operators, where that is the same."""
-    kinds = _kinds(call) if isinstance(call.primitive, Elementwise) else ()
-    return _function(call.primitive, len(call.operands), kinds == TRUE) if kinds else None
-
-
-@lru_cache(maxsize=256)
-def _function(primitive: Primitive, count: int, of_truth: bool) -> Callable[..., Any] | None:
-    form, _ = _form(primitive, count, of_truth)
-    names = [f"x{k}" for k in range(count)]
-    text = f"lambda {', '.join(names)}: {form.format(*names)}"
-    return eval(text, {"divide": np.true_divide}) if form else None
-
-
-@lru_cache(maxsize=256)
-def _form(primitive: Primitive, count: int, of_truth: bool) -> tuple[str, frozenset[int]]:
-    """A number of so many numbers in operators, as a format; and which it reads more than once."""
-    places = [f"{{{k}}}" for k in range(count)]
-    form = primitive.scalar_text(places)
-    # Of sums of truth values Python makes integers, and floats have no bits.
-    if form == primitive.quick_text(places) if of_truth else {"&", "|"}.intersection(form):
-        form = ""
-    return form, frozenset(k for k, place in enumerate(places) if form.count(place) > 1)
-
-
-def _as_number(text: str, x: Aval) -> str:
-    """A number as it is computed with. Some functions give arrays without axes."""
-    if x.dtype == FLOAT:
-        return f"float({text})"
-    return text if x.dtype == TRUTH else f"{text}[()]"
-
-
-def _as_numpys(text: str, x: Aval) -> str:
-    """What leaves, of a name or expression: the numbers are NumPy's."""
-    if x.shape or x.dtype not in FLOATS:
-        return text
-    return f"{'float64' if x.dtype == FLOAT else 'bool_'}({text})"
+        return as_number(quick, out.aval) if is_number else quick
 
 
 def _values(call: Call) -> Sequence[Operand]:
