@@ -373,12 +373,12 @@ def _comparison(name: str, ufunc: Any, sign: str, **how: Any) -> Elementwise:
     return Elementwise(name, ufunc, text, dtype=bool, of_complex=True, numpy=text, **how)
 
 
-less = _comparison("less", np.less, "<", numpys=True)
-less_equal = _comparison("less_equal", np.less_equal, "<=", numpys=True)
-greater = _comparison("greater", np.greater, ">", numpys=True)
-greater_equal = _comparison("greater_equal", np.greater_equal, ">=", numpys=True)
-equal = _comparison("equal", np.equal, "==", commutative=True)
-not_equal = _comparison("not_equal", np.not_equal, "!=", commutative=True)
+less: Elementwise = _comparison("less", np.less, "<", numpys=True)
+less_equal: Elementwise = _comparison("less_equal", np.less_equal, "<=", numpys=True)
+greater: Elementwise = _comparison("greater", np.greater, ">", numpys=True)
+greater_equal: Elementwise = _comparison("greater_equal", np.greater_equal, ">=", numpys=True)
+equal: Elementwise = _comparison("equal", np.equal, "==", commutative=True)
+not_equal: Elementwise = _comparison("not_equal", np.not_equal, "!=", commutative=True)
 logical_and = Elementwise(
     "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
 )

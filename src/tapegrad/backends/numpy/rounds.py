@@ -50,12 +50,12 @@ from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.control import Applied
-from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import Moving, Repeated
 from tapegrad.primitives.views import as_numpy
 
 INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
+AS_FLOAT = "float("  # how operators begin that make a float of any number, a step, too
 LONGEST = 5000  # lines of a function before calls of tapes stay such: Python has to compile them
 WIDEST = 120  # characters of a number that stands where it is read, without a line of its own
 
@@ -394,12 +394,12 @@ class _Text:
         for k in often:
             self._atom(call.operands[k], names, depth)
         given = [self._name(x, names) for x in call.operands]
-        if form[:6] == "float(":
+        if form.startswith(AS_FLOAT):
             given = [self.steps.get(name, name) for name in given]
         text: str = form.format(*given)
         if text.isidentifier():
             return text
-        is_number = call.outs[0].aval.dtype != FLOAT or kinds <= FLOATS or form[:6] == "float("
+        is_number = call.outs[0].aval.dtype != FLOAT or kinds <= FLOATS or form.startswith(AS_FLOAT)
         return f"({text})" if is_number else f"float({text})"
 
     def _passed(self, call: Call, names: dict[Operand, str]) -> list[str]:
@@ -465,7 +465,7 @@ class _Text:
 def _values(call: Call) -> Sequence[Operand]:
     """The operands of a call that it computes with. Steps are indices, which may be Python's."""
     primitive: Any = call.primitive
-    if isinstance(primitive, AsType) and primitive.dtype == FLOAT:
+    if form_of(primitive, len(call.operands), False)[0].startswith(AS_FLOAT):
         return ()
     if isinstance(primitive, Moving):
         return call.operands[: len(call.operands) - len(primitive.moves)]
