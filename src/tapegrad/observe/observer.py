@@ -361,7 +361,7 @@ def unobserved(f: F) -> F:
 
     @functools.wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:
-        follower = _gettrace()  # `pause`, without a call, which would be followed
+        follower = _gettrace()  # no call, which would be followed
         if follower is None:
             return f(*args, **kwargs)
         here = following.observer
@@ -374,18 +374,6 @@ def unobserved(f: F) -> F:
             _settrace(follower)
 
     return paused  # type: ignore[return-value]
-
-
-def pause() -> Any:
-    """Stop following what runs here, unless it may call what the user has written; returns what is
-    to be given to `sys.settrace` to go on, if there is anything."""
-    follower = sys.gettrace()
-    if follower is not None:
-        here = following.observer
-        if here is not None and follower is here.follower and not here.enters:
-            sys.settrace(None)
-            return follower
-    return None
 
 
 class observed:

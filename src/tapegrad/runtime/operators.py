@@ -17,8 +17,6 @@ from tapegrad.core.trees import unflatten
 from tapegrad.differentiate.seeds import blocks
 from tapegrad.errors import GradientError
 
-Map = Callable[[list[Any]], Sequence[Any]]
-
 
 @dataclass(frozen=True)
 class Side:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from tapegrad.scipy.linalg import factors, functions, matrices, routines, spectra, systems
 
-HOME = "scipy.linalg"
-
 __all__ = ["factors", "functions", "matrices", "routines", "spectra", "systems"]
 
 REFUSED = {

@@ -16,7 +16,6 @@ from tapegrad.observe.answers.answers import declare_operands
 from tapegrad.scipy.declaring import any_traced, stands_for
 from tapegrad.scipy.sparse import making, matrices
 
-HOME = "scipy.sparse"
 __all__ = ["making", "matrices"]
 
 REFUSED = {"find": "the arrays that the matrix is made of"}

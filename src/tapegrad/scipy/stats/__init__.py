@@ -22,7 +22,6 @@ from tapegrad.scipy.stats import (
     tails,
 )
 
-HOME = "scipy.stats"
 REFUSED = {
     "fit": "dist.fit, or a minimiser of -np.sum(dist.logpdf(data, *parameters))",
     "kstest ks_1samp": (
@@ -36,7 +35,6 @@ REFUSED = {
 }
 
 __all__ = [
-    "HOME",
     "bounded",
     "discrete",
     "drawing",

@@ -34,16 +34,6 @@ from tapegrad.scipy.stats.laws import law
 SQRT_2 = float(np.sqrt(2.0))
 
 
-def _above(limit: float, formula: Any, otherwise: float = np.inf) -> Any:
-    """A moment that exists for first shapes above a limit."""
-
-    def moment(a: Any, *rest: Any) -> Any:
-        exists = a > limit
-        return where(exists, formula(where(exists, a, limit + 1.0), *rest), otherwise)
-
-    return moment
-
-
 # ---- gamma, and what is made of it
 
 

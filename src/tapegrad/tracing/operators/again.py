@@ -112,7 +112,7 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
     def operator(self: Any, other: Any) -> Any:
         if asks and following.unwatched:
             return seen(numpys(self, other))
-        follower = _gettrace()  # `pause`, without a call
+        follower = _gettrace()  # as `unobserved`, without a call
         if follower is not None:
             here = following.observer
             if here is None or follower is not here.follower or here.enters:
@@ -152,7 +152,7 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
     def apply(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if following.unwatched and _asks(ufunc):
             return seen(numpys(ufunc, method, inputs, kwargs))
-        follower = _gettrace()  # `pause`, without a call
+        follower = _gettrace()  # as `unobserved`, without a call
         if follower is not None:
             here = following.observer
             if here is None or follower is not here.follower or here.enters:

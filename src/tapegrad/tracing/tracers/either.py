@@ -167,8 +167,3 @@ def makes_a_difference(tape: Tape) -> bool:
     if any(x.dtype.kind in "fc" and x.dtype != np.float64 for x in (*tape.inputs, *values)):
         return True
     return any(makes_a_difference(t) for call in tape.calls for t in call.primitive.tapes)
-
-
-def is_float(kind: type[Tracer]) -> bool:
-    """Whether a number of this kind is a float64, Python's or NumPy's."""
-    return kind in (_NUMPYS, EitherTracer)

@@ -53,7 +53,7 @@ def reading(numpys: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def __getitem__(self: Any, index: Any) -> Any:
         if following.unwatched:
             return seen(numpys(self, index))
-        follower = _gettrace()  # `pause`, without a call
+        follower = _gettrace()  # as `unobserved`, without a call
         if follower is not None:
             here = following.observer
             if here is None or follower is not here.follower or here.enters:

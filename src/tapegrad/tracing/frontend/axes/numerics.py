@@ -21,8 +21,6 @@ from tapegrad.tracing.frontend.operands.operands import as_operand, as_tracer, c
 from tapegrad.tracing.frontend.operands.parameters import one_of
 from tapegrad.tracing.tracers.tracer import Tracer
 
-_MISSING = np._NoValue
-
 
 def _along(axis: int, k: Any) -> tuple[Any, ...]:
     """The index that takes `k` along an axis."""
