@@ -98,6 +98,7 @@ class Sides:
     counted: set[int] = field(
         default_factory=set
     )  # and those whose lists are as long as a guard says
+    listed: set[int] = field(default_factory=set)  # and whose lists are Python's while they grow
     turning: set[int] = field(default_factory=set)  # plain tests by which long loops are left
     streams: set[Any] = field(default_factory=set)  # how loops draw: `tracing.statements.drawing`
     exits: Exits = field(init=False)

@@ -68,27 +68,36 @@ class Flow(Loops):
     def appended(self, place: int) -> frozenset[int]:
         """The numbers of the variables of which a round of a `for` statement does nothing but call
         their method `append`."""
-        if self.sees_all:
-            return frozenset()
-        found, others = set(), set()
-        for offset in self.body(place):
+        return self._appends(place)[0]
+
+    def grown(self, place: int) -> frozenset[int]:
+        """The same of those that it reads besides, but for their other methods."""
+        return self._appends(place)[1]
+
+    def _appends(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
+        found, read, others = set[int](), set[int](), set[int]()
+        for offset in () if self.sees_all else self.body(place):
             reads, writes = reads_and_writes(self.at[offset])
             others |= writes
             one = self.at[offset].opname in ("LOAD_FAST", "LOAD_FAST_CHECK")
-            if one and self._looks_up_append(self.next[offset]):
+            method = self._looks_up(self.next[offset]) if one else ""
+            if method == "append":
                 found |= reads
-            else:
+            elif method:
                 others |= reads
+            else:
+                read |= reads
         names, cells = self.code.co_varnames, self.code.co_cellvars
-        return frozenset(k for k in found - others if names[k] not in cells)
+        found = {k for k in found - others if names[k] not in cells}
+        return frozenset(found - read), frozenset(found & read)
 
-    def _looks_up_append(self, offset: int) -> bool:
-        """Whether an instruction looks up the method `append`, to be called."""
+    def _looks_up(self, offset: int) -> str:
+        """The method that an instruction looks up, to be called."""
         while self.at[offset].opname == "EXTENDED_ARG":
             offset = self.next[offset]
         i = self.at[offset]
         in_one = sys.version_info >= (3, 12) and i.opname == "LOAD_ATTR" and (i.arg or 0) & 1
-        return bool(i.opname == "LOAD_METHOD" or in_one) and i.argval == "append"
+        return str(i.argval) if i.opname == "LOAD_METHOD" or in_one else ""
 
     def chooses(self, place: int) -> bool:
         """Whether a round of a `for` statement makes tests, and appends to lists: each way that all

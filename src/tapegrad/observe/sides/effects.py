@@ -124,12 +124,11 @@ class Effects:
         if a.o.apart is not None and self.steps > self.most:
             a.o.apart.is_endless = True
             raise Stopped
-        if self.varying:
-            dispatch.look(a, at)
+        is_known = self.varying and dispatch.look(a, at)
         if a.sides is not None and (filled := a.o.apart.lists.get(2 * at)) is not None:
             filled.append(a.top())
         entry = a.checks[at]
-        if entry is None:
+        if entry is None or is_known:
             return
         check, arg = entry
         if not check(a, arg):

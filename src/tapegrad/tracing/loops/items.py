@@ -39,13 +39,18 @@ class Numbers:
 
     numbers: range
     start: Any = None
-    span: tuple[int, int] = (0, 0)  # between which they lie, if it starts so
+    span: tuple[int, int] = (0, 0)  # between which they lie, if it starts so,
+    stop: Any = None  # and below which traced number, if it ends at one
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def settle(self) -> None:
         """Nothing is."""
+
+    def at(self, k: int) -> Any:
+        """The entry number k, by itself."""
+        return self.numbers[k]
 
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         """The number of a step, if so many rounds stand in front of the loop: one of Python's."""
@@ -61,6 +66,8 @@ class Numbers:
             number = number + np.int64(first)
         operand, value = number._read()
         trace.bounds[operand] = span
+        if self.stop is not None:
+            trace.below[operand] = self.stop
         return stand_in(trace, operand, value, weak=True)
 
 
@@ -86,6 +93,12 @@ class Entries:
         """They are gone through: what that takes is recorded before the loop."""
         _ = self.array
 
+    def at(self, k: int) -> Any:
+        x = self.array[len(self) - 1 - k if self.backwards else k]
+        if not isinstance(x, Tracer):
+            return x.item() if self.is_weak else x
+        return _weak(x, self.array) if self.is_weak else as_either(x, self.is_either)
+
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         count = len(self)
         numbers = range(count - 1, -1, -1) if self.backwards else range(count)
@@ -106,6 +119,9 @@ class Zipped:
     def settle(self) -> None:
         for part in self.parts:
             part.settle()
+
+    def at(self, k: int) -> Any:
+        return tuple([part.at(k) for part in self.parts])
 
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         return tuple([part.item(trace, step, done, found) for part in self.parts])

@@ -86,6 +86,27 @@ def span_of(
     return low, high
 
 
+def least_ahead(x: Any, y: Any) -> float:
+    """By how much an integer is more than another one at the least, at later calls, too."""
+    (same, far), (other, less) = _behind(x), _behind(y)
+    return far - less if same is other else span(x - y)[0]
+
+
+def _behind(x: Any) -> tuple[Operand, int]:
+    """What an integer is so much more than."""
+    operand, far = x._read()[0], 0
+    for _ in range(_SOON):
+        call = x._trace.made_by(operand) if isinstance(operand, Var) else None
+        if call is None or call.primitive.name != "add":
+            break
+        numbers = [int(y.value) for y in call.operands if isinstance(y, Literal)]
+        others = [y for y in call.operands if isinstance(y, Var)]
+        if len(numbers) != 1:
+            break
+        operand, far = others[0], far + numbers[0]
+    return operand, far
+
+
 def _take_for_granted(condition: Any) -> None:
     condition._trace.guard(condition, True, "the size of an integer", fixed=True)
 

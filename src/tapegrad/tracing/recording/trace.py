@@ -209,7 +209,8 @@ class Trace:
         self.shown: list[Any] = []  # what texts were made of that are only shown: see `texts.Shown`
         self.fixed: set[Operand] | None = None  # of a frame's round: what is the same in all
         self.counters: set[Operand] = set()  # integers that each call finds, and leaves others of
-        self.bounds: dict[Operand, tuple[int, int]] = {}  # between which Python's integers lie
+        self.bounds: dict[Operand, tuple[int, int]] = {}  # between which Python's integers lie,
+        self.below: dict[Operand, Any] = {}  # and below which others, traced ones, they are
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
         self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers
         self.merged: list[
@@ -284,6 +285,7 @@ class Trace:
             self._memories,
             self.pins,
             self.rows,
+            self.below,
             self.contents,
             self._written,
         )

@@ -39,6 +39,7 @@ from tapegrad.tracing.recording.trace import (
 )
 from tapegrad.tracing.statements.drawing import Drawing
 from tapegrad.tracing.statements.earlier import Earlier
+from tapegrad.tracing.statements.filling import FilledList, may_show, read_while_they_grow
 from tapegrad.tracing.statements.framed import (
     ENTRIES,
     Count,
@@ -112,12 +113,22 @@ def _loop(
     """Yields a number for each round that the frame is to make; the loop stands for the rest."""
     frame, place = growing.frame, growing.place
     name, src = frame.f_code.co_name, user_source()
-    lent, sides = Lent(frame, place, trace), sides_of(frame.f_code)
+    sides, front = sides_of(frame.f_code), 0
+    if count is None and place not in sides.listed:
+        while any(not may_show(x.value) for x in read_while_they_grow(frame, place)):
+            if front == min(FIRST, len(items) - 1):
+                break
+            yield items.at(front)
+            front += 1
+        for x in read_while_they_grow(frame, place):
+            given = frame, x, front, len(items) - front, trace, [(sides.listed, place)]
+            growing.filled += filter(None, [FilledList.made(*given)])
+    lent = Lent(frame, place, trace)
     handled = _note_handler(frame, place, sides)
     try:
         trace_stored(frame, place, trace)
         earlier: Earlier | None = None
-        for done in range(len(items)):
+        for done in range(front, len(items)):
             left = len(items) - done if count is None else None
             drawing = Drawing(left, sides, place)
             leaves, rounds = InFrame.begun(
@@ -176,6 +187,8 @@ def _loop(
             trace_numbers(frame, place, before, rounds.found[-1], trace)
         if count is not None:
             trace.guard(count.rounds > len(items), False, ENTRIES)
+        for x in growing.filled:
+            x.leave(rounds.found[-1])
         lent.give_back()
     except GeneratorExit:
         if trace.alive and trace.renounced is None:

@@ -30,10 +30,11 @@ from tapegrad.tracing.loops.items import Items, Numbers, items_of
 from tapegrad.tracing.operators.sizes import span
 from tapegrad.tracing.recording.trace import current_trace, traces_under_way
 from tapegrad.tracing.statements.counted import Counted, Driven, Plain
+from tapegrad.tracing.statements.filling import FilledList
 from tapegrad.tracing.statements.framed import ENTRIES, Count
 from tapegrad.tracing.statements.leaving import Leaving
 from tapegrad.tracing.statements.varying import MOST, VaryingIterator, VaryingList
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 _DEEP = 4
 
@@ -68,7 +69,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
 def _entries_of(x: Any, holders: int) -> tuple[Items | None, Count | None]:
     """What a loop goes through, and how many rounds it makes if each call says that."""
     kind: Any = type(x)
-    if kind in (VaryingList, VaryingIterator):
+    if kind in (VaryingList, VaryingIterator, FilledList):
         return x.items() or (None, None)
     return items_of(x, holders), None
 
@@ -186,7 +187,10 @@ def _ranged(a: Activation, args: Sequence[Any]) -> Any:
     for each in traces_under_way():
         each.counted.append((sides, place))
     least = span(low)[0] + (step < 0)
-    items = Numbers(numbers, start, (least, max(least, span(high)[1] - (step > 0))))
+    below = None  # another tracer than a variable's, which stands for something else in rounds
+    if step > 0 and isinstance(stop, Tracer):
+        below = stand_in(stop._trace, *stop._read(), weak=True)
+    items = Numbers(numbers, start, (least, max(least, span(high)[1] - (step > 0))), below)
     return functools.partial(_given, Plain(items, Count(count, most)))
 
 

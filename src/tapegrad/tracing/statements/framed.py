@@ -249,9 +249,13 @@ class InFrame(Rounds):
                         answer = yield self._entry(given)
                     finally:
                         del carried[self]
+                    for x in self.growing.filled:
+                        x.ends(before)
                     after = variables(self.frame, self.place, self.growing.all, trace)
                     new = copied(after)
                     after.note_kept(before, given.leaves, kept)
+                    for x in self.growing.filled:
+                        x.stays(after)
                     self.tests.update(trace.sources)
                     grown = self.growing.grown(lengths, trace, before, after, self.lent)
                     rows = [state_of(x) for x in grown.rows]
@@ -330,6 +334,8 @@ class InFrame(Rounds):
         if self.earlier is not None:
             first = self.earlier.done
             step = step + np.int64(self.done - first)
+        for x in self.growing.filled:
+            x.begins(step, first)
         return self.items.item(step._trace, step, first, found_among(self.lent))
 
     def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> list[Any]:
@@ -473,3 +479,5 @@ class InFrame(Rounds):
         end.leave(loop.ends, trace)
         settle(trace)
         self.growing.fill(self.lengths, self.grown[-1], loop, start, end)
+        for x in self.growing.filled:
+            x.leave(end)

@@ -131,6 +131,7 @@ class Growing:
         self.lists: list[list[Any]] = []
         # What lets others stand in the place of lists, for those where nobody else holds them
         self._put: list[Callable[[Any], None]] = []
+        self.filled: list[Any] = []  # and those that rounds read, too: see `filling.py`
         self.refused = False  # whether a round has appended what can't be a row
         for variable in list(own(frame, place)) if wanted else ():
             is_list = variable.number in wanted and type(variable.value) is list

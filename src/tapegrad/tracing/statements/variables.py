@@ -40,6 +40,12 @@ _NUMBERS = (int, float, np.float64, np.float32, np.int64)
 _STATE = ("_aval", "_chain", "_doubt", "_may_alias", "_operand", "_ordered", "_root", "_trace")
 
 
+class Stands:
+    """Stands for a list in the variable that held it: what an array holds, which rounds carry."""
+
+    array: Tracer
+
+
 @dataclass
 class Variables:
     """What a frame's variables hold, in the order of `paths`: `tracers`; and, by path, what all of
@@ -416,6 +422,10 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
         return
     elif any(x is y for y in found.growing):
         found.shape[path] = "growing", found.first(x, path)
+        return
+    elif isinstance(x, Stands):
+        found.shape[path] = "list", found.first(x, path)
+        _look(found, path, x.array, inner, depth)
         return
     elif id(x) in found.containers:  # what it holds has been looked at
         found.shape[path] = kind, found.first(x, path)

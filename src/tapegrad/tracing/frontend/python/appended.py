@@ -32,6 +32,7 @@ from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.observe.program.joins import operands_of
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.tracing.frontend.indexing.selected import FUNCTIONS, Selected, selected
+from tapegrad.tracing.statements.filling import FilledList
 from tapegrad.tracing.statements.varying import METHODS, Note, VaryingList
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
@@ -55,16 +56,47 @@ def listed(make: Callable[[], Any]) -> Any:
 # ---- before an instruction
 
 
-def look(a: Activation, at: int) -> None:
-    """The instruction at this place is about to run."""
-    flow = flow_of(a.frame.f_code)
+def look(a: Activation, at: int) -> bool:
+    """The instruction at this place is about to run. Whether that is known to change nothing but
+    what rounds carry."""
+    flow, changes_nothing = flow_of(a.frame.f_code), False
     i = flow.at.get(2 * at)
     if i is None or i.opname in _MOVING:
-        return
+        return False
     for k in range(operands_of(i)):
         x: Any = a.top(k)
         if type(x) is VaryingList and not _is_known(a, i, k, x):
             x.give_up()
+        if type(x) is FilledList:
+            alone = a.sides is not None or a.o.apart is not None
+            if alone or not x.in_round or not (_is_done(a, i, k) or _is_read(a, i, k, x)):
+                x.give_up()
+            changes_nothing = True
+    return changes_nothing
+
+
+def _is_read(a: Activation, i: dis.Instruction, k: int, x: FilledList) -> bool:
+    """Whether a function of Python's or NumPy's is called that goes through all entries: it gets
+    what a mask selects."""
+    upper, lower = a.top((i.arg or 0) + 1), a.top(i.arg or 0)
+    f = lower if upper is MISSING else upper
+    is_method = upper is not MISSING and lower is not MISSING
+    if i.opname != "CALL" or is_method or type(f) is FunctionType:
+        return False
+    found = x.varying()
+    if found is not None:
+        frames.replace(operand_at(a.stack, k), found)
+    return found is not None and _is_known(a, i, k, found)
+
+
+def _is_done(a: Activation, i: dis.Instruction, k: int) -> bool:
+    """Whether an instruction does what a list that rounds fill answers."""
+    if i.opname == "CALL":
+        upper, lower = a.top((i.arg or 0) + 1), a.top(i.arg or 0)
+        method = upper is not MISSING and lower is not MISSING
+        return k == i.arg == 1 if method else (k, i.arg) == (0, 1) and len in (upper, lower)
+    is_append = i.opname in ("LOAD_METHOD", "LOAD_ATTR") and i.argval == "append"
+    return is_append or i.opname == "GET_ITER" or (i.opname == "BINARY_SUBSCR" and k == 1)
 
 
 _MOVING = frozenset(["STORE_FAST", "POP_TOP", "SWAP", "COPY", "PRECALL", "CACHE", "KW_NAMES"])
