@@ -19,6 +19,9 @@ def value(x: Any) -> Any:
     return x._read()[1] if isinstance(x, Value) else x  # type: ignore[attr-defined]
 
 
+# A sum of multiples of variables, and of None for the number 1
+Sum = dict[Any, int]
+_DEEP = 8  # sums within sums that are looked through
 _LARGEST = 92 * 10**17  # just under 2**63, by more than float64 rounds
 _USUAL = 2**31  # what integers are first taken to stay below: a product of two fits
 _ANY = -math.inf, math.inf
@@ -88,23 +91,34 @@ def span_of(
 
 def least_ahead(x: Any, y: Any) -> float:
     """By how much an integer is more than another one at the least, at later calls, too."""
-    (same, far), (other, less) = _behind(x), _behind(y)
-    return far - less if same is other else span(x - y)[0]
+    one, other = (sum_of(each._trace, each._read()[0]) for each in (x, y))
+    apart = added(one, other, -1)
+    return apart.get(None, 0) if set(apart) <= {None} else span(x - y)[0]
 
 
-def _behind(x: Any) -> tuple[Operand, int]:
-    """What an integer is so much more than."""
-    operand, far = x._read()[0], 0
-    for _ in range(_SOON):
-        call = x._trace.made_by(operand) if isinstance(operand, Var) else None
-        if call is None or call.primitive.name != "add":
-            break
-        numbers = [int(y.value) for y in call.operands if isinstance(y, Literal)]
-        others = [y for y in call.operands if isinstance(y, Var)]
-        if len(numbers) != 1:
-            break
-        operand, far = others[0], far + numbers[0]
-    return operand, far
+def sum_of(trace: Any, x: Operand, depth: int = 0) -> Sum:
+    """What an integer is the sum of: how many times each of these, and a number."""
+    if isinstance(x, Literal):
+        return {None: int(x.value)}
+    call = trace.made_by(x) if depth < _DEEP and x is not trace.number else None
+    name = "" if call is None else call.primitive.name
+    if call is None or x.dtype.kind != "i":
+        return {x: 1}
+    if name in ("add", "sub"):
+        one, other = (sum_of(trace, y, depth + 1) for y in call.operands)
+        return added(one, other, 1 if name == "add" else -1)
+    if name == "mul":
+        for y, times in (call.operands, call.operands[::-1]):
+            if isinstance(times, Literal):
+                return added({}, sum_of(trace, y, depth + 1), int(times.value))
+    return {x: 1}
+
+
+def added(one: Sum, other: Sum, times: int) -> Sum:
+    found = dict(one)
+    for x, n in other.items():
+        found[x] = found.get(x, 0) + times * n
+    return {x: n for x, n in found.items() if n}
 
 
 def _take_for_granted(condition: Any) -> None:

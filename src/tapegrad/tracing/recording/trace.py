@@ -210,6 +210,7 @@ class Trace:
         self.fixed: set[Operand] | None = None  # of a frame's round: what is the same in all
         self.counters: set[Operand] = set()  # integers that each call finds, and leaves others of
         self.bounds: dict[Operand, tuple[int, int]] = {}  # between which Python's integers lie,
+        self.number: Operand | None = None  # that of a round, if it has begun at another one
         self.below: dict[Operand, Any] = {}  # and below which others, traced ones, they are
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
         self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers

@@ -219,15 +219,16 @@ class FilledList(Stands):
         if not isinstance(k, Tracer) or not k._weak or k.dtype.kind != "i" or k.shape:
             self.give_up()
         low, high = span(k)
+        number: Any = k
         if high < 0 or (low < 0 and k._read()[1] < 0):
-            self._check(0 - k, 1)
-            k = self._length_now + k
-            self._check(k, 0)
-            return k
-        self._check(k, 0)
+            self._check(0 - number, 1)
+            number = self._length_now + number
+            self._check(number, 0)
+            return number
+        self._check(number, 0)
         below = k._trace.below.get(k._read()[0])
         if below is None or least_ahead(self._length_now, below) < 0:
-            self._check(self._length_now - k, 1)
+            self._check(self._length_now - number, 1)
         return k
 
     def _check(self, x: Any, least: int) -> None:

@@ -334,6 +334,7 @@ class InFrame(Rounds):
         if self.earlier is not None:
             first = self.earlier.done
             step = step + np.int64(self.done - first)
+            step._trace.number = step._read()[0]
         for x in self.growing.filled:
             x.begins(step, first)
         return self.items.item(step._trace, step, first, found_among(self.lent))

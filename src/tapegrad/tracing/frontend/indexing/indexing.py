@@ -30,6 +30,7 @@ from tapegrad.primitives.views import (
 )
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.frontend.indexing.bounds import choice, integer, note_beyond
+from tapegrad.tracing.frontend.indexing.fronts import front
 from tapegrad.tracing.frontend.indexing.moving import moving
 from tapegrad.tracing.frontend.indexing.selected import select
 from tapegrad.tracing.frontend.operands.memory import in_rows
@@ -324,9 +325,9 @@ def getitem(x: Tracer, index: Any) -> Any:
     if plain is not None:
         return part(GetItem(plain), x)
     found = select(x, index, _taken)
-    if found is not None:
-        return found
-    return _taken(x, index)
+    if found is None:
+        found = front(x, index, _taken)
+    return _taken(x, index) if found is None else found
 
 
 def _taken(x: Tracer, index: Any) -> Any:

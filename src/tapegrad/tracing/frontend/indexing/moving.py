@@ -12,15 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.ir.tape import Literal, Operand
 from tapegrad.tracing.frontend.indexing.bounds import choice
-from tapegrad.tracing.recording.trace import Trace, innermost
+from tapegrad.tracing.operators.sizes import added, sum_of
+from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer
-
-_DEEP = 8  # sums within sums that are looked through
-
-# A sum of multiples of variables, and of None for the number 1
-Sum = dict[Any, int]
 
 
 def moving(k: slice, x: Tracer, extent: int, axis: int) -> tuple[Any, int] | None:
@@ -31,8 +26,8 @@ def moving(k: slice, x: Tracer, extent: int, axis: int) -> tuple[Any, int] | Non
     trace = innermost([y for y in (x, k.start, k.stop) if isinstance(y, Tracer)])
     if any(trace.is_guarded(y) for y in (k.start, k.stop)):
         return None
-    start, stop = (_sum_of(trace, y._read()[0], 0) for y in (k.start, k.stop))
-    apart = _added(stop, start, -1)
+    start, stop = (sum_of(trace, y._read()[0]) for y in (k.start, k.stop))
+    apart = added(stop, start, -1)
     count = apart.pop(None, 0)
     if apart or not 0 < count <= extent:
         return None
@@ -45,27 +40,3 @@ def moving(k: slice, x: Tracer, extent: int, axis: int) -> tuple[Any, int] | Non
 
 def _is_whole(k: Any) -> bool:
     return isinstance(k, Tracer) and k.ndim == 0 and k.dtype.kind in "iu"
-
-
-def _sum_of(trace: Trace, x: Operand, depth: int) -> Sum:
-    if isinstance(x, Literal):
-        return {None: int(x.value)}
-    call = trace.made_by(x) if depth < _DEEP else None
-    name = "" if call is None else call.primitive.name
-    if call is None or x.dtype.kind != "i":
-        return {x: 1}
-    if name in ("add", "sub"):
-        one, other = (_sum_of(trace, y, depth + 1) for y in call.operands)
-        return _added(one, other, 1 if name == "add" else -1)
-    if name == "mul":
-        for y, times in (call.operands, call.operands[::-1]):
-            if isinstance(times, Literal):
-                return _added({}, _sum_of(trace, y, depth + 1), int(times.value))
-    return {x: 1}
-
-
-def _added(one: Sum, other: Sum, times: int) -> Sum:
-    found = dict(one)
-    for x, n in other.items():
-        found[x] = found.get(x, 0) + times * n
-    return {x: n for x, n in found.items() if n}

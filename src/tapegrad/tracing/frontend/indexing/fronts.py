@@ -1,0 +1,196 @@
+"""Parts that rounds take of an array as far as a traced number says: `x[:i]`.
+
+    for i in range(n):                      %y = part(%x, 0:i)       zeros behind i
+        s = x[:i] @ w[:i]         -->       %z = part(%w, 0:i)
+                                            %s = einsum(%y, %z)
+
+Such a part has another shape in each round, but what adds up its elements has not. So an array of
+as many elements as there are at the most is added up, with zeros behind those that are there: what
+stands behind them in `x` is never read. All else asks for the part itself, with a guard on where it
+ends, and each round is made (`optimize/growing.py` finds what is alike in them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.core.values import Span
+from tapegrad.ir.tape import Operand
+from tapegrad.observe.observer import unobserved
+from tapegrad.primitives.parts import Part, extents_of
+from tapegrad.tracing.memory.deferred import Answering, answered_by
+from tapegrad.tracing.operators.sizes import Sum, added, may_vary, span, sum_of
+from tapegrad.tracing.recording.trace import Trace, current_trace
+from tapegrad.tracing.runs.floating import watched
+from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in
+
+
+def front(x: Tracer, index: Any, taken: Callable[[Any, Any], Any]) -> Any:
+    """`x[index]`, which is `taken(x, index)`, if that has one axis, which ends or starts where a
+    round says; else None."""
+    trace = current_trace()
+    entries = [*index] if type(index) is tuple else [index]
+    if trace is None or x._trace is not trace or not trace.in_frame or watched(trace):
+        return None
+    slices = [axis for axis, k in enumerate(entries) if type(k) is slice]
+    if len(slices) != 1 or len(entries) != x.ndim or x.dtype.kind != "f":
+        return None
+    (along,) = slices
+    bounds = _bounds(trace, entries[along], x.shape[along])
+    each = zip(entries, x.shape, strict=True)
+    places = [None if type(k) is slice else _place(trace, k, n) for k, n in each]
+    if bounds is None or any(k is None for a, k in enumerate(places) if a != along):
+        return None
+    places[along], count, most = bounds
+    forms: list[Any] = [*places, count]
+    steps = {leaf.operand: leaf for place in forms for leaf in place.leaves}
+    moves = tuple([tuple([place.terms.get(k, 0) for place in forms]) for k in steps])
+    starts = [place.terms.get(None, 0) for place in forms]
+    found: list[Any] = starts[:-1]
+    found[along] = Span(starts[along], starts[-1], 1, most)
+    tracers = [stand_in(trace, k, leaf.value) for k, leaf in steps.items()]
+    kind: Any = Front
+    return kind(x, index, taken, Part(tuple(found), moves, 0), tracers, count.terms)
+
+
+class _Leaf(NamedTuple):
+    """A variable of which an integer is a multiple, and another number, and its value."""
+
+    operand: Operand
+    value: Any
+
+
+class _Form(NamedTuple):
+    """A sum of multiples of variables."""
+
+    terms: Sum
+    leaves: list[_Leaf]
+
+
+def _form(trace: Trace, k: Any) -> _Form | None:
+    """What an integer of a round is, if that is plain or a multiple of one variable."""
+    if type(k) is int:
+        return _Form(added({}, {None: k}, 1), [])
+    if not isinstance(k, Tracer) or k.ndim or k.dtype.kind != "i" or k._trace is not trace:
+        return None
+    operand, value = k._read()
+    terms = sum_of(trace, operand)
+    variables = [x for x in terms if x is not None]
+    if len(variables) != 1 or value is None:
+        return None
+    (x,) = variables
+    return _Form(terms, [_Leaf(x, np.int64((int(value) - terms.get(None, 0)) // terms[x]))])
+
+
+def _place(trace: Trace, k: Any, extent: int) -> _Form | None:
+    """An integer that is the number of an element, and doesn't count from the end."""
+    if type(k) is int and -extent <= k < extent:
+        k %= extent
+    return _form(trace, k) if _is_integer(k) and _lies(k, extent - 1) else None
+
+
+def _bounds(trace: Trace, k: slice, extent: int) -> tuple[_Form, _Form, int] | None:
+    """Where a slice starts, how many elements it has, and at the most; None where it may reach
+    beyond the array, or its length is the same in all rounds."""
+    start = 0 if k.start is None else k.start
+    stop = extent if k.stop is None else k.stop
+    inside = all(_is_integer(y) and _lies(y, extent) for y in (start, stop))
+    if k.step not in (None, 1) or not inside:
+        return None
+    varies = any(isinstance(y, Tracer) and may_vary(y) for y in (start, stop))
+    first, last = (_form(trace, y) for y in (start, stop)) if varies else (None, None)
+    if first is None or last is None:
+        return None
+    terms = added(last.terms, first.terms, -1)
+    low, most = span(stop - start)
+    known = set(terms) - {None} and low >= 0 and 0 < most <= extent
+    return (first, _Form(terms, [*first.leaves, *last.leaves]), int(most)) if known else None
+
+
+def _is_integer(k: Any) -> bool:
+    return type(k) is int or (isinstance(k, Tracer) and not k.ndim and k.dtype.kind == "i")
+
+
+def _lies(k: Any, most: int) -> bool:
+    low, high = span(k)
+    return low >= 0 and high <= most
+
+
+class Front(Answering):
+    """An axis of an array, as far as a round says."""
+
+    __slots__ = ("_count", "_found", "_given", "_of", "_part", "_seen", "_steps")
+
+    def __init__(
+        self,
+        x: Tracer,
+        index: Any,
+        taken: Callable[[Any, Any], Any],
+        part: Part,
+        steps: Sequence[Any],
+        count: Sum,
+    ) -> None:
+        self._of, self._given, self._part, self._steps = x, (index, taken), part, steps
+        self._count, self._seen = count, x._owner._version
+        self._found: Any = None
+
+    @property
+    def _trace(self) -> Trace:
+        return self._of._trace
+
+    @_trace.setter
+    def _trace(self, trace: Trace) -> None:
+        self._made()._trace = trace
+
+    @unobserved
+    def _made(self) -> Any:
+        if self._found is None:
+            index, taken = self._given
+            self._found = taken(self._of, index)
+        return self._found
+
+    @property
+    def _serves(self) -> bool:
+        """Whether nothing was written to what it is of, and nothing may have been to itself."""
+        same = self._of._trace.alive and self._seen == self._of._owner._version
+        return same and self._found is None and current_trace() is self._of._trace
+
+    dtype = property(lambda self: self._of.dtype)
+    ndim = property(lambda self: 1)
+
+    def _is_as_long(self, other: Front) -> bool:
+        same = extents_of(self._part.index) == extents_of(other._part.index)
+        return same and self._count == other._count
+
+    @unobserved
+    def _whole(self) -> Any:
+        """The elements, with zeros behind them."""
+        return record(self._of._trace, self._part, [self._of, *self._steps])
+
+    @staticmethod
+    def _by_ufunc(f: np.ufunc, xs: Sequence[Any]) -> Any:
+        return _product(*xs) if f is np.matmul else None
+
+    @staticmethod
+    def _by_function(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return answered_by(_FUNCTIONS, f, args, kwargs)
+
+
+def _product(x: Any, y: Any) -> Any:
+    if not (_serves(x) and _serves(y)) or x.dtype != y.dtype or not x._is_as_long(y):
+        return None
+    return np.matmul(x._whole(), y._whole())
+
+
+def _sum(x: Any, axis: Any = None) -> Any:
+    return np.sum(x._whole()) if _serves(x) and axis in (None, 0, -1) else None
+
+
+def _serves(x: Any) -> bool:
+    return type(x) is Front and x._serves
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {np.dot: lambda x, y: _product(x, y), np.sum: _sum}
