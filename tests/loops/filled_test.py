@@ -262,3 +262,37 @@ def test_nan_in_entries_that_no_round_reads():
     value, slope = value_and_grad(f, compile="never")(x)
     assert value == pytest.approx(f(x), rel=1e-13)
     assert np.isfinite(slope).all()
+
+
+def gone_through(x, start):
+    """A list that inner rounds go through, from a variable of their own each."""
+    done = [*start]
+    for i in range(len(x)):
+        s = x[i]
+        for j in range(len(done)):
+            s = s - 0.01 * done[j] * x[i - j]
+        done.append(np.sin(s))
+    return done[-1] + done[-2]
+
+
+def looked_back(x, start):
+    """Some rounds of it begin with what these rounds make."""
+    done = [*start]
+    for i in range(len(x)):
+        s = x[i]
+        for j in range(max(0, i - 6), i + 1):
+            s = s - 0.01 * done[j] * done[-1 - j // 2]
+            done[-1] = s * 0.5
+        done.append(np.sin(s))
+    return done[-1] + done[-2]
+
+
+@pytest.mark.parametrize("f", [gone_through, looked_back], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_lists_that_begin_with_plain_numbers(f, first):
+    x, start = np.cos(np.arange(24)), [*np.linspace(0.1, 0.9, first)]
+    value, slope = value_and_grad(f, compile="never")(x, start)
+    assert value == pytest.approx(f(x, start), rel=1e-12)
+    along = 1e-6 * np.sin(np.arange(24))
+    ends = f(x + along, start) - f(x - along, start)
+    assert slope @ along == pytest.approx(ends / 2, rel=1e-5)

@@ -8,8 +8,6 @@ from tests.loops import nests
 from tests.loops.programs_test import drawn
 
 from tapegrad import grad, pipeline, trace, value_and_grad
-from tapegrad.optimize import repetition
-from tapegrad.optimize.repetition import Repetition
 from tapegrad.primitives.kinds import Repeated
 
 
@@ -139,61 +137,6 @@ def test_numbers_that_become_traced_values_end_the_nest():
         assert slope[k] == pytest.approx(
             (mixed(x + step) - mixed(x - step)) / 2e-6, rel=1e-6, abs=1e-8
         )
-
-
-def gone_through(x, start):
-    """A list that inner rounds go through, from a variable of their own each."""
-    done = [*start]
-    for i in range(len(x)):
-        s = x[i]
-        for j in range(len(done)):
-            s = s - 0.01 * done[j] * x[i - j]
-        done.append(np.sin(s))
-    return done[-1] + done[-2]
-
-
-def looked_back(x, start):
-    """Some rounds of it begin with what these rounds make."""
-    done = [*start]
-    for i in range(len(x)):
-        s = x[i]
-        for j in range(max(0, i - 6), i + 1):
-            s = s - 0.01 * done[j] * done[-1 - j // 2]
-            done[-1] = s * 0.5
-        done.append(np.sin(s))
-    return done[-1] + done[-2]
-
-
-@pytest.mark.every(4)
-@pytest.mark.parametrize("f", [gone_through, looked_back])
-@pytest.mark.parametrize("first", [1, 2, 5])
-def test_what_cannot_be_folded_is_not_tried_from_each_call_on(monkeypatch, f, first):
-    """The nests are those that are found if it is."""
-
-    run, way = Repetition.run, Repetition._way
-
-    def looked_at(by):
-        """Operands that are looked at, and the tape."""
-        count = 0
-
-        def counted(*args):
-            nonlocal count
-            count += 1
-            return way(*args)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Repetition, "run", by)
-            patch.setattr(Repetition, "_way", counted)
-            patch.setattr(repetition, "EFFORT", (10**9, 0))
-            _, tape = trace(f, np.cos(np.arange(24)), [*ramp(first)])
-        return count, str(tape)
-
-    count, tape = looked_at(run)
-    most, same = looked_at(
-        lambda found, start, period, rounds, usable=None: run(found, start, period, rounds)
-    )
-    assert tape == same
-    assert count < 0.8 * most
 
 
 def factor(A):

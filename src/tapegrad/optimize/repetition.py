@@ -11,16 +11,16 @@ start: whether two rounds are alike takes two subtractions.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 from tapegrad.optimize.unrolled import may_begin
-from tapegrad.primitives.kinds import Library, Repeated, Routine
+from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS as CALLS
 from tapegrad.primitives.loops import NUMPYS as NUMPYS
 from tapegrad.primitives.loops import ROUNDS as ROUNDS
@@ -69,7 +69,7 @@ class Way:
 
     `kind` is "same" (`x`, from before), "here" (the call numbered `call` in the same round, its
     result `out`), "before" (the same, `back` rounds earlier; at first, `xs`), "entries" (of `xs`,
-    one each round), "linear" (an integer, at first `x`, that grows by `far` each round).
+    one each round).
     """
 
     kind: str
@@ -78,7 +78,6 @@ class Way:
     out: int = 0
     back: int = 0
     xs: tuple[Any, ...] = ()
-    far: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,6 @@ class Run:
         return self.start + self.period * self.rounds
 
 
-Usable = Callable[[Way], bool] | None  # what says whether operands may be come by in a way
-
-
 class Effort:
     """How many operands may still be looked at. Those who look for runs of one tape share it."""
 
@@ -115,18 +111,12 @@ class Repetition:
         self,
         tape: Tape,
         constants: Mapping[Var, np.ndarray],
-        spans: Sequence[int] = (),
-        folds: Mapping[Any, Any] | None = None,
         effort: Effort | None = None,
     ) -> None:
-        """`spans` say how many calls of the user's program each call stands for, `folds` which
-        operands of folded loops are integers that may grow from round to round."""
         self.tape = tape
         self.constants = constants
         self.calls: Sequence[Call] = tape.calls
-        self.folds = folds or {}
         self.effort = effort or Effort(len(tape.calls))
-        self._spans = spans
         self.guards: dict[int, list[Guard]] = {}
         for guard in tape.guards:
             if isinstance(guard.operand, Var):
@@ -141,7 +131,6 @@ class Repetition:
 
     def _look(self) -> None:
         """Mark the calls, and note where they are."""
-        self.sizes = [0, *accumulate(self._spans or [1] * len(self.calls))]
         self.made: Any = {}  # a variable's number -> its call and place
         self.marks: list[int] = []
         quick: dict[tuple[int, ...], int] = {}
@@ -181,7 +170,7 @@ class Repetition:
             key: Any = (type(primitive), shape_of(primitive.index), moves)
             if isinstance(primitive, Part):
                 key += (primitive.fill,)
-        elif id(primitive) in self.folds or (isinstance(primitive, Library) and primitive.foreign):
+        elif isinstance(primitive, Library) and primitive.foreign:
             key = (id(primitive),)
         else:
             key = primitive
@@ -210,10 +199,6 @@ class Repetition:
     def _digest(self, start: int, stop: int) -> int:
         return (self._sums[stop] - self._sums[start] * self._powers[stop - start]) % MODULUS
 
-    def size(self, start: int, stop: int) -> int:
-        """How many calls of the user's program these are."""
-        return self.sizes[stop] - self.sizes[start]
-
     def is_done(self, runs: Sequence[Run]) -> bool:
         """Whether these leave few calls, and aren't many, that may be rounds of a loop around."""
         left = len(self.calls) - sum(run.stop - run.start for run in runs)
@@ -222,7 +207,7 @@ class Repetition:
     def runs(self) -> Iterator[Run]:
         """The runs, in order; they don't overlap."""
         at, end = 0, len(self.calls)
-        begins = [True] * end if self._spans else may_begin(end, self._digest)
+        begins = may_begin(end, self._digest)
         while at < end:
             run = self._longest(at) if begins[at] else None
             if run is None:
@@ -243,7 +228,7 @@ class Repetition:
         while waiting:
             period = waiting.pop()
             rounds = self.repeated(at, period)
-            size = self.size(at, at + rounds * period)
+            size = rounds * period
             if (
                 rounds < ROUNDS
                 or size < CALLS
@@ -261,7 +246,7 @@ class Repetition:
             waiting = [k for k in waiting if all(k % p for p in known)]
             outer = [place - at for place in self.next_places(at, OUTER, run.stop)]
             waiting += [k for k in reversed(outer) if k not in known and k not in waiting]
-        if best is None or self.size(best.start, best.stop) < self._least(best):
+        if best is None or best.stop - best.start < self._least(best):
             return None
         return best
 
@@ -282,16 +267,9 @@ class Repetition:
     def _least(self, run: Run) -> int:
         """The calls that a loop has at least."""
         calls = self.calls[run.start : run.start + run.period]
-        return NUMPYS if self._has_numpys(calls) else CALLS
-
-    def _has_numpys(self, calls: Sequence[Call]) -> bool:
-        """Whether NumPy has to make some of these calls, or of those of folded loops."""
-        return any(
-            self._has_numpys(c.primitive.body.calls)
-            if isinstance(c.primitive, Repeated) and id(c.primitive) in self.folds
-            else isinstance(c.primitive, Library) and not isinstance(c.primitive, Routine)
-            for c in calls
-        )
+        kinds = [c.primitive for c in calls]
+        by_numpy = any(isinstance(p, Library) and not isinstance(p, Routine) for p in kinds)
+        return NUMPYS if by_numpy else CALLS
 
     def repeated(self, at: int, period: int) -> int:
         """How many rounds of equal marks there are."""
@@ -325,29 +303,26 @@ class Repetition:
 
     # ---- operands
 
-    def run(self, start: int, period: int, rounds: int, usable: Usable = None) -> Run | None:
+    def run(self, start: int, period: int, rounds: int) -> Run | None:
         """The run from here on, of so many rounds of equal marks. Where operands stand in one way
-        for a few rounds only, those behind aren't looked at; nor is a run of which the first rounds
-        aren't `usable`."""
+        for a few rounds only, those behind aren't looked at."""
         tried = ROUNDS
         while rounds >= tried and self.effort.left > 0:
-            run = self._checked(start, period, tried, usable if tried == ROUNDS else None)
+            run = self._checked(start, period, tried)
             if run is None or run.rounds < tried or tried == rounds:
                 return run
             tried = min(4 * tried, rounds)
         return None
 
-    def _checked(self, start: int, period: int, rounds: int, usable: Usable = None) -> Run | None:
+    def _checked(self, start: int, period: int, rounds: int) -> Run | None:
         """The run as far as operands stand in one way to each other. The one for which a run that
         began before is none mostly is in the way of this one, too: it is looked at first."""
         if self._is_stuck(start, period):
             return None
         at, m = self._in_the_way.get(period, (-1, 0))
         if start <= at < start + period:
-            way, count = self._way_of(at, m, start, period, rounds)
-            if count < ROUNDS:
+            if self._way(at, m, start, period, rounds)[1] < ROUNDS:
                 self._bar(at, m, period)
-            if count < ROUNDS or (usable is not None and not usable(way)):
                 return None
         moves: list[tuple[int, ...] | None] = []
         for k in range(period):
@@ -362,11 +337,10 @@ class Repetition:
         for k in range(period):
             here = []
             for m in range(len(self.calls[start + k].operands)):
-                way, rounds = self._way_of(start + k, m, start, period, rounds)
-                if rounds < ROUNDS or (usable is not None and not usable(way)):
+                way, rounds = self._way(start + k, m, start, period, rounds)
+                if rounds < ROUNDS:
                     self._in_the_way[period] = start + k, m
-                    if rounds < ROUNDS:
-                        self._bar(start + k, m, period)
+                    self._bar(start + k, m, period)
                     return None
                 here.append(way)
             ways.append(here)
@@ -390,18 +364,6 @@ class Repetition:
         """Whether a value may be among those of which there is another one in each round."""
         is_made = type(x) is Var and x.id in self.made
         return is_made or x.aval.nbytes <= SMALL or x in self.constants
-
-    def _way_of(self, at: int, m: int, start: int, period: int, rounds: int) -> tuple[Way, int]:
-        """How the operand number `m` of a call is come by, be it an integer that grows, and for how
-        many rounds that holds."""
-        if self.is_integer(self.calls[at], m):
-            return _linear(self.operands(at, m, period, rounds))
-        return self._way(at, m, start, period, rounds)
-
-    def is_integer(self, call: Call, m: int) -> bool:
-        """Whether an operand of a folded loop is an integer that may grow from round to round."""
-        fold = self.folds.get(id(call.primitive))
-        return fold is not None and fold.is_integer(m)
 
     def operands(self, at: int, m: int, period: int, rounds: int) -> list[Operand]:
         """The operands number `m` of a call in so many rounds."""
@@ -484,16 +446,6 @@ class Repetition:
             if places_of(index) != expected:
                 return move, r
         return move, rounds
-
-
-def _linear(xs: Sequence[Any]) -> tuple[Way, int]:
-    """The way of an integer that grows, and for how many rounds it does."""
-    first = int(xs[0].value)
-    far = int(xs[1].value) - first if len(xs) > 1 else 0
-    rounds = 0
-    while rounds < len(xs) and int(xs[rounds].value) == first + rounds * far:
-        rounds += 1
-    return Way("linear", xs[0], far=far), rounds
 
 
 def _cut(way: Way, rounds: int) -> Way:

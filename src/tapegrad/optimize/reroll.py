@@ -27,7 +27,7 @@ compression of data access addresses through nested loop recognition" (CGO 2008)
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,13 +37,8 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition, unrolled
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
-from tapegrad.optimize.folded import guarded
-from tapegrad.optimize.folding import inner_runs, with_nests
 from tapegrad.optimize.growing import with_parts
-from tapegrad.optimize.lists import with_lists
 from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
-from tapegrad.optimize.settling import settled
-from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
@@ -68,7 +63,7 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
         found = Repetition(tape, constants or {})
         runs: Sequence[Run] = list(found.runs())
         if not found.is_done(runs):
-            found, runs = _with_nests(found, runs)
+            found, runs = _with_parts(found, runs)
         if runs:
             return _Rolled(found.tape, found, runs).result()
     return Rerolled(renumbered(tape))
@@ -76,28 +71,19 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
 
 def _left(found: Repetition, runs: Sequence[Run]) -> int:
     """How many calls are left of a tape with these runs."""
-    rolled = sum(found.size(run.start, run.stop) for run in runs)
-    return found.size(0, len(found.calls)) - rolled + sum(run.period for run in runs)
+    return len(found.calls) - sum(run.stop - run.start - run.period for run in runs)
 
 
-def _with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Sequence[Run]]:
-    """The runs with those of nests; the tape may be another one."""
+def _with_parts(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Sequence[Run]]:
+    """The runs where arrays grow, too; the tape may be another one."""
     left = _left(found, runs)
-    folded, longer = with_nests(found, runs)
-    if _left(folded, longer) >= repetition.CALLS:
-        lists = with_lists(found, inner_runs(found))
-        if lists is not None:
-            other = Repetition(lists, found.constants, effort=found.effort)
-            others = with_nests(other, list(other.runs()))
-            if 2 * _left(*others) < _left(folded, longer):
-                return others
-        grown = with_parts(found.tape, found.constants)
-        if grown is not None:
-            other = Repetition(*grown, effort=found.effort)
-            others = with_nests(other, list(other.runs()))
-            if 2 * _left(*others) < _left(folded, longer):
-                return others
-    return (folded, longer) if _left(folded, longer) < left else (found, runs)
+    grown = with_parts(found.tape, found.constants) if left >= repetition.CALLS else None
+    if grown is not None:
+        other = Repetition(*grown, effort=found.effort)
+        others = list(other.runs())
+        if 2 * _left(other, others) < left:
+            return other, others
+    return found, runs
 
 
 @dataclass(frozen=True)
@@ -280,7 +266,7 @@ class _Rolled:
                     sources[k, m] = self._entries(way, values)
         results = self._results(body)
         if not body.slots:  # it may be there for its guards alone, and carries what one is about
-            for k, place in [*guarded(calls, self.found.guards)][:1]:
+            for k, place in [*_guarded(calls, self.found.guards)][:1]:
                 body.slots[Slot(k, place, 1, (None,))] = None  # type: ignore[assignment]
         array = self._array_of(values)
         builder = Builder(
@@ -308,7 +294,7 @@ class _Rolled:
                 for guard in self.found.guards.get(out.id, ()):
                     builder.guards.append(replace(guard, operand=local[out.id]))
         outputs = [inner.leaving(slot, calls) for slot in body.slots]
-        inside = reroll(settled(builder.finish(outputs), self.found.folds, run.rounds))
+        inside = reroll(builder.finish(outputs))
         tape, further = inside.tape, [self._further(x) for x in inside.further]
         start = [self._start(slot, var) for slot, var in body.slots.items()]
         primitive = Loop(tape, len(start), run.rounds)
@@ -454,8 +440,6 @@ class _Inside:
             return self.body.slots[source]
         if way.kind == "same":
             return self._known(self.outer._operand(way.x))
-        if way.kind == "linear":
-            return self._integer(int(way.x.value), way.far)
         if len(source) == 2:
             dtype, column = source
             array = self.arrays[dtype]
@@ -466,13 +450,6 @@ class _Inside:
                 return self._known(array)
         given = [self._known(array), *map(self._known, steps), self.step]
         return self.builder.call(window, given)[0]
-
-    def _integer(self, first: int, far: int) -> Operand:
-        """What a folded loop is told in each round: it is settled at once."""
-        if not far:
-            return Literal(np.int64(first))
-        (value,) = self.builder.call(ew.mul, [self.step, Literal(np.int64(far))])
-        return self.builder.call(ew.add, [value, Literal(np.int64(first))])[0]
 
     def _known(self, x: Operand) -> Operand:
         return x if isinstance(x, Literal) else self.body.invariants[x]
@@ -487,6 +464,15 @@ class _Inside:
         if slot.back == 1:
             return value
         return self.body.slots[slot.later]
+
+
+def _guarded(calls: Sequence[Call], guards: Container[int]) -> Iterator[tuple[int, int]]:
+    """The results of calls that guards are about, here or inside: a call, and which of its
+    results."""
+    for k, call in enumerate(calls):
+        for number, out in enumerate(call.outs):
+            if call.primitive.checks or out.id in guards:
+                yield k, number
 
 
 def _without_idle(tape: Tape) -> Tape:
