@@ -81,8 +81,6 @@ ASKS = {
     "optimize/entries.py",
     "optimize/repetition.py",
     "optimize/reroll.py",
-    "optimize/folded.py",
-    "optimize/settling.py",
     "optimize/lists.py",
     "optimize/parts.py",
     "optimize/extents.py",  # what each primitive makes of longer axes

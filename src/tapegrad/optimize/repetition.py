@@ -320,10 +320,10 @@ class Repetition:
         if self._is_stuck(start, period):
             return None
         at, m = self._in_the_way.get(period, (-1, 0))
-        if start <= at < start + period:
-            if self._way(at, m, start, period, rounds)[1] < ROUNDS:
-                self._bar(at, m, period)
-                return None
+        is_near = start <= at < start + period
+        if is_near and self._way(at, m, start, period, rounds)[1] < ROUNDS:
+            self._bar(at, m, period)
+            return None
         moves: list[tuple[int, ...] | None] = []
         for k in range(period):
             move = None

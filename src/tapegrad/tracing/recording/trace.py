@@ -193,9 +193,7 @@ class Trace:
         self.captured: dict[int, tuple[Var, Any]] = {}
         self._memories: dict[Any, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
-        self.rows: dict[
-            Var, tuple[Proxy, int]
-        ] = {}  # of which arrays, see `tracing.loops.stacking`
+        self.rows: dict[Var, tuple[Proxy, int]] = {}  # of arrays, see `tracing.loops.stacking`
         # Of made arrays: those that untraced code has, and what variables of them hold
         self.handed: list[tuple[Any, Any]] = []
         self.contents: dict[Var, np.ndarray] = {}
