@@ -6,6 +6,8 @@ import ctypes
 import sys
 import types
 
+import gmpy2
+import kiwisolver
 import numpy as np
 import pytest
 
@@ -174,3 +176,23 @@ def test_where_c_code_calls_it(package):
     """`map` and the like call it unseen, so that is traced each time."""
     g = grad(lambda x: np.sum(x) * sum(map(package.counted, [1.0])))
     assert [g(X)[0] for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("compile", MODES)
+def test_methods_of_objects_in_c(compile):
+    """Of one of the outside, or one that the call makes; kiwisolver's say that they are of the
+    package's own module, which is written in Python."""
+    held = [kiwisolver.Variable("ab"), kiwisolver.Variable("abc")]
+    name = held[1].name
+    asked = {
+        "looked up": lambda x: np.sum(x**2) * len(held[0].name()),
+        "bound": lambda x: np.sum(x**2) * len(name()),
+        "made": lambda x: np.sum(x**2) * len(kiwisolver.Variable("abcd").name()),
+        "of a number": lambda x: np.sum(x**2) * gmpy2.mpz(9).bit_length(),
+    }
+    for f in asked.values():
+        g = grad(f, compile=compile)
+        for k in range(6):
+            held[k % 2].setName("x" * (1 + k // 3))
+            np.testing.assert_allclose(g(X), 2 * X * f(X) / np.sum(X**2))
+        assert g.cache_info().traces <= 3

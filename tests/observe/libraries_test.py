@@ -164,6 +164,9 @@ def found_by(way, name):
         return frame.f_locals[name] if name in frame.f_locals else 1.0
     if way == "dict":
         return dict(frame.f_locals)[name]
+    if way == "emptied":
+        frame.f_locals.clear()
+        return sys._getframe(1).f_locals[name]
     if way == "items":
         return next(x for key, x in frame.f_locals.items() if key == name)
     return frame.f_globals[name]
@@ -557,7 +560,7 @@ def test_ways_to_look_for_a_variable_of_the_programs(package, way, monkeypatch):
     check(f, change, "never", most=3)
 
 
-@pytest.mark.parametrize("way", ["copy", "dict", "items"])
+@pytest.mark.parametrize("way", ["copy", "dict", "items", "emptied"])
 def test_all_variables_of_the_programs(package, way):
     """Where traced ones are among them the call is followed."""
 

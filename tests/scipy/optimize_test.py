@@ -82,6 +82,20 @@ def test_what_a_callback_reaches_is_read_anew():
     assert g(3.0) == (15.0, 5.0)
 
 
+def test_further_arguments_in_a_list():
+    """Those that SciPy unpacks, whatever they are in."""
+
+    def roots(a):
+        return optimize.newton(lambda t, b, c: t**3 - b - c, np.ones(2), args=[a, np.array([1, 2])])
+
+    def fixed(a):
+        return optimize.fixed_point(lambda t, b, c: np.cos(t) * b * c, 0.5, args=[a, 0.1])
+
+    for f in (lambda a: np.sum(roots(a)), fixed):
+        value, found = value_and_grad(f)(0.7)
+        np.testing.assert_allclose((value, found), (f(0.7), slope(f, 0.7)), rtol=1e-6)
+
+
 def test_two_modes_agree():
     """J t of the forward rule, held against c J t of the reverse rule."""
     b = np.arange(5.0)

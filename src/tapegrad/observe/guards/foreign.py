@@ -102,7 +102,8 @@ class Answer:
         """Call the function. It may return what isn't compared."""
         try:
             names = {"f": self.f, "args": args, "kwargs": kwargs}
-            found = eval(_CALL, {"_": names})  # in a frame without other names
+            # In a frame without other names. Code in C may ask whether any arguments have one
+            found = eval(_CALL_BY_NAME if kwargs else _CALL, {"_": names})
         except Exception as error:
             let_through(error)
             self.error = error
@@ -161,7 +162,8 @@ class Answer:
             return _OTHER
 
 
-_CALL = compile("_['f'](*_['args'], **_['kwargs'])", "<asked anew>", "eval")
+_CALL = compile("_['f'](*_['args'])", "<asked anew>", "eval")
+_CALL_BY_NAME = compile("_['f'](*_['args'], **_['kwargs'])", "<asked anew>", "eval")
 _OTHER = object()  # is like nothing
 # What calls in traces have returned, by id: where it is returned again, it isn't new. Of what can't
 # be referred to weakly, as expressions of SymPy's, the answer that has it.

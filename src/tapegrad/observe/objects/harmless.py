@@ -235,14 +235,23 @@ def is_extensions(x: Any) -> bool:
     # pandas' say that they are of the module that shows them
     c: Any = type(x)
     in_c = c is types.BuiltinFunctionType or c.__name__ == "cython_function_or_method"
+    if isinstance(x, type) and name.partition(".")[0] != "pandas" and _has_methods_in_c(x):
+        return _is_extension(name, False)  # it may say that it is of the package's own module
     return _is_extension(name) or (in_c and name.partition(".")[0] == "pandas")
 
 
 @lru_cache(maxsize=1024)
-def _is_extension(module: str) -> bool:
+def _is_extension(module: str, in_c: bool = True) -> bool:
     file = str(getattr(sys.modules.get(module), "__file__", None))
     own = module.partition(".")[0] in (*_OWN_WAYS, "scipy")
-    return file.endswith((".so", ".pyd")) and is_installed(file) and not own
+    return file.endswith((".so", ".pyd") if in_c else "") and is_installed(file) and not own
+
+
+@lru_cache(maxsize=4096)
+def _has_methods_in_c(kind: type) -> bool:
+    """Whether a class itself is written in C, and not by a class statement."""
+    own = (types.MethodDescriptorType, types.WrapperDescriptorType)
+    return any(isinstance(x, own) and x.__objclass__ is kind for x in vars(kind).values())
 
 
 # ---- functions written in C

@@ -165,3 +165,6 @@ class _Variables(dict[str, Any]):
 
     def copy(self) -> Any:
         return dict(self.items())
+
+    def clear(self) -> None:
+        """Of a function's frame that empties a copy of its variables."""

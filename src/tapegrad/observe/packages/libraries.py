@@ -452,9 +452,9 @@ _WAYS = ("numpy", "scipy", "pandas", "tapegrad", "numba", "llvmlite", "tqdm")
 
 
 def _is_method(x: Any, name: str) -> bool:
-    """Whether an attribute is a method that the class has, in Python."""
+    """Whether an attribute is a method that the class has."""
     found = plainly.found_in_class(type(x), name)
-    kinds = (types.FunctionType, staticmethod, classmethod)
+    kinds = (types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
     return isinstance(found, kinds) and name not in (plainly.own_names(x) or {})
 
 

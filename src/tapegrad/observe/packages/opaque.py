@@ -86,7 +86,7 @@ def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
         o.effects.count += 1
     if is_compiled(f) and o.reads.place(f) is None:  # its names are the ones of this trace
         _note_names(o, f, set())
-    objects = [x for x in values if is_extensions(type(x))]
+    objects = [x for x in values if any(map(is_extensions, type(x).__mro__))]
     for x in objects:
         o.reads.pin(x)
     given = [x for x in values if not any(x is y for y in objects)]
@@ -242,8 +242,12 @@ def _in_c(f: Any) -> Any:
     if kind is types.MethodType:
         f = f.__func__
     held = getattr(f, "__self__", None)
-    bound = held is not None and not isinstance(held, (types.ModuleType, type))
-    owner = f if callable(f) and is_extensions(f) else type(held) if bound else kind
+    owner = getattr(f, "__objclass__", kind)
+    if callable(f) and is_extensions(f):
+        owner = f
+    elif held is not None and not isinstance(held, types.ModuleType):  # of the class that has it
+        holder = held if isinstance(held, type) else type(held)
+        owner = next((c for c in holder.__mro__ if f.__name__ in vars(c)), holder)
     return owner if is_extensions(owner) and not is_schema(owner) else None
 
 
@@ -359,9 +363,15 @@ def generators_in(
         elif is_librarys(kind) or module_of(kind).startswith("numpy.") or _is_inside(kind):
             todo += [*(plainly.own_names(x) or {}).values(), *plainly.in_slots(x)]
             todo += plainly.values(x) if plainly.base_of(kind) is not None else []
+        elif kind in _IN_C and _in_c(x) is not None:
+            held = getattr(x, "__self__", None)
+            todo += [] if isinstance(held, (type, types.ModuleType)) else [held]
         elif not _is_known(x, kind):
             return None
     return found
+
+
+_IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
 def _is_inside(kind: Any) -> bool:

@@ -47,7 +47,7 @@ class Constraint:
 
 
 def _of_dict(given: dict[str, Any]) -> Constraint:
-    args, jac = given.get("args", ()), given.get("jac")
+    args, jac = (*given.get("args", ()),), given.get("jac")
     functions = [with_args(f, args) for f in (given["fun"], jac) if callable(f)]
 
     def passed(fun: Any, jac: Any = jac) -> Any:

@@ -234,7 +234,7 @@ def newton(
     how = {"tol": tol, "maxiter": maxiter, "rtol": rtol}
     start = example(x0)
     lead = [x0] if x1 is None else [x0, x1]
-    callbacks = watched([func, fprime, fprime2], args, start, lead)
+    callbacks = watched([func, fprime, fprime2], (*args,), start, lead)
 
     def find(fs: Any, values: Any) -> Any:
         given = iter(fs)
@@ -302,7 +302,7 @@ def fixed_point(
     func: Any, x0: Any, args: Any = (), xtol: Any = 1e-8, maxiter: Any = 500, method: Any = "del2"
 ) -> Any:
     """x = f(x, p), so F = x - f."""
-    callbacks = watched([func], args, example(x0), x0)
+    callbacks = watched([func], (*args,), example(x0), x0)
 
     def solver(fs: Any, values: Any) -> Any:
         return theirs.fixed_point(fs[0], values[0], (), xtol, maxiter, method), ending(True)
