@@ -327,3 +327,16 @@ def test_loops_as_functions(what, monkeypatch):
     assert len(made) == count
     for seed in range(3):
         assert_alike(kernels, parameters, seed)
+
+
+def test_long_loops_are_not_written_out():
+    """Code of theirs is hardly longer than that of loops that LLVM can't write out at all."""
+
+    def length(rounds):
+        loops = f" for i in range(40):\n  for j in range({rounds}):\n   y[j] += x[i, j]\n"
+        text = f"def kernel(x, y):\n{loops} return 0\n"
+        function = kernel_function(text, "kernel", support.namespace())
+        parameters = [("array", shape, REAL) for shape in ((40, rounds), (rounds,))]
+        return len(support.object_code(function, parameters))
+
+    assert length(250) < 1.2 * length(10_000)

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import create_new_module_pass_manager
 from numba import types
 from numba.core import config, funcdesc
 from numba.core.codegen import CPUCodeLibrary
@@ -50,6 +51,20 @@ class CodeLibrary(CPUCodeLibrary):
     def object_code(self) -> bytes:
         self.finalize()
         return bytes(self._codegen._tm.emit_object(self._final_module))
+
+
+class SharedLibrary(CodeLibrary):
+    """Code that was written instruction by instruction, with its vectors: a tenth of LLVM's passes
+    do for it what all of them do."""
+
+    def _optimize_final_module(self) -> None:
+        manager = create_new_module_pass_manager()
+        manager.add_sroa_pass()
+        manager.add_simplify_cfg_pass()
+        manager.add_loop_rotate_pass()
+        manager.add_instruction_combine_pass()
+        manager.add_simplify_cfg_pass()
+        manager.run(self._final_module, self._codegen._pass_builder())
 
 
 def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -99,7 +114,7 @@ def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
 @global_compiler_lock
 def shared_code(symbol: str) -> bytes:
     """The machine code of a function that kernels share, as an object file."""
-    library = CodeLibrary(TARGET.codegen(), symbol)
+    library = SharedLibrary(TARGET.codegen(), symbol)
     module = library.create_ir_module(symbol)
     define_shared(module, symbol)
     library.add_ir_module(module)

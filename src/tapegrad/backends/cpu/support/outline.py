@@ -20,6 +20,9 @@ from llvmlite import ir
 # Rounds up to which a loop stays where it is: LLVM may unroll it into what surrounds it. With fifty
 # loops of 64 rounds in one function it took ten seconds for that.
 SMALL = 48
+# Rounds up to which LLVM may write out a nest, or an inner loop. Longer ones it writes out after it
+# has made vectors of them, which takes it up to half of its time, and saves none in a call.
+FEW = 16
 
 
 class Outline:
@@ -185,6 +188,14 @@ def _extent(bound: ast.expr) -> int:
     if isinstance(bound, ast.Call) and _name_of(bound.func) == "rolled":
         (bound,) = bound.args
     return ast.literal_eval(bound)
+
+
+def keep_rolled(back: ir.Branch) -> None:
+    """Have LLVM not write out the loop that this branch closes."""
+    module = back.parent.module
+    loop = ir.MDValue(module, [], str(len(module.metadata)))
+    loop.operands = loop, module.add_metadata(["llvm.loop.unroll.disable"])  # no other is this one
+    back.set_metadata("llvm.loop", loop)
 
 
 def procedure(module: Any, name: str, taken: list[Any]) -> ir.Function:

@@ -44,7 +44,7 @@ def shared_function(
 
         def define(module: Any, parameters: Sequence[Any]) -> None:
             function = declared(module, *parameters)
-            function.attributes.add("optsize")  # loops that aren't unrolled take little of the time
+            function.attributes.add("optsize")  # nothing is padded
             for x in function.args:
                 if x.type in [real.as_pointer() for real in REALS.values()]:
                     x.add_attribute("noalias")

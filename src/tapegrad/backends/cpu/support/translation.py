@@ -32,8 +32,10 @@ from tapegrad.backends.cpu.support.arrays import (
 )
 from tapegrad.backends.cpu.support.operators import TARGET, TYPING, WRAPPING, implementation
 from tapegrad.backends.cpu.support.outline import (
+    FEW,
     SMALL,
     Outline,
+    keep_rolled,
     kept_axes,
     procedure,
     rounds,
@@ -205,7 +207,9 @@ class Translator:
         self.body(loop.body)
         del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
-        builder.branch(head)
+        back = builder.branch(head)
+        if rounds(loop) > FEW:
+            keep_rolled(back)
         builder.position_at_end(after)
         self.find(loop)
 
