@@ -134,6 +134,13 @@ x.item((0,0))
 x.tolist()
 x.flat[1]
 x.flat[1:3]
+next(x.flat)
+(lambda it: (next(it), *it))(x.flat)
+(lambda it: (*it, *it))(x.flat)
+(lambda it: tuple(a-2*b for a,b in zip(it,it)))(x.flat)
+(lambda it: (next(it), it[1], next(it)))(x.flat)
+x.flat.copy()
+x.flat.base
 x.round(1)
 np.argpartition(x,1)
 np.argpartition(x,-1,axis=0)

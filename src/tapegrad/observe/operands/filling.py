@@ -27,7 +27,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import owner_of, written
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.objects.harmless import CALM, DISPATCHER
-from tapegrad.observe.operands import table_writes as tables
+from tapegrad.observe.operands import table_writes
 from tapegrad.observe.operands.holders import Family, Search, counted
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import at_source, source_of
@@ -44,7 +44,7 @@ def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> No
         if traced or _is_outside(a, a.top(target)):
             _fill(a, [id(a.top(target))], traced)
     elif not CALM[kind]:
-        tables.guard_write(a, target, [a.top(k) for k in values], in_place)
+        table_writes.guard_write(a, target, [a.top(k) for k in values], in_place)
 
 
 def fill_called(
@@ -56,7 +56,7 @@ def fill_called(
     if type(f) in _BOUND and type(f.__self__) in (np.ndarray, np.ufunc):
         own = f.__self__
         f, values = getattr(type(own), f.__name__), [own, *values]
-    if (table := tables.written_by(f, values)) is not None:
+    if (table := table_writes.written_by(f, values)) is not None:
         return [] if a.o.reads.place(table) is not None else [(id(table), True)]
     given = [x for x in _targets(f, values, named) if type(x) is np.ndarray]
     if not given:
@@ -104,7 +104,7 @@ _IN_PLACE |= {operator.ifloordiv, operator.imod, operator.ipow, operator.imatmul
 def fill_all(a: Activation, found: Iterable[tuple[int, bool]]) -> None:
     found = list(found)
     if is_table(ctypes.cast(found[0][0], ctypes.py_object).value):
-        tables.fill(a, found[0][0])
+        table_writes.fill(a, found[0][0])
         return
     _fill(a, [key for key, _ in found], any(traced for _, traced in found))
 

@@ -40,7 +40,7 @@ from tapegrad.observe.objects.harmless import (
     module_of,
 )
 from tapegrad.observe.objects.randomness import is_maker
-from tapegrad.observe.operands import table_writes as tables
+from tapegrad.observe.operands import table_writes
 from tapegrad.observe.operands.plainness import (
     called_plainly,
     is_foreign,
@@ -86,10 +86,10 @@ def put(
     if f is len and len(args) == 1 and hasattr(type(args[0]), "_length"):
         frames.replace(operand_at(a.stack, at), type(args[0])._length)
         return f
-    if tables.is_refused(a, f, args):
-        frames.replace(operand_at(a.stack, at), tables.refused_write)
+    if table_writes.is_refused(a, f, args):
+        frames.replace(operand_at(a.stack, at), table_writes.refused_write)
         return f
-    if tables.put_method(a, f, args, at):
+    if table_writes.put_method(a, f, args, at):
         return f
     exhausted = dispatch.exhausted(a.frame, f, args)
     if exhausted is not None:

@@ -21,8 +21,7 @@ from tapegrad.tracing.frontend.axes import nans, numerics, padding, quantiles, r
 from tapegrad.tracing.frontend.calling import iterating, vectorizing
 from tapegrad.tracing.frontend.calling.accepting import accepted, named_after
 from tapegrad.tracing.frontend.calling.borrowing import borrowed, implementation_of
-from tapegrad.tracing.frontend.indexing import flat as places
-from tapegrad.tracing.frontend.indexing import indexing, scattering
+from tapegrad.tracing.frontend.indexing import flat, indexing, scattering
 from tapegrad.tracing.frontend.numba import compiled
 from tapegrad.tracing.frontend.numpy import (
     answering,
@@ -46,12 +45,17 @@ from tapegrad.tracing.frontend.operands.parameters import (
     running,
     taken,
 )
-from tapegrad.tracing.frontend.pandas import applying, arranging, groups, labels
-from tapegrad.tracing.frontend.pandas import dataframes as frames
-from tapegrad.tracing.frontend.pandas import keyed as cells
-from tapegrad.tracing.frontend.pandas import rolling as windows
-from tapegrad.tracing.frontend.python import appended as varying
+from tapegrad.tracing.frontend.pandas import (
+    applying,
+    arranging,
+    dataframes,
+    groups,
+    keyed,
+    labels,
+    rolling,
+)
 from tapegrad.tracing.frontend.python import (
+    appended,
     averages,
     casting,
     draws,
@@ -85,7 +89,7 @@ _NAMES: dict[Any, str] = {
         select sinc polymul""",
     contracting: "dot vdot inner tensordot einsum cross",
     indexing: "take take_along_axis compress choose nonzero argwhere",
-    places: "unravel_index ravel_multi_index packbits unpackbits",
+    flat: "unravel_index ravel_multi_index packbits unpackbits",
     scattering: "put_along_axis copyto put putmask place fill_diagonal",
     misc: """where clip round isclose array_equiv allclose array_equal
         meshgrid imag isreal iscomplex isfortran result_type can_cast min_scalar_type
@@ -184,10 +188,10 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 
 dispatch.namespace = namespace
 dispatch.set_shape = shaping.set_shape
-dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
-dispatch.table_method, dispatch.table_filled = windows.method_of, frames.filled
+dispatch.labelled, dispatch.has_labels = dataframes.labelled, dataframes.has_labels
+dispatch.table_method, dispatch.table_filled = rolling.method_of, dataframes.filled
 dispatch.table_aggregated, dispatch.table_at = groups.aggregated, labels.At
-dispatch.table_item, dispatch.table_write = cells.chosen, cells.written
+dispatch.table_item, dispatch.table_write = keyed.chosen, keyed.written
 dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock
 dispatch.root = note_root
@@ -199,13 +203,13 @@ dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
     indexing.element,
     indexing.as_python,
-    indexing.Flat,
+    flat.Flat,
 )
 dispatch.whole, dispatch.plain_number = parameters.whole, parameters.plain_number
 dispatch.key, dispatch.needs_plain = parameters.key, needs_plain
 dispatch.put = scattering.put
 dispatch.exhausted = exhausting.answer
-dispatch.varying, dispatch.look = varying.made, varying.look
+dispatch.varying, dispatch.look = appended.made, appended.look
 dispatch.has_traced = answering.has_traced
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
 lists.declare_all(FUNCTIONS)

@@ -1,16 +1,19 @@
 """Places in an array, as one integer and as one for each axis, and bits, as integers of eight:
-quotients and remainders."""
+quotients and remainders; and the elements of an array by their numbers, `x.flat`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
-from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
+from tapegrad.tracing.frontend.operands.operands import as_operand, as_tracer, cast
 from tapegrad.tracing.frontend.operands.parameters import beyond
+from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
@@ -101,3 +104,57 @@ def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big
             bits = np.concatenate([bits, more], -1)
         bits = bits[..., :count]
     return copy_of(np.moveaxis(bits, -1, axis), "C")
+
+
+class Flat:
+    """`x.flat`: the elements of `x` in row-major order, to be read and written. Arrays of them are
+    what `made` makes of one, if that is given."""
+
+    def __init__(self, x: Tracer, made: Callable[[Any], Any] | None = None) -> None:
+        self._x, self._made = x, made
+        self._rest: Iterator[Any] | None = None  # those that nobody has asked for yet
+
+    def __len__(self) -> int:
+        return self._x.size
+
+    def __iter__(self) -> Iterator[Any]:
+        """It goes on where it is, as NumPy's does, which begins anew where an element is asked for
+        by its number."""
+        if self._rest is None:
+            self._rest = iter(self._x.reshape(-1))
+        return self._rest
+
+    def __next__(self) -> Any:
+        return next(iter(self))
+
+    def copy(self) -> Any:
+        return self[:]
+
+    @property
+    def base(self) -> Tracer:
+        return self._x
+
+    def __getitem__(self, index: Any) -> Any:
+        self._rest = None
+        found = self._x.reshape(-1)[self._index(index)]
+        if not np.ndim(found):
+            return found
+        return found.copy() if self._made is None else self._made(found.copy())
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._rest = None
+        # Reshaping may have to copy, so the write goes to the places of `x` themselves.
+        index, value = self._index(index), as_operand(value)
+        if np.ndim(value) and not isinstance(index, slice) and not np.ndim(index):
+            np.zeros(self._x.size).flat[index] = np.zeros(np.shape(value))  # NumPy's own error
+        dispatch.put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)
+
+    def _index(self, index: Any) -> Any:
+        """What an index means to NumPy's iterator: True is the first element, False is none, and a
+        list of booleans an error."""
+        if isinstance(index, bool):
+            return 0 if index else slice(0)
+        given = index if isinstance(index, list) else [index]
+        if any(isinstance(k, (bool, np.bool_)) for k in given):
+            np.empty(self._x.size).flat[index]  # NumPy's own error
+        return index

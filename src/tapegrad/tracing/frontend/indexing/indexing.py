@@ -8,7 +8,7 @@ its indices; how many there are is guarded. Index arrays from outside are read a
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.ir.tape import Literal
-from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Nonzero, gather
@@ -461,40 +460,3 @@ def argwhere(x: Any) -> Any:
     if x.ndim == 0:
         return argwhere(x.reshape(1))[:, :0]
     return np.stack(nonzero(x)).T
-
-
-class Flat:
-    """`x.flat`: the elements of `x` in row-major order, to be read and written. Arrays of them are
-    what `made` makes of one, if that is given."""
-
-    def __init__(self, x: Tracer, made: Callable[[Any], Any] | None = None) -> None:
-        self._x, self._made = x, made
-
-    def __len__(self) -> int:
-        return self._x.size
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._x.reshape(-1))
-
-    def __getitem__(self, index: Any) -> Any:
-        found = self._x.reshape(-1)[self._index(index)]
-        if not np.ndim(found):
-            return found
-        return found.copy() if self._made is None else self._made(found.copy())
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        # Reshaping may have to copy, so the write goes to the places of `x` themselves.
-        index, value = self._index(index), as_operand(value)
-        if np.ndim(value) and not isinstance(index, slice) and not np.ndim(index):
-            np.zeros(self._x.size).flat[index] = np.zeros(np.shape(value))  # NumPy's own error
-        dispatch.put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)
-
-    def _index(self, index: Any) -> Any:
-        """What an index means to NumPy's iterator: True is the first element, False is none, and a
-        list of booleans an error."""
-        if isinstance(index, bool):
-            return 0 if index else slice(0)
-        given = index if isinstance(index, list) else [index]
-        if any(isinstance(k, (bool, np.bool_)) for k in given):
-            np.empty(self._x.size).flat[index]  # NumPy's own error
-        return index

@@ -17,8 +17,8 @@ from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
 from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
 from tapegrad.primitives.windows import SetWindow
 from tapegrad.tracing.frontend.indexing.bounds import note_beyond
+from tapegrad.tracing.frontend.indexing.flat import Flat
 from tapegrad.tracing.frontend.indexing.indexing import (
-    Flat,
     IndexParts,
     counting,
     grids,

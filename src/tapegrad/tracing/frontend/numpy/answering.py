@@ -24,7 +24,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.calling.borrowing import borrowed, borrowed_method
 from tapegrad.tracing.frontend.calling.vectorizing import holds_traced, numbers_of, objects_of
-from tapegrad.tracing.frontend.indexing.indexing import Flat
+from tapegrad.tracing.frontend.indexing.flat import Flat
 from tapegrad.tracing.frontend.indexing.selected import selects
 from tapegrad.tracing.frontend.numpy.subclasses import typed
 from tapegrad.tracing.frontend.operands.memory import copy_of
