@@ -270,7 +270,7 @@ def test_recursion(derivative):
 
 
 def test_min_max_sorted(derivative):
-    """Python's `min`, `max`, `sorted` on traced numbers -> another order is traced anew"""
+    """Python's `min`, `max`, `sorted` on traced numbers -> as in Python; `sorted` is one trace for all orders"""
 
     def f(x):
         low, middle, high = sorted(x)
@@ -292,7 +292,8 @@ def test_membership(derivative):
 
 
 def test_integers_of_a_traced_number(derivative):
-    """`int(x)`, `round(x)`, `math.floor`, `math.ceil`, `math.trunc` -> the integer is guarded"""
+    """`int(x)`, `round(x)`, `math.floor`, `math.ceil`, `math.trunc`, `x.item()` -> a traced integer
+    without a derivative; where it decides a shape, or goes into C, it is guarded"""
 
     def f(x):
         return x**2 * int(x) + x * round(x) + x**3 * math.floor(x) * math.ceil(x) * math.trunc(x)
@@ -301,6 +302,41 @@ def test_integers_of_a_traced_number(derivative):
     for x in (2.25, 2.75, -2.25, 2.3):
         df.at(x)
         df.at(np.float64(x))
+
+
+def test_integers_of_a_traced_number_are_indices(derivative):
+    """`table[int(x / step)]`, in loops too -> one trace"""
+    table = np.sin(np.arange(12.0))
+
+    def interpolated(x):
+        total = 0.0
+        for v in x:
+            k = int(v / 0.5)
+            part = v / 0.5 - k
+            total = total + table[k] * (1 - part) + table[k + 1] * part
+        return total * x[np.argmax(x).item()]
+
+    df = derivative(interpolated)
+    for x in ([0.3, 1.7, 4.1], [4.2, 0.1, 2.6], [3.3, 2.2, 5.1]):
+        df.at(np.array(x))
+    assert (df.outer if df.how == "nested" else df.d).cache_info().traces == 1
+    with pytest.raises(IndexError):
+        df.call(np.array([7.0, 1.0, 1.0]))
+
+
+def test_integers_of_a_traced_number_that_64_bits_do_not_hold(derivative):
+    """`int(x)` of NaN, or of a number that 64 bits don't hold -> Python's error or integer"""
+
+    def f(x, y):
+        try:
+            n = int(x)
+        except (ValueError, OverflowError) as error:
+            return y**2 * len(str(error))
+        return y * float(n * n % 1000)
+
+    df = derivative(f)
+    for x in (3.5, 4e9, 4e18, -7e30, np.nan, np.inf, 2.5):
+        df.at(x, 1.5, gradient=0.0)
 
 
 def test_divmod_decides(derivative):

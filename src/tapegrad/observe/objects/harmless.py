@@ -27,7 +27,7 @@ import numpy as np
 
 from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
 from tapegrad.core.values import stood_for
-from tapegrad.observe.program.source import SCIPY, declared_in, is_users_path
+from tapegrad.observe.program.source import SCIPY, WRITTEN_OUT, declared_in, is_users_path
 from tapegrad.primitives.base import Value
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -91,7 +91,7 @@ def is_users_file(file: str | None, home: str = "") -> bool:
         return False
     if home and file.startswith(home):
         return True
-    return not (is_installed(file) or file.startswith(PYTHONS))
+    return not (is_installed(file) or file.startswith(PYTHONS) or file == WRITTEN_OUT)
 
 
 def module_of(kind: type) -> str:

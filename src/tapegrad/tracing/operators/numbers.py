@@ -15,6 +15,7 @@ from tapegrad.errors import ConversionError
 from tapegrad.observe.program.source import asks_itself, at_line
 from tapegrad.observe.values.texts import tell
 from tapegrad.tracing.operators.rounding import rounded
+from tapegrad.tracing.operators.sizes import whole
 
 
 def _ours(name: str) -> Any:
@@ -60,7 +61,7 @@ class HexMethods(RealMethods):
     fromhex: Any = staticmethod(np.float64.fromhex)
 
     def __trunc__(self: Any) -> int:
-        return int(self)
+        return whole(self)
 
     def hex(self: Any) -> str:
         tell(self)
@@ -86,14 +87,14 @@ class FloatMethods(HexMethods):
 
     def __round__(self: Any, digits: Any = None) -> Any:
         if digits is None:
-            return int(np.rint(self))
+            return whole(np.rint(self))
         return rounded(self, digits.__index__())
 
     def __floor__(self) -> int:
-        return int(np.floor(self))  # type: ignore[call-overload]
+        return whole(np.floor(self))  # type: ignore[call-overload]
 
     def __ceil__(self) -> int:
-        return int(np.ceil(self))  # type: ignore[call-overload]
+        return whole(np.ceil(self))  # type: ignore[call-overload]
 
 
 def _by_value(name: str) -> Callable[..., Any]:

@@ -1,5 +1,5 @@
 """How large a traced integer of Python's may get: 64 bits hold it, by a bound that is known or
-guarded, or it is an error."""
+guarded, or it is an error. What `int`, `round` and `math.floor` make of a real number is one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tapegrad.errors import ConversionError
+import numpy as np
+
 from tapegrad.ir.tape import Literal, Operand, Var
-from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
+from tapegrad.primitives.elementwise import AsType
 
 
 def value(x: Any) -> Any:
@@ -121,6 +122,24 @@ def added(one: Sum, other: Sum, times: int) -> Sum:
     return {x: n for x, n in found.items() if n}
 
 
+def whole(x: Any, what: str = "int(...)") -> Any:
+    """`int(x)` of a traced number: a traced integer, which has no derivative. One that 64 bits
+    don't hold is plain, and guarded."""
+    number, dtype = value(x), x._aval.dtype
+    if x._weak and dtype.kind == "i":
+        return x
+    known = number is not None and not x._aval.shape and dtype.kind in "fiub" and dtype != np.uint64
+    if not known or (dtype.kind == "f" and not abs(number) <= _LARGEST):
+        return x._guarded_int(what)
+    x._trace.check_alive()
+    found = AsType(np.dtype(np.int64))(x)._as_pythons()
+    if dtype.kind == "f":
+        most = max(_USUAL, 1 << abs(int(number)).bit_length())
+        _take_for_granted(abs(x) <= float(most))
+        found._trace.bounds[found._read()[0]] = -most, most
+    return found
+
+
 def _take_for_granted(condition: Any) -> None:
     condition._trace.guard(condition, True, "the size of an integer", fixed=True)
 
@@ -137,13 +156,13 @@ def fits(name: str, x: Any, y: Any) -> bool:
     return value(x) is not None and _largest(name, bound(x), bound(y)) <= _LARGEST
 
 
+def outgrows(name: str, x: Any, y: Any) -> bool:
+    """Whether an integer result is larger than 64 bits can hold."""
+    return _largest(name, abs(int(value(x))), abs(int(value(y)))) > _LARGEST
+
+
 def size(name: str, x: Any, y: Any) -> int:
-    """A bound of the size of an integer result, guarded if need be."""
-    if _largest(name, abs(int(value(x))), abs(int(value(y)))) > _LARGEST:
-        raise ConversionError(
-            f"an integer gets larger than 64 bits can hold{at_line()}. Python's integers have no "
-            "bound, but a traced one has. Make it a float: float(n)"
-        )
+    """A bound of the size of an integer result that doesn't outgrow 64 bits, guarded if need be."""
     most = _largest(name, bound(x), bound(y))
     if most > _LARGEST:
         most = _LARGEST

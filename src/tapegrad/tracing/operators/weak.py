@@ -30,7 +30,16 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.operators import complexes
 from tapegrad.tracing.operators.again import made, seen
-from tapegrad.tracing.operators.sizes import EXACT, GROWTH, bound, differs, is_wide, size, value
+from tapegrad.tracing.operators.sizes import (
+    EXACT,
+    GROWTH,
+    bound,
+    differs,
+    is_wide,
+    outgrows,
+    size,
+    value,
+)
 from tapegrad.tracing.recording.trace import innermost
 
 _recorded = quiet(operator.call)  # Python doesn't warn as NumPy does
@@ -195,6 +204,12 @@ _CHECKS: dict[str, Callable[[Any, Any], None]] = {
 
 def _by_value(name: str, x: Any, y: Any) -> Any:
     """What plain Python makes of two integers, which are guarded."""
+    if any(isinstance(n, Value) and differs(n) for n in (x, y)):
+        raise ConversionError(
+            f"an integer gets larger than 64 bits can hold{at_line()}. Python's integers have no "
+            "bound, but one that may differ from call to call or from round to round has. Make it "
+            "a float: float(n)"
+        )
     x, y = (n._plain("a large integer") if isinstance(n, Value) else n for n in (x, y))  # type: ignore[attr-defined]
     return getattr(operator, f"__{name}__")(x, y)
 
@@ -235,6 +250,8 @@ def _computed(name: str, x: Any, y: Any) -> Any:
             x = _computed("mul", x, 1.0) if isinstance(x, Value) else float(x)
             kinds, whole = "fi", False  # Python's result is a float
     if whole and name in GROWTH:
+        if outgrows(name, x, y):
+            return _by_value(name, x, y)
         most = size(name, x, y)
     result = _recorded(getattr(NDArrayOperatorsMixin, f"__{name}__"), x, y)
     if name == "pow" and known and "f" in kinds:

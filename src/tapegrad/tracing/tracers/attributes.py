@@ -14,6 +14,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import asks_for, at_line, caller, is_numpys_class
 from tapegrad.primitives import complexes
 from tapegrad.tracing.operators.again import seen
+from tapegrad.tracing.operators.sizes import whole
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.elements import reading
@@ -40,7 +41,7 @@ class NumpyAttributes:
     __array_priority__ = 1000.0
 
     def item(self: Any, *args: Any) -> Any:
-        """ndarray's: an integer or boolean is guarded, a float stays traced, as a Python number."""
+        """ndarray's, as a Python number: a boolean is guarded, others stay traced."""
         return seen(dispatch.element(self, args))
 
     def tolist(self: Any) -> Any:
@@ -48,10 +49,10 @@ class NumpyAttributes:
         return dispatch.number(self) if self.ndim == 0 else [x.tolist() for x in self]
 
     def __floor__(self: Any) -> int:
-        return int(np.floor(self))
+        return whole(np.floor(self))
 
     def __ceil__(self: Any) -> int:
-        return int(np.ceil(self))
+        return whole(np.ceil(self))
 
     __getitem__ = reading(lambda self, index: dispatch.getitem(self, index))
 

@@ -21,6 +21,7 @@ from tapegrad.observe.program.source import asks_for, assigns_item, at_line, cal
 from tapegrad.observe.seen import note_turn
 from tapegrad.observe.values.exact import is_exact, is_of_integers, made_of
 from tapegrad.observe.values.texts import formats_text, tell
+from tapegrad.tracing.operators.sizes import whole
 from tapegrad.tracing.recording.decisions import check_decision, may_decide
 from tapegrad.tracing.tracers.hashing import notes_about
 from tapegrad.tracing.tracers.instead import call_text, called_now
@@ -310,7 +311,7 @@ class Rounds:
     __slots__ = ()
 
     def __round__(self: Any, digits: int | None = None) -> Any:
-        return int(np.rint(self)) if digits is None else np.round(self, digits)
+        return whole(np.rint(self)) if digits is None else np.round(self, digits)
 
 
 class Complexes:

@@ -42,6 +42,7 @@ from tapegrad.tracing.frontend.operands.operands import (
     store,
 )
 from tapegrad.tracing.frontend.operands.parameters import beyond
+from tapegrad.tracing.operators.sizes import whole
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.parts import part
 from tapegrad.tracing.tracers.tracer import Tracer, link_chosen, stand_in, unwrap
@@ -99,8 +100,8 @@ def _entries(index: Any, ndim: int) -> list[Any]:
 def _is_chosen(k: Any, x: Tracer) -> bool:
     """Whether an entry is an integer that other calls, and other rounds, may choose otherwise: it
     stays a value, unless it is known to be the same in all of them."""
-    whole = isinstance(k, Tracer) and k.ndim == 0 and k.dtype.kind in "iu"
-    return whole and not innermost([k, x]).is_guarded(k)
+    is_one = isinstance(k, Tracer) and k.ndim == 0 and k.dtype.kind in "iu"
+    return is_one and not innermost([k, x]).is_guarded(k)
 
 
 def _explicit(k: slice, extent: int) -> Slice:
@@ -238,8 +239,8 @@ class IndexParts:
         if self.new_axes and not indexed_shape(self.explicit) and x.ndim:
             # All axes are new ones: a view of one element, and not of a scalar that it is.
             return Reshape((1,) * len(self.new_axes))(GetItem(self.cell)(x))
-        whole = all(k == Slice(0, n) for k, n in zip(self.explicit, x.shape, strict=True))
-        out = x if whole and self.new_axes else GetItem(self.explicit)(x)
+        is_all = all(k == Slice(0, n) for k, n in zip(self.explicit, x.shape, strict=True))
+        out = x if is_all and self.new_axes else GetItem(self.explicit)(x)
         return ExpandDims(tuple(self.new_axes))(out) if self.new_axes else out
 
     @property
@@ -358,7 +359,7 @@ def as_python(x: Tracer) -> Any:
 
 
 def element(x: Tracer, index: tuple[Any, ...]) -> Any:
-    """`x.item(*index)`; an integer or boolean is guarded."""
+    """`x.item(*index)`; a boolean is guarded."""
     if len(index) == 1 and isinstance(index[0], tuple):
         (index,) = index
     if not index and x.size != 1:
@@ -371,7 +372,7 @@ def element(x: Tracer, index: tuple[Any, ...]) -> Any:
         found = x.reshape(-1)[integer(index[0], x.size, 0) if index else 0]
     if found.dtype.kind == "b":
         return bool(found)
-    return int(found) if found.dtype.kind in "iu" else as_python(found)
+    return whole(found) if found.dtype.kind in "iu" else as_python(found)
 
 
 def counting(indices: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Python's `float` and `complex`, and NumPy's types, called on traced values: a number of the type.
+"""Python's `float`, `int` and `complex`, and NumPy's types, called on traced values.
 
-They are on the tape as casts. What isn't traced they make as they do anywhere.
+A number of the type is on the tape as a cast. What isn't traced they make as they do anywhere.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.python.mathematics import as_complex, is_followed, said, said_complex
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.memory.made import is_made
+from tapegrad.tracing.operators.sizes import whole
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer, record
 
@@ -42,6 +43,16 @@ def _float(*args: Any, **kwargs: Any) -> Any:
     if x.shape:
         float(np.empty(x.shape, x.dtype))  # NumPy's own error, where it makes no float of it
     return x if x._weak and x.dtype.kind == "f" else as_python(x)
+
+
+@unobserved
+def _int(*args: Any, **kwargs: Any) -> Any:
+    """int(x), a traced integer."""
+    x = args[0] if len(args) == 1 and not kwargs else None
+    if isinstance(x, Tracer) and not is_made(x) and not x.shape:
+        return whole(x)
+    with observed():
+        return int(*args, **kwargs)
 
 
 @unobserved
@@ -155,6 +166,7 @@ def declare_all() -> None:
     """Fill the table."""
     declare(builtins, "float", _float, traced=True)
     declare(builtins, "complex", _complex, traced=True)
+    declare(builtins, "int", _int, traced=True)
     for kind in (float, complex, np.float64):
         for name in _methods(kind):
             declare(kind, name, _method(kind, name), traced=True)

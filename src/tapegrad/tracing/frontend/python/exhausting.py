@@ -1,4 +1,4 @@
-"""Python's functions that go through all entries of what they are passed: list, sum, max, any.
+"""Python's functions that go through all entries of what they are passed: list, sum, max, reduce.
 And `int` and `float` of an integer that may be another one in the next round.
 
     sum(f(v) for v in x)        -->       %y = loop(n, ...)              y[k] = f(x[k])
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import builtins
 import functools
+import itertools
 from collections.abc import Callable, Sequence
-from types import FrameType
+from types import BuiltinFunctionType, FrameType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,9 @@ from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.sides.effects import is_waiting
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS
+from tapegrad.tracing.frontend.python import written_out
 from tapegrad.tracing.frontend.python.appended import listed
+from tapegrad.tracing.frontend.python.ordering import first_by, in_order, is_ordered, put_in_order
 from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.operators.sizes import EXACT, may_vary
@@ -44,12 +47,23 @@ def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] 
     if any(type(x) is VaryingList for x in args):
         of_varying = _OF_VARYING.get(id(f)) if type(args[0]) is VaryingList else None
         return making(f, args) if of_varying is None else functools.partial(of_varying, f)
+    if type(f) is BuiltinFunctionType and f.__name__ == "sort" and type(f.__self__) is list:
+        may_be = dispatch.trace() is not None and is_ordered(f.__self__)
+        return functools.partial(put_in_order, f.__self__) if may_be else None
     known = _ANSWERS.get(id(f))
     if known is None or dispatch.trace() is None or not args:
         return None
     is_meant, by = known
     if not is_meant(*args):
         return None
+    if by in _FOLLOWED:
+        return by
+    if by is in_order:
+        return functools.partial(by, f)
+    if by is _extreme and len(args) > 1 and not callable(args[1]):
+        return functools.partial(written_out.extreme, f)
+    if by is _extreme and len(args) == 1 and _are_few(args[0]):
+        return functools.partial(written_out.extreme_of, f)
     if not is_waiting(args[0]):
         return functools.partial(_of_entries, by, f)
     if by is _tested and not sides_of(frame.f_code).flow.is_called_on_expression(frame.f_lasti):
@@ -70,8 +84,14 @@ def _is_added(x: Any, *start: Any) -> bool:
     return len(start) < 2 and (many or is_waiting(x) or (type(x) is list and _are_many(x)))
 
 
-def _is_compared(*args: Any) -> bool:
+def _is_tested(*args: Any) -> bool:
     return len(args) == 1 and (is_waiting(args[0]) or _are_numbers(args[0]))
+
+
+def _is_compared(*args: Any) -> bool:
+    if len(args) == 2 and callable(args[1]):  # the key
+        return is_ordered(args[0])
+    return _are_few(args) if len(args) > 1 else _is_tested(*args) or _are_few(*args)
 
 
 def _is_of_round(*args: Any) -> bool:
@@ -82,6 +102,26 @@ def _is_of_round(*args: Any) -> bool:
 
 def _are_many(x: Any) -> bool:
     return len(x) >= CALLS and isinstance(x[-1], Tracer)
+
+
+def _is_reduced(function: Any, *args: Any) -> bool:
+    return len(args) in (1, 2) and _is_gone_through(args[0])
+
+
+def _is_gone_through(entries: Any, *others: Any) -> bool:
+    if type(entries) in (list, tuple):
+        return any(isinstance(x, Tracer) for x in entries)
+    return type(entries) is ArrayTracer and entries.ndim > 0
+
+
+def _are_few(x: Any) -> bool:
+    """Whether these are numbers of which some are traced, more than two: Python compares two."""
+    if type(x) not in (list, tuple) or not 2 < len(x) < CALLS:
+        return False
+    kinds = {*map(type, x)}
+    return any(issubclass(kind, Tracer) for kind in kinds) and not any(
+        kind is ArrayTracer or not issubclass(kind, (Tracer, float, int)) for kind in kinds
+    )
 
 
 def _are_numbers(x: Any) -> bool:
@@ -183,8 +223,10 @@ def _sum(original: Any, entries: Any, start: Any = 0) -> Any:
     return _folded(_add, start, entries) if fits else None
 
 
-def _extreme(original: Any, entries: Any) -> Any:
-    if not _are_numbers(entries):
+def _extreme(original: Any, entries: Any, *others: Any, **options: Any) -> Any:
+    if not others and options.keys() == {"key"} and options["key"] is not None:
+        return first_by(original, entries, options["key"])
+    if others or options or not _are_numbers(entries):
         return None
     return _folded(_chosen(original is builtins.max), entries[0], entries[1:])
 
@@ -240,7 +282,12 @@ _OF_VARYING: dict[int, Callable[..., Any]] = {
 _ANSWERS: dict[int, tuple[Callable[..., bool], Callable[..., Any]]] = {
     **{id(f): (_is_one, _listed) for f in (list, tuple)},
     **{id(f): (_is_compared, _extreme) for f in (max, min)},
-    **{id(f): (_is_compared, _tested) for f in (any, all)},
+    **{id(f): (_is_tested, _tested) for f in (any, all)},
     **{id(f): (_is_of_round, _whole) for f in (int, float)},
     id(sum): (_is_added, _sum),
+    id(sorted): (is_ordered, in_order),
+    id(list.sort): (is_ordered, put_in_order),
+    id(functools.reduce): (_is_reduced, written_out.reduce),
+    id(itertools.accumulate): (_is_gone_through, written_out.accumulate),
 }
+_FOLLOWED = (put_in_order, written_out.reduce, written_out.accumulate)
