@@ -270,7 +270,7 @@ def test_recursion(derivative):
 
 
 def test_min_max_sorted(derivative):
-    """Python's `min`, `max`, `sorted` on traced numbers -> as in Python; `sorted` is one trace for all orders"""
+    """Python's `min`, `max`, `sorted` -> as in Python; `sorted` is one trace for all orders"""
 
     def f(x):
         low, middle, high = sorted(x)
