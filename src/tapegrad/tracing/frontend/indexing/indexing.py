@@ -42,7 +42,6 @@ from tapegrad.tracing.frontend.operands.operands import (
     store,
 )
 from tapegrad.tracing.frontend.operands.parameters import beyond
-from tapegrad.tracing.operators.sizes import whole
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.parts import part
 from tapegrad.tracing.tracers.tracer import Tracer, link_chosen, stand_in, unwrap
@@ -370,9 +369,7 @@ def element(x: Tracer, index: tuple[Any, ...]) -> Any:
         found = x[index]
     else:
         found = x.reshape(-1)[integer(index[0], x.size, 0) if index else 0]
-    if found.dtype.kind == "b":
-        return bool(found)
-    return whole(found) if found.dtype.kind in "iu" else as_python(found)
+    return bool(found) if found.dtype.kind == "b" else as_python(found)
 
 
 def counting(indices: Any) -> Any:
