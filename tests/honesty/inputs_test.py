@@ -638,6 +638,29 @@ def test_what_a_frozen_law_is_asked_besides(derivative):
     df.at(W, stats.norm(9.0, 3.0))
 
 
+class Tilted(stats.rv_continuous):
+    rate = 1.0
+
+    def _pdf(self, x):
+        return np.exp(-(x**2) / 2) * self.rate / np.sqrt(2 * np.pi)
+
+
+def test_a_frozen_law_of_the_programs(derivative, monkeypatch):
+    """a distribution of the program's own class is frozen outside -> its methods are followed, and
+    what they read is read by each call"""
+    law = Tilted(name="tilted")(0.1, 1.5)
+    df = derivative(lambda w: np.sum(law.logpdf(w**2)))
+    df.at(W)
+    df.at(W)
+    assert traces_of(df) == 1
+    monkeypatch.setattr(Tilted, "rate", 2.0)
+    df.at(W)
+    law.kwds["loc"], law.args = 0.3, ()
+    df.at(W)
+    law = Tilted(name="tilted")(0.7)
+    df.at(W)
+
+
 class Element:
     def __init__(self, rate):
         self.rate = rate

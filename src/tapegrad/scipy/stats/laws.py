@@ -142,6 +142,7 @@ def parameters_of(frozen: Any) -> tuple[list[Any], dict[str, Any], Callable[[Any
         read(dist, "a", "b", "badvalue", "shapes")
     elif here is not None:
         here.reads.pin(dist)
+        here.kind(dist)  # whose methods may be the program's
     args, noted = held_in(frozen.args)
     kwds, noted_too = held_in(frozen.kwds)
     named = dict(zip(frozen.kwds, kwds, strict=True))
