@@ -403,3 +403,15 @@ def test_scaled_bessel_functions_of_any_order_at_0() -> None:
             f = grad(f, compile="never")
             found.append(f(0.0))
         np.testing.assert_array_equal(found, right, err_msg=str(v))
+
+
+@pytest.mark.parametrize("n", [1.5, 2.8])
+def test_what_is_lost_next_to_0_is_lost_in_the_value(n: float) -> None:
+    """Of small x, 2 x - 1 is rounded: SciPy's value is that of another x, and so is the slope."""
+    slope = grad(lambda x: sp.eval_sh_legendre(n, x), compile="never")
+    rate = np.sin(n * np.pi) / np.pi  # of the logarithm of x, which is all that counts there
+    rest = 2 * np.euler_gamma + 2 * sp.digamma(n + 1) + np.pi / np.tan(n * np.pi)
+    xs = np.logspace(-13, -11, 20)
+    by_value = np.abs(sp.eval_sh_legendre(n, xs) - rate * (np.log(xs) + rest))
+    by_slope = np.abs([slope(x) * x - rate for x in xs])
+    assert 1e-6 < np.max(by_slope) <= 2 * np.max(by_value)
