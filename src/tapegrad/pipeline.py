@@ -34,7 +34,7 @@ from tapegrad.optimize.composites import expand_composites, expand_ordered
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
-from tapegrad.optimize.loops import hoist, slim_loops
+from tapegrad.optimize.loops import hoist, sink, slim_loops
 from tapegrad.optimize.parts import part_rounds
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import reorder, simplify
@@ -226,7 +226,6 @@ def gradient(
 def within(tape: Tape, most: int, mode: str) -> Tape:
     """A finished tape of a gradient of which a call takes at most so many bytes at a time, beside
     arguments and results, in this mode of compiling; `Least` if none is found."""
-
     from tapegrad.differentiate.budget import within as keep_within
 
     def taken(mode: str, tape: Tape) -> int:
@@ -320,8 +319,8 @@ class Looped(NamedTuple):
     plan: Plan
 
 
-def lowered(tape: Tape) -> Plan:
-    """The first plan of an optimised tape: one nest a call; views are indices."""
+def lowered(tape: Tape, large: float = math.inf, price: float = 1.0) -> Plan:
+    """The first plan of a tape: one nest a call; views are indices. Loops' rounds have a price."""
     from tapegrad.backends.source.names import user_names
     from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.fuse import fuse
@@ -330,6 +329,9 @@ def lowered(tape: Tape) -> Plan:
     from tapegrad.schedule.shrink import shrink
     from tapegrad.schedule.tile import tile
 
+    def recomputed(plan: Plan) -> Plan:
+        return recompute(plan, large, price)
+
     def plan_round(
         body: Tape, affine: Any, carried: int, state: Collection[int], among: tuple[Index, ...]
     ) -> Plan:
@@ -337,7 +339,7 @@ def lowered(tape: Tape) -> Plan:
         plan = lower(body, user_names(body), plan_round, affine, carried, state, among)
         if DEBUG:
             _verify(plan, "lower")
-        return run_passes(plan, (fuse, shrink, recompute, shrink, tile, set_apart, shrink))
+        return run_passes(plan, (fuse, shrink, recomputed, shrink, tile, set_apart, shrink))
 
     plan = lower(tape, user_names(tape), plan_round)
     if DEBUG:
@@ -396,7 +398,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
-    best = large, price
+    best, found = (large, price), tape
     for dearer in (*prices, None) if prices and most < math.inf else ():
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
@@ -404,10 +406,11 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
             large, price = most / 64, dearer
         else:  # fewer chunks, at the best price
             (large, price), room = best, most / 256
-        other = run_passes(first, passes)
+        start = first if (less := sink(tape)) is tape else lowered(less, large, price)
+        other = run_passes(start, passes)
         if scratch_of(other) < scratch:
-            plan, best = other, (large, price)
-    return Looped(tape, first, passes, plan)
+            plan, first, best, found = other, start, (large, price), less
+    return Looped(found, first, passes, plan)
 
 
 def _matrix_bytes(tape: Tape) -> float:

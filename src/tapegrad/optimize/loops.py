@@ -14,13 +14,27 @@ cotangent of what isn't computed is no number, but 0 times a slope that is infin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Rewriter, Tape, Var, everywhere
-from tapegrad.primitives.kinds import Library, Repeated, Unset, View
+from tapegrad.optimize.dce import remove_dead
+from tapegrad.primitives.kinds import (
+    Contraction,
+    Library,
+    Region,
+    Repeated,
+    Routine,
+    Scatter,
+    Unset,
+    View,
+)
+
+LESS = 16  # times as many elements: what has so few is no matter
 
 
 @everywhere
@@ -33,6 +47,98 @@ def slim_loops(tape: Tape) -> Tape:
 def hoist(tape: Tape) -> Tape:
     """The same for a tape that won't be differentiated."""
     return _slimmed(tape, final=True)
+
+
+def sink(tape: Tape) -> Tape:
+    """The opposite, where memory is scarcer than time: rounds that take products of matrices, or
+    systems, make for themselves what is quick and made of what they have, or of less."""
+    if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
+        return tape
+    made: dict[Operand, Call] = {out: call for call in tape.calls for out in call.outs}
+    rewriter = Rewriter(tape)
+    for call in tape.calls:
+        if isinstance(call.primitive, Repeated) and _is_slow(call.primitive.body):
+            call = _sunk(call, made, {*tape.inputs})
+        rewriter.copy(call)
+    return remove_dead(rewriter.finish())
+
+
+def _is_slow(body: Tape) -> bool:
+    return any(isinstance(call.primitive, (Contraction, Routine)) for call in body.calls)
+
+
+def _is_plain(call: Call) -> bool:
+    """Whether it takes an operation or so for each element."""
+    p: Any = call.primitive
+    if p.checks or p.foreign or len(call.outs) > 1:
+        return False
+    if isinstance(p, Contraction):
+        term, x = p.terms[0], call.operands[0]
+        return all(n == 1 or k not in p.terms.depth for k, n in zip(term, x.shape, strict=True))
+    if isinstance(p, Scatter):
+        return p.onto != "first" and not p.indexed
+    return p.pointwise or isinstance(p, (View, Region))
+
+
+def _sunk(call: Call, made: Mapping[Operand, Call], there: set[Operand]) -> Call:
+    """A loop whose rounds make what is quick. Its operands are those there are, or are made of
+    them."""
+    loop: Any = call.primitive
+    heads, given = loop.heads(call.operands), list(loop.given(call.operands))
+    quick: dict[Operand, bool] = {}
+
+    def is_quick(x: Operand) -> bool:
+        if x not in quick:
+            plain = x in made and _is_plain(made[x])
+            quick[x] = plain and all(map(partial(is_ready, x), made[x].operands))
+        return quick[x]
+
+    def is_ready(x: Operand, y: Operand) -> bool:
+        return LESS * y.aval.size <= x.aval.size or y in there or is_quick(y)
+
+    first, body = loop.carried, loop.body
+    there = {*there, *given[first:]}
+    inner: dict[Operand, Var] = {}
+    stays: dict[Operand, Var] = {}
+    number = itertools.count(body.last + 1)
+    calls: list[Call] = []
+
+    def inside(x: Operand) -> Operand:
+        """A value in a round: it is made there, or comes in."""
+        if isinstance(x, Literal):
+            return x
+        if x not in inner:
+            by = made[x] if x.shape and is_quick(x) else None
+            operands = tuple([inside(y) for y in by.operands]) if by else ()
+            inner[x] = Var(next(number), x.aval)
+            if by is None:
+                stays[x] = inner[x]
+            else:
+                calls.append(Call(by.primitive, operands, (inner[x],), by.src, by.reason))
+        return inner[x]
+
+    named: dict[Operand, Operand] = {
+        var: inside(x) for var, x in zip(body.inputs[1 + first :], given[first:], strict=True)
+    }
+
+    def renamed(x: Operand) -> Operand:
+        return named.get(x, x)
+
+    for own in body.calls:
+        operands = tuple([renamed(x) for x in own.operands])
+        calls.append(Call(own.primitive, operands, own.outs, own.src, own.reason))
+    guards = tuple([replace(guard, operand=renamed(guard.operand)) for guard in body.guards])
+    changed = replace(
+        body,
+        inputs=(*body.inputs[: 1 + first], *stays.values()),
+        names=(),
+        calls=tuple(calls),
+        outputs=tuple([renamed(x) for x in body.outputs]),
+        guards=guards,
+        form=None,
+    )
+    primitive = loop.changed(body=renumbered(changed))
+    return replace(call, primitive=primitive, operands=(*heads, *given[:first], *stays))
 
 
 def _slimmed(tape: Tape, final: bool) -> Tape:

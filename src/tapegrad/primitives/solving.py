@@ -123,13 +123,13 @@ class CholeskyPullback(Routine):
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         """The derivative of Phi(S + S^T), by that of L^T S L = Phi(L^T L')."""
         t_factor, t_inner = ts
-        factor, inner = lower(xs[0]), xs[1]
+        factor, inner = xs  # of the factor its lower triangle
         tangent = None if t_inner is None else self(factor, t_inner)
         if t_factor is not None:
             t_factor, whole = lower(t_factor), out + swapped(out)
             p = halved(matmul(swapped(t_factor), lower(inner)))
             # dS + dS^T, where dS = L^-T (dP - dL^T S L - L^T S dL) L^-1 and S + S^T is `whole`.
-            turned = matmul(swapped(t_factor), matmul(whole, factor))
+            turned = matmul(swapped(t_factor), matmul(whole, lower(factor)))
             s = between(factor, p + swapped(p) - turned - swapped(turned))
             moved = halved(s)
             tangent = moved if tangent is None else tangent + moved

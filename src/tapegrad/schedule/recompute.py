@@ -82,7 +82,8 @@ class _Value:
     cell: Cell
     writers: list[tuple[int, Path, Step]] = field(default_factory=list)
     reads: list[_Site] = field(default_factory=list)
-    whole: bool = False  # used as one piece of memory
+    taken: list[_Site] = field(default_factory=list)  # where products and the like read it whole
+    whole: bool = False  # used as one piece of memory otherwise
 
     @cached_property
     def step(self) -> Compute | None:
@@ -124,7 +125,7 @@ class _Value:
         return not any(
             nest > site.nest or (nest == site.nest and site.path[: len(path)] == path != ())
             for nest, path, _ in self.writers
-            for site in self.reads
+            for site in (*self.reads, *self.taken)
             if path != self.path or nest > site.nest
         )
 
@@ -143,10 +144,13 @@ class _Values(dict[Cell, _Value]):
             for path, step in with_loops([top], ()):
                 for cell, at, writes in step.accesses():
                     value = self.setdefault(cell.root, _Value(cell.root))
-                    if at is None or cell is not cell.root or not _is_affine(at):
+                    taken = at is None and cell is cell.root and not writes and price > 1
+                    if not taken and (at is None or cell is not cell.root or not _is_affine(at)):
                         value.whole = True
                     if writes:
                         value.writers.append((nest, path, step))
+                    elif taken:
+                        value.taken.append(_Site(nest, path, ()))
                     else:
                         value.reads.append(_Site(nest, path, at or ()))
 
@@ -199,7 +203,7 @@ def _groups(values: _Values, crossing: Needs) -> list[Needs]:
                 if operand.role == "temporary" and operand not in seen:
                     seen.add(operand)
                     parent[find(operand)] = find(cell)
-                    if operand.in_register:
+                    if operand.in_register or values[operand].taken:
                         stack.append(operand)
     groups: dict[Cell, Needs] = {}
     for cell, sites in crossing.items():
@@ -234,7 +238,8 @@ class _Network:
         while stack:
             needing, sites, budget = stack.pop()
             step = self.values[needing].step
-            if step is None or not (needing in self.crossing or needing.in_register):
+            apart = needing in self.crossing or needing.in_register
+            if step is None or not (apart or self.values[needing].taken):
                 continue
             budget -= work_once(step) * times
             if budget < 0 or seen.get(needing, -1.0) >= budget:
@@ -270,8 +275,8 @@ class _Network:
         footprint = self._footprint(cell)
         width = traffic(cell.dtype.itemsize, footprint)
         width *= self.values.price if footprint >= self.values.large else 1
-        own = {site.nest for site in value.reads}
-        if not cell.in_register and cell not in self.crossing:  # in memory anyhow
+        own = {site.nest for site in (value.taken or value.reads)}
+        if not cell.in_register and (value.taken or cell not in self.crossing):  # there anyhow
             late = max((site.nest for site in sites), default=0)
             kept = cell.role == "temporary" and late > max(own, default=0)
             nests = {s.nest for s in sites} - own

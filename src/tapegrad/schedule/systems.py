@@ -50,6 +50,13 @@ def routine(low: Lowering, call: Call) -> None:
 
 
 def _whole(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
+    """An operand that the kernel reads as it is: a matrix, or one that is that of a whole batch."""
+    at = at_indices(indices_for(x.shape))
+    read, core = low.read(x, at), 1 if x.dtype == np.int32 else 2
+    further = len(at) - len(read.at)
+    is_one = 0 < further <= len(at) - core and read.at == at[further:]
+    if is_one and read.cell is not None and read.cell.shape == x.shape[further:]:
+        return read.cell, (), False
     return low.materialized(x), (), False
 
 
