@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+import tapegrad as tg
 from tapegrad.backends.numpy.lives import reads, standing_zeros
 from tapegrad.backends.numpy.play import run, straight
 from tapegrad.errors import UnsupportedError
@@ -26,7 +27,7 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.scatter import SetItem
-from tapegrad.primitives.views import GetItem
+from tapegrad.primitives.views import GetItem, Place
 
 NUMBERS = {
     "f8": [0.0, -0.0, 1.5, -2.0, 3.0, np.inf, -np.inf, np.nan, 1e308, 5e-324],
@@ -132,3 +133,49 @@ def test_zeros_of_small_arrays_stand():
     tape = builder.finish([*builder.call(SetItem((1,)), [ct, Literal(np.float64(3.0))]), found])
     assert standing_zeros(tape, reads(tape)) == {}
     same(tape, [np.zeros(4), np.full(4, np.nan)])
+
+
+def stepping(x, a):
+    """Steps as integers, as floats, as indices, and handed to an inner loop; parts of `a`."""
+    total, k = x, 0
+    for t in range(7):
+        k = (t * t + 3 * t) % 5
+        far = abs(t - 4) if t > 2 else -t
+        total = total * 0.5 + x ** (k % 3) * far + a[k] * t + float(t) / (t + 1)
+        for s in range(t):
+            total = total + (s * t) * a[1] * 0.01
+    return total + k
+
+
+def filtered(a, x):
+    y = np.zeros(len(x))
+    for t in range(2, len(x)):
+        y[t] = x[t] - a[0] * y[t - 1] - a[1] * y[t - 2]
+    return np.sum(y * y)
+
+
+def test_steps_are_integers():
+    a = np.array([0.5, -1.0, 2.0, 0.25, 3.0])
+    g = tg.value_and_grad(stepping, argnums=(0, 1), compile="never")
+    for x in (0.75, -2.0):
+        value, (dx, da) = g(x, a)
+        assert value == stepping(x, a) and type(value) is np.float64
+        h = 1e-6
+        found = [(stepping(x, a + h * e) - stepping(x, a - h * e)) / (2 * h) for e in np.eye(5)]
+        np.testing.assert_allclose(da, found, rtol=1e-7)
+        np.testing.assert_allclose(
+            dx, (stepping(x + h, a) - stepping(x - h, a)) / (2 * h), rtol=1e-7
+        )
+
+
+def test_numbers_are_added_where_they_stand(monkeypatch):
+    """In the gradient of a filter no array of zeros is made for the cotangent of a coefficient."""
+    calls = []
+    evaluate = Place.evaluate
+    monkeypatch.setattr(Place, "evaluate", lambda p, x: calls.append(p) or evaluate(p, x))
+    a, x = np.array([-0.5, 0.2]), np.linspace(-1.0, 1.0, 30) ** 3
+    _, found = tg.value_and_grad(filtered, compile="never")(a, x)
+    h = 1e-6
+    slopes = [(filtered(a + h * e, x) - filtered(a - h * e, x)) / (2 * h) for e in np.eye(2)]
+    np.testing.assert_allclose(found, slopes, rtol=1e-7)
+    assert not calls

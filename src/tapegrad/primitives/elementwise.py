@@ -202,6 +202,7 @@ mod = Elementwise(
     np.mod,
     "mod({0}, {1})",
     lambda out, x, y: (1, -floor_divide(x, y)),
+    quick="{0} % {1} if {1} else mod({0}, {1})",
     cost=DIVISION,
 )
 fmod = Elementwise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,24 @@ def summed_places(tape: Tape, uses: Counter[Operand]) -> dict[int, int]:
                 del parts[xs[0]], parts[xs[1]]
                 parts[out] = [*before, *after], [*sums, *others, position]
     return {k: places[0] for places, sums in parts.values() if sums for k in (*places, *sums)}
+
+
+def added_places(
+    tape: Tape, uses: Counter[Operand], updates: Collection[int]
+) -> dict[Operand, StaticIndex]:
+    """Arrays that are zero but for a number, and are read once, to be added in place: where it is.
+
+    x[i, 0:3] += place(a, 1)   -->   x[i, 0:3][1] += a
+    """
+    adding = [tape.calls[k] for k in updates]
+    texts = [c.primitive.quick_text(["x", "y", *"k" * (len(c.operands) - 2)]) for c in adding]
+    read = {c.operands[1] for c, text in zip(adding, texts, strict=True) if text[-6:] == "] += y"}
+    found: dict[Operand, StaticIndex] = {}
+    for call in tape.calls:
+        box = box_of(call) if call.outs[0] in read and uses[call.outs[0]] == 1 else None
+        if box is not None and not call.operands[0].aval.shape:
+            found[call.outs[0]] = box
+    return found
 
 
 def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operand, Operand] | None]:

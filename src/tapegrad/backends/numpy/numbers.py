@@ -15,9 +15,10 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Call, Literal, Primitive
 from tapegrad.primitives.base import Elementwise
 
-FLOAT, TRUTH = np.dtype(np.float64), np.dtype(np.bool_)
+FLOAT, TRUTH, INTEGER = map(np.dtype, (np.float64, np.bool_, np.int64))
 TRUE, FLOATS = {TRUTH}, {FLOAT, TRUTH}  # the types of numbers that are Python's
 NO: frozenset[int] = frozenset()
+FUNCTIONS = {"divide": np.true_divide, "mod": np.mod}  # for zero, in operators of numbers
 
 
 def kinds_of(call: Call) -> set[np.dtype]:
@@ -45,7 +46,7 @@ def _function(primitive: Primitive, count: int, of_truth: bool) -> Callable[...,
     form, _ = form_of(primitive, count, of_truth)
     names = [f"x{k}" for k in range(count)]
     text = f"lambda {', '.join(names)}: {form.format(*names)}"
-    return eval(text, {"divide": np.true_divide}) if form else None
+    return eval(text, dict(FUNCTIONS)) if form else None
 
 
 @lru_cache(maxsize=256)

@@ -26,6 +26,7 @@ import numpy as np
 
 from tapegrad.backends.numpy.lives import (
     SMALL,
+    added_places,
     box_of,
     is_ufunc,
     kept,
@@ -37,6 +38,8 @@ from tapegrad.backends.numpy.lives import (
 from tapegrad.backends.numpy.numbers import (
     FLOAT,
     FLOATS,
+    FUNCTIONS,
+    INTEGER,
     NO,
     TRUE,
     as_number,
@@ -50,7 +53,7 @@ from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.control import Applied
-from tapegrad.primitives.kinds import Moving, Repeated
+from tapegrad.primitives.kinds import Moving, Repeated, StaticIndex
 from tapegrad.primitives.views import as_numpy
 
 INDENT = "    "
@@ -112,11 +115,11 @@ class _Text:
             "int64": np.int64,
             "float64": np.float64,
             "bool_": np.bool_,
-            "divide": np.true_divide,
+            **FUNCTIONS,
             "Broken": Broken,
         }
         self.literals: dict[tuple[int, bool], str] = {}  # beside arrays, and beside numbers
-        self.steps: dict[str, str] = {}  # of loops: what is NumPy's, and the same as Python's
+        self.steps: set[str] = set()  # of loops, which are Python's integers
         self.count = 0
 
     def function(self, loop: Repeated, own: Collection[int]) -> Any:
@@ -205,7 +208,7 @@ class _Text:
         stays = kept_in_place(body, 1, count)
         start = [
             f"array({x})" if k in stays and k not in own and body.inputs[1 + k].shape else x
-            for k, x in enumerate(given[:count])
+            for k, x in enumerate([self._numpys(x) for x in given[:count]])
         ]
         if carried:
             self._line(depth, f"{', '.join(carried)} = {', '.join(start)}")
@@ -249,14 +252,8 @@ class _Text:
         taken = set(over.values())
         variables = {out.id: out for call in tape.calls for out in call.outs}
         if step:
-            counter = tape.inputs[0]
-            as_value = {x for c in tape.calls for x in _values(c)} | {*tape.outputs}
-            as_value |= {guard.operand for guard in tape.guards}
-            names[counter] = step
-            if counter in as_value:
-                names[counter] = self._fresh("v")
-                self._line(depth, f"{names[counter]} = int64({step})")
-                self.steps[names[counter]] = step
+            names[tape.inputs[0]] = step
+            self.steps.add(step)
         guards: dict[Operand, list[Guard]] = {}
         for guard in tape.guards:
             guards.setdefault(guard.operand, []).append(guard)
@@ -268,6 +265,7 @@ class _Text:
         uses = reads(tape)
         sums = summed_places(tape, uses)
         standing = standing_zeros(tape, uses)
+        parts = added_places(tape, uses, writes.updates)
         totals: dict[int, str] = {}
         for position, call in enumerate(tape.calls):
             if position in standing:
@@ -287,8 +285,10 @@ class _Text:
             elif position in sums:
                 outs = [self._added(call, totals, sums[position], names, depth)]
                 held.update(outs)
+            elif call.outs[0] in parts:
+                outs = [self._name(call.operands[0], names)]
             elif position in writes.updates and call.outs[0].aval.shape:
-                outs = self._update(call, names, depth)
+                outs = self._update(call, names, depth, parts.get(call.operands[1]))
                 held.difference_update(outs)
             elif call.primitive.repeats and depth < DEEPEST:
                 loop: Any = call.primitive
@@ -316,7 +316,7 @@ class _Text:
             for x in gone:
                 if x in names and names[x] not in held:
                     self._line(depth, f"{names[x]} = None")
-        return [self._name(x, names) for x in tape.outputs]
+        return [self._numpys(self._name(x, names)) for x in tape.outputs]
 
     def _added(
         self, call: Call, totals: dict[int, str], first: int, names: dict[Operand, str], depth: int
@@ -352,7 +352,7 @@ class _Text:
             if guard.expected.dtype.kind == "b":
                 broken = f"not {name}" if guard.expected.value else name
             else:
-                value = as_numpys(name, guard.operand.aval)
+                value = as_numpys(self._numpys(name), guard.operand.aval)
                 broken = f"not {self._global(same_bits)}({value}, {self._global(guard.expected)})"
             self._line(depth, f"if {broken}: raise Broken({self._global(guard)})")
 
@@ -369,6 +369,10 @@ class _Text:
             value = value.item() if not beside and value.dtype in FLOATS else value
             name = self.literals[id(x), beside] = self._global(value, "k")
         return name
+
+    def _numpys(self, name: str) -> str:
+        """A name whose integers are NumPy's."""
+        return f"int64({name})" if name in self.steps else name
 
     def _atom(self, x: Operand, names: dict[Operand, str], depth: int) -> str:
         """The name of an operand, which gets one where it is an expression."""
@@ -394,8 +398,10 @@ class _Text:
         for k in often:
             self._atom(call.operands[k], names, depth)
         given = [self._name(x, names) for x in call.operands]
-        if form.startswith(AS_FLOAT):
-            given = [self.steps.get(name, name) for name in given]
+        # An operator of Python's integers alone would give another one.
+        is_pythons = " if " in form or self.steps.issuperset(given)
+        if call.outs[0].aval.dtype == INTEGER and is_pythons:
+            given = list(map(self._numpys, given))
         text: str = form.format(*given)
         if text.isidentifier():
             return text
@@ -408,17 +414,22 @@ class _Text:
         shown: Any = call.primitive
         beside = isinstance(shown, Elementwise) and any(x.aval.shape for x in call.operands)
         operands = [self._name(x, names, beside) for x in call.operands]
-        first = len(_values(call)) if isinstance(shown, Moving) else len(operands)
-        for k, x in enumerate(call.operands):
-            if k >= first:
-                operands[k] = self.steps.get(operands[k], operands[k])
-            elif not (beside and isinstance(x, Literal)) and not is_ufunc(shown):
+        first = len(operands) - (len(shown.moves) if isinstance(shown, Moving) else 0)
+        for k, x in enumerate(call.operands[:first]):
+            operands[k] = self._numpys(operands[k])
+            if not (beside and isinstance(x, Literal)) and not is_ufunc(shown):
                 operands[k] = as_numpys(operands[k], x.aval)
         return operands
 
-    def _update(self, call: Call, names: dict[Operand, str], depth: int) -> list[str]:
-        """What writes over its first operand, which has another name from here on."""
+    def _update(
+        self, call: Call, names: dict[Operand, str], depth: int, box: StaticIndex | None
+    ) -> list[str]:
+        """What writes over its first operand, which has another name from here on; a number in a
+        `box` of what it writes."""
         quick = self._quick(call, names)
+        if box is not None:
+            window, _, number = quick.partition(" += ")
+            quick = f"{window}[{', '.join(map(str, as_numpy(box)))}] += {number}"
         if not quick or names[call.operands[0]] == self._name(call.operands[1], names):
             function = self._global(call.primitive.update)
             quick = f"{function}({', '.join(self._passed(call, names))})"
@@ -428,10 +439,7 @@ class _Text:
     def _quick(self, call: Call, names: dict[Operand, str]) -> str:
         """Operators and indices that do what a call does, if there are such."""
         beside = isinstance(call.primitive, Elementwise)
-        operands = [self._name(x, names, beside) for x in call.operands]
-        first = len(_values(call))
-        operands = operands[:first] + [self.steps.get(name, name) for name in operands[first:]]
-        return call.primitive.quick_text(operands)
+        return call.primitive.quick_text([self._name(x, names, beside) for x in call.operands])
 
     def _value(self, call: Call, names: dict[Operand, str], place: str, is_copied: bool) -> str:
         """An expression for what a call gives, in the memory of `place` if there is one."""
@@ -460,13 +468,3 @@ class _Text:
             if is_ufunc(primitive) and out.dtype != FLOAT:
                 return quick
         return as_number(quick, out.aval) if is_number else quick
-
-
-def _values(call: Call) -> Sequence[Operand]:
-    """The operands of a call that it computes with. Steps are indices, which may be Python's."""
-    primitive: Any = call.primitive
-    if form_of(primitive, len(call.operands), False)[0].startswith(AS_FLOAT):
-        return ()
-    if isinstance(primitive, Moving):
-        return call.operands[: len(call.operands) - len(primitive.moves)]
-    return call.operands
