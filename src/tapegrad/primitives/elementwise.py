@@ -392,7 +392,9 @@ isnan = Elementwise(
     "isnan", np.isnan, "isnan({0})", dtype=bool, quick="{0} != {0}", of_complex=True
 )
 isinf = Elementwise("isinf", np.isinf, "isinf({0})", dtype=bool, of_complex=True)
-isfinite = Elementwise("isfinite", np.isfinite, "isfinite({0})", dtype=bool, of_complex=True)
+isfinite = Elementwise(
+    "isfinite", np.isfinite, "isfinite({0})", dtype=bool, quick="{0} * 0 == 0", of_complex=True
+)
 signbit = Elementwise("signbit", np.signbit, "copysign(1.0, {0}) < 0.0", dtype=bool)
 
 # ---- integers
