@@ -236,7 +236,8 @@ def _term(count: Any, density: _Density, *xs: Any) -> Any:
     slope = density(*parameters, where(logical_and(nothing, inner), x, one * 0.5))
     slope = where(logical_and(nothing, inner), slope, one * 0)
     product = count * density(*parameters, where(nothing, one * 0.5, x))
-    return where(nothing, stated(one * 0, (count, slope)), product)
+    along = stated(where(nothing, one * 0, product), (count, slope))
+    return where(nothing, along, product)
 
 
 @parametric
