@@ -43,6 +43,7 @@ def sources(monkeypatch):
     """Sources that somebody edits while the tests run are taken for those that run."""
     forget = key._sources.cache_clear  # a test may put something else in its place
     monkeypatch.setattr(key, "LOADED", float("inf"))
+    monkeypatch.setattr(key, "SETTLED", float("inf"))  # these tests count files
     forget()
     yield
     forget()
@@ -266,6 +267,41 @@ def test_other_versions_and_processors_have_their_own_code(part, folder, monkeyp
         monkeypatch.setattr(where, part, lambda: "0" * 40, raising=False)
     assert run(cubes(), X)[1] == (1, 0)
     assert len(files(folder)) == 2
+
+
+def test_sources_are_read_again_where_one_was_changed(folder, tmp_path, monkeypatch):
+    """Their digest is kept under their sizes, times and places."""
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    one, other = package / "one.py", package / "inner" / "other.py"
+    one.write_text("1")
+    other.write_text("2")
+    read: list[str] = []
+    real = key._contents
+    monkeypatch.setattr(key, "PACKAGE", str(package))
+    monkeypatch.setattr(key, "_contents", lambda paths: read.append("all") or real(paths))
+    monkeypatch.setattr(key, "SETTLED", 2.0)
+
+    def digest():
+        key._sources.cache_clear()
+        read.clear()
+        return key._sources(), len(read)
+
+    first, _ = digest()
+    assert digest() == (first, 1)  # a change within a tick of the clock wouldn't be seen
+    monkeypatch.setattr(key, "SETTLED", -1.0)
+    assert digest() == (first, 1)
+    assert digest() == (first, 0)
+    before = other.stat()
+    other.write_text("3")  # as long as before
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert digest() != (first, 0)
+    second, _ = digest()
+    assert second != first
+    other.unlink()
+    assert digest()[0] not in (first, second, "")
+    monkeypatch.setattr(key, "LOADED", 0.0)
+    assert digest()[0] == ""
 
 
 def test_settings_of_numba_are_part_of_the_key(monkeypatch):

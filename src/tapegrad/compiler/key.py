@@ -13,6 +13,7 @@ import os
 import platform
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compiler import LOADED as LOADED
+from tapegrad.compiler import disk
 from tapegrad.compiler.disk import digest
 from tapegrad.compiler.packed import Packed, pack
 from tapegrad.core.values import Span
@@ -119,24 +121,50 @@ def sources_have_changed(loaded: float) -> bool:
 @cache
 def _sources() -> str:
     """A digest of tapegrad's own sources, and of the versions of what it stands on; empty if the
-    sources can't be read, or aren't those that run: one was changed since."""
-    seen: list[bytes] = []
+    sources can't be read, or aren't those that run: one was changed since.
+
+    To read all takes longer than to look at when each was changed. So the digest is kept, too:
+    under the sizes, times and places of the files, which no change leaves as they are once the
+    clock that files are dated by has gone on."""
     paths = _paths()
     numba = importlib.util.find_spec("numba")  # finds it without importing it
     if not paths or numba is None or numba.origin is None:
         return ""
     paths.append(os.path.join(os.path.dirname(numba.origin), "_version.py"))
-    try:
-        for path in paths:
-            with open(path, "rb") as file:
-                if os.fstat(file.fileno()).st_ctime > LOADED:
-                    return ""
-                content = file.read()
-            seen += [f"{os.path.basename(path)} {len(content)}\n".encode(), content]
-    except OSError:
-        return ""
     versions = (sys.version, sys.implementation.cache_tag, np.__version__, platform.machine())
-    return digest(*seen, repr((versions, sys.platform, struct.calcsize("P"))).encode())
+    rest = repr((versions, sys.platform, struct.calcsize("P"))).encode()
+    try:
+        found = [os.stat(path) for path in paths]
+        last = max(state.st_ctime for state in found)
+        if last > LOADED:
+            return ""
+        states = [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in found]
+        name = f"{_DIGESTS}/{digest(repr([*zip(paths, states, strict=True)]).encode(), rest)}"
+        dated = sys.platform != "win32"  # there it is the time when a file was made
+        known = disk.read(name) if dated else None
+        if known is not None:
+            return known.decode()
+        made = digest(*_contents(paths), rest)
+    except (OSError, ValueError):
+        return ""
+    if dated and time.time() - last > SETTLED:
+        disk.write(name, made.encode())
+    return made
+
+
+_DIGESTS = digest(b"digests of sources")
+SETTLED = 2.0  # seconds; files are dated more finely
+
+
+def _contents(paths: list[str]) -> Iterator[bytes]:
+    """Names, sizes and contents. A file that was changed by now is an error."""
+    for path in paths:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_ctime > LOADED:
+                raise ValueError(path)
+            content = file.read()
+        yield f"{os.path.basename(path)} {len(content)}\n".encode()
+        yield content
 
 
 # ---- the tape

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.tables import is_pandas_file
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.notes import Notes
@@ -80,6 +81,9 @@ def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:
         return functools.partial(_all_within, "json.dumps")
     if f is pow:
         return dispatch.whole if len(args) == 3 else None
+    code = getattr(f, "__code__", None)
+    if code is not None and is_pandas_file(code.co_filename):  # it goes on to C
+        return dispatch.whole
     keys = keys_of(f)
     if keys is not None or not takes_numbers(f):
         return keys
