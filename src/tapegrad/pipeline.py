@@ -28,7 +28,7 @@ from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.memory import bytes_inside, live_bytes
+from tapegrad.ir.memory import bytes_inside, live_bytes, matrix_bytes
 from tapegrad.ir.tape import Tape
 from tapegrad.optimize.composites import expand_composites, expand_ordered
 from tapegrad.optimize.cse import eliminate_common
@@ -84,6 +84,7 @@ LAST: tuple[Pass, ...] = (
 
 LARGE = 1 << 20  # bytes of results: the memory that smaller ones need doesn't count
 MORE = 1.035  # of a matrix: what else its computation may need; the rest is vectors
+MUCH = 4  # of a matrix: then rounds of loops make again what they can, and take longer
 SCARCE = (10.0, 1e4)  # times the price of memory where there is little, and hardly any
 
 DEBUG = bool(os.environ.get("TAPEGRAD_DEBUG"))
@@ -379,7 +380,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     def shared_out(plan: Plan) -> Plan:
         return parallelise(plan, room)
 
-    most = _matrix_bytes(tape)
+    most = matrix_bytes(tape, LARGE)
     large, price, room = math.inf, 1.0, most
     passes = (
         fuse,  # nests over the same range become one
@@ -398,7 +399,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
-    best, found = (large, price), tape
+    best = large, price
     for dearer in (*prices, None) if prices and most < math.inf else ():
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
@@ -406,19 +407,15 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
             large, price = most / 64, dearer
         else:  # fewer chunks, at the best price
             (large, price), room = best, most / 256
-        start = first if (less := sink(tape)) is tape else lowered(less, large, price)
-        other = run_passes(start, passes)
+        other = run_passes(first, passes)
         if scratch_of(other) < scratch:
-            plan, first, best, found = other, start, (large, price), less
-    return Looped(found, first, passes, plan)
-
-
-def _matrix_bytes(tape: Tape) -> float:
-    """What the results take, where they are matrices of derivatives, or outgrow the arguments as
-    kernels of points do; else that is no measure."""
-    results, free = (sum(x.aval.nbytes for x in xs) for xs in (tape.outputs, tape.free_inputs))
-    outgrow = tape.matrices or results > 16 * free
-    return results if outgrow and results > LARGE else math.inf
+            plan, best = other, (large, price)
+    if prices and scratch_of(plan) > MUCH * most and (less := sink(tape)) is not tape:
+        start = lowered(less, most / 64, prices[-1])
+        other = run_passes(start, passes)
+        if scratch_of(other) < 0.75 * scratch_of(plan):  # rounds take longer
+            return Looped(less, start, passes, other)
+    return Looped(tape, first, passes, plan)
 
 
 def scratch_of(plan: Plan) -> int:

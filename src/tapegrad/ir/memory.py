@@ -3,6 +3,7 @@ are read last."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -146,3 +147,11 @@ def _live(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) 
         found.append(live + (inside[position].peak if position in inside else 0))
         live -= freed[position]
     return found
+
+
+def matrix_bytes(tape: Tape, least: int) -> float:
+    """What the results take, where they are large matrices of derivatives, or outgrow the arguments
+    as kernels of points do; else that is no measure."""
+    results, free = (sum(x.aval.nbytes for x in xs) for xs in (tape.outputs, tape.free_inputs))
+    outgrow = tape.matrices or results > 16 * free
+    return results if outgrow and results > least else math.inf
