@@ -114,18 +114,21 @@ def _loop(
     frame, place = growing.frame, growing.place
     name, src = frame.f_code.co_name, user_source()
     sides, front = sides_of(frame.f_code), 0
-    if count is None and place not in sides.listed:
-        while any(not may_show(x.value) for x in read_while_they_grow(frame, place)):
-            if front == min(FIRST, len(items) - 1):
-                break
-            yield items.at(front)
-            front += 1
-        for x in read_while_they_grow(frame, place):
-            given = frame, x, front, len(items) - front, trace, [(sides.listed, place)]
-            growing.filled += filter(None, [FilledList.made(*given)])
-    lent = Lent(frame, place, trace)
-    handled = _note_handler(frame, place, sides)
+    handled: list[Any] = []
     try:
+        if count is None and place not in sides.listed:
+            growing.leave_out()
+            while any(not may_show(x.value) for x in read_while_they_grow(frame, place)):
+                if front == min(FIRST, len(items) - 1):
+                    break
+                yield items.at(front)
+                front += 1
+            growing.take_in()
+            for x in read_while_they_grow(frame, place):
+                given = frame, x, front, len(items) - front, trace, [(sides.listed, place)]
+                growing.filled += filter(None, [FilledList.made(*given)])
+        lent = Lent(frame, place, trace)
+        handled = _note_handler(frame, place, sides)
         trace_stored(frame, place, trace)
         earlier: Earlier | None = None
         for done in range(front, len(items)):

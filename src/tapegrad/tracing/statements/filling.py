@@ -89,6 +89,7 @@ class FilledList(Stands):
         self._trace: Trace | None = None
         self._length_now: Any = None
         self._appended: list[Any] = []
+        self._kinds = set[tuple[bool, bool]]()  # whether these are Python's, and may be either's
         self._version = 0
         self._last = ""  # the path of the variable that holds the entry, too, behind the round
 
@@ -150,7 +151,10 @@ class FilledList(Stands):
     def leave(self, after: Variables) -> None:
         """The variable holds the list again, and that what all rounds have appended."""
         stack, x = stand_in(self.array._trace, *self.array._read()), self._list
-        rows = rows_of(stack, self._weak, self._are_arrays, self._either)
+        weak, either = self._weak, self._either
+        if len(self._kinds) == 1:
+            ((weak, either),) = self._kinds
+        rows = rows_of(stack, weak, self._are_arrays, either)
         for k, y in enumerate(x):
             if isinstance(y, Tracer) and (not self._are_arrays or is_apart(y)):
                 known_as_row(y, stack, k)
@@ -202,6 +206,7 @@ class FilledList(Stands):
             weak, either, dtype = x._weak, x._either, x.dtype
         else:
             return False
+        self._kinds.add((weak, either))
         return dtype == self.dtype and (self._either or (not either and weak == self._weak))
 
     @unobserved

@@ -147,11 +147,20 @@ class Growing:
         self.all: list[Any] = [] if effects is None else effects.growing
         self.all += self.lists
         self._rounds: list[Any] = [] if effects is None else effects.rounds
-        self._rounds.append((frame, place))
+        self.take_in()
+
+    def take_in(self) -> None:
+        """Rounds are made for the loop from now on."""
+        self._rounds.append((self.frame, self.place))
+
+    def leave_out(self) -> None:
+        """The next rounds are made as they stand: what they change is changed for good."""
+        self._rounds.remove((self.frame, self.place))
 
     def end(self) -> None:
         """The rounds have been made."""
-        self._rounds.remove((self.frame, self.place))
+        if (self.frame, self.place) in self._rounds:
+            self.leave_out()
         for x in self.lists:
             del self.all[next(k for k, y in enumerate(self.all) if y is x)]
             is_done = sys.exc_info()[0] is None and not any(x is y for y in self.all)
