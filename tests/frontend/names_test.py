@@ -24,7 +24,7 @@ from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.observe.activations.reconsidered import settled
 from tapegrad.observe.observer import Observer
-from tapegrad.tracing.frontend.indexing.indexing import Flat
+from tapegrad.tracing.frontend.indexing.flat import Flat
 from tapegrad.tracing.runs.run import trace_function
 from tapegrad.tracing.tracers.attributes import Flags
 from tapegrad.tracing.tracers.instead import declared

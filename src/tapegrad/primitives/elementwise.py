@@ -249,8 +249,12 @@ def _is_complex(x: Any) -> bool:
     return bool(x.dtype.kind == "c")
 
 
+# Of complex x, x - -1 and -(x - 1) are taken for x + 1 and 1 - x: they keep the sign of a zero,
+# which says on which side of a branch cut x lies.
+
+
 def _arcsin_slope(x: Any) -> Any:
-    return 1 / sqrt((1 - x) * (1 + x)) if _is_complex(x) else slopes.arcsin_slope(x)
+    return 1 / sqrt(-(x - 1) * (x - -1)) if _is_complex(x) else slopes.arcsin_slope(x)
 
 
 sin = Elementwise(
@@ -290,7 +294,7 @@ arctan = Elementwise(
 
 def _arccosh_partials(out: Any, x: Any) -> tuple[Any]:
     if _is_complex(x):  # the root of the product is another branch left of the imaginary axis
-        return (1 / (sqrt(x - 1) * sqrt(x + 1)),)
+        return (1 / (sqrt(x - 1) * sqrt(x - -1)),)
     return (slopes.arccosh_slope(x),)
 
 
@@ -312,7 +316,7 @@ arcsinh = Elementwise(
     "arcsinh",
     np.arcsinh,
     "asinh({0})",
-    lambda out, x: (1 / sqrt(x * x + 1) if _is_complex(x) else slopes.arcsinh_slope(x),),
+    lambda out, x: (1 / sqrt(x * x - -1) if _is_complex(x) else slopes.arcsinh_slope(x),),
     cost=FUNCTION,
     of_complex=True,
 )

@@ -35,6 +35,8 @@ bsr_array: sparse.bsr_array(w) @ x
 bsr_matrix: sparse.bsr_matrix(w) @ x
 dia_array: x @ sparse.dia_array(w)
 dia_matrix: sparse.dia_matrix(w) * x
+dia_array: sparse.dia_array((x, [1, 0, -1]), shape=(4, 5)).T @ np.ones(4)
+dia_matrix: sparse.dia_matrix((x[0], 1), shape=(2, 3)).toarray()
 dok_array: sparse.dok_array(w) @ x
 dok_matrix: sparse.dok_matrix(w) @ x
 lil_array: sparse.lil_array(w) @ x
@@ -76,6 +78,8 @@ safely_cast_index_arrays: sparse.safely_cast_index_arrays(sparse.coo_array(x))
 save_npz: sparse.issparse(w)
 sparray: isinstance(w, sparse.sparray)
 spdiags: sparse.spdiags(x, [0, 1, -1], 3, 3).toarray()
+spdiags: sparse.spdiags(x, [0, -1, 2], 5, 4) @ np.ones(4)
+spdiags: sparse.spdiags(x, [0, 1, -5], 2, 6, format="csr").toarray()
 spmatrix: isinstance(w, sparse.spmatrix)
 swapaxes: sparse.swapaxes(sparse.coo_array(x), 0, 1)
 tril: sparse.tril(sparse.csr_array(x)).toarray()

@@ -47,10 +47,30 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any) -> Any:
             raise ValueError(f"index pointer size {count + 1} should be {shape[0] + 1}")
         pattern = given[0], given[1]
         return Sparse(elements, *pattern, shape, format == "csc", format, is_matrix)
+    if isinstance(arg1, (tuple, list)) and len(arg1) == 2 and format == "dia":
+        return _of_columns(arg1[0], arg1[1], shape, is_matrix)
     raise refusal(
         f"{format}_{'matrix' if is_matrix else 'array'} of this with traced values isn't supported"
         f"{at_line()}. Use csr_array((data, (rows, columns)), shape)"
     )
+
+
+def _of_columns(data: Any, offsets: Any, shape: Any, is_matrix: bool) -> Sparse:
+    """The matrix with the rows of `data` along diagonals, each in its element's column."""
+    data = np.atleast_2d(as_list(data))
+    at = [int(k) for k in np.atleast_1d(offsets)]
+    if shape is None:
+        raise ValueError("expected a shape argument")
+    if data.ndim != 2 or len(data) != len(at):
+        raise ValueError(f"number of diagonals ({len(data)}) does not match offsets ({len(at)})")
+    if len(set(at)) != len(at):
+        raise ValueError("offset array contains duplicate values")
+    m, n = shape
+    reach = np.arange(min(n, data.shape[1]))
+    columns = [reach[max(0, k) : max(0, m + k)] for k in at]
+    elements = np.concatenate([row[x] for row, x in zip(data, columns, strict=True)])
+    rows = np.concatenate([x - k for x, k in zip(columns, at, strict=True)])
+    return from_list(elements, rows, np.concatenate(columns), shape, "dia", is_matrix)
 
 
 def as_list(x: Any) -> Any:
@@ -294,11 +314,9 @@ if hasattr(sparse, "block_array"):
 @stands_for(HOME, parameters="diags m n", lists="m")
 def spdiags(data: Any, diags: Any, m: Any = None, n: Any = None, format: Any = None) -> Any:
     """The matrix with the rows of `data` along these diagonals, each in its element's column."""
-    data, offsets = np.atleast_2d(data), np.atleast_1d(diags)
-    m, n = (len(data[0]),) * 2 if m is None and n is None else m if n is None else (m, n)
-    parts = [row[max(0, k) : max(0, k) + min(m + min(k, 0), n - max(k, 0))]
-             for row, k in zip(data, map(int, offsets), strict=True)]  # fmt: skip
-    return _diagonals(parts, list(offsets), (m, n), format, True)
+    if n is None:
+        m, n = (np.atleast_2d(data).shape[1],) * 2 if m is None else m
+    return _of_columns(data, diags, (m, n), True).asformat(format)
 
 
 @stands_for(HOME)
