@@ -139,6 +139,23 @@ def test_averages_of_numbers_of_any_size(name):
             np.testing.assert_allclose(f(x), expected, rtol=1e-15)
 
 
+@pytest.mark.parametrize("name", ["mean", "stdev", "pvariance", "variance", "harmonic_mean"])
+def test_averages_of_integers(name):
+    plain = getattr(statistics, name)
+    f, of_array = jit(lambda n: plain([n, 1, 2]), compile="never"), jit(plain, compile="never")
+    for n in (3, 4, True, 2**40, 2.5, 3):
+        assert f(n) == plain([n, 1, 2])
+    for n in (3, 4) if name != "stdev" else ():  # where Python refuses NumPy's integers
+        assert of_array(np.array([n, 1, 2])) == plain(np.array([n, 1, 2]))
+
+
+def test_a_normal_distribution_of_samples_that_are_not_finite():
+    f = jit(lambda x: statistics.NormalDist.from_samples([x, 1.0, 2.0]).stdev, compile="never")
+    for x in (3.0, np.nan, np.inf, 4.0):
+        expected = statistics.NormalDist.from_samples([x, 1.0, 2.0]).stdev
+        np.testing.assert_allclose(f(x), expected, rtol=1e-14)
+
+
 def test_errors_of_averages_are_pythons():
     mean = grad(statistics.harmonic_mean, compile="never")
     assert np.allclose(mean(X * X), grad(lambda x: 4 / np.sum(1 / x))(X * X))

@@ -201,7 +201,9 @@ def check_leaf(x: Any, where: str) -> None:
             f"tapegrad can't follow. Pass {kind}(x)"
         )
     if isinstance(x, int) and is_number(x) and not -(2**63) < x < 2**63:
-        raise ArgumentError(f"{where} is {x}, which doesn't fit in 64 bits. Pass it as a float")
+        raise ArgumentError(
+            f"{where} is {x}, which doesn't fit in 63 bits and a sign. Pass it as a float"
+        )
 
 
 def static_leaves(paths: Sequence[Any], leaves: Sequence[Any]) -> Iterator[tuple[str, Any]]:

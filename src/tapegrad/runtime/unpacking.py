@@ -99,8 +99,9 @@ class Unpacker:
             dtype = self.text.named("dtype", x.dtype)
             self._miss_if(f"{other} or {name}.shape or {name}.dtype != {dtype}")
             self.lines.append(f"{name} = {name}.item()")
-        elif kind is int and not given.checked:  # a kernel would say that it is beyond 64 bits
-            self._miss_if(f"{other} or not {-(2**63)} <= {name} < {2**63}")
+        elif kind is int:
+            above = "" if given.checked else f" < {2**63}"  # a kernel would say that it is beyond
+            self._miss_if(f"{other} or not {-(2**63)} < {name}{above}")
         else:
             self._miss_if(other)
             if issubclass(kind, np.complexfloating):

@@ -163,7 +163,7 @@ def varies(x: Any) -> bool:
     """Whether this can be an input of a tape."""
     if isinstance(x, (np.ndarray, np.generic)):
         return x.dtype.kind in ("fciu" if type(x) is np.ndarray else "fc")
-    return type(x) is float or (type(x) is int and -(2**63) <= x < 2**63)
+    return type(x) is float or (type(x) is int and -(2**63) < x < 2**63)
 
 
 def kinds_of(x: Any) -> Any:

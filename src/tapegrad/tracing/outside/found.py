@@ -403,7 +403,7 @@ def varied(a: Activation, question: Any, result: Any, site: tuple[set[int], int]
 
 def _is_input(x: Any) -> bool:
     if type(x) is int:
-        return -(2**63) <= x < 2**63
+        return -(2**63) < x < 2**63
     if type(x) is np.ndarray:
         return x.dtype.kind in "fc" and x.ndim > 0
     return type(x) is float or (isinstance(x, np.generic) and x.dtype.kind in "fc")

@@ -311,7 +311,9 @@ class Rounds:
     __slots__ = ()
 
     def __round__(self: Any, digits: int | None = None) -> Any:
-        return whole(np.rint(self)) if digits is None else np.round(self, digits)
+        if digits is not None:
+            return np.round(self, digits)
+        return whole(np.rint(self) if self.dtype.kind == "f" else self)
 
 
 class Complexes:

@@ -200,8 +200,8 @@ def number(x: Any, kind: Any, name: str) -> Any:
             f"{name} is {x!r} ({type(x).__name__}), but this function was made for a number of "
             f"type {kind.__name__}. Pass one, or make it anew for such arguments"
         )
-    if kind is int and not -(2**63) <= x < 2**63:
-        raise ValueError(f"{name} is {x}, which doesn't fit in 64 bits")
+    if kind is int and not -(2**63) < x < 2**63:
+        raise ValueError(f"{name} is {x}, which doesn't fit in 63 bits and a sign")
     return x
 
 

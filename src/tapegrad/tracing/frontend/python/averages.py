@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import cast
+from tapegrad.tracing.frontend.operands.parameters import whole
 from tapegrad.tracing.frontend.python.mathematics import exact_sum, is_finite, is_followed, said
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.tracers.tracer import Tracer
@@ -41,7 +43,7 @@ def _answered(original: Callable[..., Any], by: Callable[..., Any]) -> Callable[
         every = [e for x in args for e in (x if isinstance(x, list) else [x])]
         if not is_followed(every):
             with observed():
-                return original(*args)
+                return original(*map(_whole, args))  # asks for types in C
         result = quiet(by)(*map(_numbers, args))
         if result is None or not is_finite(result):
             for x in every:
@@ -69,6 +71,12 @@ def _numbers(x: Any) -> Any:
     return cast(dispatch.as_operand(x), np.float64) if traced else np.array(x, np.float64)
 
 
+def _whole(x: Any) -> Any:
+    if isinstance(x, list):
+        return [*map(_whole, x)]
+    return x if (found := whole(x)) is None else found
+
+
 def _plain(x: Any) -> Any:
     if isinstance(x, list):
         return [*map(_plain, x)]
@@ -88,8 +96,8 @@ def _harmonic_mean(data: Any, weights: Any = None) -> Any:
         return data[0] if data[0] >= 0 else None
     if not (np.all(data >= 0) and np.all(parts >= 0)):
         return None
-    whole = float(len(data)) if weights is None else exact_sum(weights)
-    return whole / exact_sum(parts / data)
+    total = float(len(data)) if weights is None else exact_sum(weights)
+    return total / exact_sum(parts / data)
 
 
 def _deviations(data: Any, at: Any, rest: int) -> tuple[Any, Any] | None:
@@ -133,7 +141,10 @@ def _declare() -> None:
 
     def mean_and_deviation(data: Any) -> Any:
         data = [*data]
-        return by["mean"](data), by["stdev"](data)
+        mean = by["mean"](data)
+        if not (is_finite(mean) if isinstance(mean, Tracer) else math.isfinite(mean)):
+            return mean, math.nan
+        return mean, by["stdev"](data)
 
     for name, answer in by.items():
         declare(statistics, name, answer)

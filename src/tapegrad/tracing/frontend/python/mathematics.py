@@ -153,12 +153,35 @@ def _asked(
     return called
 
 
-def _log(x: Any, base: Any = None) -> Any:
-    return np.log(x) if base is None else np.log(x) / np.log(base)
+@functools.wraps(math.log)
+@unobserved
+def _log(*args: Any) -> Any:
+    if len(args) != 2:
+        return _natural_log(*args)
+    x, base = map(_natural_log, args)  # either has errors of its own, and so has the quotient
+    return x / base
 
 
 def _hypot(*xs: Any) -> Any:
-    return functools.reduce(np.hypot, xs) if xs else 0.0
+    return functools.reduce(np.hypot, xs if len(xs) > 1 else (0.0, *xs))
+
+
+def _infinite(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that is infinite at both infinities, where this one isn't."""
+
+    def called(x: Any) -> Any:
+        found = function(x)
+        return found if is_finite(found) else np.where(np.isinf(x), math.inf, found)
+
+    return called
+
+
+def _power(x: Any, y: Any) -> Any:
+    """With an infinity or 0 for fractional powers of -inf, whose root is NaN in NumPy."""
+    found = np.power(x, y)
+    if is_finite(found):
+        return found
+    return np.where((x == -math.inf) & (np.floor(y) < y), np.power(np.abs(x), y), found)
 
 
 def _dist(p: Any, q: Any) -> Any:
@@ -241,12 +264,12 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "fmod": np.fmod,
     "gamma": special.gamma,
     "hypot": _hypot,
-    "lgamma": special.gammaln,
-    "log": _log,
+    "lgamma": _infinite(special.gammaln),
+    "log": np.log,
     "log10": np.log10,
     "log1p": np.log1p,
     "log2": np.log2,
-    "pow": np.power,
+    "pow": _power,
     "radians": np.radians,
     "remainder": _remainder,
     "sin": np.sin,
@@ -254,8 +277,9 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "tan": np.tan,
     "tanh": np.tanh,
-    "ulp": lambda x: np.spacing(np.abs(x)),
+    "ulp": _infinite(lambda x: np.spacing(np.abs(x))),
 }
+_natural_log = _answered(math.log, np.log)
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "isclose": _is_close,
     "isfinite": np.isfinite,
@@ -313,6 +337,7 @@ def declare_all() -> None:
     for name, function in _UFUNCS.items():
         if hasattr(math, name):
             declare(math, name, _answered(getattr(math, name), function), traced=True)
+    declare(math, "log", _log, traced=True)
     for name, function in _QUESTIONS.items():
         declare(math, name, _asked(getattr(math, name), function), traced=True)
     declare(math, "modf", functools.wraps(math.modf)(unobserved(_modf)), traced=True)
