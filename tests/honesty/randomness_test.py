@@ -823,3 +823,46 @@ def test_names_that_pythons_library_draws():
 
 
 SCALE = [1.0]
+
+
+MOVED_OUTSIDE = {
+    "shuffle": lambda r, a: r.shuffle(a),
+    "shuffle of a view": lambda r, a: r.shuffle(a[:0:-1]),
+    "permuted": lambda r, a: r.permuted(a, out=a) if isinstance(r, np.random.Generator) else None,
+    "filled": lambda r, a: r.random(out=a) if isinstance(r, np.random.Generator) else None,
+    "Python's": lambda r, a: python_random.shuffle(a),
+}
+WRITTEN_THEN = {
+    "to write": lambda a, x: a.__setitem__(0, np.sum(x)),
+    "to read": lambda a, x: None,
+    "to index": lambda a, x: x[int(a[1]) % 2],
+}
+
+
+@pytest.mark.parametrize("then", WRITTEN_THEN)
+@pytest.mark.parametrize("name", MOVED_OUTSIDE)
+@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
+def test_an_array_of_the_outside_is_shuffled(name, then, kind):
+    """an array of the outside is shuffled or filled, and written to or read -> as NumPy does it,
+    once a call"""
+
+    def program():
+        rng, a = kind(0), np.arange(4.0)
+
+        def f(x):
+            before = np.sum(x * a[:2]) if then == "to read" and name != "Python's" else 0.0
+            MOVED_OUTSIDE[name](rng, a)
+            WRITTEN_THEN[then](a, x)
+            return np.sum(x**2) * a[1] + before
+
+        return f, a, rng
+
+    (f, a, rng), (g, b, other) = program(), program()
+    df = value_and_grad(g, compile="never")
+    for k in range(4):
+        python_random.seed(k)
+        expected = f(X + k)
+        python_random.seed(k)
+        np.testing.assert_allclose(df(X + k)[0], expected)
+        np.testing.assert_array_equal(b, a)
+        assert all(map(randomness.same, states([rng]), states([other])))

@@ -1358,3 +1358,41 @@ def test_what_is_written_and_read_again(tmp_path):
         grad(f)(X, X)
     np.testing.assert_array_equal(grad(f, argnums=1)(X, X), X)
     np.testing.assert_array_equal(grad(lambda x: f(stop_gradient(x), x))(X), X)
+
+
+SHIFTED = {
+    "pop": lambda kept: len(kept) > 2 and kept.pop(0),
+    "del": lambda kept: kept.__delitem__(slice(None, -2)),
+    "insert": lambda kept: (kept.insert(0, 1.0), kept.__delitem__(slice(3, None))),
+    "shuffle": None,
+    "reverse": lambda kept: kept.reverse(),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+@pytest.mark.parametrize("number", [True, False])
+def test_items_that_are_moved(name, number):
+    """an item of a list is set, and moved by `pop(0)`, `del`, `insert` or a shuffle -> each call
+    leaves its own"""
+
+    def program(kept):
+        rng = np.random.default_rng(0)
+        move = SHIFTED[name] or rng.shuffle
+
+        def f(x):
+            kept[-1] = x[0] if number else x * 2
+            kept.append(x[1])
+            move(kept)
+            kept.append(None)
+            return np.sum(x**2)
+
+        return f
+
+    expected, kept = [0.5], [0.5]
+    f, df = program(expected), grad(program(kept), compile="never")
+    for k in range(5):
+        f(X + k)
+        np.testing.assert_allclose(df(X + k), 2 * (X + k))
+        assert [type(x) for x in kept] == [type(x) for x in expected]
+        for one, other in zip(kept, expected, strict=True):
+            np.testing.assert_array_equal(one, other)

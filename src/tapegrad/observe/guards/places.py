@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import operator
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,6 +190,20 @@ def begun(holder: Location, at: Any, text: str, word: str) -> Write:
     """A place that is about to be written to."""
     before = _copied(holder.x) if at in _MANY else value_at(holder.x, at)
     return Write(holder, at, text, word, before, user_source())
+
+
+def before_writes(x: Any, writes: Mapping[Any, Write]) -> Any:
+    """What a container held before the run added values at its ends and set items."""
+    ends = [writes[id(x), end] for end in (*ENDS, WHOLE) if (id(x), end) in writes]
+    before = ends[0].before.copy()
+    for (key, (what, at)), write in writes.items():
+        if key != id(x) or what != "item":
+            continue
+        if write.before is ABSENT:
+            before.pop(at.key, None)
+        elif isinstance(before, list) or at.key in before:
+            before[at.key] = write.before
+    return before
 
 
 def _copied(x: Any) -> Any:

@@ -36,6 +36,7 @@ from tapegrad.observe.guards.places import (
     WHOLE,
     Location,
     Write,
+    before_writes,
     begun,
     lies_in,
     owner_of,
@@ -460,9 +461,7 @@ class Reads(Facts):
         else:
             list(self.items(place))
             self.write(place, WHOLE, "", place.word)
-            for end in ENDS:  # it was longer by what was added before
-                if (write := self.written.get((id(place.x), end))) is not None:
-                    self.written[id(place.x), WHOLE].before = write.before
+            self.written[id(place.x), WHOLE].before = before_writes(place.x, self.written)
 
     def finish(self) -> None:
         """Guards on what is absent, and on what the run itself has written: a later call

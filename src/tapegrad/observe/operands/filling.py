@@ -23,8 +23,10 @@ import numpy as np
 from tapegrad.core.listing import instructions_of
 from tapegrad.core.tables import is_table
 from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.activations.generators import generator_of
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import owner_of, written
+from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.objects.harmless import CALM, DISPATCHER
 from tapegrad.observe.operands import table_writes
@@ -80,6 +82,9 @@ def _targets(f: Any, values: Sequence[Any], named: dict[str, Any]) -> Sequence[A
         return values[:1] if f.__name__ in CHANGING else written(f, values, named)
     if kind is types.BuiltinFunctionType and f in _IN_PLACE:
         return values[:1]
+    if isinstance(generator := generator_of(f, values), randomness.numpys_kinds()):
+        shuffled = [x for x in values if x is not generator] if f.__name__ == "shuffle" else []
+        return [*written(f, values, named), *shuffled[:1]]
     # A method of a traced array
     return written(f, values, named) if values and isinstance(values[0], Value) else ()
 

@@ -76,6 +76,9 @@ def draw(
         if outside or observer.stream_of(generator) is not None:
             observer.before_draw(generator)
             observer.reads.lost(type(generator).__name__)
+        if name in ("shuffle", "permuted") or kwargs.get("out") is not None:
+            for x in (*given, *kwargs.values()):  # which may be moved or filled
+                observer.changes(x)
         return method(*args, **kwargs)
 
     if not traces or traces[0] is not observer.trace:  # in a rule, say
