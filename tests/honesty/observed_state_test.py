@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import functools
 import importlib
 import inspect
@@ -11,6 +12,7 @@ import itertools
 import operator
 import os
 import pickle
+import pkgutil
 import secrets
 import subprocess
 import sys
@@ -18,6 +20,8 @@ import time
 import types
 import uuid
 import weakref
+import zoneinfo
+from importlib import resources
 from random import SystemRandom
 
 import numpy as np
@@ -533,6 +537,60 @@ def test_the_time_of_day():
     df = grad(lambda x: x * len(time.strftime("%H")), compile="never")
     assert df(1.0) == df(1.0) == 2.0
     assert df.cache_info().traces == 1
+
+
+@UNCOMPILED
+def test_time_zones(derivative, monkeypatch):
+    """`date.astimezone()`, `timestamp()`, `fromtimestamp` of Python's dates; the zone of a date or
+    of the computer changes -> traced anew"""
+    zone = datetime.UTC
+    box = Box(day=datetime.datetime(2020, 6, 1, 12, tzinfo=zone), zone=zone)
+
+    def f(x):
+        hours = box.day.astimezone(box.zone).hour, datetime.datetime.fromtimestamp(1e9).hour
+        hours += datetime.datetime.fromtimestamp(1e9, zoneinfo.ZoneInfo("Asia/Tokyo")).hour, 1
+        return np.sum(x**2) * sum(hours) + x[0] * (box.day.timestamp() % 1e5)
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    df = derivative(f)
+    df.at(X)
+    box.zone = datetime.timezone(datetime.timedelta(hours=3))
+    df.at(X)
+    box.day = box.day.replace(hour=15)
+    df.at(X)
+    monkeypatch.setenv("TZ", "America/Lima")
+    time.tzset()
+    df.at(X)
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_time_zones_that_stay():
+    """the same of dates that stay -> nothing is traced anew"""
+    day = datetime.datetime(2020, 6, 1, 12, tzinfo=datetime.UTC)
+    df = grad(lambda x: x * day.astimezone(datetime.UTC).hour * day.timestamp())
+    for x in (1.0, 2.0, 3.0):
+        assert df(x) == 12 * day.timestamp()
+    assert df.cache_info().traces == 1
+
+
+def test_data_of_a_package(monkeypatch, tmp_path):
+    """`importlib.resources.files` and `pkgutil.get_data` read a package's file -> read again"""
+    (tmp_path / "with_data").mkdir()
+    (tmp_path / "with_data" / "__init__.py").touch()
+    data = tmp_path / "with_data" / "scale.txt"
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def f(x):
+        scale = float(pkgutil.get_data("with_data", "scale.txt").decode())
+        return x * scale * float(resources.files("with_data").joinpath("scale.txt").read_text())
+
+    df = grad(f, compile="never")
+    for scale in (2.0, 2.0, 3.0, 3.0, 2.0):
+        data.write_text(str(scale))
+        assert df(1.0) == scale**2
+    assert df.cache_info().traces <= 3
 
 
 def test_arguments_of_the_program(derivative, monkeypatch):

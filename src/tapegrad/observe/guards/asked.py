@@ -58,6 +58,9 @@ _NAMES = {
     **dict.fromkeys(["io", "_io"], "text_encoding"),  # "_io" from Python 3.13 on
     "_pickle": "dumps loads",
     "logging": "isEnabledFor getEffectiveLevel hasHandlers getLevelName",
+    "pkgutil": "get_data",
+    "importlib.resources._common": "files",
+    **dict.fromkeys([f"importlib.resources.{x}" for x in ("_legacy", "_functional")], "read_text"),
     "numpy": "genfromtxt get_printoptions geterr getbufsize fromfile load loadtxt",
 }
 _ASKED = {module: frozenset(names.split()) for module, names in _NAMES.items()}
@@ -87,8 +90,12 @@ def asked(
 ) -> Then | None:
     """What is noted of a call that is asked again, which this frame makes; None if
     `f(*args, **kwargs)` is no such call."""
-    if not _is_asked(f) and f is not open:
+    if not (_is_asked(f) or _reads_time_zone(f) or f is open):
         return None
+    if args and args[0] is datetime.datetime is getattr(
+        f, "__self__", None
+    ):  # a class method, which is bound
+        args = args[1:]
     given = [_plain(x) for x in args]
     named = {name: _plain(x) for name, x in kwargs.items()}
     if any(x is MISSING for x in (*given, *named.values())):
@@ -175,6 +182,25 @@ def _is_asked(f: Any) -> bool:
     return name in _ASKED.get(module, ())
 
 
+def _reads_time_zone(f: Any) -> bool:
+    """Whether this is a method of Python's dates that may look where the computer is."""
+    if getattr(f, "__name__", "") not in ("astimezone", "timestamp", "fromtimestamp"):
+        return False
+    of = getattr(f, "__objclass__", None) or getattr(f, "__self__", None)
+    return of is datetime.datetime or _is_time(of)
+
+
+def _is_time(x: Any) -> bool:
+    """Whether this is a date, a time or a time zone of Python's own, of which a text says all."""
+    kind = type(x)
+    if kind in (datetime.datetime, datetime.time) and x.tzinfo is not None:
+        return _is_time(x.tzinfo)
+    return kind in _TIMES or (module_of(kind), kind.__name__) == ("zoneinfo", "ZoneInfo")
+
+
+_TIMES = (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone)
+
+
 def reads_own(o: Uses, f: Any, args: Sequence[Any]) -> bool:
     """Whether one of NumPy's functions reads a file, or a text, that the run has opened."""
     file = args[0] if args else None
@@ -218,7 +244,9 @@ def _plain(x: Any) -> Any:
         x
         if type(x) in (*PLAIN_TYPES, time.struct_time)
         or any(x is kind for kind in TYPES)
+        or type(x) is types.ModuleType
         or plainly.is_plain(x)
+        or _is_time(x)
         or module_of(type(x)) == "logging"
         else MISSING
     )
@@ -261,4 +289,4 @@ def same(x: Any, y: Any) -> bool:
         return bool(x == y)
     if kind is slice:
         return same((x.start, x.stop, x.step), (y.start, y.stop, y.step))
-    return (kind in PLAIN_TYPES or kind is datetime.date or is_path(x)) and repr(x) == repr(y)
+    return (kind in PLAIN_TYPES or _is_time(x) or is_path(x)) and repr(x) == repr(y)

@@ -57,7 +57,10 @@ CALM = _Calm()
 # ---- code
 
 # They tell the user something, or load code, and compute nothing.
-_SILENT = ("logging", "warnings", "importlib", "linecache", "traceback", "tokenize", "zipimport")
+_SILENT = (
+    *("logging", "warnings", "linecache", "traceback", "tokenize"),
+    *("importlib", "pkgutil", "zipimport"),
+)
 _INSPECT = PYTHONS + "inspect.py"
 _SILENT_FILES = tuple(PYTHONS + name + end for name in _SILENT for end in (".py", os.sep))
 
@@ -421,7 +424,8 @@ def is_inert(kind: Any) -> bool:
         (module in _OF_LOCKS and name in _LOCKS)
         or (module == "re" and name in ("Pattern", "Match"))
         or (module == "datetime" and name in ("date", "datetime", "time", "timedelta", "timezone"))
-        or (module, name) in (("fractions", "Fraction"), ("decimal", "Decimal"))
+        or (module, name)
+        in (*(("fractions", "Fraction"), ("decimal", "Decimal"), ("zoneinfo", "ZoneInfo")),)
         or (module == "_struct" and name == "Struct")
         or (name == "Token" and module.endswith("contextvars"))
         or kind in (types.GetSetDescriptorType, types.MemberDescriptorType)
