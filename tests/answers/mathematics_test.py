@@ -40,6 +40,10 @@ def test_a_distance_along_one_axis(f, mode):
         (lambda x, y: math.ulp(x), [(3.0, 2.0), (INF, 2.0), (-INF, 2.0)]),
         (lambda x, y: math.lgamma(x), [(3.0, 2.0), (INF, 2.0), (-INF, 2.0), (-1.0, 0.0)]),
         (lambda x, y: math.pow(x, 0.5) + y, [(4.0, 2.0), (-INF, 2.0), (-1.0, 0.0), (INF, 0.0)]),
+        (lambda x, y: x**0.5 + y, [(4.0, 2.0), (-INF, 2.0), (INF, 0.0), (-2.0, 1.0)]),
+        (lambda x, y: x**y, [(4.0, 2.5), (-INF, 0.5), (-INF, 3.0), (-INF, -0.5), (-2.0, 0.5)]),
+        (lambda x, y: x**y, [(4.0, -2.5), (0.0, -INF), (0.0, -2.0), (-0.0, -INF), (0.5, -INF)]),
+        (lambda x, y: math.ldexp(x, int(y)), [(3.0, 2.0), (0.0, 1e308), (3.0, -1e308), (INF, 1e9)]),
         (lambda x, y: math.pow(x, y), [(-INF, 0.5), (-INF, 3.0), (0.5, -INF)]),
     ],
 )

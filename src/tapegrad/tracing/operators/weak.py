@@ -151,7 +151,7 @@ def _is_fractional(y: Any) -> Any:
 
 
 def _check_power(x: Any, y: Any) -> None:
-    if _both(x == 0, y < 0):
+    if _both(x == 0, y < 0) and _is_finite(y):
         raise ZeroDivisionError(f"0.0 cannot be raised to a negative power{at_line()}")
     if _both(x < 0, _is_fractional(y)):
         raise _IsComplex
@@ -237,7 +237,9 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         if known and name in _CHECKS:
             checked(_CHECKS[name], x, y)
     except _IsComplex:
-        return complexes.computed(name, complexes.as_complex(x), y, _recorded)
+        if x != -math.inf:
+            return complexes.computed(name, complexes.as_complex(x), y, _recorded)
+        x = -x  # that of inf: a real number
     if whole and (is_wide(x) or is_wide(y) or (name == "truediv" and not _divides(x, y))):
         return _by_value(name, x, y)
     most = None

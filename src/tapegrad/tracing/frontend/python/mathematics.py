@@ -239,7 +239,8 @@ def _nextafter(x: Any, y: Any, /, **steps: Any) -> Any:
 def _ldexp(x: Any, i: Any) -> Any:
     n = i if (found := whole(i)) is None else found
     math.ldexp(0.0, n)  # Python's own error
-    return _answered(lambda x: math.ldexp(x, n), lambda x: np.ldexp(x, n))(x)
+    most = max(-9999, min(n, 9999))  # NumPy takes integers of C, and more changes nothing
+    return _answered(lambda x: math.ldexp(x, n), lambda x: np.ldexp(x, most))(x)
 
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
