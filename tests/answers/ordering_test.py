@@ -44,6 +44,7 @@ PROGRAMS = {
     "in reverse": (lambda x: _weighted(sorted(x, reverse=True)), 1),
     "by a key": (lambda x: _weighted(sorted(x, key=lambda v: (v - 1) ** 2)), 1),
     "by a key in C": (lambda x: _weighted(sorted([*x], key=abs, reverse=True)), 1),
+    "by float": (lambda x: max(x, key=float) * sorted(x.tolist(), key=float)[0], 1),
     "places": (lambda x: _weighted(x[k] for k in sorted(range(6), key=lambda k: -x[k])), 1),
     "places by a method": (lambda x: _weighted(x[sorted([0, 2, 4], key=x.__getitem__)]), 1),
     "in place": (_sorted_in_place, 1),

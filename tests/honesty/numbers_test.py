@@ -11,7 +11,6 @@ import scipy.special as sp
 from scipy import ndimage, signal
 
 from tapegrad import grad, jit, value_and_grad
-from tapegrad.errors import ConversionError
 
 NAN, INF = np.nan, np.inf
 TINY = 5e-324
@@ -473,18 +472,16 @@ def test_python_floats_and_float32(derivative):
 
 
 def test_python_integers_that_grow(derivative):
-    """Python integers that get large -> right as long as 64 bits hold them, else an error: they
-    don't wrap around"""
+    """Python integers that get large -> right; those that 64 bits don't hold are guarded"""
     df = derivative(lambda x, n: x**2 * (n * n - 3) / 2**40 + x**3 * n**3 / 2**60)
     for n in (7, 2**20, 3, -(2**20), 2**20 + 1):  # n**3 grows up to 2**60
         df.at(1.5, n)
-    with pytest.raises(ConversionError, match=r"integer gets larger than 64 bits.*numbers_test"):
-        df.call(1.5, 10**10)
+    df.at(1.5, 10**10)
     df.at(1.5, 11)
     for f, n in [(lambda n: n + n, 2**62), (lambda n: n << 60, 8), (lambda n: 2**62 - n, -(2**62))]:
-        with pytest.raises(ConversionError, match="float"):
-            jit(f)(n)
-        assert jit(f)(1) == f(1)
+        g = jit(f)
+        for m in (1, n, 2, n):
+            assert g(m) == f(m)
 
 
 # ---- choices, kinks and singular points
