@@ -1396,3 +1396,32 @@ def test_items_that_are_moved(name, number):
         assert [type(x) for x in kept] == [type(x) for x in expected]
         for one, other in zip(kept, expected, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_changes_of_long_containers_that_wait():
+    """a list or deque of more than 100 items is changed in the middle, and by `insert` or `rotate`
+    -> as plain NumPy leaves it"""
+
+    def program(items, queue):
+        def f(x):
+            items[3] = x[0]
+            items.pop(0)
+            items.append(x[1])
+            items.insert(4, 2.0)
+            queue[3] = x[0]
+            queue.popleft()
+            queue.append(x[1])
+            queue.rotate(2)
+            return np.sum(x**2)
+
+        return f
+
+    expected, kept = [0.5] * 150, [0.5] * 150
+    turned, queue = collections.deque(expected), collections.deque(kept)
+    f, df = program(expected, turned), grad(program(kept, queue), compile="never")
+    for k in range(4):
+        f(X + k)
+        np.testing.assert_allclose(df(X + k), 2 * (X + k))
+        assert kept == expected
+        assert queue == turned
+        assert {type(x) for x in (*kept, *queue)} == {float, np.float64}

@@ -144,9 +144,9 @@ class Keeping:
         for stream in streams:
             where = stream.ahead, stream.number, self._noted_part(stream.at)
             self.kept.append(Advanced(stream.generator, *where))
+        self.waiting = made_plain(reads, lambda x: self._as_found(x))
         replacing = Replacing(reads, lambda x: self._plain(x, replacing.at))
         replacing.everywhere()
-        self.waiting = made_plain(reads, lambda x: self._as_found(x))
         del replacing.new  # which holds it
 
     @property
