@@ -99,6 +99,13 @@ def test_what_stays_in_place(f, kept):
     assert copied == (not kept)
 
 
+def test_what_shares_memory_with_invariants_is_found_once():
+    """Not for each of them: a loop may carry thousands of values, and have as many invariants."""
+    _, tape = trace(grid, X)
+    (loop,) = [call.primitive for call in tape.calls if call.primitive.repeats]
+    assert loop.showing(1 + loop.carried) is loop.showing(2 + loop.carried)
+
+
 def test_what_inner_rounds_also_read_as_it_was_is_copied():
     """What they update is passed to them twice: to be updated, and as it is all the time."""
     rounds = np.int64(5)

@@ -256,3 +256,21 @@ def test_callbacks_that_remember():
         return integrate.quad(h, 0, 1)[0]
 
     assert grad(f)(1.5) == pytest.approx(1.0)
+
+
+def test_a_callback_that_writes_to_its_arrays_may_write_to_a_copy():
+    def balance(t, a, weights, copies):
+        if copies:
+            weights = weights.copy()
+        weights[0] += 1.0
+        found = np.sum(weights * a) * t - 6.0
+        weights[0] -= 1.0
+        return found
+
+    def root(a, copies, weights):
+        return optimize.brentq(balance, 0.1, 9.0, args=(a, weights, copies))
+
+    a, weights = np.array([1.0, 2.0]), np.array([1.0, 2.0])
+    with pytest.raises((TraceError, UnsupportedError), match=r"Write to a copy .*y.copy\(\)"):
+        grad(root)(a, False, weights)
+    np.testing.assert_allclose(grad(root)(a, True, weights), [-1 / 3, -1 / 3])

@@ -12,7 +12,7 @@ updates what it carries, if its rounds do nothing else with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,10 +102,12 @@ def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
 
 
 @remembered
-def in_new_memory(body: Tape) -> frozenset[Operand]:
-    """The outputs of a loop's body that share no memory with what it is given."""
+def sharing(body: Tape, carried: int) -> tuple[Sequence[int], Sequence[int]]:
+    """The results of a loop that may share memory with what it carries, and with its invariants."""
+    changed = set(kept_in_place(body, 1, carried))
+    others = [k for k in range(carried) if k not in changed]
     made = {out for call in body.calls if makes_new_memory(call) for out in call.outs}
-    return frozenset(made.intersection(body.outputs))
+    return others, [k for k in others if body.outputs[k] not in made]
 
 
 def _chain(before: Mapping[Operand, Operand], x: Operand) -> set[Operand]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import METHODS, Aval, Operand, Tape, Var
-from tapegrad.ir.updates import in_new_memory, kept_in_place
+from tapegrad.ir.updates import kept_in_place, sharing
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
 
@@ -114,15 +114,9 @@ class Loop(Repeated):
     def showing(self, m: int) -> Sequence[int]:
         if self.instead:
             return range(self.results)
-        changed = kept_in_place(self.body, 1, self.carried)
-        others = [k for k in range(self.carried) if k not in changed]
         m -= len(self.heads(range(m + self.carried + 3)))
-        if m < 0:
-            return ()
-        if m < self.carried:  # what is carried is left as it is where there are no rounds
-            return others
-        new = in_new_memory(self.body)
-        return [k for k in others if self.body.outputs[k] not in new]
+        # What is carried is left as it is where there are no rounds.
+        return sharing(self.body, self.carried)[m >= self.carried] if m >= 0 else ()
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
         if isinstance(xs[0], Var):  # it may make no rounds, as a side that isn't taken

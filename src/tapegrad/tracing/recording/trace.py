@@ -367,8 +367,8 @@ class Trace:
                 raise TraceError(
                     f"an array that {self.label} uses{at_source(src)} was written to while "
                     f"{self.label} ran. Such an array is read anew at each call, so what it held "
-                    "in between would be lost. Use a copy of it, or make it with np.zeros_like(x) "
-                    "of a traced x, which follows what is written"
+                    f"between would be lost. Write to a copy that {self.label} makes, y = y.copy()"
+                    ", or make it with np.zeros_like(x) of a traced x: that follows what is written"
                 )
 
     def _reshaped(self, src: Source | None) -> TraceError:

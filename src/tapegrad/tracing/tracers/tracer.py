@@ -162,7 +162,8 @@ class Tracer(Conversions, Proxy):
         if trace is not self._owner._trace:
             raise UnsupportedError(
                 "an array of an outer traced function is written to inside an inner one"
-                f"{at_line()}. Return the new value from the inner function instead"
+                f"{at_line()}. Write to a copy that the inner function makes, y = y.copy(), and "
+                "return what the outer one needs of it"
             )
         root = self._root
         if trace.writable is not None and not trace.writable(self._owner):
