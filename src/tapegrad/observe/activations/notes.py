@@ -213,7 +213,8 @@ class Notes(Uses):
         """An attribute or item that a library's function looks up, or what stands for it: where it
         was another one at a later call, it is an input."""
         x, running, (what, key) = place.x, self.running, at
-        if running is not None and dispatch.found(running, "", key, lambda: place, at) is not None:
+        by_code = running is not None and running.frame is not None  # and not by SciPy's solvers
+        if by_code and dispatch.found(running, "", key, lambda: place, at) is not None:
             return self.found[id(x), at][1]
         if what == "attr":
             self.looked_up(x, key)
