@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import bisect
 import collections
 import contextlib
 import csv
@@ -1425,3 +1426,30 @@ def test_changes_of_long_containers_that_wait():
         assert kept == expected
         assert queue == turned
         assert {type(x) for x in (*kept, *queue)} == {float, np.float64}
+
+
+@pytest.mark.parametrize("length", [2, 150])
+def test_slices_of_lists_with_changes_that_wait(length):
+    """all items of a list are set, and after an `insort` some of them deleted or set -> in this
+    order"""
+
+    def program(kept, cut):
+        def f(x):
+            kept[:] = [item * 0.5 for item in kept]
+            bisect.insort(kept, 0.75)
+            kept.insert(0, x[0])
+            if cut:
+                del kept[2:]
+            else:
+                kept[:3] = [1.0]
+            return np.sum(x**2)
+
+        return f
+
+    for cut in (True, False):
+        expected, kept = [1.0] * length, [1.0] * length
+        f, df = program(expected, cut), grad(program(kept, cut), compile="never")
+        for k in range(4):
+            f(X + k)
+            np.testing.assert_allclose(df(X + k), 2 * (X + k))
+            assert kept == expected

@@ -444,7 +444,7 @@ class Reads(Facts):
 
     def before_change(self, place: Location) -> None:
         """A call may change a container or an array: its contents count as read."""
-        if id(place.x) in self.mutated or self._is_open(place):
+        if self._is_open(place) or id(place.x) in self.mutated:
             return
         was = place.x.copy() if isinstance(place.x, np.ndarray) else None
         self.mutated[id(place.x)] = place.x, was
