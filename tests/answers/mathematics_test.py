@@ -73,3 +73,10 @@ def test_the_integer_without_a_negative_is_refused(f, mode):
         assert g(-(2**63) + 1) == 2**63 - 1
         with pytest.raises(ArgumentError, match="doesn't fit in 63 bits and a sign"):
             g(-(2**63))
+
+
+def test_a_list_of_integers_beyond_64_bits_is_refused():
+    g = jit(lambda x: np.array([int(v) for v in x]).sum() * x[0], compile="never")
+    assert g(np.array([2.0, 3.0])) == 10.0
+    with pytest.raises(ArgumentError, match="an array of dtype object can't be traced"):
+        g(np.array([2.0, 1e30]))

@@ -230,8 +230,8 @@ def as_tracer(x: Any, *others: Any) -> Tracer:
     tracers = [o for o in _flat(others) if isinstance(o, Tracer)]
     here = None if tracers else current_trace()
     trace = here if here is not None else innermost(tracers)
+    check_dtype(np.asarray(x).dtype)  # of an integer beyond 64 bits that of objects
     value = x if isinstance(x, np.ndarray) else np.asarray(x)[()]
-    check_dtype(value.dtype)
     operand, _ = to_operand(trace, value)
     return stand_in(trace, operand, value)
 
