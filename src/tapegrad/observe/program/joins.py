@@ -95,6 +95,9 @@ class Sides:
     apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
     unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.tracers.either`
     unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are each made
+    # The same in a loop that makes so many rounds or fewer, and how many it made the last time
+    short: set[tuple[int, int, int]] = field(default_factory=set)
+    lengths: dict[int, int] = field(default_factory=dict)
     counted: set[int] = field(
         default_factory=set
     )  # and those whose lists are as long as a guard says
@@ -108,6 +111,13 @@ class Sides:
 
     def __post_init__(self) -> None:
         self.exits = Exits(self.flow)
+
+    def is_short(self, place: int) -> bool:
+        """Whether each round of a `for` statement is made where it, or one around it, is as short
+        as it is now."""
+        return any(
+            each == place and self.lengths[around] <= most for each, around, most in self.short
+        )
 
     @cached_property
     def _meetings(self) -> _Meetings:

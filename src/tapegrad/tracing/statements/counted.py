@@ -153,10 +153,12 @@ def _loop(
             long = long or (left >= ROUNDS and sides.flow.chooses(place))
             long = long or (left > ROUNDS and rounds.is_another(round_))
             certain = (done < FIRST or before.fills) and rounds.changes_nothing()
-            if not (certain and long and rounds.is_meant(round_)):
+            if not (certain and rounds.is_meant(round_)):
                 raise again_with(each_round(sides, place))
             more = done + 1 < len(items) or count is not None
             stays = before.shape == rounds.found[-1].shape and rounds.grown[-1].fits
+            if not long and (stays or not more):
+                raise again_with(each_round(sides, place, len(items)))
             if stays and more:
                 try:
                     loop = yield from rounds.rest(leaves, round_)

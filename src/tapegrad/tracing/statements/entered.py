@@ -80,7 +80,8 @@ def _once(
     """What stands for these entries, if there are enough of them."""
     is_short = len(items) * sides.flow.weight(place) < CALLS
     few = len(items) < ROUNDS or (is_short and not sides.flow.chooses(place))
-    if few and not short:
+    sides.lengths[place] = len(items)
+    if (few or sides.is_short(place)) and not short:
         return None
     items.settle()
     for each in traces_under_way():

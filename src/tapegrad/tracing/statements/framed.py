@@ -93,10 +93,13 @@ def renounce(notes: Sequence[tuple[Any, int]]) -> None:
     again_with(notes)
 
 
-def each_round(sides: Sides, place: int) -> list[tuple[Any, int]]:
-    """That each round is made, also of the loops within: together they may be found again."""
+def each_round(sides: Sides, place: int, count: int = 0) -> list[tuple[Any, Any]]:
+    """That each round is made, also of the loops within: together they may be found again. If there
+    is a `count`, that is so where there are no more rounds than so many."""
     flow = sides.flow
     inner = [o for o in flow.body(place) if flow.at[o].opname == "FOR_ITER"]
+    if count:
+        return [(sides.short, (each, place, count)) for each in (place, *inner)]
     return [(sides.unrolled, each) for each in (place, *inner)]
 
 
