@@ -149,9 +149,10 @@ def _loop(
             round_ = yield from rounds.made(rounds.round(leaves, done))
             raised, loop, is_empty = trace.raised, None, False
             left = len(items) - done
-            long = short or count is not None or is_long(round_.tape, left)
+            long = is_long(round_.tape, left) and rounds.computes(round_)
             long = long or (left >= ROUNDS and sides.flow.chooses(place))
             long = long or (left > ROUNDS and rounds.is_another(round_))
+            long = long or short or count is not None
             certain = (done < FIRST or before.fills) and rounds.changes_nothing()
             if not (certain and rounds.is_meant(round_)):
                 raise again_with(each_round(sides, place))

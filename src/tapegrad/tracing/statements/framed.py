@@ -220,6 +220,11 @@ class InFrame(Rounds):
             x not in known and not isinstance(x, Literal) for x in decides
         )
 
+    def computes(self, round_: Round) -> bool:
+        """Whether anything is computed that doesn't follow from the loop's own number."""
+        known = known_from(round_.tape, [round_.tape.inputs[0]])
+        return any(known.isdisjoint(call.outs) for call in round_.tape.calls)
+
     def is_another(self, round_: Round) -> bool:
         """Whether a round may be shorter than others: a loop in it may make none, or a branch go
         another way."""
