@@ -26,6 +26,7 @@ MADE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*traced for three calls in a row")
 @pytest.mark.parametrize("name", MADE)
 def test_an_object_of_scipys_is_read_anew_at_each_call(name):
     make, held = MADE[name]

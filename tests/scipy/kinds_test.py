@@ -36,7 +36,8 @@ DOUBLES = {"quad_vec"}  # functions that compute in double, whatever they are gi
 def described(x: Any, depth: int = 3) -> Any:
     """The types, dtypes and shapes of the parts of a result."""
     if isinstance(x, (np.ndarray, np.generic)):
-        return x.__class__.__name__, str(x.dtype), tuple(map(int, x.shape))  # some are traced
+        shape = tuple([n.__index__() for n in x.shape])  # some are traced
+        return x.__class__.__name__, str(x.dtype), shape
     if isinstance(x, (int, float, complex)):
         return x.__class__.__name__
     if not depth:

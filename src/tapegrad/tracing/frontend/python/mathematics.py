@@ -153,13 +153,18 @@ def _asked(
     return called
 
 
-@functools.wraps(math.log)
-@unobserved
-def _log(*args: Any) -> Any:
-    if len(args) != 2:
-        return _natural_log(*args)
-    x, base = map(_natural_log, args)  # either has errors of its own, and so has the quotient
-    return x / base
+def _log(natural: Callable[..., Any]) -> Callable[..., Any]:
+    """`log(x, base)`, with the natural logarithm."""
+
+    @functools.wraps(natural)
+    @unobserved
+    def log(*args: Any) -> Any:
+        if len(args) != 2:
+            return natural(*args)
+        x, base = map(natural, args)  # either has errors of its own, and so has the quotient
+        return x / base
+
+    return log
 
 
 def _hypot(*xs: Any) -> Any:
@@ -280,7 +285,6 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "tanh": np.tanh,
     "ulp": _infinite(lambda x: np.spacing(np.abs(x))),
 }
-_natural_log = _answered(math.log, np.log)
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "isclose": _is_close,
     "isfinite": np.isfinite,
@@ -332,13 +336,14 @@ def declare_all() -> None:
     for name, function in _OF_COMPLEX.items():
         by = _answered(getattr(cmath, name), function, as_complex, _as_result)
         declare(cmath, name, by, traced=True)
+    declare(cmath, "log", _log(_answered(cmath.log, np.log, as_complex, _as_result)), traced=True)
     declare(cmath, "rect", _answered(cmath.rect, _rect, _number, _as_result), traced=True)
     for name, function in _QUESTIONS.items():
         declare(cmath, name, _asked(getattr(cmath, name), function, as_complex), traced=True)
     for name, function in _UFUNCS.items():
         if hasattr(math, name):
             declare(math, name, _answered(getattr(math, name), function), traced=True)
-    declare(math, "log", _log, traced=True)
+    declare(math, "log", _log(_answered(math.log, np.log)), traced=True)
     for name, function in _QUESTIONS.items():
         declare(math, name, _asked(getattr(math, name), function), traced=True)
     declare(math, "modf", functools.wraps(math.modf)(unobserved(_modf)), traced=True)
