@@ -49,7 +49,7 @@ def _float(*args: Any, **kwargs: Any) -> Any:
 def _int(*args: Any, **kwargs: Any) -> Any:
     """int(x), a traced integer."""
     x = args[0] if len(args) == 1 and not kwargs else None
-    if isinstance(x, Tracer) and not is_made(x) and not x.shape:
+    if isinstance(x, Tracer) and not is_made(x) and not x.shape and x.dtype.kind != "c":
         return whole(x)
     with observed():
         return int(*args, **kwargs)
