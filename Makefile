@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PROGRAMS ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sweep fuzz check golden bench docs
+.PHONY: help demo test sweep fuzz check golden replay bench docs
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ check: $(INSTALLED)  ## check formatting, lint and types
 
 golden: $(INSTALLED)  ## rewrite the golden texts of the tests
 	$(VENV) -m pytest --update-golden
+
+replay: $(INSTALLED)  ## show what a change does to tapes, plans and sources; INTO=before on the state before it
+	TAPEGRAD_DEBUG= $(VENV) -m tests.replay $(or $(INTO),after)
 
 bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX and others; ONLY='mlp*,call' some of them
 	$(VENV) benchmarks/run.py $(if $(ONLY),--only '$(ONLY)')
