@@ -32,8 +32,8 @@ from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import look_for_modules, row_of
 from tapegrad.observe.answers.swapping import Names
-from tapegrad.tracing.frontend import FUNCTIONS
-from tapegrad.tracing.frontend.numpy.methods import METHODS
+from tapegrad.tracing.frontend.numpy.functions import function_of
+from tapegrad.tracing.frontend.operands.declaring import METHODS
 from tapegrad.tracing.runs.run import trace_function
 
 ODD = "0.5 1.0 -7 99 'odd' None (0,) [0,1,2] np.zeros(2) np.array([1]) True np.nan x s x>0.5 x[0]"
@@ -179,7 +179,7 @@ def of_numpy() -> Iterator[tuple[str, str, Any]]:
         function = getattr(next(of for of in numpys.HOMES[home] if hasattr(of, name)), name)
         if not callable(function):
             continue
-        known = name in METHODS if home == "np.ndarray" else function in FUNCTIONS
+        known = name in METHODS if home == "np.ndarray" else function_of(function)
         if known or isinstance(function, np.ufunc) or row_of(function) is not None:
             yield home, name, function
 

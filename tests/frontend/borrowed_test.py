@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy._core.overrides import array_function_dispatch
 from tests.frontend import agreement_test as agreement
 from tests.frontend import names_calls
 from tests.frontend.check import assert_same, check, leaves, normal
@@ -19,10 +20,10 @@ from tests.primitives import samples
 
 from tapegrad import grad, jit
 from tapegrad.errors import TapegradError, UnsupportedError
-from tapegrad.tracing.frontend import BORROWED, FUNCTIONS
 from tapegrad.tracing.frontend.calling import borrowing
 from tapegrad.tracing.frontend.numpy import ufuncs
-from tapegrad.tracing.frontend.numpy.methods import METHODS
+from tapegrad.tracing.frontend.numpy.functions import followed
+from tapegrad.tracing.frontend.operands.declaring import FUNCTIONS, METHODS
 from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 # Calls of borrowed functions on a matrix of four rows and three columns; `w` is a captured one.
@@ -417,7 +418,7 @@ def _names() -> dict[str, str]:
     homes = {"numpy.fft": "np.fft.", "numpy.lib.scimath": "np.emath."}
     homes["numpy.lib.stride_tricks"] = "np.lib.stride_tricks."
     found = {}
-    for f in FUNCTIONS:
+    for _, _, f in followed():
         home = homes.get(f.__module__, "np.")
         name = f"np.linalg.{linalg[f]}" if "linalg" in f.__module__ else f"{home}{f.__name__}"
         found[name] = re.escape(name) + r"\("
@@ -441,12 +442,23 @@ def test_each_name_of_the_front_end_has_a_test():
     assert untested({"np.nonsense": r"np\.nonsense\("}) == {"np.nonsense"}
 
 
+def test_a_function_that_isnt_known_runs_by_numpys_code():
+    def halves(x, n=2):
+        return np.asarray(x) / n
+
+    halves.__module__ = "numpy.lib._later_impl"
+    of_numpy = array_function_dispatch(lambda x, n=None: (x,), module="numpy")(halves)
+    of_others = array_function_dispatch(lambda x, n=None: (x,))(lambda x, n=2: x / n)
+    x = np.arange(3.0)
+    np.testing.assert_array_equal(grad(lambda x: np.sum(of_numpy(x)))(x), 0.5)
+    with pytest.raises(UnsupportedError, match="has no derivative rule"):
+        grad(lambda x: np.sum(of_others(x)))(x)
+
+
 PREFIXES = {np: "np.", np.linalg: "np.linalg.", np.fft: "np.fft.", np.emath: "np.emath."}
 
 
 def test_each_borrowed_function_is_in_the_table_here():
     text = "\n".join(CALLS)
-    for module, names in BORROWED.items():
-        prefix = PREFIXES[module]
-        for name in names.split():
-            assert f"{prefix}{name}(" in text, name
+    for module, name, f in followed():
+        assert f in FUNCTIONS or f"{PREFIXES[module]}{name}(" in text, name

@@ -15,9 +15,9 @@ from tests.frontend.check import assert_same, builtin_kind, name_of
 
 import tapegrad.numpy as tnp
 from tapegrad import jit
-from tapegrad.tracing.frontend import FUNCTIONS
-from tapegrad.tracing.frontend.numpy.methods import METHODS
-from tapegrad.tracing.frontend.operands.parameters import PARAMETERS, form_of
+from tapegrad.tracing.frontend.numpy.functions import followed, function_of
+from tapegrad.tracing.frontend.operands.declaring import METHODS
+from tapegrad.tracing.frontend.operands.parameters import PARAMETERS
 
 CUBE = np.arange(24.0).reshape(2, 3, 4)
 SQUARE = np.arange(9.0).reshape(3, 3) + np.eye(3)
@@ -170,19 +170,26 @@ OPERANDS = {
 }
 
 
+FUNCTIONS = {f: function_of(f) for _, _, f in followed()}
+
+
 @pytest.mark.parametrize("table", [FUNCTIONS, METHODS], ids=["functions", "methods"])
 def test_each_name_is_an_operand_or_a_parameter(table):
-    names = {name for f in table.values() for name in inspect.signature(f).parameters}
+    names = {
+        name
+        for declared in table.values()
+        for name in (*inspect.signature(declared.function).parameters, *declared.form.names)
+    }
     assert not (OPERANDS & PARAMETERS)
     assert names - PARAMETERS - OPERANDS == set()
 
 
 def test_arguments_may_be_passed_by_numpys_names():
     keywords = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    for numpys, function in FUNCTIONS.items():
-        own = inspect.signature(function).parameters
+    for numpys, declared in FUNCTIONS.items():
+        own = inspect.signature(declared.function).parameters
         rest = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in own.values())
-        renamed = form_of(function, numpys).renamed
+        renamed = declared.form.renamed
         for name, p in inspect.signature(numpys).parameters.items():
             known = p.kind not in keywords or rest or renamed.get(name, name) in own
             assert known, (numpys, name)

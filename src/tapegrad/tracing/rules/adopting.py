@@ -19,7 +19,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.observe.answers.answers import declare, original_of
 from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.frontend import FUNCTIONS
+from tapegrad.tracing.frontend.numpy.functions import function_of
 from tapegrad.tracing.rules.custom import CustomPrimitive
 from tapegrad.tracing.rules.given import Given, Rule
 
@@ -75,7 +75,7 @@ def adopted(f: Any, asked: str) -> Adopted:
 
 def _is_numpys(f: Any) -> bool:
     """Whether NumPy's functions that tapegrad follows are of these."""
-    return f in FUNCTIONS or (isinstance(f, np.ufunc) and vars(np).get(f.__name__) is f)
+    return function_of(f) is not None or (isinstance(f, np.ufunc) and vars(np).get(f.__name__) is f)
 
 
 def _any_traced(args: Sequence[Any]) -> bool:

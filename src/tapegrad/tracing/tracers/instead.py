@@ -77,6 +77,11 @@ def _by_identity() -> dict[int, tuple[str, str]]:
     return found
 
 
+def is_refused(f: Any) -> bool:
+    """Whether a function of NumPy's is declared to be."""
+    return id(f) in _by_identity()
+
+
 def use(f: Any) -> str:
     """What an error says to use instead of a function of NumPy's."""
     if getattr(f, "__name__", "").endswith(" (vectorized)"):

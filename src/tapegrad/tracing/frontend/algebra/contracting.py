@@ -22,6 +22,7 @@ from tapegrad.primitives.multilinear import (
     stepwise,
 )
 from tapegrad.primitives.views import Diagonal, GetItem, Reshape, Squeeze
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shapes.shaping import moveaxis
@@ -65,6 +66,7 @@ def matmul(x: Any, y: Any, out: Any = None) -> Any:
     return _done(product_of_matrices(x, y), out)
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """np.dot."""
     a, b = _pair(a, b)
@@ -109,6 +111,7 @@ def vecmat(x: Any, a: Any) -> Any:
     return np.matmul(conjugated(x)[..., None, :], a)[..., 0, :]
 
 
+@stands_for(np, of_complex=True)
 def vdot(a: Any, b: Any) -> Any:
     """np.vdot."""
     a, b = _pair(a, b)
@@ -124,6 +127,7 @@ def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
     return np.sum(product, axis=-1, dtype=product.dtype)
 
 
+@stands_for(np, of_complex=True)
 def inner(a: Any, b: Any) -> Any:
     """np.inner."""
     a, b = _pair(a, b)
@@ -134,6 +138,7 @@ def inner(a: Any, b: Any) -> Any:
     return scalar(tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,))))
 
 
+@stands_for(np, of_complex=True)
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """np.tensordot."""
     a, b = _pair(a, b)
@@ -166,6 +171,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 PAIRED = NumpyVersion(np.__version__) >= "2.4.0"
 
 
+@stands_for(np, of_complex=True)
 def einsum(
     *operands: Any,
     out: Any = None,
@@ -316,6 +322,7 @@ def _diagonals(x: Any, labels: list[str]) -> Term:
 _CROSSED = {3} if NumpyVersion(np.__version__) >= "2.5.0" else {2, 3}
 
 
+@stands_for(np, of_complex=True)
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
 ) -> Any:

@@ -14,6 +14,7 @@ from tapegrad.primitives.base import Slice
 from tapegrad.primitives.complexes import WHOLES
 from tapegrad.primitives.fourier import FFT, IRFFT, RFFT, TURNED
 from tapegrad.primitives.views import GetItem, Place
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, store
 
 
@@ -84,7 +85,8 @@ def _back_along(a: Any, n: Any, axis: int, norm: Any) -> Any:
 # ---- along one axis
 
 
-def _one(inverse: bool) -> Callable[..., Any]:
+def _one(name: str, inverse: bool) -> Callable[..., Any]:
+    @stands_for(np.fft, name=name, of_complex=True)
     def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
         a = floating(a)
         n = a.shape[axis] if n is None else n
@@ -93,9 +95,10 @@ def _one(inverse: bool) -> Callable[..., Any]:
     return transform
 
 
-fft, ifft = _one(False), _one(True)
+fft, ifft = _one("fft", False), _one("ifft", True)
 
 
+@stands_for(np.fft, of_complex=True)
 def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.rfft."""
     a = floating(a)
@@ -103,6 +106,7 @@ def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = Non
     return _stored(_real_along(a, n, axis, norm), out)
 
 
+@stands_for(np.fft, of_complex=True)
 def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.irfft."""
     a = floating(a)
@@ -110,11 +114,13 @@ def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = No
     return _stored(_back_along(a, n, axis, norm), out)
 
 
+@stands_for(np.fft, of_complex=True)
 def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.hfft: of a signal whose other half is its conjugate, the real spectrum."""
     return irfft(np.conjugate(floating(a)), n, axis, TURNED[norm_of(norm)], out)
 
 
+@stands_for(np.fft, of_complex=True)
 def ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.ihfft."""
     return _stored(np.conjugate(rfft(a, n, axis, TURNED[norm_of(norm)])), out)
@@ -143,7 +149,8 @@ def _sizes(a: Any, s: Any, axes: Any, halved: bool = False) -> tuple[list[Any], 
     return [k if n is None else n for n, k in zip(full, own, strict=True)], axes
 
 
-def _several(inverse: bool, default: Any) -> Callable[..., Any]:
+def _several(name: str, inverse: bool, default: Any) -> Callable[..., Any]:
+    @stands_for(np.fft, name=name, of_complex=True)
     def transform(
         a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None
     ) -> Any:
@@ -153,10 +160,11 @@ def _several(inverse: bool, default: Any) -> Callable[..., Any]:
     return transform
 
 
-fft2, ifft2 = _several(False, (-2, -1)), _several(True, (-2, -1))
-fftn, ifftn = _several(False, None), _several(True, None)
+fft2, ifft2 = _several("fft2", False, (-2, -1)), _several("ifft2", True, (-2, -1))
+fftn, ifftn = _several("fftn", False, None), _several("ifftn", True, None)
 
 
+@stands_for(np.fft, of_complex=True)
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
     """np.fft.rfftn: real numbers along the last axis, then the others."""
     a = floating(a)
@@ -165,6 +173,7 @@ def rfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = 
     return _stored(_along(half, sizes[:-1], axes[:-1], norm, False), out)
 
 
+@stands_for(np.fft, of_complex=True)
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
     """np.fft.irfftn."""
     a = floating(a)
@@ -173,11 +182,13 @@ def irfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any =
     return _stored(_back_along(rest, sizes[-1], axes[-1], norm), out)
 
 
+@stands_for(np.fft, of_complex=True)
 def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
     """np.fft.rfft2."""
     return rfftn(a, s, axes, norm, out)
 
 
+@stands_for(np.fft, of_complex=True)
 def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
     """np.fft.irfft2."""
     return irfftn(a, s, axes, norm, out)

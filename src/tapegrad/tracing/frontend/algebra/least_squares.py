@@ -21,6 +21,7 @@ from tapegrad.tracing.frontend.algebra.linalg import (
     svd,
     transposed,
 )
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.operands.parameters import tolerance
 from tapegrad.tracing.memory.deferred import Deferred
@@ -28,6 +29,7 @@ from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import stand_in
 
 
+@stands_for(np.linalg, of_complex=True)
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> Any:
     """np.linalg.pinv; the derivative is that at constant rank."""
     (a,) = floating(a)
@@ -120,6 +122,7 @@ def cut_of(rcond: Any, eps: float) -> Any:
     return rcond if 0 < rcond < 1 else eps
 
 
+@stands_for(np.linalg, of_complex=True)
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     """np.linalg.lstsq. Whether there are residuals depends on the rank, which is guarded when they
     are used."""

@@ -30,6 +30,7 @@ from tapegrad.primitives.solving import slogdet as strict_slogdet
 from tapegrad.primitives.spectral import QR, SVD, Complement, EigH
 from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.tracing.frontend.axes.reducing import squared_size
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 from tapegrad.tracing.tracers.tracer import Tracer
@@ -37,6 +38,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 LinAlgError = np.linalg.LinAlgError
 
 
+@stands_for(np.linalg, of_complex=True)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """np.linalg.norm of vectors and matrices; the derivative at 0 is 0."""
     if x.dtype.kind not in "fc":
@@ -190,6 +192,7 @@ def is_singular(factors: Any) -> Any:
 # ---- systems
 
 
+@stands_for(np.linalg, of_complex=True)
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """np.linalg.cholesky; one triangle is read, and has all of the derivative."""
     (a,) = floating(a)
@@ -200,6 +203,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     return adjoint(factor) if upper else factor
 
 
+@stands_for(np.linalg, of_complex=True)
 @in_rows
 def solve(a: Any, b: Any) -> Any:
     """np.linalg.solve: `b` is a vector if it has one axis, else a batch of matrices."""
@@ -219,6 +223,7 @@ def solved(system: Any, b: Any, turned: bool = False) -> Any:
     return transposed(LUSolve(turned)(*system, transposed(b)))
 
 
+@stands_for(np.linalg, of_complex=True)
 @in_rows
 def inv(a: Any) -> Any:
     """np.linalg.inv, the solution of A X = 1: so signs of zeros are NumPy's."""
@@ -226,6 +231,7 @@ def inv(a: Any) -> Any:
     return solve(a, np.eye(a.shape[-1], dtype=a.dtype))
 
 
+@stands_for(np.linalg, of_complex=True)
 def slogdet(a: Any) -> Any:
     """np.linalg.slogdet; the sign is a constant."""
     (a,) = floating(a)
@@ -236,6 +242,7 @@ def _slogdet(system: Any) -> Any:
     return (ComplexSLogDet() if _is_complex(system[0]) else strict_slogdet)(*system)
 
 
+@stands_for(np.linalg, of_complex=True)
 def det(a: Any) -> Any:
     """np.linalg.det. Derivatives divide by the pivots, so one that is small, or 0, calls for those
     that don't divide, and so do numbers near the ends of the range."""
@@ -269,6 +276,7 @@ def _is_unsafe_to_divide(factors: Any, logarithm: Any) -> Any:
 # ---- eigenvalues, singular values, orthogonal factors
 
 
+@stands_for(np.linalg, of_complex=True)
 def eigh(a: Any, UPLO: str = "L") -> Any:
     """np.linalg.eigh; one triangle is read, and has all of the derivative."""
     uplo = UPLO.upper()
@@ -285,6 +293,7 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
 _EIGENVALUES_ARE_COMPLEX = np.linalg.eigvals(np.eye(1)).dtype.kind == "c"
 
 
+@stands_for(np.linalg, of_complex=True)
 def eig(a: Any) -> Any:
     """np.linalg.eig."""
     w, v = real_eig(a)
@@ -309,16 +318,19 @@ def real_eig(a: Any) -> Any:
     return w, v
 
 
+@stands_for(np.linalg, of_complex=True)
 def eigvals(a: Any) -> Any:
     """np.linalg.eigvals."""
     return eig(a)[0]
 
 
+@stands_for(np.linalg, of_complex=True)
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     """np.linalg.eigvalsh."""
     return eigh(a, UPLO)[0]
 
 
+@stands_for(np.linalg, of_complex=True)
 def svd(
     a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
 ) -> Any:
@@ -370,6 +382,7 @@ def _symmetric_svd(a: Any, compute_uv: bool) -> Any:
     return _named("svd")(u, np.abs(w), transposed(u * np.sign(w)[..., None, :]))
 
 
+@stands_for(np.linalg, of_complex=True)
 def qr(a: Any, mode: str = "reduced") -> Any:
     """np.linalg.qr. The columns of a wide matrix beyond the square are Q R' = A'."""
     (a,) = floating(a)
@@ -390,6 +403,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     return r if mode == "r" else _named("qr")(q, r)
 
 
+@stands_for(np.linalg, of_complex=True)
 @quiet
 def cond(x: Any, ord: Any = None) -> Any:
     """np.linalg.cond: of a singular matrix it is infinite."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.tracing.frontend.axes import reducing
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, mask_of, store
-from tapegrad.tracing.frontend.operands.parameters import called_as
 
 _MISSING = np._NoValue
 
@@ -28,10 +28,9 @@ def _both(there: Any, where: Any) -> Any:
     return there if where is _MISSING else np.logical_and(there, mask_of(where))
 
 
-def _of_filled(function: Callable[..., Any], numpys: Any, value: float) -> Callable[..., Any]:
+def _of_filled(function: Callable[..., Any], value: float) -> Callable[..., Any]:
     """A function of what is there, where `value` changes nothing."""
 
-    @called_as(numpys)
     def reduce(a: Any, *args: Any, **kwargs: Any) -> Any:
         a = as_tracer(a, *args, *kwargs.values())
         return function(_filled(a, value)[0], *args, **kwargs)
@@ -39,13 +38,13 @@ def _of_filled(function: Callable[..., Any], numpys: Any, value: float) -> Calla
     return reduce
 
 
-nansum = _of_filled(reducing.sum, np.nansum, 0)
-nanprod = _of_filled(reducing.prod, np.nanprod, 1)
-nancumsum = _of_filled(reducing.cumsum, np.nancumsum, 0)
-nancumprod = _of_filled(reducing.cumprod, np.nancumprod, 1)
+nansum = stands_for(np, name="nansum", of_complex=True)(_of_filled(reducing.sum, 0))
+nanprod = stands_for(np, name="nanprod", of_complex=True)(_of_filled(reducing.prod, 1))
+nancumsum = stands_for(np, name="nancumsum", of_complex=True)(_of_filled(reducing.cumsum, 0))
+nancumprod = stands_for(np, name="nancumprod", of_complex=True)(_of_filled(reducing.cumprod, 1))
 
 
-@called_as(np.nanmean)
+@stands_for(np, of_complex=True)
 def nanmean(a: Any, *args: Any, where: Any = _MISSING, **kwargs: Any) -> Any:
     """np.nanmean."""
     a = as_tracer(a, where, *args, *kwargs.values())
@@ -61,6 +60,7 @@ def _check_inexact(dtype: Any) -> None:
         raise TypeError("If a is inexact, then dtype must be inexact")
 
 
+@stands_for(np, of_complex=True)
 def nanvar(
     a: Any,
     axis: Any = None,
@@ -87,7 +87,7 @@ def nanvar(
     return result if out is None else store(out, result)
 
 
-nanstd = reducing.root_of(nanvar, np.nanstd)
+nanstd = stands_for(np, name="nanstd", of_complex=True)(reducing.root_of(nanvar))
 
 
 def _nan_extremum(
@@ -123,5 +123,5 @@ def _nan_extremum(
     return reduce
 
 
-nanmax = _nan_extremum(reducing.max, np.fmax, -np.inf)
-nanmin = _nan_extremum(reducing.min, np.fmin, np.inf)
+nanmax = stands_for(np, name="nanmax")(_nan_extremum(reducing.max, np.fmax, -np.inf))
+nanmin = stands_for(np, name="nanmin")(_nan_extremum(reducing.min, np.fmin, np.inf))

@@ -15,6 +15,7 @@ from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.correlation import Correlate
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.primitives.stated import Known
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands.on_complex import by_parts
 from tapegrad.tracing.frontend.operands.operands import as_operand, as_tracer, cast, common_dtype
@@ -30,6 +31,7 @@ def _along(axis: int, k: Any) -> tuple[Any, ...]:
 # ---- grids
 
 
+@stands_for(np, of_complex=True)
 def linspace(
     start: Any,
     stop: Any,
@@ -67,6 +69,7 @@ def linspace(
 # ---- differences and integrals
 
 
+@stands_for(np, of_complex=True)
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """np.gradient."""
     if edge_order > 2:
@@ -141,6 +144,7 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
 # ---- interpolation, convolution, counting
 
 
+@stands_for(np)
 def interp(
     x: Any, xp: Any, fp: Any, below: Any = None, above: Any = None, period: Any = None
 ) -> Any:
@@ -206,6 +210,7 @@ def _check_ordered(xp: Any) -> None:
     trace.guard(wrong, False, "the order of the points of np.interp")
 
 
+@stands_for(np, of_complex=True)
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """np.convolve."""
     a, v = np.atleast_1d(as_tracer(a, v), as_tracer(v, a))
@@ -214,6 +219,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     return _correlation(a, v[::-1], mode)
 
 
+@stands_for(np, of_complex=True)
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """np.correlate."""
     a, v = as_tracer(a, v), as_tracer(v, a)
@@ -239,6 +245,7 @@ def _correlation(a: Any, v: Any, mode: str) -> Any:
     return Correlate(before, count)(cast(a, dtype), cast(v, dtype))
 
 
+@stands_for(np)
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """np.bincount; the largest index is guarded, since it decides the length."""
     x = as_tracer(x, weights)
@@ -265,6 +272,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 # ---- polynomials
 
 
+@stands_for(np, of_complex=True)
 def polymul(a1: Any, a2: Any) -> Any:
     """np.polymul."""
     return np.convolve(_coefficients(as_tracer(a1, a2)), _coefficients(as_tracer(a2, a1)))
@@ -279,6 +287,7 @@ def _coefficients(a: Any) -> Any:
     return trimmed if trimmed.size else np.zeros_like(a, shape=1)
 
 
+@stands_for(np, of_complex=True)
 @in_rows
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """np.vander."""
@@ -298,6 +307,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
 # ---- statistics
 
 
+@stands_for(np, of_complex=True)
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
     """np.corrcoef."""
     c: Any = np.cov(x, y, rowvar, dtype=dtype)
@@ -315,6 +325,7 @@ def _bounded(x: Any) -> Any:
     return Known()(np.clip(x, -1, 1), x)
 
 
+@stands_for(np, of_complex=True, lists="condlist choicelist")
 @in_rows
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """np.select: the first condition that holds."""
@@ -334,6 +345,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return cast(result, dtype)
 
 
+@stands_for(np, of_complex=True)
 def sinc(x: Any) -> Any:
     """np.sinc: sin(pi x) / (pi x); near 0, where derivatives of the quotient lose their digits, by
     its series. Of that 24 derivatives are right."""

@@ -11,6 +11,7 @@ from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Concatenate, SetItem
 from tapegrad.primitives.views import BroadcastTo, Place
 from tapegrad.tracing.frontend.calling.borrowing import borrowed
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import lay_out_as, unlinked
 from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.frontend.shapes.shaping import broadcast_to
@@ -19,6 +20,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 _STATISTICS: dict[str, Callable[..., Any]] = {"mean": np.mean, "maximum": np.max, "minimum": np.min}
 
 
+@stands_for(np, of_complex=True)
 def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     """np.pad: by NumPy's own code, where there is nothing better."""
     if isinstance(pad_width, dict):

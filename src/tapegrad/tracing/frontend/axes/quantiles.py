@@ -10,9 +10,9 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.tracing.frontend.axes.sorting import argsort, sort
 from tapegrad.tracing.frontend.indexing.indexing import take_along_axis
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import copy_of, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, has_tracer, is_weak, store
-from tapegrad.tracing.frontend.operands.parameters import called_as
 from tapegrad.tracing.recording.layout import overwritten
 
 
@@ -26,6 +26,7 @@ def _merged(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     return moved.reshape([a.shape[k] for k in kept] + [size]), axes
 
 
+@stands_for(np)
 def median(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
 ) -> Any:
@@ -86,13 +87,13 @@ def _nearer(at: Any, is_below: Callable[[Any, Any], Any]) -> Any:
     return np.maximum(place.astype(np.intp), 0)
 
 
-@called_as(np.quantile)
+@stands_for(np)
 def quantile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """np.quantile; the derivative with respect to q is the slope between two elements."""
     return _quantile("Quantiles must be in the range [0, 1]", is_weak(q), a, q, *args, **kwargs)
 
 
-@called_as(np.percentile)
+@stands_for(np)
 def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """np.percentile."""
     message, share = "Percentiles must be in the range [0, 100]", np.true_divide(_listed(q, a), 100)
@@ -104,7 +105,7 @@ def _listed(q: Any, a: Any) -> Any:
     return as_tracer(q, a) if has_tracer(q) else np.asarray(q)
 
 
-@called_as(np.nanmedian)
+@stands_for(np)
 def nanmedian(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
 ) -> Any:
@@ -127,14 +128,14 @@ def nanmedian(
     return scalar(result) if out is None else store(out, result, casting="unsafe")
 
 
-@called_as(np.nanquantile)
+@stands_for(np)
 def nanquantile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """np.nanquantile."""
     message = "Quantiles must be in the range [0, 1]"
     return _quantile(message, is_weak(q), a, q, *args, nans=True, **kwargs)
 
 
-@called_as(np.nanpercentile)
+@stands_for(np)
 def nanpercentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """np.nanpercentile."""
     message, share = "Percentiles must be in the range [0, 100]", np.true_divide(_listed(q, a), 100)

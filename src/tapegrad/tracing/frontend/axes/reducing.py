@@ -17,9 +17,9 @@ from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
 from tapegrad.primitives.stated import Known
 from tapegrad.primitives.views import ExpandDims
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, mask_of, store
-from tapegrad.tracing.frontend.operands.parameters import called_as
 from tapegrad.tracing.frontend.shapes.shaping import at_least_a_vector, ravel
 from tapegrad.tracing.tracers.tracer import Tracer
 
@@ -160,10 +160,10 @@ def _logical(primitive: Any, neutral: bool, combine: Callable[..., Any]) -> Call
     return reduce
 
 
-any = _logical(Any_, False, np.logical_or)
-all = _logical(All, True, np.logical_and)
-sum = _fold(Sum, 0, any, np.add)
-prod = _fold(Prod, 1, all, np.multiply)
+any = stands_for(np, np.ndarray, name="any", of_complex=True)(_logical(Any_, False, np.logical_or))
+all = stands_for(np, np.ndarray, name="all", of_complex=True)(_logical(All, True, np.logical_and))
+sum = stands_for(np, np.ndarray, name="sum", of_complex=True)(_fold(Sum, 0, any, np.add))
+prod = stands_for(np, np.ndarray, name="prod", of_complex=True)(_fold(Prod, 1, all, np.multiply))
 
 
 def _extremum(
@@ -205,10 +205,11 @@ def _extremum(
     return reduce
 
 
-max = _extremum(Max, any, np.maximum)
-min = _extremum(Min, all, np.minimum)
+max = stands_for(np, np.ndarray, name="max amax")(_extremum(Max, any, np.maximum))
+min = stands_for(np, np.ndarray, name="min amin")(_extremum(Min, all, np.minimum))
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def mean(
     a: Any,
     axis: Any = None,
@@ -251,6 +252,7 @@ def count_of(a: Any, axis: Any, where: Any, keepdims: Any, dtype: np.dtype) -> A
     return int(np.prod([a.shape[k] for k in axes_of(a, axis)], dtype=int))
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def var(
     a: Any,
     axis: Any = None,
@@ -305,10 +307,9 @@ def freedom_lost(ddof: Any, correction: Any) -> Any:
     return correction
 
 
-def root_of(variance: Callable[..., Any], numpys: Any) -> Callable[..., Any]:
+def root_of(variance: Callable[..., Any]) -> Callable[..., Any]:
     """The standard deviation, of a function for the variance."""
 
-    @called_as(numpys)
     def deviation(
         a: Any, axis: Any = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
@@ -318,9 +319,10 @@ def root_of(variance: Callable[..., Any], numpys: Any) -> Callable[..., Any]:
     return deviation
 
 
-std = root_of(var, np.std)
+std = stands_for(np, np.ndarray, name="std", of_complex=True)(root_of(var))
 
 
+@stands_for(np, of_complex=True)
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     """np.count_nonzero."""
     return sum(
@@ -344,8 +346,8 @@ def _arg(primitive: Any) -> Callable[..., Any]:
     return reduce
 
 
-argmax = _arg(ArgMax)
-argmin = _arg(ArgMin)
+argmax = stands_for(np, np.ndarray, name="argmax")(_arg(ArgMax))
+argmin = stands_for(np, np.ndarray, name="argmin")(_arg(ArgMin))
 
 
 def _running(primitive: Any) -> Callable[..., Any]:
@@ -365,5 +367,5 @@ def _running(primitive: Any) -> Callable[..., Any]:
     return accumulate
 
 
-cumsum = _running(CumSum)
-cumprod = _running(CumProd)
+cumsum = stands_for(np, np.ndarray, name="cumsum", of_complex=True)(_running(CumSum))
+cumprod = stands_for(np, np.ndarray, name="cumprod", of_complex=True)(_running(CumProd))

@@ -15,13 +15,14 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
 from tapegrad.tracing.frontend.calling.borrowing import borrowed
 from tapegrad.tracing.frontend.indexing.indexing import take_along_axis
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import lay_out_as, scalar
 from tapegrad.tracing.frontend.operands.operands import as_operand, as_tracer, cast, common_dtype
-from tapegrad.tracing.frontend.operands.parameters import called_as
 from tapegrad.tracing.frontend.shapes.shaping import ravel
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
+@stands_for(np, np.ndarray)
 def argsort(a: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
     """np.argsort."""
     stable, descending = _options(*args, **kwargs)
@@ -64,6 +65,7 @@ def _order(a: Any, axis: Any, stable: bool, descending: bool) -> Any:
     return ArgSort(normalize_axis_index(axis, a.ndim), stable)(a)
 
 
+@stands_for(np, of_complex=True)
 def sort(a: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
     """np.sort."""
     options = _options(*args, **kwargs)
@@ -72,11 +74,13 @@ def sort(a: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
     return lay_out_as(take_along_axis(a, _order(a, axis, *options), axis), a, "K")
 
 
+@stands_for(np.ndarray, name="sort", of_complex=True)
 def sort_in_place(x: Tracer, axis: int = -1, *args: Any, **kwargs: Any) -> None:
     """ndarray.sort."""
     x[...] = sort(x, axis, *args, **kwargs)
 
 
+@stands_for(np, np.ndarray)
 def argpartition(
     a: Any, kth: Any, axis: Any = -1, kind: Any = "introselect", order: Any = None
 ) -> Any:
@@ -101,6 +105,7 @@ def argpartition(
     return ArgPartition(axis, tuple(sorted({k % extent for k in places})) if a.size else (0,))(a)
 
 
+@stands_for(np)
 def partition(a: Any, kth: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
     """np.partition."""
     if axis is None:
@@ -110,11 +115,13 @@ def partition(a: Any, kth: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> An
     return lay_out_as(take_along_axis(a, order, axis), a, "K")
 
 
+@stands_for(np.ndarray, name="partition")
 def partition_in_place(x: Tracer, kth: Any, axis: int = -1, *args: Any, **kwargs: Any) -> None:
     """ndarray.partition."""
     x[...] = partition(x, kth, axis, *args, **kwargs)
 
 
+@stands_for(np)
 def lexsort(keys: Any, axis: Any = -1) -> Any:
     """np.lexsort: stable sorts by one key after the other, the last of which counts most."""
     if isinstance(keys, Tracer) and keys.ndim == 0:
@@ -134,6 +141,7 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
     return order
 
 
+@stands_for(np, np.ndarray)
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """np.searchsorted."""
     a, v = as_tracer(a, v, sorter), as_tracer(v, a, sorter)
@@ -154,6 +162,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     return search(a, v) if v.ndim else scalar(search(a, ravel(v))[0])
 
 
+@stands_for(np)
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """np.digitize: whether the bins increase or decrease is guarded."""
     x, bins = as_tracer(x, bins), as_tracer(bins, x)
@@ -168,7 +177,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 _sorted_unique = borrowed(np.unique)
 
 
-@called_as(np.unique)
+@stands_for(np)
 def unique(*args: Any, **kwargs: Any) -> Any:
     """np.unique, by NumPy's own code: in order, since any other is another one at each call."""
     if kwargs.get("sorted") is False and not _are_sorted(args[0] if args else kwargs["ar"]):

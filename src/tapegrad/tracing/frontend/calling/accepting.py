@@ -13,7 +13,6 @@ are refused that others of their type aren't (a singular matrix) the front end g
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -266,8 +265,3 @@ def _is_like(result: Any, found: Any) -> bool:
     if not isinstance(result, Tracer) or not isinstance(found, (np.ndarray, np.generic)):
         return True
     return bool(result.shape == found.shape and result.dtype == found.dtype)
-
-
-named_after: Any = functools.lru_cache(maxsize=None)(
-    lambda func: f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
-)

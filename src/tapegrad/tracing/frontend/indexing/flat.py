@@ -10,12 +10,14 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands.operands import as_operand, as_tracer, cast
 from tapegrad.tracing.frontend.operands.parameters import beyond
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
+@stands_for(np)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     """np.unravel_index: quotients and remainders by the extents."""
     indices, shape = as_tracer(indices), _extents(shape)
@@ -39,6 +41,7 @@ def _extents(shape: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in np.atleast_1d(shape))
 
 
+@stands_for(np)
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
     """np.ravel_multi_index: what indices, one for each axis, count to."""
     dims = _extents(dims)
@@ -69,6 +72,7 @@ def _weights(bitorder: str) -> np.ndarray:
     return np.arange(8, dtype=np.uint8)[:: -1 if bitorder == "big" else 1]
 
 
+@stands_for(np)
 def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
     """np.packbits: eight bits are an integer; those that are missing at the end are 0."""
     if a.dtype.kind not in "iub":
@@ -85,6 +89,7 @@ def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
     return copy_of(np.moveaxis(packed, -1, axis), "C")
 
 
+@stands_for(np)
 def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big") -> Any:
     """np.unpackbits: the eight bits of each integer, of which `count` are taken."""
     if a.dtype != np.uint8:

@@ -32,6 +32,7 @@ from tapegrad.tracing.frontend.indexing.bounds import choice, integer, note_beyo
 from tapegrad.tracing.frontend.indexing.fronts import front
 from tapegrad.tracing.frontend.indexing.moving import moving
 from tapegrad.tracing.frontend.indexing.selected import select
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import in_rows
 from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
@@ -382,6 +383,7 @@ def counting(indices: Any) -> Any:
     return found.astype(np.int64) if single or found.dtype == np.bool_ else indices
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 @in_rows
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take."""
@@ -411,6 +413,7 @@ def grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     return tuple(grids)
 
 
+@stands_for(np, of_complex=True)
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """np.take_along_axis."""
     along = 0 if axis is None else normalize_axis_index(axis, x.ndim)  # it takes no lists
@@ -418,6 +421,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     return x[grids(x, indices, along)]
 
 
+@stands_for(np, of_complex=True)
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     """np.compress."""
     a = as_tracer(a, condition)
@@ -425,6 +429,12 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     return take(a, chosen, axis, out)
 
 
+@stands_for(np.ndarray, name="compress", of_complex=True)
+def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
+    return compress(condition, x, axis, out)
+
+
+@stands_for(np, np.ndarray, of_complex=True, lists="choices")
 @in_rows
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """np.choose."""
@@ -446,6 +456,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     return result if out is None else store(out, result)
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def nonzero(x: Any) -> Any:
     """np.nonzero: how many there are is guarded."""
     if x.ndim == 0:
@@ -453,6 +464,7 @@ def nonzero(x: Any) -> Any:
     return tuple(_index_arrays(x if x.dtype == np.bool_ else x != 0, x))
 
 
+@stands_for(np, of_complex=True)
 def argwhere(x: Any) -> Any:
     """np.argwhere."""
     if x.ndim == 0:

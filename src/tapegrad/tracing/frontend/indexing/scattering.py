@@ -26,6 +26,7 @@ from tapegrad.tracing.frontend.indexing.indexing import (
     plain_index,
 )
 from tapegrad.tracing.frontend.indexing.selected import Selected, put_selected
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
@@ -170,6 +171,7 @@ def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
     moved[...] = ufunc(moved, added)
 
 
+@stands_for(np, of_complex=True, lists=None)
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """np.copyto."""
     check_traced(dst, "np.copyto")
@@ -185,6 +187,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     dst[...] = src if where is True else np.where(where, src, dst)
 
 
+@stands_for(np.ndarray, of_complex=True)
 def fill(x: Tracer, value: Any) -> None:
     """ndarray.fill."""
     value = as_operand(value)
@@ -193,6 +196,7 @@ def fill(x: Tracer, value: Any) -> None:
     x[...] = value
 
 
+@stands_for(np, np.ndarray, of_complex=True, lists=None)
 def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
     """np.put: the indices count through the array in row-major order; values are repeated."""
     check_traced(a, "np.put")
@@ -221,6 +225,7 @@ def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
         a[tuple(reversed(places))] = values if places else values[-1]  # 0-d: the last one stays
 
 
+@stands_for(np, of_complex=True, lists=None)
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """np.putmask: values are repeated through the whole array, whether they are put or not."""
     check_traced(a, "np.putmask")
@@ -237,6 +242,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     a[...] = np.where(mask, values, a)
 
 
+@stands_for(np, of_complex=True, lists=None)
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """np.place: values are repeated through the places where the mask is true."""
     check_traced(arr, "np.place")
@@ -253,6 +259,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
         arr[chosen] = flat[np.arange(count) % flat.size]
 
 
+@stands_for(np, of_complex=True, lists=None)
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     """np.fill_diagonal."""
     check_traced(a, "np.fill_diagonal")
@@ -265,6 +272,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     Flat(a)[:end:step] = val
 
 
+@stands_for(np, of_complex=True, lists=None)
 def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> None:
     """np.put_along_axis."""
     check_traced(x, "np.put_along_axis")

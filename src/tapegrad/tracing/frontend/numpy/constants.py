@@ -32,7 +32,7 @@ from tapegrad.observe.observer import (
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.frontend.indexing.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.indexing.scattering import setitem
-from tapegrad.tracing.frontend.numpy.methods import METHODS, call_method
+from tapegrad.tracing.frontend.numpy.methods import call_method
 from tapegrad.tracing.frontend.numpy.subclasses import (
     all_bare,
     class_asked,
@@ -42,6 +42,7 @@ from tapegrad.tracing.frontend.numpy.subclasses import (
     viewed,
 )
 from tapegrad.tracing.frontend.numpy.ufuncs import call_ufunc
+from tapegrad.tracing.frontend.operands.declaring import METHODS
 from tapegrad.tracing.memory.made import (
     MadeTracer,
     handed,
@@ -195,9 +196,9 @@ def _names_of(f: Any) -> tuple[str, ...]:
     return tuple(p.name for p in takewhile(lambda p: p.kind not in by_name, found))
 
 
-def _with_named_out(f: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments with `out`, and those behind it, by their names."""
-    names = _names_of(f)
+def _with_named_out(names: Sequence[str], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments, of which these are the names by place, with `out`, and those behind it, by
+    their names."""
     at = names.index("out") if "out" in names else len(args)
     if not at < len(args) <= len(names):
         return args, kwargs
@@ -358,7 +359,7 @@ def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
 
     @unobserved
     def met(func: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = _with_named_out(func, args, kwargs)
+        args, kwargs = _with_named_out(_names_of(func), args, kwargs)
         out = kwargs.get("out")
         written = list(out) if isinstance(out, tuple) else [out]
         if func in _WRITERS:
@@ -391,7 +392,8 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 @unobserved
 def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
-    (_, *args), kwargs = _with_named_out(METHODS.get(name), (x, *args), kwargs)
+    names = METHODS[name].form.names if name in METHODS else ()
+    (_, *args), kwargs = _with_named_out(names, (x, *args), kwargs)
     if is_made(x) and name != "resize":  # it would be of another type
         written = [kwargs.get("out"), x if name in _CHANGING else None]
         try:

@@ -14,30 +14,16 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.observer import note_computed, unobserved
-from tapegrad.tracing.frontend.algebra import contracting
-from tapegrad.tracing.frontend.axes import reducing, sorting
 from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.calling.vectorizing import holds_traced, numbers_of, objects_of
-from tapegrad.tracing.frontend.indexing import indexing, scattering
-from tapegrad.tracing.frontend.numpy import misc
-from tapegrad.tracing.frontend.operands.on_complex import check_method
+from tapegrad.tracing.frontend.operands.declaring import METHODS
 from tapegrad.tracing.frontend.operands.operands import written_into_plain
-from tapegrad.tracing.frontend.operands.parameters import form_of, running, taken
+from tapegrad.tracing.frontend.operands.parameters import running
 from tapegrad.tracing.frontend.shapes import shaping
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.runs.floating import method, watching
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in, to_operand
-
-
-def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
-    return shaping.reshape(x, shape[0] if len(shape) == 1 else shape, order, copy=copy)
-
-
-def _transpose(x: Any, *axes: Any) -> Any:
-    if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])):
-        axes = axes[0]
-    return shaping.transpose(x, None if axes is None or not len(axes) else axes)
 
 
 @unobserved
@@ -59,33 +45,20 @@ _own = cache(method)
 
 
 def _called(name: str, x: Any, args: Any, kwargs: Any) -> Any:
-    given, named, _ = taken(form_of(METHODS[name]), (x, *args), kwargs)
-    check_method(name, given, named)
+    declared = METHODS[name]
+    given, named, _ = declared.taken((x, *args), kwargs)
+    declared.check(given, named)
     if running.numpys:  # what called that is watched
-        return settle(METHODS[name](*given, **named), given, certain=True)
-    result = watching(method(name), given, named, lambda: METHODS[name](*given, **named))
+        return settle(declared.function(*given, **named), given, certain=True)
+    result = watching(method(name), given, named, lambda: declared.function(*given, **named))
     return settle(result, given, certain=True)
-
-
-def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
-    return indexing.compress(condition, x, axis, out)
-
-
-def _conjugate(x: Any, out: Any = None) -> Any:
-    """Of real numbers the method gives the array itself, and the ufunc a copy."""
-    return x if out is None and x.dtype.kind != "c" else np.conjugate(x, out=out)
-
-
-def _clip(x: Any, min: Any = None, max: Any = None, out: Any = None, **kwargs: Any) -> Any:
-    """A bound of a method may be left out."""
-    return misc.clip(x, min, max, out, **kwargs)
 
 
 def _of_arrays(name: str) -> Any:
     """A method of arrays, as plain code calls it: of a plain array that is passed a traced value,
     which is traced as it is at each call, or of a traced one by the class, `np.ndarray.sum(x)`."""
     own = getattr(np.ndarray, name)
-    of_values = name not in (*_NAMES[shaping].split(), "reshape", "transpose")
+    of_values = name in CHANGING or METHODS[name].function.__module__ != shaping.__name__
 
     @functools.wraps(own)
     def method(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,27 +111,3 @@ def _operator(name: str) -> Any:
 def _is_traced(x: Any) -> bool:
     """An array that the function makes counts: it may be the one to which results are written."""
     return isinstance(x, Tracer) or bool(dispatch.has_traced(x)) or holds_traced(x)
-
-
-# Methods by the modules that have them, under the same names
-_NAMES: dict[Any, str] = {
-    reducing: "all any argmax argmin cumprod cumsum max mean min prod std sum var",
-    sorting: "argpartition argsort searchsorted",
-    shaping: "astype copy diagonal flatten ravel repeat squeeze swapaxes trace view",
-    indexing: "choose nonzero take",
-    misc: "round",
-    contracting: "dot",
-    scattering: "fill put",
-}
-METHODS: dict[str, Any] = {
-    **{name: getattr(m, name) for m, names in _NAMES.items() for name in names.split()},
-    "clip": _clip,
-    "compress": _compress,
-    "conj": _conjugate,
-    "conjugate": _conjugate,
-    "partition": sorting.partition_in_place,
-    "reshape": _reshape,
-    "resize": shaping.resize_in_place,
-    "sort": sorting.sort_in_place,
-    "transpose": _transpose,
-}

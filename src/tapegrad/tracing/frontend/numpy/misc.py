@@ -10,6 +10,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.frontend.indexing.indexing import as_python, nonzero
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.on_complex import by_parts
 from tapegrad.tracing.frontend.operands.operands import (
@@ -31,6 +32,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 _MISSING = np._NoValue
 
 
+@stands_for(np, of_complex=True)
 def where(condition: Any, *xs: Any) -> Any:
     """np.where."""
     condition = as_operand(condition)
@@ -43,6 +45,7 @@ def where(condition: Any, *xs: Any) -> Any:
     return ew.where(*cast_all([condition, x, y], [np.dtype(bool), dtype, dtype]))
 
 
+@stands_for(np)
 def clip(
     a: Any,
     a_min: Any = _MISSING,
@@ -86,6 +89,19 @@ def clip(
     return store(out, result, where)
 
 
+@stands_for(np.ndarray, name="clip")
+def _clip(x: Any, min: Any = None, max: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A bound of a method may be left out."""
+    return clip(x, min, max, out, **kwargs)
+
+
+@stands_for(np.ndarray, name="conj conjugate", of_complex=True)
+def _conjugate(x: Any, out: Any = None) -> Any:
+    """Of real numbers the method gives the array itself, and the ufunc a copy."""
+    return x if out is None and x.dtype.kind != "c" else np.conjugate(x, out=out)
+
+
+@stands_for(np, np.ndarray, name="round around", of_complex=True)
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """np.round."""
     if a.dtype == np.bool_:
@@ -107,6 +123,7 @@ def _rounded(x: Any, decimals: int) -> Any:
     return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
 
 
+@stands_for(np, of_complex=True)
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """np.isclose."""
     b = as_tracer(b, a)
@@ -124,11 +141,13 @@ def _are_all(x: Any) -> Any:
     return as_python(found) if isinstance(found, Tracer) else bool(found)
 
 
+@stands_for(np, of_complex=True)
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """np.allclose."""
     return _are_all(np.isclose(a, b, rtol, atol, equal_nan))
 
 
+@stands_for(np, of_complex=True)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """np.array_equal."""
     if np.shape(a1) != np.shape(a2):
@@ -139,6 +158,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     return _are_all(same)
 
 
+@stands_for(np, of_complex=True)
 def array_equiv(a1: Any, a2: Any) -> Any:
     """np.array_equiv."""
     try:
@@ -148,11 +168,13 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     return _are_all(np.equal(a1, a2))
 
 
+@stands_for(np, of_complex=True)
 def imag(x: Any) -> Any:
     """np.imag."""
     return as_tracer(x).imag
 
 
+@stands_for(np, of_complex=True)
 def iscomplex(x: Any) -> Any:
     """np.iscomplex."""
     if x.dtype.kind == "c":
@@ -160,6 +182,7 @@ def iscomplex(x: Any) -> Any:
     return np.full(x.shape, False) if x.ndim else np.False_
 
 
+@stands_for(np, of_complex=True)
 def isreal(x: Any) -> Any:
     """np.isreal."""
     if x.dtype.kind == "c":
@@ -177,16 +200,19 @@ def dtype_shown(x: Any) -> Any:
     return x.dtype if not x._weak else {"c": 0j, "f": 0.0, "b": False}.get(x.dtype.kind, 0)
 
 
+@stands_for(np, of_complex=True, lists=None)
 def result_type(*xs: Any) -> np.dtype:
     """np.result_type."""
     return np.result_type(*map(dtype_shown, xs))
 
 
+@stands_for(np, of_complex=True, lists=None)
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """np.can_cast."""
     return np.can_cast(dtype_shown(from_), to, casting)
 
 
+@stands_for(np, of_complex=True)
 def min_scalar_type(a: Any) -> np.dtype:
     """np.min_scalar_type: of a number it depends on the value, which is guarded."""
     if a.ndim:
@@ -199,11 +225,7 @@ def min_scalar_type(a: Any) -> np.dtype:
     return np.min_scalar_type(int(a) if a.dtype.kind in "iu" else bool(a))
 
 
-def isfortran(a: Any) -> bool:
-    """np.isfortran, where it is certain how the array lies in memory."""
-    return bool(a.flags.fnc)
-
-
+@stands_for(np, name="may_share_memory shares_memory", of_complex=True, lists=None)
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
     """np.may_share_memory and np.shares_memory, of arrays that share nothing, or all."""
     if isinstance(a, Tracer) and isinstance(b, Tracer) and a._owner is b._owner:
@@ -221,6 +243,7 @@ def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
     return False
 
 
+@stands_for(np, of_complex=True)
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     """np.meshgrid."""
     n = len(xi)

@@ -19,17 +19,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import at_line
-from tapegrad.primitives import (
-    binary,
-    kinked,
-    special,
-    special_bessel,
-    special_distributions,
-    special_elementary,
-    special_gamma,
-    special_integrals,
-    special_polynomials,
-)
+from tapegrad.primitives import binary, kinked, primitives, special, special_bessel
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.complexes import cartesian, conj
@@ -218,30 +208,6 @@ def _by_kind(primitive: Any, ufunc: np.ufunc, of_complex: Any = None, whole: str
     return handler
 
 
-# ufunc -> primitive of the same meaning: those of the same name, by the modules that have them
-_SAME: dict[Any, str] = {
-    ew: """add floor_divide mod fmod reciprocal square sqrt cbrt exp exp2 expm1 log log2 log10
-        log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh less
-        less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit left_shift
-        right_shift gcd lcm bitwise_count""",
-    kinked: "arctan2 hypot copysign maximum minimum fmax fmin",
-    special: "logaddexp",
-    binary: "nextafter spacing",
-}
-_DIRECT: dict[np.ufunc, Any] = {
-    **{
-        getattr(np, name): getattr(module, name)
-        for module, names in _SAME.items()
-        for name in names.split()
-    },
-    np.subtract: ew.sub,
-    np.multiply: ew.mul,
-    np.true_divide: ew.div,
-    np.negative: ew.neg,
-    np.positive: ew.copy,
-    np.fabs: kinked.absolute,
-}
-
 # What arithmetic means on booleans
 _OF_BOOLEANS: dict[np.ufunc, Any] = {
     np.add: ew.logical_or,
@@ -293,27 +259,21 @@ if hasattr(np, "matvec"):  # from NumPy 2.2 on
     _COMPOSED[np.matvec] = _contraction("matvec")
     _COMPOSED[np.vecmat] = _contraction("vecmat")
 
+# ufunc -> primitive of the same meaning: the one that names it
+_DIRECT: dict[np.ufunc, Any] = {
+    np.positive: ew.copy,
+    np.fabs: kinked.absolute,
+    **{
+        p.ufunc: p
+        for p in primitives().values()
+        if type(getattr(p, "ufunc", None)) is np.ufunc and p.ufunc not in _COMPOSED
+    },
+}
+
 # Functions of scipy.special by name: SciPy need not be imported to trace without it.
 _SPECIAL: dict[str, Any] = {
-    **{
-        p.name: p
-        for module in (
-            special,
-            special_bessel,
-            special_distributions,
-            special_elementary,
-            special_gamma,
-            special_integrals,
-            special_polynomials,
-        )
-        for p in vars(module).values()
-        if isinstance(p, Elementwise) and p is not special.logaddexp
-    },
-    "cbrt": ew.cbrt,
-    "exp2": ew.exp2,
-    "expm1": ew.expm1,
-    "log1p": ew.log1p,
     "psi": special.digamma,
+    **{name: p for name, p in primitives().items() if isinstance(p, Elementwise)},
 }
 _SPECIAL_COMPOSED: dict[str, Handler] = {
     "exp10": lambda x: _power(10.0, x),

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives import elementwise as ew
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.recording.layout import laid_out_like, lay_out
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
+@stands_for(np, name="copy", of_complex=True)
 def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
     """np.copy: of a scalar, too, an array that can be written to."""
     out = ew.copy(x)

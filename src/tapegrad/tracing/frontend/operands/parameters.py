@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ _NAMES = """
 PARAMETERS = frozenset(_NAMES.split())
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_MANY = inspect.Parameter.VAR_POSITIONAL
+_ANY = {_MANY, inspect.Parameter.VAR_KEYWORD}
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Form:
     positions: tuple[int, ...]
     after: int | None
     read: tuple[tuple[int, str], ...]  # the positions of those that have several spellings
+    names: tuple[str, ...]  # of all arguments that have a place
 
     def own(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by the names that they have here."""
@@ -56,23 +60,20 @@ class Form:
             return kwargs
         return {self.renamed.get(name, name): x for name, x in kwargs.items()}
 
+    def is_parameter(self, k: int) -> bool:
+        """Whether the argument in this place is one."""
+        return k in self.positions or (self.after is not None and k >= self.after)
 
-def called_as(numpys: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """For a function that is called as one of NumPy's, and passes arguments on."""
-
-    def mark(function: Any) -> Any:
-        function.__signature__ = inspect.signature(numpys)
-        return function
-
-    return mark
+    def is_named(self, k: int, names: Sequence[str]) -> bool:
+        return k < len(self.names) and self.names[k] in names
 
 
-def _parameters(numpys: Any) -> Any:
+def _parameters(numpys: Any) -> list[inspect.Parameter]:
     """The parameters of a function of NumPy's; an older one doesn't tell those of C code."""
     try:
-        return inspect.signature(numpys).parameters.values()
+        return list(inspect.signature(numpys).parameters.values())
     except ValueError:
-        return ()
+        return []
 
 
 @cache
@@ -80,17 +81,19 @@ def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
     """The form of a function of the front end, which stands for one of NumPy's."""
     own = list(inspect.signature(function).parameters.values())
     renamed = {}
-    theirs: Any = () if numpys is None else _parameters(numpys)
+    theirs = [] if numpys is None else _parameters(numpys)
+    if theirs and {p.kind for p in own} >= _ANY:  # it hands them on
+        own = theirs
     for mine, its in zip(own, theirs, strict=False):
         if mine.kind in _POSITIONAL and its.kind in _POSITIONAL and mine.name != its.name:
             renamed[its.name] = mine.name
-    many = inspect.Parameter.VAR_POSITIONAL
     positions = tuple(
-        k for k, p in enumerate(own) if p.name in PARAMETERS and p.kind in (*_POSITIONAL, many)
+        k for k, p in enumerate(own) if p.name in PARAMETERS and p.kind in (*_POSITIONAL, _MANY)
     )
-    rest = [k for k in positions if own[k].kind is many]
+    rest = [k for k in positions if own[k].kind is _MANY]
     read = tuple((k, p.name) for k, p in enumerate(own) if p.name in READ and p.kind in _POSITIONAL)
-    return Form(renamed, positions, rest[0] if rest else None, read)
+    names = tuple(p.name for p in takewhile(lambda p: p.kind in _POSITIONAL, own))
+    return Form(renamed, positions, rest[0] if rest else None, read, names)
 
 
 def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], Any, bool]:

@@ -11,6 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives.scatter import Concatenate, Stack
 from tapegrad.primitives.views import Reshape
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import lay_out_as
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shapes.shaping import expand_dims, ints, ravel
@@ -30,6 +31,7 @@ def _same_dtype(xs: Any, dtype: Any = None) -> list[Tracer]:
     return [cast(a, common) for a in arrays]
 
 
+@stands_for(np, of_complex=True, lists="arrays")
 def concatenate(
     arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind"
 ) -> Any:
@@ -62,6 +64,7 @@ def concatenate(
     return result if out is None else store(out, result)
 
 
+@stands_for(np, of_complex=True, lists="arrays")
 def stack(arrays: Any, axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
     """np.stack."""
     xs = _traced(arrays)
@@ -92,6 +95,7 @@ def _in_turn(arrays: Sequence[Tracer]) -> Any:
     return Reshape((turns.shape[0] * turns.shape[1], *turns.shape[2:]))(turns)
 
 
+@stands_for(np, of_complex=True)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     """np.insert."""
     arr = as_tracer(arr, values)
@@ -121,6 +125,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     return result
 
 
+@stands_for(np, of_complex=True)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     """np.delete."""
     if axis is None:

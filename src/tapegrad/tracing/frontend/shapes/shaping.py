@@ -25,6 +25,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import copy_of, of_array, unlinked
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.recording.chains import show, views_of
@@ -46,6 +47,7 @@ def _shown(shape: Sequence[int]) -> str:
     return str(tuple(shape)).replace(" ", "")
 
 
+@stands_for(np, of_complex=True)
 @of_array
 def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None) -> Any:
     """np.reshape."""
@@ -68,6 +70,11 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
     else:
         out = Reshape(tuple(dims))(x)
     return copy_of(out) if copy else out
+
+
+@stands_for(np.ndarray, name="reshape", of_complex=True)
+def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
+    return reshape(x, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
 
 def _check_view(x: Any, dims: list[int], order: Any) -> None:
@@ -101,6 +108,7 @@ def set_shape(x: Any, shape: Any) -> None:
     show(x, root, view._chain)
 
 
+@stands_for(np.ndarray, name="resize", of_complex=True)
 def resize_in_place(x: Any, *new_shape: Any, refcheck: bool = True) -> None:
     """ndarray.resize: the memory of an array that the function has made grows by zeros, or
     shrinks."""
@@ -147,6 +155,7 @@ def _become(x: Any, other: Any) -> None:
     x._aval, (x._operand, x._value) = other._aval, other._read()
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def ravel(x: Any, order: str = "C") -> Any:
     """np.ravel: a view of an array that lies in memory in this order, else a copy."""
     if order == "K":  # as its elements lie, from where they are furthest apart
@@ -161,11 +170,13 @@ def ravel(x: Any, order: str = "C") -> Any:
     return flat if value is None or value.flags[lies] else unlinked(flat, x)
 
 
+@stands_for(np.ndarray, of_complex=True)
 def flatten(x: Any, order: str = "C") -> Any:
     """ndarray.flatten: always a copy."""
     return copy(ravel(x, order))
 
 
+@stands_for(np, of_complex=True)
 @of_array
 def transpose(x: Any, axes: Any = None) -> Any:
     """np.transpose."""
@@ -178,6 +189,14 @@ def transpose(x: Any, axes: Any = None) -> Any:
     return Transpose(order)(x)
 
 
+@stands_for(np.ndarray, name="transpose", of_complex=True)
+def _transpose(x: Any, *axes: Any) -> Any:
+    if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])):
+        axes = axes[0]
+    return transpose(x, None if axes is None or not len(axes) else axes)
+
+
+@stands_for(np, np.ndarray, of_complex=True)
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     """np.swapaxes."""
     order = list(range(x.ndim))
@@ -186,6 +205,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     return Transpose(tuple(order))(x)
 
 
+@stands_for(np, of_complex=True)
 @of_array
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     """np.moveaxis."""
@@ -199,6 +219,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     return Transpose(tuple(order))(x)
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 @of_array
 def squeeze(x: Any, axis: Any = None) -> Any:
     """np.squeeze."""
@@ -213,12 +234,14 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     return Squeeze(axes)(x) if axes else reshape(x, x.shape)
 
 
+@stands_for(np, of_complex=True)
 def expand_dims(x: Any, axis: Any) -> Any:
     """np.expand_dims."""
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     return ExpandDims(tuple(sorted(normalize_axis_tuple(axes, x.ndim + len(axes)))))(x)
 
 
+@stands_for(np, of_complex=True)
 def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
     """np.broadcast_to."""
     shape = ints(shape)
@@ -227,6 +250,7 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
     return BroadcastTo(shape)(copy_of(x) if x._is_scalar() else x)  # a view, which is read-only
 
 
+@stands_for(np, of_complex=True)
 def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     """np.broadcast_arrays."""
     shape = np.broadcast_shapes(*[np.shape(x) for x in xs])
@@ -235,6 +259,7 @@ def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     return tuple(reshape(x, shape) if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
+@stands_for(np, of_complex=True)
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     """np.roll."""
     if axis is None:
@@ -255,6 +280,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     return unlinked(x, given)
 
 
+@stands_for(np, of_complex=True)
 def tile(x: Any, reps: Any) -> Any:
     """np.tile: the array broadcast along new axes, which reshaping merges."""
     times = list(ints(reps))
@@ -267,6 +293,7 @@ def tile(x: Any, reps: Any) -> Any:
     return lay_out(unlinked(reshape(broadcast_to(grown, apart), merged), x), "C")
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
     """np.repeat."""
     if axis is None:
@@ -287,6 +314,7 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
     return x[(slice(None),) * axis + (picks,)]
 
 
+@stands_for(np, of_complex=True)
 def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
     """np.apply_along_axis: the function runs once for each vector, so it's recorded that often."""
     axis = normalize_axis_index(axis, arr.ndim)
@@ -303,11 +331,13 @@ def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any
 # ---- matrices
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """np.diagonal."""
     return Diagonal(int(offset))(moveaxis(x, (axis1, axis2), (-2, -1)))
 
 
+@stands_for(np, of_complex=True)
 def diag(v: Any, k: int = 0) -> Any:
     """np.diag."""
     k = int(k)
@@ -319,11 +349,13 @@ def diag(v: Any, k: int = 0) -> Any:
     return diagonal(v, k)
 
 
+@stands_for(np, of_complex=True)
 def diagflat(v: Any, k: int = 0) -> Any:
     """np.diagflat."""
     return diag(ravel(v), k)
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
 ) -> Any:
@@ -334,6 +366,7 @@ def trace(
 # ---- copies and arrays like another
 
 
+@stands_for(np.ndarray, of_complex=True)
 def copy(x: Any, order: str = "C") -> Any:
     """ndarray.copy; a scalar's is a scalar."""
     return ew.copy(x) if x._is_scalar() else copy_of(x, order)
@@ -344,6 +377,7 @@ def at_least_a_vector(x: Any) -> Any:
     return x if x.ndim else ravel(x)
 
 
+@stands_for(np.ndarray, of_complex=True)
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
     """ndarray.view, of the same dtype and class."""
     if dtype is not None and np.dtype(dtype) != x.dtype:
@@ -356,6 +390,7 @@ def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
     return Reshape(x.shape)(x)
 
 
+@stands_for(np, np.ndarray, of_complex=True)
 def astype(
     x: Any,
     dtype: Any,
@@ -386,6 +421,7 @@ def astype(
     return lay_out(ew.copy(x), order)
 
 
+@stands_for(np, of_complex=True)
 def full_like(
     x: Any,
     fill_value: Any,
@@ -424,5 +460,5 @@ def _filled_like(value: int) -> Callable[..., Any]:
     return function
 
 
-zeros_like = _filled_like(0)
-ones_like = _filled_like(1)
+zeros_like = stands_for(np, name="zeros_like empty_like", of_complex=True)(_filled_like(0))
+ones_like = stands_for(np, name="ones_like", of_complex=True)(_filled_like(1))

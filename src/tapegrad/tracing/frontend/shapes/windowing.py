@@ -21,6 +21,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import BroadcastTo, GetItem
+from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import copy_of
 from tapegrad.tracing.frontend.operands.operands import as_tracer, has_tracer
 from tapegrad.tracing.memory.made import is_made
@@ -30,6 +31,7 @@ from tapegrad.tracing.tracers.attributes import laid_out
 MOST = 32  # slices that are stacked; longer windows are gathered
 
 
+@stands_for(np.lib.stride_tricks, of_complex=True)
 def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Any:
