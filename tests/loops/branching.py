@@ -331,3 +331,79 @@ def loop_in_a_side(x, rate):
         else:
             s = s * 0.5
     return s
+
+
+# ---- variables that inner functions read, too
+
+
+@one_loop(2)
+def read_in_a_side(x, rate):
+    scaled = [rate * xt for xt in x]
+    total = 0.0
+    for v in scaled:
+        if v > 0.1:
+            total += np.sin(v * rate)
+    return total
+
+
+@one_loop()
+def set_in_a_side(x, rate):
+    best = x[0]
+    for xt in x:
+        if xt > best:
+            best = xt + 0.1 * np.sin(rate * xt)
+        best = 0.9 * best
+    return rate * (lambda a: a * best)(2.0)
+
+
+@one_loop()
+def set_by_an_inner_function(x, rate):
+    total = 0.0
+
+    def add(v):
+        nonlocal total
+        total = total + np.sin(v * rate)
+
+    for xt in x:
+        before = total
+        if xt > 0.1:
+            add(xt)
+            total = 0.5 * total + 0.5 * before
+        else:
+            total = total * 0.9
+    return total
+
+
+@one_loop()
+def argument_set_by_an_inner_function(x, rate):
+    def scaled(v, by):
+        def grow():
+            nonlocal by
+            by = by * 1.1
+
+        if v > 0.1:
+            grow()
+            v = np.sin(by * v)
+        return by * v
+
+    total = 0.0
+    for xt in x:
+        total = total + scaled(xt, rate)
+    return total
+
+
+@one_loop()
+def array_of_an_inner_function(x, rate):
+    a = np.zeros(3)
+
+    def first():
+        return a[0]
+
+    total = 0.0
+    for xt in x:
+        if xt > 0.1:
+            a[0] = xt * rate
+            total = total + np.sin(first())
+        else:
+            a[0] = 0.5 * first()
+    return total + a[0]

@@ -50,6 +50,18 @@ def aliased(x):
 
 
 @kept
+def read_by_another_way(x):
+    """What a side has written is read from where something else holds the array."""
+    a, total = np.zeros(3), 0.0
+    held = [a, a[1:]]
+    for t in range(len(x)):
+        if x[t] > 0.1:
+            a[0], a[1] = x[t], 2.0 * x[t]
+            total = total + held[0][0] - 0.3 * held[1][0]
+    return total
+
+
+@kept
 def aliased_in_a_list(x):
     v, found = x[:3] * 1.0, []
     for t in range(len(x)):

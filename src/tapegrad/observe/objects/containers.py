@@ -1,7 +1,8 @@
 """The parts of containers and objects of the program, and other values in their places.
 
-A part is an item of a list, tuple, dict or deque by its key, or an attribute of an object. Rounds
-of a loop carry what stands there as they carry what a variable holds.
+A part is an item of a list, tuple, dict or deque by its key, an attribute of an object, or what the
+cell of a variable holds that inner functions read. Rounds of a loop carry what stands there as they
+carry what a variable holds.
 """
 
 from __future__ import annotations
@@ -88,11 +89,13 @@ def part(x: Any, key: Any) -> Any:
     try:
         if type(x) in KEYED or type(x) in NUMBERED:
             return x[key] if type(x) in NUMBERED or key in x else MISSING
+        if type(x) is types.CellType:
+            return x.cell_contents
         own = plainly.own_names(x) or {}
         slot = plainly.found_in_class(type(x), key)
         held = type(slot) is types.MemberDescriptorType
         return slot.__get__(x) if held else own.get(key, MISSING)
-    except (IndexError, AttributeError):
+    except (IndexError, AttributeError, ValueError):  # the last one of an empty cell
         return MISSING
 
 
@@ -101,10 +104,18 @@ def put(x: Any, key: Any, value: Any) -> None:
     slot = plainly.found_in_class(type(x), key) if type(key) is str else None
     if type(x) in KEYED or type(x) in NUMBERED:
         x[key] = value
+    elif type(x) is types.CellType:
+        x.cell_contents = value
     elif type(slot) is types.MemberDescriptorType:
         slot.__set__(x, value)
     else:
         plainly.own_names(x)[key] = value
+
+
+def content(x: Any) -> Any:
+    """What a variable holds, if this is its cell and isn't empty; else x itself."""
+    found = part(x, "cell_contents") if type(x) is types.CellType else MISSING
+    return x if found is MISSING else found
 
 
 def _names(x: Any) -> list[str]:

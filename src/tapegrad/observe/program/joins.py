@@ -232,21 +232,27 @@ def _reached(flow: Flow, starts: list[int], but: int) -> frozenset[int]:
 
 
 def _stands_apart(flow: Flow, jump: int, region: frozenset[int], base: int) -> bool:
-    """Whether sides have nothing to do with the variables of inner functions, with handlers of
-    errors, and with what is on the stack around them."""
+    """Whether sides have nothing to do with handlers of errors, and with what is on the stack
+    around them, and leave the cells of variables that inner functions read."""
     code = flow.code
-    own = {*code.co_varnames, *code.co_cellvars}
-    cells = {k for k, name in enumerate(code.co_varnames) if name in code.co_cellvars}
+    own = own_names(code)
     for offset in region:
         i = flow.at[offset]
         if flow.handlers.get(offset) != flow.handlers.get(jump):
             return False
-        if i.opname.endswith(("_DEREF", "_CLOSURE")) and (i.arg or 0) < len(own):
+        if i.opname in ("DELETE_DEREF", "MAKE_CELL"):
             return False
-        reads, writes = reads_and_writes(i)
-        if not cells.isdisjoint(reads | writes) or flow.height(offset) - operands_of(i) < base:
+        _, writes = reads_and_writes(i)
+        if any(own[k] in code.co_cellvars for k in writes):
+            return False
+        if flow.height(offset) - operands_of(i) < base:
             return False
     return True
+
+
+def own_names(code: CodeType) -> tuple[str, ...]:
+    """The variables of a code, those that inner functions read last, unless they are arguments."""
+    return *code.co_varnames, *[x for x in code.co_cellvars if x not in code.co_varnames]
 
 
 _LEAVES_NONE = ("STORE_", "POP_", "DELETE_", "JUMP_", "RETURN_", "RAISE_", "LIST_APPEND")
@@ -293,6 +299,9 @@ def _code_of_side(
     # lead: a prefix that had lost its instruction would be the next one's, which led out of it.
     text = bytearray(_op("NOP", 0) * (end // 2))
     text[: entry + 2] = code.co_code[: entry + 2]
+    for at in range(0, entry, 2):
+        if text[at] == dis.opmap["MAKE_CELL"]:  # it is passed the cells
+            text[at : at + 2] = _op("NOP", 0)
     used = set[int]()
     for at in region:
         after = flow.next.get(at, at + 2)
@@ -308,9 +317,11 @@ def _code_of_side(
             return None
         text[at : at + len(put)] = put
     rest = _op("LOAD_CONST", 0) + _op("RETURN_VALUE", 0)
-    names = code.co_varnames
+    names = own_names(code)
     return code.replace(
         co_code=bytes(text) + rest,
+        co_varnames=names,
+        co_nlocals=len(names),
         co_consts=code.co_consts or (None,),
         co_argcount=len(names),
         co_posonlyargcount=0,

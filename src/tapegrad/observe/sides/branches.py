@@ -24,7 +24,7 @@ from typing import Any
 from tapegrad.ir.tape import Guard, Var
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects.containers import part, put
+from tapegrad.observe.objects.containers import content, part, put
 from tapegrad.observe.program.frames import (
     MISSING,
     local,
@@ -34,7 +34,7 @@ from tapegrad.observe.program.frames import (
     replace,
     top_of,
 )
-from tapegrad.observe.program.joins import RETURNED, Join, Sides, sides_of
+from tapegrad.observe.program.joins import RETURNED, Join, Sides, own_names, sides_of
 from tapegrad.observe.program.liveness import Flow
 from tapegrad.observe.sides.appends import Lengths, Merging, known
 from tapegrad.observe.sides.effects import Effects
@@ -340,8 +340,8 @@ def begin(
         return False
     trace.forget_guard(guard)  # sides that ask the same have guards of their own
     truth = bool(guard.expected.value)
-    given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
-    arrays = dispatch.arrays(trace, given)
+    given = [local(a.address, k) for k in range(len(own_names(sides.flow.code)))]
+    arrays = dispatch.arrays(trace, map(content, given))
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
     bounds = dict(trace.bounds)
     count, written, lasting = effects.count, len(effects.written), effects.lasting
@@ -408,11 +408,14 @@ def _apart(
     around, o.apart = o.apart, apart
     stopping, o.effects.most = o.effects.most, o.effects.steps + LONGEST
     before = o.effects.owned.begins(apart)
+    filled = [(x, content(x)) for x in given if content(x) is not x]
     try:
         found = dispatch.apart(trace, function, given, arrays)
     finally:
         o.apart, o.effects.most = around, stopping
         replaced = o.effects.owned.put_back(before)
+        for cell, x in filled:  # it may hold what stood for that
+            cell.cell_contents = x
         o.effects.owned.ended(apart)
     if apart.is_endless:
         sides.apart.add(join.jump)

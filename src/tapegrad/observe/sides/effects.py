@@ -155,8 +155,8 @@ def _checks_of(code: CodeType) -> list[tuple[Check, Any] | None]:
             names = code.co_consts[arg]
         entry: tuple[Check, Any] | None = (_changes, None)
         if name == "STORE_DEREF":
-            entry = (_set_cell, arg)
-        if name in _NOTHING or (name == "STORE_DEREF" and arg < own):
+            entry = (_set_own_cell if arg < own else _set_cell), arg
+        if name in _NOTHING:
             entry = None
         elif name in _CHECKS:
             entry = _CHECKS[name], i.argval
@@ -270,10 +270,25 @@ def _replaces(a: Activation, depth: int, key: Any, names: int = 0) -> bool:
     return True
 
 
+def _set_own_cell(a: Activation, number: int) -> bool:
+    """A variable that inner functions read. Rounds of the functions that have called this one have
+    made it."""
+    owned, cell = a.o.effects.owned, local(a.address, number)
+    for rounds, made in owned.carried.items():
+        if rounds.frame is not a.frame:
+            made.add(id(cell))
+    return not owned.sides or _set_cell(a, number)
+
+
 def _set_cell(a: Activation, number: int) -> bool:
-    """The variable of a function that this one is in."""
-    a.o.effects.to_own = a.o.effects.owned.is_carried(a.o, local(a.address, number))
-    return False
+    """A variable of a function that this one is in."""
+    effects, cell = a.o.effects, local(a.address, number)
+    effects.to_own = effects.owned.is_carried(a.o, cell)
+    if not effects.owned.replaces(a.o, cell, "cell_contents"):
+        return False
+    effects.lasting += not effects.to_own
+    effects.to_own = False
+    return True
 
 
 def _set_slice(a: Activation, arg: Any) -> bool:

@@ -25,7 +25,9 @@ from tapegrad.core.statics import exact_key
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
 from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.objects.containers import content
 from tapegrad.observe.observer import observed
+from tapegrad.observe.program.source import at_line
 from tapegrad.observe.sides.appends import ABSENT
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
@@ -90,8 +92,9 @@ def apart(
     arrays: dict[int, tuple[Any, Operand]],
 ) -> _Apart | None:
     """What a function records that isn't called by the program; None if it does what it mustn't.
-    It may write to arrays that it is given, and to its own. The parts of arrays that it has taken
-    stay on the tape."""
+    It may write to arrays that it is given, and to its own; if it comes to one of them by another
+    way then, it would read what was there before. The parts of arrays that it has taken stay on the
+    tape."""
     if trace.idle or trace.inside is not None or watched(trace):
         return None
     if any(isinstance(x, Tracer) and x._subclass is not None for x in given):
@@ -102,17 +105,31 @@ def apart(
     calls, guards = len(builder.calls), len(builder.guards)
     refusal, raised, trace.raised = trace.refusal, trace.raised, ""
     bounds, written = dict(trace.bounds), set(trace._written)
-    others = _stand_ins(trace, given, arrays)
+    held = list(map(content, given))
+    others = _stand_ins(trace, held, arrays)
     known = {id(real): x for x, real in others}
-    free = {id(x) for x, _ in others}
+    free = {id(x): real for x, real in others}
     around, calm = trace.writable, trace.calm
-    trace.writable = lambda x: id(x) in free or getattr(x._operand, "id", 0) >= first
+
+    def may_write(x: Any) -> bool:
+        if id(x) in free:
+            free[id(x)]._doubt = at_line() or " "
+            if around is not None:
+                around(free[id(x)])
+        return id(x) in free or getattr(x._operand, "id", 0) >= first
+
+    trace.writable = may_write
+    for cell, x in zip(given, held, strict=True):
+        if cell is not x:
+            cell.cell_contents = known.get(id(x), x)
     try:
         done = quiet(_run)(function, [known.get(id(x), x) for x in given])
         done = done and trace.refusal is refusal and not trace.raised
     finally:
         trace.writable, trace.refusal, trace.raised = around, refusal, raised
         trace.bounds, trace.calm = bounds, calm
+        for real, _ in arrays.values():
+            real._doubt = ""
         for k in trace._written.keys() - written:
             del trace._written[k]
         parts, rest = split(builder.calls[calls:])
