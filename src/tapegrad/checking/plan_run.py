@@ -181,11 +181,11 @@ class _Machine:
         _, start, number = self.home(cell)
         left = left_of(cell, at)
         if all(isinstance(k, Affine) for k in at):
-            element = self.number(_dot(at, cell.shape).scaled(1, number))
+            element = self.number(_dot(at, cell.shape) + number)
             if cell.axes is None:
                 shift = start - number
                 return lambda: ((owner := element()) + shift, owner)
-            within = self.number(_dot(left, cell.left).scaled(1, start))
+            within = self.number(_dot(left, cell.left) + start)
             return lambda: (within(), element())
         entries = [self.entry(k, step) for k in at]
         axes = range(len(at)) if cell.axes is None else cell.axes
@@ -271,7 +271,7 @@ class _Machine:
         """The part of an array at the first entries of an index: its memory, start, size, shape."""
         memory, start, number = self.home(cell)
         shape = cell.shape[len(at) :]
-        first = self.number(_dot(at, cell.shape).scaled(1, number))
+        first = self.number(_dot(at, cell.shape) + number)
 
         def place() -> tuple[int, int]:
             owner = first()
@@ -492,5 +492,5 @@ def _dot(at: At, shape: tuple[int, ...]) -> Affine:
     total = Affine()
     for k, stride in zip(at, strides(shape), strict=False):
         assert isinstance(k, Affine)
-        total = total.plus(k.scaled(stride))
+        total += k * stride
     return total

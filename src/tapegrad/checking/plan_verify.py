@@ -269,7 +269,7 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
             start, size = Affine(((loop.chunk[0], loop.chunk[1]),)), loop.chunk[1]
         else:
             continue
-        k = k.substitute({loop.index: start.plus(Affine(((Index(size), 1),)))})
+        k = k.substitute({loop.index: start + Affine.part(Index(size))})
         least, most = max(least, k.limited[0]), min(most, k.limited[1])
     return least, most
 

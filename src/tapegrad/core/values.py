@@ -251,6 +251,11 @@ class Slice:
 
     __repr__ = __str__
 
+    @property
+    def extent(self) -> int:
+        """How many elements an axis of these has."""
+        return self.count
+
     def as_slice(self) -> slice:
         if self.count == 0:
             return slice(0, 0, 1)

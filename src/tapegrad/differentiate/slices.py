@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.differentiate.terms import Axis
+from tapegrad.ir.affine import Affine
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.kinds import Contraction, Reduction, View
@@ -157,13 +157,15 @@ def _operands(call: Call, axis: int) -> Sequence[int | None] | None:
         return [*[None] * (len(xs) - 1), axis]
     if not isinstance(p, View) or len(xs) > 1:
         return None
-    n, at = call.out.shape[axis], p.read([Axis(k) for k in range(ndim)], xs[0].shape)
+    n, at = call.out.shape[axis], p.read([*map(Affine.part, range(ndim))], xs[0].shape)
     if at is None:
         return None
-    own = [k for k, found in enumerate(at) if isinstance(found, Axis) and found.axis == axis]
+    own = [
+        k for k, found in enumerate(at) if isinstance(found, Affine) and axis in dict(found.terms)
+    ]
     if not own:
         return [None]
-    whole = len(own) == 1 and at[own[0]] == Axis(axis) and xs[0].shape[own[0]] == n
+    whole = len(own) == 1 and at[own[0]].index == axis and xs[0].shape[own[0]] == n
     return own if whole else None
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.differentiate.outer import Outer, formed, outer, plus
+from tapegrad.ir.affine import Affine
 from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.base import Node, Slice
 from tapegrad.primitives.batches import batched, expanded, row_numbers
@@ -64,18 +65,6 @@ class Parts:
     def formed(self) -> Parts:
         """The same, all products of which are formed."""
         return replace(self, terms={rows: formed(x) for rows, x in self.terms.items()})
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An index of a result, as views read their operands by it."""
-
-    axis: int
-    step: int = 1
-    start: int = 0
-
-    def scaled(self, step: int, start: int) -> Axis:
-        return Axis(self.axis, step * self.step, start + step * self.start)
 
 
 def gathered(pairs: Iterable[tuple[Rows, Node] | None]) -> Parts | None:
@@ -298,7 +287,7 @@ def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | No
     if found is None:
         return None
     out = found.shape[len(rows.extents) :]
-    at = p.read([Axis(k) for k in range(len(out))], shape)
+    at = p.read(list(map(Affine.part, range(len(out)))), shape)
     if at is None:
         strides = _reshaped(rows.strides, shape, out)
         return (
@@ -306,21 +295,18 @@ def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | No
         )
     first, moved = rows.first, [0] * len(out)
     for k, stride in zip(at, rows.strides, strict=True):
-        first += stride * (k.start if isinstance(k, Axis) else int(k))
-        if isinstance(k, Axis):
-            moved[k.axis] += stride * k.step
+        first += stride * (k.const if isinstance(k, Affine) else int(k))
+        for axis, step in k.terms if isinstance(k, Affine) else ():
+            moved[axis] += stride * step
     return Rows(first, rows.extents, rows.free, effective(tuple(moved), out)), found
 
 
 def _moved(p: Any, node: Outer, shape: Shape) -> Any:
     """A view that has all of each axis of a value; None of another."""
     out = p.aval(Aval(shape, node.dtype)).shape
-    at = p.read([Axis(k) for k in range(len(out))], shape)
-    whole = {
-        a: k.axis
-        for a, k in enumerate(at or ())
-        if isinstance(k, Axis) and k == Axis(k.axis) and out[k.axis] == shape[a]
-    }
+    at = p.read(list(map(Affine.part, range(len(out)))), shape)
+    alone = [k.index if isinstance(k, Affine) else None for k in at or ()]
+    whole = {a: b for a, b in enumerate(alone) if b is not None and out[b] == shape[a]}
     lost = [a for a, n in enumerate(shape) if n != 1 and a not in whole]
     joined = len({*whole.values()}) < len(whole)
     return None if lost or joined else node.viewed(p, whole, out)

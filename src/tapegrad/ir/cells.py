@@ -14,90 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tapegrad.core.values import Aval, Literal, Source
+from tapegrad.ir.affine import Affine as Affine
+from tapegrad.ir.affine import Index as Index
 
 UNBOUNDED = sys.maxsize  # the extent of an index by which no array is read
 
 _ids = itertools.count()
-
-
-@dataclass(frozen=True, eq=False)
-class Index:
-    """A loop's index: runs from 0 to `extent` - 1, and stays below `limit`, a number of rounds that
-    depends on loops around."""
-
-    extent: int
-    limit: Affine | None = None
-    id: int = field(default_factory=lambda: next(_ids))
-
-
-@dataclass(frozen=True)
-class Affine:
-    """`const + sum of coefficient * index`."""
-
-    terms: tuple[tuple[Index, int], ...] = ()
-    const: int = 0
-
-    @staticmethod
-    def of(index: Index) -> Affine:
-        return Affine(((index, 1),)) if index.extent != 1 else Affine()
-
-    def scaled(self, factor: int, offset: int = 0) -> Affine:
-        terms = tuple((i, c * factor) for i, c in self.terms) if factor else ()
-        return Affine(terms, self.const * factor + offset)
-
-    def plus(self, other: Affine) -> Affine:
-        total = dict(self.terms)
-        for i, c in other.terms:
-            total[i] = total.get(i, 0) + c
-        return Affine(tuple((i, c) for i, c in total.items() if c), self.const + other.const)
-
-    def substitute(self, mapping: Mapping[Index, Affine]) -> Affine:
-        if not any(i in mapping for i, _ in self.terms):
-            return self
-        result = Affine((), self.const)
-        for i, c in self.terms:
-            result = result.plus(mapping[i].scaled(c) if i in mapping else Affine(((i, c),)))
-        return result
-
-    @property
-    def range(self) -> tuple[int, int]:
-        """The least and the greatest value, whatever the loops."""
-        least = most = self.const
-        for i, c in self.terms:
-            step = c * (i.extent - 1)
-            if step < 0:
-                least += step
-            else:
-                most += step
-        return least, most
-
-    @property
-    def limited(self) -> tuple[int, int]:
-        """The least and the greatest value, with regard to the limits of indices."""
-        for i, _ in self.terms:
-            if i.limit is not None or not i.extent:
-                return -self.scaled(-1)._most, self._most
-        return self.range
-
-    @property
-    def _most(self) -> int:
-        least = Affine((), self.const)
-        rest = self.terms
-        while rest:  # the innermost first: its limit is in terms of those around
-            (index, c), *others = sorted(rest, key=lambda term: -term[0].id)
-            end = Affine((), index.extent) if index.limit is None else index.limit
-            total = Affine(tuple(others), least.const)
-            if c > 0:
-                total = total.plus(end.scaled(c, -c))
-            least, rest = Affine((), total.const), total.terms
-        return min(least.const, self.range[1])
-
-    @property
-    def index(self) -> Index | None:
-        """The loop index that this is, alone and unchanged, or None."""
-        if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
-            return self.terms[0][0]
-        return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ class Panel:
         at = list(self.at)
         entry = at[axis]
         assert isinstance(entry, Affine)
-        at[axis] = entry.scaled(1, start)
+        at[axis] = entry + start
         return replace(self, at=tuple(at), shape=(count, self.shape[1]))
 
     @property
@@ -101,7 +101,7 @@ class Panel:
                 number //= extent
                 entry = at[a]
                 assert isinstance(entry, Affine)
-                at[a] = entry.scaled(1, digit)
+                at[a] = entry + digit
         return tuple(at)
 
     def entry(self, place: At) -> At:
@@ -110,7 +110,7 @@ class Panel:
         for (axis,), number in zip((self.rows, self.columns), place, strict=True):
             entry = at[axis]
             assert isinstance(entry, Affine) and isinstance(number, Affine)
-            at[axis] = entry.plus(number)
+            at[axis] = entry + number
         return tuple(at)
 
     def moved(self, place: Callable[[Cell, At], tuple[Cell, At]]) -> Panel:

@@ -284,16 +284,7 @@ class _Text:
     def entry(self, k: Affine | Indirect) -> str:
         if isinstance(k, Indirect):
             return self.read(k.read)
-        parts = []
-        for index, factor in k.terms:
-            sign = "-" if factor < 0 else "+"
-            name = self.index(index)
-            parts.append(f"{sign} {name if abs(factor) == 1 else f'{abs(factor)} * {name}'}")
-        if k.const or not parts:
-            parts.append(f"{'-' if k.const < 0 else '+'} {abs(k.const)}")
-        parts.sort(key=lambda part: part[0] == "-")  # 9 - i, not -i + 9
-        text = " ".join(parts)
-        return text.removeprefix("+ ") if text[0] == "+" else "-" + text[2:]
+        return k.text(self.index)
 
 
 def _type(cell: Cell) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 
 from tapegrad.ir.tape import Call, Literal, Var
 from tapegrad.optimize import repetition
-from tapegrad.primitives.parts import places_of, shape_of
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import Window
 
@@ -74,17 +73,15 @@ def window_of(made: Sequence[Call | None]) -> Any:
         other: Any = call.primitive
         if type(other) is not type(p):
             return None
-        if shape_of(other.index) != shape_of(p.index):
+        if other.where.form != p.where.form or other.moves != p.moves:
             return None
-        if isinstance(p, Window) and other.moves != p.moves:
-            return None
-        indices.append(places_of(other.index))
+        indices.append(other.where.start)
     move = tuple(b - a for a, b in zip(indices[0], indices[1], strict=True))
     for r, at in enumerate(indices):
         if at != tuple(a + r * far for a, far in zip(indices[0], move, strict=True)):
             return None
     x, *steps = first.operands
-    return x, Window(p.index, (*getattr(p, "moves", ()), move)), tuple(steps)
+    return x, Window(p.index, (*p.moves, move)), tuple(steps)
 
 
 class Values:

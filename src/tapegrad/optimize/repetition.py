@@ -24,7 +24,7 @@ from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import CALLS as CALLS
 from tapegrad.primitives.loops import NUMPYS as NUMPYS
 from tapegrad.primitives.loops import ROUNDS as ROUNDS
-from tapegrad.primitives.parts import AddPart, Part, SetPart, places_of, shape_of
+from tapegrad.primitives.parts import AddPart, Part, SetPart
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import AddWindow, SetWindow, Window
@@ -166,8 +166,7 @@ class Repetition:
         primitives, sources, avals, marks = self._numbers
         primitive = call.primitive
         if isinstance(primitive, INDEXED):
-            moves = getattr(primitive, "moves", ())
-            key: Any = (type(primitive), shape_of(primitive.index), moves)
+            key: Any = (type(primitive), primitive.where.form, primitive.moves)
             if isinstance(primitive, Part):
                 key += (primitive.fill,)
         elif isinstance(primitive, Library) and primitive.foreign:
@@ -435,15 +434,15 @@ class Repetition:
     def _move(self, first: int, period: int, rounds: int) -> tuple[tuple[int, ...], int]:
         """By how much an index moves a round, and for how many rounds it does."""
         calls: Any = self.calls[first : first + rounds * period : period]
-        start = places_of(calls[0].primitive.index)
-        move = tuple(b - a for a, b in zip(start, places_of(calls[1].primitive.index), strict=True))
+        start, second = (call.primitive.where.start for call in calls[:2])
+        move = tuple(b - a for a, b in zip(start, second, strict=True))
         self.effort.left -= len(calls)
         for r, call in enumerate(calls):
             index = call.primitive.index
             if index is calls[0].primitive.index and not any(move):
                 continue
             expected = tuple(a + r * far for a, far in zip(start, move, strict=True))
-            if places_of(index) != expected:
+            if call.primitive.where.start != expected:
                 return move, r
         return move, rounds
 

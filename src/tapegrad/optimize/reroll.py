@@ -397,7 +397,7 @@ def _moving(primitive: Any, move: tuple[int, ...]) -> Any:
     """The primitive, moving with the loop's step too."""
     kinds: dict[type, Any] = {GetItem: Window, SetItem: SetWindow}
     kind = kinds.get(type(primitive), type(primitive))
-    return kind(**{**vars(primitive), "moves": (*getattr(primitive, "moves", ()), move)})
+    return kind(**{**vars(primitive), "moves": (*primitive.moves, move)})
 
 
 class _Inside:

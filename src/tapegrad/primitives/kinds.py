@@ -7,7 +7,9 @@
     Region        the elements of some region of a matrix, and zeros elsewhere
     Scatter       writes or adds its operands into a larger result
     Lookup        reads where index arrays say
-    Moving        a view or a scatter whose place moves with the rounds of a loop
+    Indexed       a view or a scatter of the elements at an index
+    Fixed         one whose place stays where it is
+    Moving        one whose place moves with the rounds of a loop
     Growing       one whose extents move with them, too
     Taking        such a part of an array, and what stands for elements behind it
     Unset         memory that others write to before it is read
@@ -21,8 +23,7 @@
 Elementwise primitives are in `base`. A stage asks for the kind of a primitive and for what it
 declares, never for its class.
 
-Names: `at` an index, of one entry for each axis; an entry is an integer, or has `scaled(step,
-start)`, which gives `start + step * entry`.
+Names: `at` an index, of one entry for each axis; an entry is an integer or an affine number.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tapegrad.ir.affine import MovingIndex
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.tape import METHODS, Aval, Builder, Call, Operand, Tape, aval_of
 from tapegrad.primitives.base import (
@@ -47,16 +49,6 @@ from tapegrad.primitives.texts import axes_text, dtype_text
 
 At = Sequence[Any]
 StaticIndex = tuple[int | Slice, ...]
-
-
-def indexed_rows(primitive: Any, size: int) -> Any:
-    """A primitive that works on an index, and works on it in each of `size` rows."""
-    fields: dict[str, Any] = {"index": (Slice(0, size), *primitive.index)}
-    if hasattr(primitive, "moves"):
-        fields["moves"] = tuple([(0, *move) for move in primitive.moves])
-    if hasattr(primitive, "shape"):
-        fields["shape"] = (size, *primitive.shape)
-    return primitive.changed(**fields)
 
 
 class Linear(Parametric):
@@ -210,22 +202,75 @@ class Lookup(_Carrying):
     sure: Any = False  # whether these are known to be in range
 
 
-class Moving(Parametric):
-    """Mixin: the place in the larger array moves by `moves[k]` along its axes for each unit of the
-    k-th of the last operands, the steps."""
+class Indexed(Parametric):
+    """Mixin: what works on the elements of a larger array at `index`, an integer or a `Slice` for
+    each axis."""
 
     index: StaticIndex
-    moves: tuple[tuple[int, ...], ...]
+    moves: Any  # of what moves
 
     of_complex = True
     adds: ClassVar[bool] = False  # whether what is there is added to
 
-    def of_rows(self, size: int) -> Any:
-        return indexed_rows(self, size)
+    @property
+    def where(self) -> MovingIndex:
+        return MovingIndex(self.index, self.moves)
 
     def steps(self, xs: Sequence[Any]) -> Sequence[Any]:
         """The steps among the operands."""
         return xs[len(xs) - len(self.moves) :]
+
+    def of_rows(self, size: int) -> Any:
+        fields: dict[str, Any] = {"index": (Slice(0, size), *self.index)}
+        if self.moves:
+            fields["moves"] = tuple([(0, *move) for move in self.moves])
+        if hasattr(self, "shape"):
+            fields["shape"] = (size, *self.shape)
+        return self.changed(**fields)
+
+    def check(self, shape: tuple[int, ...], steps: Sequence[Aval], y: Aval | None = None) -> None:
+        """A ValueError if it doesn't fit an array of this shape, or what is put in it: machine code
+        would read or write other memory."""
+        raise NotImplementedError
+
+    def taking(self) -> Any:
+        """What takes the elements there."""
+        raise NotImplementedError
+
+    def placing(self, shape: tuple[int, ...]) -> Any:
+        """What places them among zeros."""
+        raise NotImplementedError
+
+    def front(self, y: Any, steps: Sequence[Any]) -> tuple[Any, Any]:
+        """Where these elements are in the larger array, and those of a smaller one for them."""
+        return self.where.numpy(steps)[0], y
+
+    def texts(self, y: str, steps: Sequence[str]) -> tuple[str, str]:
+        """The same as text."""
+        return self.where.text(steps)[0], y
+
+
+class Fixed(Indexed):
+    """Mixin: at an index that stays where it is."""
+
+    moves = ()
+
+    def check(self, shape: tuple[int, ...], steps: Sequence[Aval], y: Aval | None = None) -> None:
+        if y is not None and y.shape != self.where.extents:
+            raise ValueError(f"{self.name}: {y} doesn't fit the index {self.index}")
+        for k, n in zip(self.index, shape, strict=True):
+            first, last = (
+                (k, k) if isinstance(k, int) else (k.start, k.start + k.step * (k.count - 1))
+            )
+            if (isinstance(k, int) or k.count) and not (0 <= first < n and 0 <= last < n):
+                raise ValueError(f"the index {self.index} isn't within the shape {shape}")
+
+
+class Moving(Indexed):
+    """Mixin: the place in the larger array moves by `moves[k]` along its axes for each unit of the
+    k-th of the last operands, the steps."""
+
+    moves: tuple[tuple[int, ...], ...]
 
     def chosen(self, number: int) -> int | None:
         """The axis along which a step says which entry it is, all by itself; None if it does
@@ -236,6 +281,16 @@ class Moving(Parametric):
         alone = sum(1 for moves in self.moves if moves[axes[0]]) == 1
         return axes[0] if alone else None
 
+    def check(self, shape: tuple[int, ...], steps: Sequence[Aval], y: Aval | None = None) -> None:
+        where = self.where
+        fits = len(self.index) == len(shape) and len(steps) == len(self.moves)
+        if not fits or any(len(move) != len(where.start) for move in self.moves):
+            raise ValueError(f"{self.name}: the index {self.index} doesn't fit the shape {shape}")
+        if any(step.shape != () or step.dtype.kind != "i" for step in steps):
+            raise ValueError(f"{self.name}: its steps aren't integers: {list(steps)}")
+        if y is not None and y.shape != where.extents:
+            raise ValueError(f"{self.name}: {y} doesn't fit the index {self.index}")
+
 
 class Growing(Moving):
     """Mixin: the index takes spans, whose lengths move, too; `moves` are those of its starts along
@@ -243,6 +298,17 @@ class Growing(Moving):
     an axis of the smaller array."""
 
     index: Any
+
+    def chosen(self, number: int) -> int | None:
+        return None  # places are numbers of loops' steps
+
+    def front(self, y: Any, steps: Sequence[Any]) -> tuple[Any, Any]:
+        outer, inner = self.where.numpy(steps)
+        return outer, y[inner]
+
+    def texts(self, y: str, steps: Sequence[str]) -> tuple[str, str]:
+        outer, inner = self.where.text(steps)
+        return outer, y + inner
 
 
 class Taking(Growing):

@@ -15,38 +15,79 @@ from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.batches import all_mapped, put_first, put_last, row_numbers
 from tapegrad.primitives.elementwise import where
-from tapegrad.primitives.kinds import AlongAxis, Library, Lookup, Scatter, StaticIndex, indexed_rows
+from tapegrad.primitives.kinds import (
+    AlongAxis,
+    Fixed,
+    Indexed,
+    Library,
+    Lookup,
+    Scatter,
+    StaticIndex,
+)
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
     GetItem,
     as_numpy,
-    check_within,
-    indexed_shape,
     zeros,
 )
 
 
+class Update(Indexed, Scatter):
+    """`x` with other values at the index, as a new value: operands `x, y, *steps`."""
+
+    onto = "first"
+    updates = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        x, y, *steps = xs
+        self.check(x.shape, steps, y)
+        return x.with_shape(x.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return self.update(np.array(xs[0]), *xs[1:])
+
+    def update(self, *xs: Any) -> Any:
+        out, y, *steps = xs
+        at, y = self.front(y, steps)
+        if self.adds:
+            out[at] += y
+        else:
+            out[at] = y
+        return out
+
+    def quick_text(self, xs: Sequence[str]) -> str:
+        at, y = self.texts(xs[1], xs[2:])
+        return f"{xs[0]}{at} {'+' * self.adds}= {y}"
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = np.array({xs[0]})", self.quick_text([*outs, *xs[1:]])]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        _, y, *steps = xs
+        ct_y = self.taking()(ct, *steps)  # before it is written to: see `ir.updates`
+        ct_x = ct if self.adds else self(ct, zeros(ct, y.shape), *steps)
+        return ct_x, ct_y, *[None] * len(steps)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (tx, ty, *_), (x, y, *steps) = ts, xs
+        if ty is None and (tx is None or self.adds):
+            return tx
+        if tx is None and self.adds:
+            return self.placing(x.shape)(ty, *steps)
+        tx = zeros(out, x.shape) if tx is None else tx
+        ty = zeros(out, y.shape) if ty is None else ty
+        return self(tx, ty, *steps)
+
+
 @parametric
-class SetItem(Scatter):
+class SetItem(Fixed, Update):
     """`x` with `x[index] = y`, as a new value; `y` has the shape of `x[index]`."""
 
     index: StaticIndex
 
     name = "setitem"
-    onto = "first"
-    updates = True
-
-    def aval(self, *xs: Aval) -> Aval:
-        x, y = xs
-        if y.shape != indexed_shape(self.index):
-            raise ValueError(f"setitem: {y} doesn't fit the index {self.index}")
-        check_within(self.index, x.shape)
-        return x.with_shape(x.shape)
-
-    def evaluate(self, *xs: Any) -> Any:
-        return self.update(np.array(xs[0]), xs[1])
 
     def update(self, *xs: Any) -> Any:
         out, y = xs
@@ -62,24 +103,12 @@ class SetItem(Scatter):
     def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]
 
-    def of_rows(self, size: int) -> Any:
-        return indexed_rows(self, size)
-
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,), index = outs, index_text(self.index, call.out.shape)
         return [f"{out} = np.array({xs[0]})", f"{out}{index} = {xs[1]}"]
 
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        ct_y = GetItem(self.index)(ct)  # before it is written to: see `ir.updates`
-        return self(ct, zeros(ct, indexed_shape(self.index))), ct_y
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        (tx, ty), (x, y) = ts, xs
-        if tx is None and ty is None:
-            return None
-        tx = zeros(out, x.shape) if tx is None else tx
-        ty = zeros(out, y.shape) if ty is None else ty
-        return self(tx, ty)
+    def taking(self) -> GetItem:
+        return GetItem(self.index)
 
 
 class _Joined(AlongAxis, Scatter):

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.affine import MovingIndex
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
 from tapegrad.primitives.batches import expanded
-from tapegrad.primitives.kinds import At, Linear, Scatter, StaticIndex, View, indexed_rows
+from tapegrad.primitives.kinds import At, Fixed, Indexed, Linear, Scatter, StaticIndex, View
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 
 FILLED = 1 << 12  # bytes
@@ -215,14 +216,14 @@ class Squeeze(Linear, View):
 
 def index_map(index: Sequence[int | Slice], at: At) -> At:
     """The index into an array, for an index into `array[index]`."""
-    rest = iter(at)
-    return [k if isinstance(k, int) else next(rest).scaled(k.step, k.start) for k in index]
+    where = MovingIndex(tuple(index))
+    return where.inside(where.start, at)
 
 
 def diagonal_map(offset: int, at: At) -> At:
     """The index into a matrix, for an index into one of its diagonals."""
     *batch, k = at
-    return [*batch, k.scaled(1, max(0, -offset)), k.scaled(1, max(0, offset))]
+    return [*batch, k + max(0, -offset), k + max(0, offset)]
 
 
 def as_numpy(index: StaticIndex) -> tuple[int | slice, ...]:
@@ -235,32 +236,63 @@ def indexed_shape(index: StaticIndex) -> tuple[int, ...]:
     return tuple(k.count for k in index if isinstance(k, Slice))
 
 
-def check_within(index: StaticIndex, shape: tuple[int, ...]) -> None:
-    """An error if an index leaves an array: machine code would read or write other memory."""
-    for k, n in zip(index, shape, strict=True):
-        start, step, count = (k.start, k.step, k.count) if isinstance(k, Slice) else (k, 1, 1)
-        if count and not (0 <= start < n and 0 <= start + step * (count - 1) < n):
-            raise ValueError(f"the index {index} isn't within the shape {shape}")
+class Takes(Indexed, View):
+    """`x[index]`: operands `x, *steps`."""
+
+    picks = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        self.check(xs[0].shape, xs[1:])
+        return xs[0].with_shape(self.where.extents)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return xs[0][self.where.numpy(xs[1:])[0]]
+
+    def read(self, at: At, shape: tuple[int, ...]) -> At:
+        return index_map(self.index, at)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self(ts[0], *xs[1:])
+
+
+class Places(Indexed, Scatter):
+    """Zeros of `shape` with `y` at the index: operands `y, *steps`."""
+
+    shape: tuple[int, ...]
+
+    def aval(self, *xs: Aval) -> Aval:
+        self.check(self.shape, xs[1:], xs[0])
+        return xs[0].with_shape(self.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        at, y = self.front(xs[0], xs[1:])
+        out = np.zeros(self.shape, y.dtype)
+        out[at] = y
+        return out
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,), (at, y) = outs, self.texts(xs[0], xs[1:])
+        return [f"{out} = {zeros_text(self.shape, call.out.dtype)}", f"{out}{at} = {y}"]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        steps = xs[1:]
+        return self.taking()(ct, *steps), *[None] * len(steps)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self(ts[0], *xs[1:])
 
 
 @parametric
-class GetItem(Linear, View):
+class GetItem(Fixed, Takes):
     """`x[index]`: an integer or an explicit slice for each axis, all in range."""
 
     index: StaticIndex
 
     name = "getitem"
-    picks = True
-
-    def aval(self, *xs: Aval) -> Aval:
-        check_within(self.index, xs[0].shape)
-        return xs[0].with_shape(indexed_shape(self.index))
+    additive = (0,)
 
     def evaluate(self, *xs: Any) -> Any:
         return xs[0][as_numpy(self.index)]
-
-    def read(self, at: At, shape: tuple[int, ...]) -> At:
-        return index_map(self.index, at)
 
     def quick_text(self, xs: Sequence[str]) -> str:
         return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}]"
@@ -268,14 +300,11 @@ class GetItem(Linear, View):
     def scalar_text(self, xs: Sequence[str]) -> str:
         return xs[0]
 
-    def of_rows(self, size: int) -> Any:
-        return indexed_rows(self, size)
-
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = {xs[0]}{index_text(self.index, call.operands[0].shape)}"]
 
-    def transpose(self, ct: Any, x: Aval) -> Any:
-        return Place(x.shape, self.index)(ct)
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (Place(xs[0].shape, self.index)(ct),)
 
 
 @parametric
@@ -315,19 +344,14 @@ def diagonal_length(rows: int, columns: int, offset: int) -> int:
 
 
 @parametric
-class Place(Linear, Scatter):
+class Place(Fixed, Places):
     """Zeros of `shape` with the operand at `index`: the transpose of `GetItem`."""
 
     shape: tuple[int, ...]
     index: StaticIndex
 
     name = "place"
-
-    def aval(self, *xs: Aval) -> Aval:
-        if xs[0].shape != indexed_shape(self.index):
-            raise ValueError(f"place: {xs[0]} doesn't fit the index {self.index}")
-        check_within(self.index, self.shape)
-        return xs[0].with_shape(self.shape)
+    additive = (0,)
 
     def evaluate(self, *xs: Any) -> Any:
         return self.for_types(xs[0])(*xs)
@@ -345,16 +369,13 @@ class Place(Linear, Scatter):
     def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]
 
-    def of_rows(self, size: int) -> Any:
-        return indexed_rows(self, size)
-
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,) = outs
         zeros = zeros_text(self.shape, call.out.dtype)
         return [f"{out} = {zeros}", f"{out}{index_text(self.index, self.shape)} = {xs[0]}"]
 
-    def transpose(self, ct: Any, x: Aval) -> Any:
-        return GetItem(self.index)(ct)
+    def taking(self) -> GetItem:
+        return GetItem(self.index)
 
 
 @parametric

@@ -75,7 +75,7 @@ def _cut(path: Sequence[Loop]) -> Cut | None:
     count = math.prod([loop.index.extent for loop in path])
     number = Affine()
     for loop in path:
-        number = number.scaled(loop.index.extent).plus(Affine.of(loop.index))
+        number = number * loop.index.extent + Affine.of(loop.index)
     first, functions, rest = _parts(path[-1].body)
     before, after = [*first], list[Step]()
     alone: list[Step] = []

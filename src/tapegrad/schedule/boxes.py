@@ -42,7 +42,7 @@ class _Boxed(NamedTuple):
 
     def read(self, low: Lowering, at: Sequence[Affine]) -> Read:
         """What is to be added at an index of the whole."""
-        return low.read(self.x, tuple([at[k].scaled(1, -self.region[k].start) for k in self.axes]))
+        return low.read(self.x, tuple([at[k] - self.region[k].start for k in self.axes]))
 
 
 def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
@@ -121,4 +121,4 @@ def _elements(region: Region) -> tuple[list[Index], tuple[Affine, ...]]:
     """Loops over a region, and the element that they are at."""
     indices = indices_for([len(r) for r in region])
     starts = zip(indices, region, strict=True)
-    return indices, tuple([Affine.of(index).scaled(1, r.start) for index, r in starts])
+    return indices, tuple([Affine.of(index) + r.start for index, r in starts])

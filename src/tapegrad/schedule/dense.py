@@ -136,7 +136,7 @@ def running(low: Lowering, call: Call) -> None:
 
     def place(entry: Affine) -> At:
         at = list(at_indices(indices))
-        at[axis] = entry.scaled(-1, count - 1) if primitive.reverse else entry
+        at[axis] = -entry + (count - 1) if primitive.reverse else entry
         return tuple(at)
 
     def add(at: At, fold: Fold | None) -> list[Step]:
@@ -150,10 +150,8 @@ def running(low: Lowering, call: Call) -> None:
         body += nest([indices[axis]], add(place(Affine.of(indices[axis])), combine))
     else:  # there is one between each entry and the next, so the first entry stands by itself
         step = Index(max(0, count - 1))
-        at, between = place(Affine.of(step).scaled(1, 1)), list(at_indices(indices))
-        between[axis] = (
-            Affine.of(step).scaled(-1, count - 2) if primitive.reverse else Affine.of(step)
-        )
+        at, between = place(Affine.of(step) + 1), list(at_indices(indices))
+        between[axis] = -Affine.of(step) + (count - 2) if primitive.reverse else Affine.of(step)
         factor = low.read(factors[0], tuple(between))
         body = add(place(Affine()), None)
         body += nest(
@@ -193,7 +191,7 @@ def region(low: Lowering, call: Call) -> None:
     row, column = at[-2:]
     assert isinstance(row, Affine)
     inside = Cell(cell.shape, np.dtype(bool), src=call.src)
-    reads = Read(None, (column,)), Read(None, (row.scaled(1, primitive.offset),))
+    reads = Read(None, (column,)), Read(None, (row + primitive.offset,))
     compare = ew.less_equal if primitive.lower else ew.greater_equal
     zero = Read(None, (), Literal(cell.dtype.type(0)))
     chosen = (Read(inside, at), low.read(call.operands[0], at), zero)
@@ -214,7 +212,7 @@ def part(low: Lowering, call: Call) -> None:
         low.steps += nest(whole, [store(cell, at_indices(whole), primitive.fill, call.src)])
     indices = indices_for(cell.shape, front)
     at = at_indices(indices)
-    read = low.read(call.operands[0], low.in_part(call, at))
+    read = low.read(call.operands[0], low.in_larger(call, at))
     low.steps += nest(indices, [Compute(cell, at, ew.copy, (read,), src=call.src)])
     low.cells[call.out] = cell
 

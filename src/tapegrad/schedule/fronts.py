@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.core.values import Span
-from tapegrad.ir.plan import Affine, Index
+from tapegrad.ir.plan import Affine, At, Index
 from tapegrad.ir.tape import Call, Operand, Tape, Var
 from tapegrad.primitives.kinds import (
     Composite,
@@ -27,7 +27,7 @@ from tapegrad.primitives.kinds import (
     Unset,
     View,
 )
-from tapegrad.primitives.parts import places_of
+from tapegrad.schedule.access import entries
 
 Front = tuple[Affine | None, ...]  # of each axis: how many elements; None of all
 
@@ -36,22 +36,23 @@ def same(x: Affine | None, y: Affine | None) -> bool:
     """Whether two numbers are equal, whatever the steps."""
     if x is None or y is None:
         return x is y
-    return x == y or x.plus(y.scaled(-1)) == Affine()
+    return x == y or x - y == Affine()
 
 
-def places(call: Call, affine: Callable[[Operand], Affine | None]) -> list[Affine] | None:
+def places(call: Call, affine: Callable[[Operand], Affine | None]) -> At | None:
     """The places of a call on a part, as numbers of the steps; None if they aren't."""
     primitive: Any = call.primitive
-    found = [Affine((), place) for place in places_of(primitive.index)]
-    for step, moves in zip(primitive.steps(call.operands), primitive.moves, strict=True):
-        number = affine(step)
-        if number is None:
-            return None
-        found = [
-            place.plus(number.scaled(far)) if far else place
-            for place, far in zip(found, moves, strict=True)
-        ]
-    return found
+    steps = [affine(step) for step in primitive.steps(call.operands)]
+    return None if None in steps else entries(primitive.where.places(steps))
+
+
+def front_of(call: Call, found: Sequence[Any]) -> Front:
+    """How many elements of each axis of a part there are, if these are its places."""
+    index = call.primitive.index  # type: ignore[attr-defined]
+    counts = iter(found[len(index) :])
+    return tuple(
+        [next(counts) if isinstance(k, Span) else None for k in index if type(k) is not int]
+    )
 
 
 def _shown(call: Call, indices: Sequence[Index]) -> list[Index | None]:
@@ -83,9 +84,9 @@ class Fronts:
         self.made.update((out, call) for call in tape.calls for out in call.outs)
         for call in tape.calls:
             if isinstance(call.primitive, Taking):
-                front = self._counts(call)
-                if front is not None:
-                    self.counts[call.out] = front
+                found = places(call, self.affine)
+                if found is not None:
+                    self.counts[call.out] = front_of(call, found)
                     self.fills[call.out] = call.primitive.fill
         for x in (*tape.outputs, *(guard.operand for guard in tape.guards)):
             self._whole(x)
@@ -126,15 +127,6 @@ class Fronts:
         return self.neutral(y, terms.y.index(terms.depth), 0) if left is None else left
 
     # ----
-
-    def _counts(self, call: Call) -> Front | None:
-        primitive: Any = call.primitive
-        found = places(call, self.affine)
-        if found is None:
-            return None
-        counts = iter(found[len(primitive.index) :])
-        kept = [k for k in primitive.index if not isinstance(k, int)]
-        return tuple([next(counts) if isinstance(k, Span) else None for k in kept])
 
     def _whole(self, x: Operand) -> None:
         self._needs(x, (None,) * len(x.shape))
@@ -206,16 +198,12 @@ class Fronts:
             for y in call.operands:
                 self._whole(y)
             return
-        counts = iter(found[len(p.index) :])
-        inner: list[Affine | None] = []  # of the smaller array
+        inner = front_of(call, found)  # of the smaller array
+        counts = iter(inner)
         outer: list[Affine | None] = []  # of the larger one
         for k, start in zip(p.index, found, strict=False):
-            if isinstance(k, int):
-                outer.append(None)
-                continue
-            inner.append(next(counts) if isinstance(k, Span) else None)
-            front = inner[-1] is not None and not start.terms and not start.const and k.step == 1
-            outer.append(inner[-1] if front else None)
+            count = None if isinstance(k, int) else next(counts)
+            outer.append(count if start == Affine() and count and k.step == 1 else None)
         if isinstance(p, Taking):
             self._needs(x, outer)
         elif p.updates:

@@ -73,7 +73,7 @@ class Laid:
         entries = list(self.at)
         for letter, axis in self.axes.items():
             if letter in at:
-                entries[axis] = entries[axis].plus(at[letter])
+                entries[axis] = entries[axis] + at[letter]
         along = [tuple(range(self.axes[k[0]], self.axes[k[-1]] + 1)) for k in (rows, columns)]
         many = [math.prod(size[k] for k in letters) for letters in (rows, columns)]
         return Panel(self.cell, tuple(entries), along[0], along[1], (many[0], many[1]))
@@ -211,8 +211,8 @@ def _mirrored(out: Panel, start: int, count: int, src: Any) -> list[Step]:
     """Copy what is left of the diagonal in these rows to where it is above it."""
     indices = indices_for([start, count])
     j, i = (Affine.of(index) for index in indices)
-    below = out.entry((i.scaled(1, start), j))
-    above = out.entry((j, i.scaled(1, start)))
+    below = out.entry((i + start, j))
+    above = out.entry((j, i + start))
     return nest(indices, [Compute(out.cell, above, ew.copy, (Read(out.cell, below),), src=src)])
 
 

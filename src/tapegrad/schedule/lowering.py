@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,9 +29,9 @@ from tapegrad.ir.relocate import with_cells
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import Moving, StaticIndex, Unset, View
+from tapegrad.primitives.kinds import Moving, StaticIndex, Taking, Unset, View
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest
-from tapegrad.schedule.fronts import Fronts, places
+from tapegrad.schedule.fronts import Fronts
 from tapegrad.schedule.lengths import lengths, open_lengths
 
 Reader = Callable[[At], Read]  # of a value, at an index of it
@@ -222,14 +223,15 @@ class Lowering:
         """`x` at an index, through the views that define it."""
         while isinstance(x, Var) and x not in self.cells and x not in self.indices:
             call = self.made[x]
-            view = call.primitive
-            if x in self.fronts.views:
-                at, x = self.in_part(call, at), call.operands[0]
-                continue
-            moved = view.read(at, call.operands[0].shape) if isinstance(view, View) else None
-            if moved is None:
+            view: Any = call.primitive
+            if x not in self.fronts.views and not isinstance(view, View):
                 break
-            at, x = self.moved(call, entries(moved)), call.operands[0]
+            if isinstance(view, Moving):
+                at, x = self.in_larger(call, at), call.operands[0]
+            elif (read := view.read(at, call.operands[0].shape)) is not None:
+                at, x = entries(read), call.operands[0]
+            else:
+                break
             if any(isinstance(k, Indirect) for k in at):
                 return Read(self.materialized(x), at)
         if isinstance(x, Literal):
@@ -268,43 +270,20 @@ class Lowering:
             return None
         return found if max(map(abs, found.range)) < 1 << 62 else None  # an integer wraps around
 
-    def moved(self, call: Call, at: At) -> At:
-        """An index of the larger array of a call, where that moves with the rounds of loops."""
-        primitive = call.primitive
-        if not isinstance(primitive, Moving):
-            return at
-        found = list(at)
-        larger = call.operands[0] if isinstance(primitive, View) else call.out
-        steps = primitive.steps(call.operands)
-        for k, (step, moves) in enumerate(zip(steps, primitive.moves, strict=True)):
-            number = self.place(primitive, k, step, larger.shape)
-            if number is None:  # a value says which entry it is
-                chosen = primitive.chosen(k)
-                assert chosen is not None, call
-                found[chosen] = Indirect(self.read(step, ()), larger.shape[chosen])
-                continue
-            for axis, far in enumerate(moves):
-                if far:
-                    entry = found[axis]
-                    assert isinstance(entry, Affine)
-                    found[axis] = entry.plus(number.scaled(far))
-        return tuple(found)
-
-    def in_part(self, call: Call, at: At) -> At:
-        """An index of the larger array, for one of the front of a part."""
+    def in_larger(self, call: Call, at: At) -> At:
+        """An index of the larger array of a call with a place there, for one of what is taken from
+        there or put there."""
         primitive: Any = call.primitive
-        starts = places(call, self.affine)
-        assert starts is not None, call
-        found: list[Any] = []
-        rest = iter(at)
-        for k, start in zip(primitive.index, starts, strict=False):
-            if isinstance(k, int):
-                found.append(start)
-            else:
-                entry = next(rest)
-                assert isinstance(entry, Affine)
-                found.append(entry.scaled(k.step).plus(start))
-        return tuple(found)
+        shape, steps, chosen = self.larger(call), [], {}
+        for k, step in enumerate(primitive.steps(call.operands)):
+            number = self.place(primitive, k, step, shape)
+            if number is None:  # a value says which entry it is
+                axis = primitive.chosen(k)
+                assert axis is not None, call
+                chosen[axis] = Indirect(self.read(step, ()), shape[axis])
+            steps.append(number or Affine())
+        found = primitive.where.inside(primitive.where.places(steps), at)
+        return tuple([chosen.get(axis, k) for axis, k in enumerate(entries(found))])
 
     def chosen(self, call: Call) -> dict[int, Operand] | None:
         """The axes along which values say where a call's place is, and these; of others it is
@@ -324,7 +303,7 @@ class Lowering:
     @staticmethod
     def larger(call: Call) -> tuple[int, ...]:
         """The shape of the array in which a call has its place."""
-        reads = isinstance(call.primitive, View)
+        reads = isinstance(call.primitive, (View, Taking))
         return call.operands[0].shape if reads else call.out.shape
 
     def stays(self, x: Operand) -> bool:
@@ -447,14 +426,14 @@ _COUNT = Aval((), np.dtype(np.int64))
 def _product(x: Affine, y: Affine) -> Affine | None:
     if x.terms and y.terms:
         return None
-    return x.scaled(y.const) if x.terms else y.scaled(x.const)
+    return x * y.const if x.terms else y * x.const
 
 
 _TOTALS: dict[Any, Any] = {
-    ew.add: Affine.plus,
-    ew.sub: lambda x, y: x.plus(y.scaled(-1)),
+    ew.add: operator.add,
+    ew.sub: operator.sub,
     ew.mul: _product,
-    ew.neg: lambda x: x.scaled(-1),
+    ew.neg: operator.neg,
 }
 
 

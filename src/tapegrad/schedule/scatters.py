@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.values import Span
 from tapegrad.ir.fold import ADD, ANY, Fold
 from tapegrad.ir.plan import (
     At,
@@ -17,15 +16,14 @@ from tapegrad.ir.plan import (
     Failure,
     Indirect,
     Read,
-    Step,
 )
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.kinds import Growing, Moving
+from tapegrad.primitives.kinds import Indexed, Moving
 from tapegrad.primitives.views import index_map
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest, store
-from tapegrad.schedule.fronts import places
+from tapegrad.schedule.fronts import front_of, places
 from tapegrad.schedule.lowering import Lowering
 
 
@@ -35,7 +33,7 @@ def scatter(low: Lowering, call: Call) -> None:
         x = call.operands[0]
         if primitive.indexed:
             check_ranges(low, call.operands[2:], x.shape, call)
-        adds = isinstance(primitive, Moving) and primitive.adds
+        adds = isinstance(primitive, Indexed) and primitive.adds
         cell = low.writable(call, x)
         if cell.role == "state":  # what is written may be read from there
             y = call.operands[1]
@@ -55,11 +53,8 @@ def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) ->
     """Write what a call scatters to a cell, or combine it with what is there."""
     primitive: Any = call.primitive
     written = call.operands[1 if primitive.onto == "first" else 0 :]
-    if isinstance(primitive, Growing):
-        into_part(low, cell, call, written[0], combine)
-        return
     if isinstance(primitive, Moving):
-        into(low, cell, primitive.index, written[0], combine, call.src, call)
+        into_moving(low, cell, call, written[0], combine)
         return
     boxes = primitive.boxes(*written)
     if boxes:
@@ -105,33 +100,20 @@ def start_scattered(low: Lowering, cell: Cell, call: Call) -> bool:
     return filled
 
 
-def into(
-    low: Lowering,
-    cell: Cell,
-    index: Any,
-    x: Operand,
-    combine: Fold | None,
-    src: Any,
-    moving: Call | None = None,
-) -> None:
-    """`cell[index] = x`, or `+=`, where a call says how the index moves."""
-    indices = indices_for([k.count for k in index if isinstance(k, Slice)])
+def into(low: Lowering, cell: Cell, index: Any, x: Operand, combine: Fold | None, src: Any) -> None:
+    """`cell[index] = x`, or `+=`."""
+    indices = indices_for(x.shape)
     at = at_indices(indices)
     target = entries(index_map(index, at))
-    if moving is not None:
-        target = low.moved(moving, target)
-    body: list[Step] = [Compute(cell, target, ew.copy, (low.read(x, at),), combine, src)]
-    low.steps += nest(indices, body)
+    low.steps += nest(indices, [Compute(cell, target, ew.copy, (low.read(x, at),), combine, src)])
 
 
-def into_part(low: Lowering, cell: Cell, call: Call, y: Operand, combine: Fold | None) -> None:
-    """The front of an operand in its place, as far as it goes."""
-    counts = iter((places(call, low.affine) or [])[len(call.primitive.index) :])  # type: ignore[attr-defined]
-    kept = [k for k in call.primitive.index if not isinstance(k, int)]  # type: ignore[attr-defined]
-    front = [next(counts) if isinstance(k, Span) else None for k in kept]
-    indices = indices_for(y.shape, front)
+def into_moving(low: Lowering, cell: Cell, call: Call, y: Operand, combine: Fold | None) -> None:
+    """The same where an index moves; of a part as far as that goes."""
+    found = places(call, low.affine)
+    indices = indices_for(y.shape, front_of(call, found) if found else ())
     at = at_indices(indices)
-    target = low.in_part(call, at)
+    target = low.in_larger(call, at)
     step = Compute(cell, target, ew.copy, (low.read(y, at),), combine, call.src)
     low.steps += nest(indices, [step])
 

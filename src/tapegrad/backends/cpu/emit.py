@@ -454,20 +454,4 @@ class _KernelEmitter:
     def entry(self, k: Affine | Indirect) -> str:
         if isinstance(k, Indirect):
             return f"wrapped({self.text(k.read)}, {k.extent})"
-        parts: list[str] = []
-        for index, factor in k.terms:
-            name = self.loops[index]
-            sign = "-" if factor < 0 else "+"
-            text = name if abs(factor) == 1 else f"{abs(factor)} * {name}"
-            parts += [sign, text]
-        if k.const or not parts:
-            parts += ["-" if k.const < 0 else "+", str(abs(k.const))]
-        if parts[0] == "-" and "+" in parts[::2]:  # write 9 - i, not -i + 9
-            pairs = list(zip(parts[::2], parts[1::2], strict=True))
-            pairs.sort(key=lambda p: p[0] == "-")
-            parts = [x for p in pairs for x in p]
-        if parts[0] == "+":
-            parts = parts[1:]
-        elif parts[0] == "-":
-            parts = ["-" + parts[1], *parts[2:]]
-        return " ".join(parts)
+        return k.text(self.loops.__getitem__)

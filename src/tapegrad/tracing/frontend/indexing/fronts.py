@@ -20,7 +20,7 @@ import numpy as np
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Operand
 from tapegrad.observe.observer import unobserved
-from tapegrad.primitives.parts import Part, extents_of
+from tapegrad.primitives.parts import Part
 from tapegrad.tracing.memory.deferred import Answering, answered_by
 from tapegrad.tracing.operators.sizes import Sum, added, may_vary, span, sum_of
 from tapegrad.tracing.recording.trace import Trace, current_trace
@@ -162,7 +162,7 @@ class Front(Answering):
     ndim = property(lambda self: 1)
 
     def _is_as_long(self, other: Front) -> bool:
-        same = extents_of(self._part.index) == extents_of(other._part.index)
+        same = self._part.where.extents == other._part.where.extents
         return same and self._count == other._count
 
     @unobserved

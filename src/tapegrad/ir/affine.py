@@ -1,0 +1,234 @@
+"""Affine numbers, and indices whose places are such numbers.
+
+An affine number is `const + sum of factor * part`. In a plan the parts are loop indices, in the
+text of a program they are names. An index of an array that moves with the rounds of loops is made
+of affine numbers of their steps. One formula says where it is (`MovingIndex.places`): steps that
+are integers give integers, steps that are affine give the index in a plan, and names give a text.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tapegrad.core.values import Slice, Span
+
+_ids = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """A loop's index: runs from 0 to `extent` - 1, and stays below `limit`, a number of rounds that
+    depends on loops around."""
+
+    extent: int
+    limit: Affine | None = None
+    id: int = field(default_factory=lambda: next(_ids))
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`const + sum of factor * part`. The parts are loop indices, but in texts, where they are
+    names."""
+
+    terms: tuple[tuple[Any, int], ...] = ()
+    const: int = 0
+
+    @staticmethod
+    def of(index: Index) -> Affine:
+        return Affine(((index, 1),)) if index.extent != 1 else Affine()
+
+    @staticmethod
+    def part(part: Any) -> Affine:
+        return Affine(((part, 1),))
+
+    def __mul__(self, factor: int) -> Affine:
+        terms = tuple((i, c * factor) for i, c in self.terms) if factor else ()
+        return Affine(terms, self.const * factor)
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if not isinstance(other, Affine):
+            return Affine(self.terms, self.const + other)
+        total = dict(self.terms)
+        for i, c in other.terms:
+            total[i] = total.get(i, 0) + c
+        return Affine(tuple((i, c) for i, c in total.items() if c), self.const + other.const)
+
+    __rmul__, __radd__ = __mul__, __add__
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __sub__(self, other: Affine | int) -> Affine:
+        return self + -other
+
+    def substitute(self, mapping: Mapping[Index, Affine]) -> Affine:
+        if not any(i in mapping for i, _ in self.terms):
+            return self
+        result = Affine((), self.const)
+        for i, c in self.terms:
+            result += mapping[i] * c if i in mapping else Affine(((i, c),))
+        return result
+
+    def text(self, name: Callable[[Any], str] = str, const_first: bool = False) -> str:
+        """`2 * i + 3`, or `3 + 2 * i`; and `9 - i` in any case."""
+        parts = [
+            (c < 0, name(i) if abs(c) == 1 else f"{abs(c)} * {name(i)}") for i, c in self.terms
+        ]
+        if self.const or not parts:
+            parts.insert(0 if const_first else len(parts), (self.const < 0, str(abs(self.const))))
+        if parts[0][0]:
+            parts.sort(key=lambda part: part[0])
+        (negative, text), *rest = parts
+        return "-" * negative + text + "".join(f" {'+-'[less]} {part}" for less, part in rest)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest value, whatever the loops."""
+        least = most = self.const
+        for i, c in self.terms:
+            step = c * (i.extent - 1)
+            if step < 0:
+                least += step
+            else:
+                most += step
+        return least, most
+
+    @property
+    def limited(self) -> tuple[int, int]:
+        """The least and the greatest value, with regard to the limits of indices."""
+        for i, _ in self.terms:
+            if i.limit is not None or not i.extent:
+                return -(-self)._most, self._most
+        return self.range
+
+    @property
+    def _most(self) -> int:
+        least = Affine((), self.const)
+        rest = self.terms
+        while rest:  # the innermost first: its limit is in terms of those around
+            (index, c), *others = sorted(rest, key=lambda term: -term[0].id)
+            end = Affine((), index.extent) if index.limit is None else index.limit
+            total = Affine(tuple(others), least.const)
+            if c > 0:
+                total += end * c - c
+            least, rest = Affine((), total.const), total.terms
+        return min(least.const, self.range[1])
+
+    @property
+    def index(self) -> Any:
+        """The loop index, or other part, that this is, alone and unchanged, or None."""
+        if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
+            return self.terms[0][0]
+        return None
+
+
+@dataclass(frozen=True)
+class MovingIndex:
+    """An index: an integer, a `Slice` or a `Span` for each axis. Its *places* are where it starts
+    along all axes, and then how many elements its spans have. They move by `moves[k]` for each unit
+    of step k."""
+
+    index: tuple[Any, ...]
+    moves: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """The places before it moves."""
+        starts = [k if isinstance(k, int) else k.start for k in self.index]
+        return (*starts, *[k.count for k in self.index if isinstance(k, Span)])
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """The index but for its places."""
+        return tuple(
+            [None if isinstance(k, int) else (type(k), k.extent, k.step) for k in self.index]
+        )
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The shape of what it takes: an integer drops its axis."""
+        return tuple([k.extent for k in self.index if not isinstance(k, int)])
+
+    def places(self, steps: Iterable[Any]) -> list[Any]:
+        """The places after so many steps: integers, arrays of them, or affine numbers."""
+        places: list[Any] = [*self.start]
+        for step, move in zip(steps, self.moves, strict=True):
+            for p, far in enumerate(move):
+                if far:
+                    places[p] = places[p] + step * far
+        return places
+
+    def at(self, places: Sequence[Any]) -> tuple[Any, ...]:
+        """The index with other places."""
+        counts = iter(places[len(self.index) :])
+        found: list[Any] = []
+        for k, start in zip(self.index, places, strict=False):
+            if isinstance(k, int):
+                found.append(start)
+            elif isinstance(k, Slice):
+                found.append(Slice(start, k.count, k.step))
+            else:
+                found.append(Span(start, next(counts), k.step, k.extent))
+        return tuple(found)
+
+    def inside(self, starts: Iterable[Any], at: Iterable[Any]) -> list[Any]:
+        """Where the element `at` of what it takes is in the array, with the index at these
+        starts."""
+        rest = iter(at)
+        return [
+            start if isinstance(k, int) else next(rest) * k.step + start
+            for k, start in zip(self.index, starts, strict=False)
+        ]
+
+    def numpy(self, steps: Iterable[Any] = ()) -> tuple[Any, Any]:
+        """As NumPy takes it after so many steps: the index into the array, and that of the front of
+        what it takes."""
+        outer: list[Any] = []
+        inner: list[Any] = []
+        for k in self.at(self.places(map(int, steps))) if self.moves else self.index:
+            if isinstance(k, int):
+                outer.append(k)
+                continue
+            count = max(0, k.count)
+            outer.append(Slice(k.start, count, k.step).as_slice())
+            inner.append(slice(0, count))
+        return tuple(outer), tuple(inner)
+
+    def text(self, steps: Sequence[str]) -> tuple[str, str]:
+        """The same as NumPy's users write it, where steps have these names."""
+        places = self.places(list(map(Affine.part, steps)))
+        outer: list[str] = []
+        inner: list[str] = []
+        turned: list[str] = []
+        for k in self.at([p if isinstance(p, Affine) else Affine((), p) for p in places]):
+            if isinstance(k, Affine):
+                outer.append(_text(k))
+                continue
+            start, stride = _text(k.start), f":{abs(k.step)}" * (abs(k.step) != 1)
+            if isinstance(k, Slice):
+                stop = _text(k.start + k.count * k.step)
+                if k.step > 0:
+                    outer.append(f"{start}:{stop}{stride}")
+                else:  # before the first element there is None
+                    outer.append(f"slice({start}, {stop} if {stop} >= 0 else None, {k.step})")
+            else:
+                count = _text(k.count)
+                inner.append(f":{count}")
+                if k.step == 1:
+                    outer.append(f"{start}:{start} + {count}")
+                elif k.step > 0:
+                    outer.append(f"{start}:{start} + ({count}) * {k.step}{stride}")
+                else:  # along memory, and then the other way round
+                    times = f" * {-k.step}" * (k.step != -1)
+                    outer.append(f"{start} - ({count} - 1){times}:{start} + 1{stride}")
+            inner += [":"] * isinstance(k, Slice)
+            turned.append("::-1" if isinstance(k, Span) and k.step < 0 else ":")
+        back = f"[{', '.join(turned)}]" * ("::-1" in turned)
+        return f"[{', '.join(outer)}]{back}", f"[{', '.join(inner)}]"
+
+
+def _text(x: Any) -> str:
+    return x.text(const_first=True) if isinstance(x, Affine) else str(x)
