@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable
     from tapegrad.backends.source.program import Program
     from tapegrad.core.request import Request
+    from tapegrad.ir.affine import Index
     from tapegrad.ir.allocation import Allocation
-    from tapegrad.ir.plan import Index, Plan
+    from tapegrad.ir.plan import Plan
     from tapegrad.observe.observer import Observer
     from tapegrad.tracing.runs.run import Traced
 
@@ -428,7 +429,7 @@ def scratch_of(plan: Plan) -> int:
 def memory_of(plan: Plan) -> int:
     """The memory that a call of a plan's code needs beside arguments and results, in bytes: scratch
     memory, and the most that NumPy returns in one call between kernels, which is copied."""
-    from tapegrad.ir.plan import PythonCall
+    from tapegrad.ir.steps import PythonCall
 
     made = [
         bytes_inside(call.primitive.tapes)

@@ -12,8 +12,11 @@ from tapegrad import pipeline, primitive, trace
 from tapegrad.backends.cpu import emit as numba_source
 from tapegrad.checking import oracle
 from tapegrad.errors import InternalError
+from tapegrad.ir.affine import Affine
 from tapegrad.ir.allocation import span
-from tapegrad.ir.plan import Affine, Compute, Loop, Plan, Read, Step
+from tapegrad.ir.cells import Read
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.ir.tape import Tape
 from tapegrad.primitives.elementwise import cos, sin
 from tapegrad.schedule import buffers

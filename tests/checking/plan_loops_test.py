@@ -16,22 +16,11 @@ from tapegrad.backends.cpu.machine_code import machine_code
 from tapegrad.checking.plan_run import run_plan
 from tapegrad.checking.plan_verify import verify_allocation, verify_plan
 from tapegrad.errors import InternalError
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Home, Slot
-from tapegrad.ir.plan import (
-    Affine,
-    Cell,
-    CheckGuard,
-    Compute,
-    Failure,
-    Index,
-    Loop,
-    Plan,
-    Read,
-    Recurrence,
-    Step,
-    count_accesses,
-)
-from tapegrad.ir.relocate import with_cells
+from tapegrad.ir.cells import Cell, Read
+from tapegrad.ir.plan import Failure, Plan, Recurrence, count_accesses, with_cells
+from tapegrad.ir.steps import CheckGuard, Compute, Loop, Step
 from tapegrad.ir.tape import Literal, literal
 from tapegrad.primitives.elementwise import add, copy, less, mul, not_equal
 from tapegrad.schedule.buffers import assign

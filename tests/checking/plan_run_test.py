@@ -10,7 +10,8 @@ from tests.tapes import tape
 from tapegrad.checking.plan_run import run_plan
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Home, Slot
-from tapegrad.ir.plan import Loop, count_accesses
+from tapegrad.ir.plan import count_accesses
+from tapegrad.ir.steps import Loop
 from tapegrad.pipeline import lowered, schedule
 
 X, OUT = cell(role="input"), cell(role="output")

@@ -11,21 +11,12 @@ from tests.ir.plans_by_hand import AT, AT_J, I, J, N, add_up, alone, along, cell
 
 from tapegrad.checking.plan_verify import bounds, verify_allocation, verify_plan
 from tapegrad.errors import InternalError
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Home, Slot
-from tapegrad.ir.plan import (
-    Affine,
-    Cell,
-    CheckGuard,
-    Cut,
-    Gemm,
-    Index,
-    Indirect,
-    Loop,
-    Panel,
-    Plan,
-    Read,
-    Step,
-)
+from tapegrad.ir.cells import Cell, Indirect, Read
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import CheckGuard, Cut, Gemm, Loop, Step
 from tapegrad.ir.tape import Literal
 
 X, OUT, T = cell(role="input"), cell(role="output"), cell()

@@ -15,7 +15,8 @@ from tests.tapes import awkward
 
 from tapegrad import gradcheck, value_and_grad
 from tapegrad.differentiate.reverse import reverse
-from tapegrad.ir.plan import PythonCall, Recurrence
+from tapegrad.ir.plan import Recurrence
+from tapegrad.ir.steps import PythonCall
 from tapegrad.ir.tape import Builder, Literal, aval_of
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead

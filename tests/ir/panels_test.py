@@ -9,8 +9,12 @@ import pytest
 
 from tapegrad.checking.plan_verify import verify_plan
 from tapegrad.errors import InternalError
-from tapegrad.ir.plan import Affine, Cell, Gemm, Index, Loop, Panel, Plan
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.plan import Plan
 from tapegrad.ir.plan_text import show_plan
+from tapegrad.ir.steps import Changes, Gemm, Loop
 
 F8 = np.dtype(float)
 ZERO, ONE, TWO = (Affine((), k) for k in range(3))
@@ -51,7 +55,7 @@ def test_matrices_are_what_numpy_makes_of_them(given: Panel) -> None:
     assert given.fault() == ""
     x = np.arange(math.prod(SHAPE)).reshape(SHAPE)
     for i in range(2):
-        here = given.substituted({I: Affine((), i)})
+        here = Changes(indices={I: Affine((), i)}).panel(given)
         extents = [1] * 4
         for axes, n in ((here.rows, here.shape[0]), (here.columns, here.shape[1])):
             inner = math.prod(SHAPE[a] for a in axes[1:])

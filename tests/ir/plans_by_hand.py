@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import At, Cell, Read
 from tapegrad.ir.fold import SUM
-from tapegrad.ir.plan import Affine, At, Cell, Compute, Index, Loop, Plan, Read, Step
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import add, copy
 

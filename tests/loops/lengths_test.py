@@ -20,7 +20,7 @@ from tapegrad.compiler import client, disk, key
 from tapegrad.compiler.packed import pack
 from tapegrad.compiler.templates import with_templates
 from tapegrad.core.trees import flatten
-from tapegrad.ir.plan import Cell
+from tapegrad.ir.cells import Cell
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.runtime.entry import compiled_text
 

@@ -23,7 +23,7 @@ from tests.loops.derivatives_test import (
 from tapegrad import defvjp, grad, jit, pipeline, primitive, scan, trace, while_loop
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.errors import TapeError, TraceError
-from tapegrad.ir.plan import PythonCall
+from tapegrad.ir.steps import PythonCall
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.loops import Loop

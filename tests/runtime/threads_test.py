@@ -16,8 +16,11 @@ from tapegrad.backends.cpu import support, threads
 from tapegrad.backends.cpu.machine_code import kernel_function
 from tapegrad.backends.cpu.support import regions
 from tapegrad.errors import ArgumentError
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell, Read
 from tapegrad.ir.fold import SUM
-from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, is_parallel
+from tapegrad.ir.plan import Plan, is_parallel
+from tapegrad.ir.steps import Compute, Loop
 from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import schedule
 from tapegrad.primitives import elementwise as ew

@@ -10,8 +10,11 @@ import pytest
 from tests.emit.check import assert_agree
 
 from tapegrad import loops, trace, value_and_grad
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell, Read
 from tapegrad.ir.fold import ADD
-from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import Compute, Loop
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized, schedule
 from tapegrad.primitives import elementwise as ew

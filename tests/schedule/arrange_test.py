@@ -7,7 +7,8 @@ import pytest
 from tests.emit.check import assert_agree
 
 from tapegrad import jit, set_num_threads, trace
-from tapegrad.ir.plan import CheckRange, Compute, Plan, is_fill, is_parallel, leaves, segments
+from tapegrad.ir.plan import Plan, is_fill, is_parallel, leaves, segments
+from tapegrad.ir.steps import CheckRange, Compute
 from tapegrad.pipeline import looped, schedule
 from tapegrad.schedule.arrange import arrange
 

@@ -10,7 +10,7 @@ import pytest
 from tests.emit.check import assert_agree
 
 from tapegrad import loops, trace
-from tapegrad.ir.plan import Compute
+from tapegrad.ir.steps import Compute
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import gradient, schedule
 from tapegrad.schedule.shrink import with_loops

@@ -9,18 +9,11 @@ import numpy as np
 import pytest
 
 from tapegrad import jit, standalone, trace, value_and_grad
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Home
-from tapegrad.ir.plan import (
-    Affine,
-    At,
-    Cell,
-    Compute,
-    Index,
-    Loop,
-    Plan,
-    Read,
-    Step,
-)
+from tapegrad.ir.cells import At, Cell, Read
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.primitives.elementwise import add, copy
 from tapegrad.schedule.buffers import assign, planned_peak_bytes
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.tapes import tape
 
-from tapegrad.ir.plan import Index, Loop
+from tapegrad.ir.affine import Index
+from tapegrad.ir.steps import Loop
 from tapegrad.pipeline import lowered
 from tapegrad.primitives.elementwise import FUNCTION
 from tapegrad.schedule import cost

@@ -10,7 +10,8 @@ from tests.emit.check import assert_agree
 from tapegrad import pipeline, trace
 from tapegrad.backends.cpu import kernel_cache
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.plan import Cut, Loop, PythonCall, segments
+from tapegrad.ir.plan import segments
+from tapegrad.ir.steps import Cut, Loop, PythonCall
 from tapegrad.optimize.reroll import Rerolled
 from tapegrad.schedule import cut, fuse
 from tapegrad.schedule.cost import code_size

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from tests.tapes import tape
 
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell, Read
 from tapegrad.ir.fold import SUM
-from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, Step
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import lowered
 from tapegrad.primitives import elementwise as ew

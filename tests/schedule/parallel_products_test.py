@@ -13,24 +13,12 @@ from tapegrad import jit, set_num_threads, trace, value_and_grad
 from tapegrad.checking.plan_run import run_plan
 from tapegrad.checking.plan_verify import verify_plan
 from tapegrad.errors import InternalError
-from tapegrad.ir.plan import (
-    COLUMNS,
-    ROWS,
-    TERMS,
-    Affine,
-    Cell,
-    Compute,
-    Gemm,
-    Index,
-    Loop,
-    Panel,
-    Plan,
-    Read,
-    Share,
-    is_parallel,
-    walk,
-)
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import COLUMNS, ROWS, TERMS, Cell, Read, Share
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.plan import Plan, is_parallel, walk
 from tapegrad.ir.plan_text import show_plan
+from tapegrad.ir.steps import Compute, Gemm, Loop
 from tapegrad.pipeline import schedule
 from tapegrad.primitives.elementwise import copy
 from tapegrad.schedule.parallelise import parallelise

@@ -6,7 +6,8 @@ import numpy as np
 from tests.emit.check import assert_agree
 from tests.tapes import tape
 
-from tapegrad.ir.plan import Affine, Routine
+from tapegrad.ir.affine import Affine
+from tapegrad.ir.steps import Routine
 from tapegrad.pipeline import schedule
 
 

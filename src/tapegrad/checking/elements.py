@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.ir.fold import ADD
 from tapegrad.ir.panels import Panel
-from tapegrad.ir.plan import Gemm, Step
+from tapegrad.ir.steps import Gemm, Step
 
 NOBODY = -1
 

@@ -19,7 +19,9 @@ from tapegrad.checking.plan_verify import verify_allocation
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.values import same_bits
 from tapegrad.errors import InternalError
-from tapegrad.ir.plan import Cell, CheckGuard, Plan, count_accesses
+from tapegrad.ir.cells import Cell
+from tapegrad.ir.plan import Plan, count_accesses
+from tapegrad.ir.steps import CheckGuard
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape
 
 if TYPE_CHECKING:

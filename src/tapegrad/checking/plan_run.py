@@ -24,29 +24,24 @@ import numpy as np
 
 from tapegrad.checking.elements import Memory, missing, product
 from tapegrad.core.handlers import quiet
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
+from tapegrad.ir.cells import At, Cell, Indirect, Read
 from tapegrad.ir.fold import Fold
-from tapegrad.ir.plan import (
-    Affine,
+from tapegrad.ir.plan import Plan, Recurrence, segments
+from tapegrad.ir.plan_text import malformed, show_step
+from tapegrad.ir.steps import (
     ArgUpdate,
-    At,
-    Cell,
     CheckGuard,
     CheckRange,
     Compute,
+    Cut,
     Gemm,
-    Index,
-    Indirect,
     Loop,
-    Plan,
     PythonCall,
-    Read,
-    Recurrence,
     Routine,
     Step,
-    segments,
 )
-from tapegrad.ir.plan_text import malformed, show_step
 
 APART = Allocation((), {})  # each cell in memory of its own
 
@@ -307,26 +302,9 @@ class _Machine:
     # ---- steps
 
     def action(self, step: Step) -> Action:
-        if isinstance(step, Loop):
-            return self.loop(step)
-        if isinstance(step, Compute):
-            return self.compute(step)
-        if isinstance(step, ArgUpdate):
-            return self.arg_update(step)
-        if isinstance(step, Gemm):
-            return lambda: product(self, step)
-        if isinstance(step, Recurrence):
-            return lambda: self.recurrence(step)
-        if isinstance(step, Routine):
-            return self.routine(step)
-        if isinstance(step, PythonCall):
-            return lambda: self.python_call(step)
-        if isinstance(step, CheckGuard):
-            return self.check_guard(step)
-        if isinstance(step, CheckRange):
-            flag = self.reading(step.flag, (), step)
-            return lambda: self.stop(step.status) if flag() else None
-        return lambda: None
+        """What running a step does."""
+        found: Action = ACTIONS[type(step)](self, step)
+        return found
 
     def stop(self, status: int) -> None:
         raise _Stop(status)
@@ -411,6 +389,10 @@ class _Machine:
 
         return run
 
+    def check_range(self, step: CheckRange) -> Action:
+        flag = self.reading(step.flag, (), step)
+        return lambda: self.stop(step.status) if flag() else None
+
     def recurrence(self, step: Recurrence) -> None:
         """Round after round, each in memory that holds nothing but what the last one left."""
         values = [
@@ -485,6 +467,20 @@ class _Machine:
                 self.stop(step.status)
 
         return check
+
+
+ACTIONS: dict[type[Step], Callable[[_Machine, Any], Action]] = {
+    Loop: _Machine.loop,
+    Compute: _Machine.compute,
+    ArgUpdate: _Machine.arg_update,
+    Gemm: lambda machine, step: lambda: product(machine, step),
+    Routine: _Machine.routine,
+    Recurrence: lambda machine, step: lambda: machine.recurrence(step),
+    PythonCall: lambda machine, step: lambda: machine.python_call(step),
+    CheckRange: _Machine.check_range,
+    CheckGuard: _Machine.check_guard,
+    Cut: lambda machine, step: lambda: None,
+}
 
 
 def _dot(at: At, shape: tuple[int, ...]) -> Affine:

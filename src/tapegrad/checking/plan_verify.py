@@ -7,32 +7,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Slot, extent, span
-from tapegrad.ir.plan import (
-    Affine,
-    Along,
-    ArgUpdate,
-    At,
-    Cell,
-    CheckGuard,
-    CheckRange,
+from tapegrad.ir.cells import Along, At, Cell, Indirect
+from tapegrad.ir.plan import Plan, Recurrence, segments
+from tapegrad.ir.plan_text import malformed, show_step
+from tapegrad.ir.shares import is_one_share, rows_of
+from tapegrad.ir.steps import (
     Compute,
     Cut,
     Gemm,
-    Index,
-    Indirect,
     Loop,
-    Plan,
     PythonCall,
-    Recurrence,
-    Routine,
     Step,
-    segments,
 )
-from tapegrad.ir.plan_text import malformed, show_step
-from tapegrad.ir.shares import is_one_share, rows_of
-
-Use = tuple[Cell, At | None, bool]  # what a step uses, where, and whether it writes it
 
 # ---- plans
 
@@ -120,9 +108,9 @@ class _Check:
                 self.fail("two chunks meet in it", cell, loop)
 
     def step(self, step: Step, loops: tuple[Loop, ...]) -> None:
-        if isinstance(step, (PythonCall, Cut, CheckGuard, CheckRange, Recurrence)) and loops:
+        if step.outermost and loops:
             self.fail("only the top level has such a step", step=step)
-        status = step.status if isinstance(step, (CheckGuard, CheckRange)) else None
+        status = getattr(step, "status", None)
         if status is not None and not 1 <= status <= len(self.plan.failures):
             self.fail(f"status {status} has no meaning", step=step)
         if isinstance(step, Recurrence):
@@ -203,14 +191,13 @@ class _Check:
 
     def uses(self, step: Step, loops: tuple[Loop, ...]) -> None:
         """What a step itself reads and writes."""
-        own = [*step.own()]
-        for cell in _read_first(step, own):
+        for cell in step.needs():
             if cell.root not in self.written:
                 self.fail("it is read before it is written", cell, step)
-        for cell, at, batch in _places(step, own):
+        for cell, at, batch in step.parts():
             self.cell(cell, step)
             self.index(cell, at, batch, loops, step)
-        for cell, _, writes in own:
+        for cell, _, writes in step.own():
             if writes:
                 if cell.root.role == "input":
                     self.fail("an argument is written to", cell, step)
@@ -272,30 +259,6 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
         k = k.substitute({loop.index: start + Affine.part(Index(size))})
         least, most = max(least, k.limited[0]), min(most, k.limited[1])
     return least, most
-
-
-def _read_first(step: Step, own: Sequence[Use]) -> list[Cell]:
-    """What a step reads: what it adds to as well, but not what it only overwrites."""
-    if isinstance(step, Routine):
-        return [step.arrays[k][0] for k in step.read]
-    found = [cell for cell, _, writes in own if not writes]
-    if isinstance(step, PythonCall):  # what it writes to may be filled by that alone
-        found = [cell for cell in found if cell not in step.outs]
-    if isinstance(step, Compute) and step.combine:
-        found.append(step.cell)
-    if isinstance(step, ArgUpdate):
-        found += (step.cell, step.best)
-    return found
-
-
-def _places(step: Step, own: Sequence[Use]) -> list[tuple[Cell, At, bool]]:
-    """The cells of a step with their indices, and whether these are of a batch."""
-    if isinstance(step, Gemm):
-        return [(panel.cell, panel.at, True) for panel, _ in step.matrices]
-    if isinstance(step, Routine):
-        parts = [(cell, at, True) for cell, at, _ in step.arrays]
-        return [*parts, *[(cell, step.at, False) for cell in step.results]]
-    return [(cell, at or (), at is None) for cell, at, _ in own]
 
 
 # ---- allocations
@@ -419,10 +382,7 @@ def _accesses(
         found = [Access(here, loops, cell, at, False) for cell, at in reads]
         written = [Access(here, loops, cell, at, True) for cell, at, w in step.accesses() if w]
         # What works on arrays may write some elements before it has read others.
-        yield from [*written, *found] if isinstance(step, ARRAYS) else [*found, *written]
-
-
-ARRAYS = (Gemm, Routine, PythonCall, Recurrence)  # the steps that work on arrays, not on elements
+        yield from [*written, *found] if step.of_arrays else [*found, *written]
 
 
 ENOUGH = 4096  # iterations; of loops with more only the first and last are tried

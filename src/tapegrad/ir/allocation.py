@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tapegrad.ir.plan import Affine, At, Cell
+from tapegrad.ir.affine import Affine
+from tapegrad.ir.cells import At, Cell
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -86,18 +85,6 @@ class Read:
     cell: Cell | None
     at: At = ()
     literal: Literal | None = None
-
-    def substitute(self, mapping: Mapping[Index, Affine]) -> Read:
-        return Read(self.cell, substitute_at(self.at, mapping), self.literal)
-
-
-def substitute_at(at: At, mapping: Mapping[Index, Affine]) -> At:
-    return tuple(
-        Indirect(k.read.substitute(mapping), k.extent)
-        if isinstance(k, Indirect)
-        else k.substitute(mapping)
-        for k in at
-    )
 
 
 # ---- of products, and what is shared out

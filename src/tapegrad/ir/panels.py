@@ -10,10 +10,11 @@ So a slice, or one of several heads, is multiplied where it lies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tapegrad.ir.cells import Affine, Along, At, Cell, Index, Indirect, Share, substitute_at
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Along, At, Cell, Indirect, Share
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,6 @@ class Panel:
             for mine in (self.rows, self.columns)
         )
         return Panel(cell, at, rows, columns, self.shape)
-
-    def substituted(self, mapping: Mapping[Index, Affine]) -> Panel:
-        return replace(self, at=substitute_at(self.at, mapping))
 
     def fault(self) -> str:
         """What is wrong with it, or nothing."""

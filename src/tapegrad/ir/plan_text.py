@@ -15,36 +15,21 @@ rounds prints as `@1`, and below it as `@1 = plan ...`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.errors import InternalError
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, left_of
-from tapegrad.ir.plan import (
-    UNBOUNDED,
-    Affine,
-    ArgUpdate,
-    At,
-    Cell,
-    CheckGuard,
-    CheckRange,
-    Compute,
-    Gemm,
-    Index,
-    Indirect,
+from tapegrad.ir.cells import At, Cell, Indirect, Read, Share
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.plan import Plan, walk
+from tapegrad.ir.steps import (
     Loop,
-    Panel,
-    Plan,
-    PythonCall,
-    Read,
-    Recurrence,
-    Routine,
-    Share,
     Step,
-    walk,
 )
-from tapegrad.ir.tape import Literal, dtype_name
+from tapegrad.ir.tape import dtype_name
 from tapegrad.ir.text import show_parameter
 
 LETTERS = "ijklmnpqrst"
@@ -156,64 +141,17 @@ class _Text:
         """Each step as text, with its comment."""
         rows = []
         for step in steps:
-            rows.append((indent + self.step(step), str(step.src or "")))
+            rows.append((indent + step.text(self), str(step.src or "")))
             if isinstance(step, Loop):
                 rows += self.lines(step.body, indent + "  ")
                 self.taken.discard(self.indices.pop(step.index, ""))
         return rows
 
-    def step(self, step: Step) -> str:
-        if isinstance(step, Loop):
-            return self.loop(step)
-        if isinstance(step, Compute):
-            kind = dtype_name(step.cell.dtype)
-            value = self.applied(step.primitive, [self.read(r) for r in step.reads])
-            return f"{self.target(step.cell, step.at)} {step.combine or ''}= {value} : {kind}"
-        if isinstance(step, ArgUpdate):
-            best, value = self.target(step.best, step.at), self.read(step.read)
-            target, position = self.target(step.cell, step.at), self.entry(step.position)
-            return f"if {value} {step.better} {best}: {best}, {target} = {value}, {position}"
-        if isinstance(step, Gemm):
-            out, x, y = (self.panel(panel) for panel, _ in step.matrices)
-            sign = "+=" if step.adds else "="
-            sizes = "" if step.sizes is None else f" of {', '.join(map(self.entry, step.sizes))}"
-            share = "" if step.share is None else self.share(step.share)
-            return f"{out} {sign} {x} @ {y}{sizes}{share}"
-        if isinstance(step, Routine):
-            arrays = ", ".join(self.part(*array) for array in step.arrays)
-            results = ", ".join(self.target(cell, step.at) for cell in step.results)
-            return f"{results} = {step.primitive.kernel}({arrays})".removeprefix(" = ")
-        if isinstance(step, Recurrence):
-            return self.recurrence(step)
-        if isinstance(step, PythonCall):
-            reads = [str(x) if isinstance(x, Literal) else self.name(x) for x in step.reads]
-            outs = ", ".join(map(self.name, step.outs))
-            return f"call {outs} = {self.applied(step.primitive, reads)}"
-        if isinstance(step, CheckGuard):
-            return f"stop {step.status} unless {self.read(step.read)} = {step.expected}"
-        if isinstance(step, CheckRange):
-            return f"stop {step.status} if {self.read(Read(step.flag, ()))}"
-        return "cut"
-
-    def recurrence(self, step: Recurrence) -> str:
-        if not any(plan is step.plan for plan in self.nested):
-            self.nested.append(step.plan)
-        number = next(k for k, plan in enumerate(self.nested, start=1) if plan is step.plan)
-        outs, reads = ", ".join(map(self.name, step.outs)), ", ".join(map(self.whole, step.reads))
-        last = step.first + len(step.plan.failures)
-        stops = f" or stop {step.first + 1} to {last}" if last > step.first else ""
-        index = step.index
-        rounds = self.read(step.rounds)
-        most = f" of {index.extent}" if rounds not in (str(index.extent), "") else ""
-        most = "" if index.extent == UNBOUNDED else most
-        down = " down" * step.backwards
-        names = list(map(self.name, step.places))
-        turned = [names[k] for k in step.turns]
-        swaps = f" with {', '.join(names)} = {', '.join(turned)}" if turned != names else ""
-        condition = f" while {self.read(step.until)}" if step.until is not None else ""
-        begin = f"{self.read(step.begin)} <= " if step.begin is not None else ""
-        head = f"for {begin}{self.index(index)} < {rounds}{most}{down}{condition}"
-        return f"{outs} = {head}: @{number}({reads}){swaps}{stops}"
+    def number(self, plan: Plan) -> int:
+        """That of the plan of a round."""
+        if not any(known is plan for known in self.nested):
+            self.nested.append(plan)
+        return next(k for k, known in enumerate(self.nested, start=1) if known is plan)
 
     def share(self, own: Share) -> str:
         return f" {COUNTED[own.axis]} in chunk {self.index(own.chunk)} of {own.size}"
@@ -237,26 +175,14 @@ class _Text:
             return self.read(read)
         return self.part(read.cell, read.at)
 
-    def loop(self, loop: Loop) -> str:
-        limit = loop.index.limit
-        extent = loop.index.extent if limit is None else self.entry(limit)
-        head = f"for {self.index(loop.index)} < {extent}"
-        if loop.start is not None:
-            return f"{head} in tile {self.index(loop.start)} of {loop.step}:"
-        if loop.chunk is not None:
-            chunk, rows = loop.chunk
-            head += f" in chunk {self.index(chunk)} of {rows}"
-        steps = f" by {loop.step}" if loop.step != 1 else ""
-        return f"{head}{steps}{' in parallel' * loop.parallel}:"
-
     def index(self, index: Index) -> str:
         if index not in self.indices:
             free = (letter for letter in LETTERS if letter not in self.taken)
             self.indices[index] = self.fresh(next(free, "i"))
         return self.indices[index]
 
-    def applied(self, primitive: Any, operands: Sequence[str]) -> str:
-        name = str(primitive)
+    def applied(self, primitive: Any, operands: Iterable[str]) -> str:
+        name, operands = str(primitive), [*operands]
         if name == "copy":
             return operands[0]
         given = primitive.parameters()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tapegrad.ir.plan import Affine, Index, Loop, Share, Step, walk
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Share
+from tapegrad.ir.plan import walk
+from tapegrad.ir.steps import Loop, Step
 
 
 def rows_of(steps: Sequence[Step]) -> dict[Index, int]:

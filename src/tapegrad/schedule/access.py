@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tapegrad.ir.plan import Affine, At, Cell, Compute, Index, Loop, Read, Step
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import At, Cell, Read
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 

@@ -23,7 +23,10 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, Step
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell, Read
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.fuse import are_in_step, touched
 from tapegrad.schedule.lengths import is_length

@@ -22,19 +22,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
 
-from tapegrad.ir.plan import (
-    Affine,
-    ArgUpdate,
-    Cell,
-    Compute,
-    Gemm,
-    Loop,
-    Plan,
-    Step,
-    is_fill,
-    is_parallel,
-    leaves,
-)
+from tapegrad.ir.affine import Affine
+from tapegrad.ir.cells import Cell
+from tapegrad.ir.plan import Plan, is_fill, is_parallel, leaves
+from tapegrad.ir.steps import ArgUpdate, Compute, Gemm, Loop, Step
 from tapegrad.schedule.cost import LARGE, code_size
 from tapegrad.schedule.parallelise import MOST
 

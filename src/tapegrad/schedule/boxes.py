@@ -16,8 +16,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell, Read
 from tapegrad.ir.fold import ADD
-from tapegrad.ir.plan import Affine, Cell, Compute, Index, Read, Step
+from tapegrad.ir.steps import Compute, Step
 from tapegrad.ir.tape import Call, Operand
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice

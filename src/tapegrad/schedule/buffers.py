@@ -27,8 +27,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Home, Slot, extent, left_of
-from tapegrad.ir.plan import Affine, At, Cell, Index, Loop, Plan, Step
+from tapegrad.ir.cells import At, Cell
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import Loop, Step
 from tapegrad.schedule.shrink import in_common
 
 MUCH = 1 << 20  # bytes of scratch memory: less isn't worth looking for another way

@@ -24,7 +24,7 @@ from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import View
 
 if TYPE_CHECKING:  # who asks for seconds alone has loaded no plans, which takes 20 ms
-    from tapegrad.ir.plan import Step
+    from tapegrad.ir.steps import Step
 
 # ---- work
 

@@ -23,21 +23,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from tapegrad.ir.plan import (
-    Affine,
-    At,
-    Cell,
-    CheckGuard,
-    Compute,
-    Cut,
-    Plan,
-    PythonCall,
-    Step,
-    is_parallel,
-    segments,
-    walk,
-)
-from tapegrad.ir.relocate import kept_at
+from tapegrad.ir.affine import Affine
+from tapegrad.ir.cells import At, Cell
+from tapegrad.ir.plan import Plan, is_parallel, segments, walk
+from tapegrad.ir.steps import Changes, CheckGuard, Compute, Cut, PythonCall, Step
 from tapegrad.schedule.cost import code_size
 
 LONGEST = 400  # statements of a kernel
@@ -54,7 +43,7 @@ def cut(plan: Plan) -> Plan:
             steps.append(Cut())
         steps.append(step)
     places = _places(steps)
-    return replace(plan, steps=tuple(kept_at(places, s) for s in steps))
+    return replace(plan, steps=tuple([s.changed(Changes.at_places(places)) for s in steps]))
 
 
 # ---- where to cut

@@ -12,18 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import At, Cell, Read
 from tapegrad.ir.fold import PRODUCT, Fold
-from tapegrad.ir.plan import (
-    Affine,
-    ArgUpdate,
-    At,
-    Cell,
-    Compute,
-    Index,
-    PythonCall,
-    Read,
-    Step,
-)
+from tapegrad.ir.steps import ArgUpdate, Compute, PythonCall, Step
 from tapegrad.ir.tape import Call, Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.reductions import LONG_SUM

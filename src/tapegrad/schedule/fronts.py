@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.core.values import Span
-from tapegrad.ir.plan import Affine, At, Index
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import At
 from tapegrad.ir.tape import Call, Operand, Tape, Var
 from tapegrad.primitives.kinds import (
     Composite,

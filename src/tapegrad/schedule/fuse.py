@@ -19,17 +19,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from tapegrad.ir.plan import (
-    Affine,
-    Cell,
-    Compute,
-    Loop,
-    Plan,
-    PythonCall,
-    Step,
-    is_fill,
-    leaves,
-)
+from tapegrad.ir.affine import Affine
+from tapegrad.ir.cells import Cell
+from tapegrad.ir.plan import Plan, is_fill, leaves
+from tapegrad.ir.steps import Compute, Loop, PythonCall, Step
 from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
 from tapegrad.schedule.independent import is_direct

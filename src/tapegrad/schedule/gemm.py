@@ -21,7 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tapegrad.ir.plan import Affine, Cell, Compute, Gemm, Index, Panel, Read, Step
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell, Read
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.steps import Compute, Gemm, Step
 from tapegrad.ir.tape import Call, Operand
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice

@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapegrad.ir.plan import Affine, At, Cell, Compute, Index, Loop, Plan, Read, Step, walk
-from tapegrad.ir.relocate import relocated
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import At, Cell, Read
+from tapegrad.ir.plan import Plan, walk
+from tapegrad.ir.steps import Changes, Compute, Loop, Step
 from tapegrad.ir.tape import Literal
 
 
@@ -91,7 +93,7 @@ def as_nest(
         known, first = places[cell]
         return known, (*first, *at)
 
-    return Loop(index, tuple([relocated(step, place) for step in plan.steps]))
+    return Loop(index, tuple([step.changed(Changes(place)) for step in plan.steps]))
 
 
 def _fresh() -> int:

@@ -20,8 +20,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell, Read
 from tapegrad.ir.inputs import unused
-from tapegrad.ir.plan import Affine, Cell, Index, Plan, PythonCall, Read, Recurrence, walk
+from tapegrad.ir.plan import Plan, Recurrence, walk
+from tapegrad.ir.steps import PythonCall
 from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import kept_in_place
 from tapegrad.primitives.base import Elementwise

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from tapegrad.ir.plan import Affine, Index, Plan
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.plan import Plan
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.kinds import (
     Composite,

@@ -10,22 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.plan import (
-    UNBOUNDED,
-    Affine,
-    At,
-    Cell,
-    CheckGuard,
-    Compute,
-    Failure,
-    Index,
-    Indirect,
-    Plan,
-    Read,
-    Step,
-)
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import UNBOUNDED, At, Cell, Indirect, Read
+from tapegrad.ir.plan import Failure, Plan, with_cells
 from tapegrad.ir.ranges import is_of_range
-from tapegrad.ir.relocate import with_cells
+from tapegrad.ir.steps import CheckGuard, Compute, Step
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew

@@ -31,31 +31,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import left_of
+from tapegrad.ir.cells import COLUMNS, ROWS, TERMS, Along, At, Cell, Read, Share
 from tapegrad.ir.fold import SUM, Fold
-from tapegrad.ir.plan import (
-    COLUMNS,
-    ROWS,
-    TERMS,
-    Affine,
-    Along,
-    At,
-    Cell,
-    Compute,
-    Gemm,
-    Index,
-    Loop,
-    Panel,
-    Plan,
-    Read,
-    Share,
-    Step,
-    is_fill,
-    leaves,
-    walk,
-)
-from tapegrad.ir.relocate import relocated
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.plan import Plan, is_fill, leaves, walk
 from tapegrad.ir.shares import is_one_share, rows_of
+from tapegrad.ir.steps import Changes, Compute, Gemm, Loop, Step
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import copy
 from tapegrad.schedule.cost import code_size, moved, work
@@ -265,7 +248,7 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
             return cell, at
         return own, () if own.in_register else (*here, *left_of(cell, at))
 
-    rows = [relocated(s, place) for s in shares]
+    rows = [s.changed(Changes(place)) for s in shares]
     total: list[Step] = [Loop(again, tuple(totals))] if totals else []
     own = [cell for cell in moves.values() if cell.stored]
     return Parts(Loop(chunk, (*before, *rows, *after), parallel=True), folded, total, own)

@@ -6,8 +6,10 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+from tapegrad.ir.affine import Affine
+from tapegrad.ir.cells import At, Cell, Read
 from tapegrad.ir.fold import ANY, SUM
-from tapegrad.ir.plan import Affine, At, Cell, Compute, Read
+from tapegrad.ir.steps import Compute
 from tapegrad.ir.tape import Call, Operand, Var
 from tapegrad.primitives.contractions import times
 from tapegrad.primitives.kinds import Contraction, View

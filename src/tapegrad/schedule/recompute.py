@@ -18,20 +18,10 @@ from dataclasses import dataclass, field, replace
 
 from tapegrad.core.locks import cached_property
 from tapegrad.core.mincut import sink_side
-from tapegrad.ir.plan import (
-    Affine,
-    ArgUpdate,
-    At,
-    Cell,
-    CheckGuard,
-    Compute,
-    Index,
-    Indirect,
-    Loop,
-    Plan,
-    Read,
-    Step,
-)
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import At, Cell, Indirect, Read
+from tapegrad.ir.plan import Plan
+from tapegrad.ir.steps import ArgUpdate, Changes, CheckGuard, Compute, Loop, Step
 from tapegrad.schedule.cost import SCALAR, WRITE, traffic, work_once
 from tapegrad.schedule.shrink import in_common, with_loops
 
@@ -373,7 +363,7 @@ class _Rewrite:
             for k, to in zip(step.at, read.at, strict=True)
             if isinstance(k, Affine) and k.index is not None and isinstance(to, Affine)
         }
-        operands = [r.substitute(mapping) for r in step.reads]
+        operands = list(map(Changes(indices=mapping).read, step.reads))
         reads = tuple(self._read(r, path, done, here) for r in operands)
         clone = Cell((), cell.dtype, hint=cell.hint, src=cell.src)
         done.append(Compute(clone, (), step.primitive, reads, src=step.src))

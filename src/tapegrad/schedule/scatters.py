@@ -7,16 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.cells import At, Cell, Indirect, Read
 from tapegrad.ir.fold import ADD, ANY, Fold
-from tapegrad.ir.plan import (
-    At,
-    Cell,
-    CheckRange,
-    Compute,
-    Failure,
-    Indirect,
-    Read,
-)
+from tapegrad.ir.plan import Failure
+from tapegrad.ir.steps import CheckRange, Compute
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice

@@ -15,20 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tapegrad.ir.plan import (
-    At,
-    Cell,
-    CheckGuard,
-    Compute,
-    Cut,
-    Plan,
-    Read,
-    Step,
-    is_parallel,
-    segments,
-    walk,
-)
-from tapegrad.ir.relocate import kept_at, with_cells
+from tapegrad.ir.cells import At, Cell, Read
+from tapegrad.ir.plan import Plan, is_parallel, segments, walk, with_cells
+from tapegrad.ir.steps import Changes, CheckGuard, Compute, Cut, Step
 from tapegrad.primitives.elementwise import copy
 
 
@@ -76,7 +65,7 @@ def _with_copies(plan: Plan, sums: Mapping[Cell, _Life]) -> Iterator[Step]:
         places: dict[Cell, tuple[Cell, At]] = {
             cell: (kept[cell], ()) for cell, life in sums.items() if number not in life.writers
         }
-        yield kept_at(places, step)
+        yield step.changed(Changes.at_places(places))
         for cell, life in sums.items():
             if life.last == position:
                 yield Compute(kept[cell], (), copy, (Read(cell, ()),))

@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tapegrad.ir.plan import Affine, Cell, Index, Loop, Places, Plan, Step
-from tapegrad.ir.relocate import with_cells
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell
+from tapegrad.ir.plan import Plan, with_cells
+from tapegrad.ir.steps import Loop, Places, Step
 
 Around = TypeVar("Around", Index, Loop)
 

@@ -23,8 +23,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tapegrad.ir.cells import Cell, Read
 from tapegrad.ir.fold import ADD
-from tapegrad.ir.plan import Cell, Compute, Read
+from tapegrad.ir.steps import Compute
 from tapegrad.ir.tape import Call, Var
 from tapegrad.ir.updates import updated
 from tapegrad.primitives import elementwise as ew

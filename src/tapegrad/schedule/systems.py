@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.plan import At, Cell, Read, Routine
+from tapegrad.ir.cells import At, Cell, Read
+from tapegrad.ir.steps import Routine
 from tapegrad.ir.tape import Call, Operand
 from tapegrad.schedule.access import at_indices, indices_for, nest
 from tapegrad.schedule.lowering import Lowering

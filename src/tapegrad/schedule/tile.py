@@ -20,18 +20,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from tapegrad.ir.plan import (
-    Affine,
-    Cell,
-    Compute,
-    Index,
-    Loop,
-    Plan,
-    Read,
-    Step,
-    is_fill,
-)
-from tapegrad.ir.relocate import kept_at
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import Cell, Read
+from tapegrad.ir.plan import Plan, is_fill
+from tapegrad.ir.steps import Changes, Compute, Loop, Step
 from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.cost import work, work_once
 
@@ -69,7 +61,7 @@ def _tiled(loop: Loop, lengths: Collection[int]) -> Loop:
         starts = {c: _start(c, [segment]) for c in crossing}
         made = {c: start for c, start in starts.items() if start is not None}
         later = {c: (row, (offset,)) for c, row in rows.items() if c not in made}
-        steps = [kept_at(later, s) for s in segment]
+        steps = [s.changed(Changes.at_places(later)) for s in segment]
         steps += [
             Compute(rows[c], (offset,), copy, (Read(c, s.at),), src=c.src) for c, s in made.items()
         ]

@@ -7,7 +7,7 @@ One function a kernel; a plan without calls of NumPy in between is one kernel. W
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,30 +19,20 @@ from tapegrad.backends.cpu.rows import is_short_row
 from tapegrad.backends.source.driver import INDENT
 from tapegrad.backends.source.names import Scope
 from tapegrad.backends.source.program import LINE, Axes, Kernel, Program, lines_of
-from tapegrad.errors import InternalError
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
-from tapegrad.ir.plan import (
-    Affine,
+from tapegrad.ir.cells import At, Cell, Indirect, Read
+from tapegrad.ir.plan import Plan, Recurrence, is_fill, leaves, segments, walk
+from tapegrad.ir.steps import (
     ArgUpdate,
-    At,
-    Cell,
     CheckGuard,
     CheckRange,
     Compute,
     Gemm,
-    Index,
-    Indirect,
     Loop,
-    Plan,
     PythonCall,
-    Read,
-    Recurrence,
     Routine,
     Step,
-    is_fill,
-    leaves,
-    segments,
-    walk,
 )
 from tapegrad.ir.tape import Literal, Source
 
@@ -178,27 +168,18 @@ class _KernelEmitter:
         for position, step in enumerate(steps):
             if self.depth == self.commented:
                 self._comment(step)
-            if isinstance(step, Recurrence):
-                emit_recurrence(self, step)
-            elif isinstance(step, Loop):
-                self._loop(step)
-            elif isinstance(step, Compute):
+            if isinstance(step, Compute):
                 self._compute(step, steps[position + 1 :])
-            elif isinstance(step, Gemm):
-                emit_product(self, step)
-            elif isinstance(step, Routine):
-                self._routine(step)
-            elif isinstance(step, ArgUpdate):
-                self._arg_update(step)
-            elif isinstance(step, CheckRange):
-                self.line(f"if {self.text(Read(step.flag, ()))}:")
-                self.line(f"{INDENT}return {self.first + step.status}")
-            elif isinstance(step, CheckGuard):
-                found = self.text(step.read)
-                self.line(f"if {found} != {self._literal(step.expected)}:")
-                self.line(f"{INDENT}return {self.first + step.status}")
             else:
-                raise InternalError(f"no source can be written for a {type(step).__name__} yet")
+                EMITTED[type(step)](self, step)
+
+    def _check_range(self, step: CheckRange) -> None:
+        self.line(f"if {self.place(step.flag)}:")
+        self.line(f"{INDENT}return {self.first + step.status}")
+
+    def _check_guard(self, step: CheckGuard) -> None:
+        self.line(f"if {self.text(step.read)} != {self._literal(step.expected)}:")
+        self.line(f"{INDENT}return {self.first + step.status}")
 
     def _comment(self, step: Step) -> None:
         """The user's lines that a top-level step comes from, where they change."""
@@ -455,3 +436,14 @@ class _KernelEmitter:
         if isinstance(k, Indirect):
             return f"wrapped({self.text(k.read)}, {k.extent})"
         return k.text(self.loops.__getitem__)
+
+
+EMITTED: dict[type[Step], Callable[[_KernelEmitter, Any], None]] = {
+    Loop: _KernelEmitter._loop,
+    Recurrence: emit_recurrence,
+    Gemm: emit_product,
+    Routine: _KernelEmitter._routine,
+    ArgUpdate: _KernelEmitter._arg_update,
+    CheckRange: _KernelEmitter._check_range,
+    CheckGuard: _KernelEmitter._check_guard,
+}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.ir.plan import Affine, Gemm, Panel, Share
+from tapegrad.ir.affine import Affine
+from tapegrad.ir.cells import Share
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.steps import Gemm
 
 
 def emit_product(emitter: Any, step: Gemm) -> None:

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.ir.plan import Affine, Cell, Read, Recurrence, walk
+from tapegrad.ir.affine import Affine
+from tapegrad.ir.cells import Cell, Read
+from tapegrad.ir.plan import Recurrence, walk
 
 
 def emit_recurrence(emitter: Any, step: Recurrence) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.fold import Fold
-from tapegrad.ir.plan import Affine, Compute, Index, Loop
+from tapegrad.ir.steps import Compute, Loop
 from tapegrad.primitives.elementwise import FUNCTION
 
 ROLLED = range(8, 257)  # extents of inner loops that LLVM must not unroll

@@ -14,8 +14,11 @@ import numpy as np
 from tapegrad.backends.source.driver import INDENT, OUT_OF_RANGE, Driver, Variable, numpy_name
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.locks import cached_property
+from tapegrad.ir.affine import Index
 from tapegrad.ir.allocation import Allocation, Slot
-from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, segments
+from tapegrad.ir.cells import Cell
+from tapegrad.ir.plan import Plan, segments
+from tapegrad.ir.steps import PythonCall
 from tapegrad.ir.tape import Literal, dtype_name
 
 LINE = 96  # the width that source is kept to

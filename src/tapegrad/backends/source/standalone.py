@@ -27,7 +27,7 @@ from tapegrad.backends.source.driver import INDENT, numpy_name
 from tapegrad.backends.source.program import Program
 from tapegrad.core.trees import is_number, is_traced
 from tapegrad.errors import ArgumentError, UnsupportedError
-from tapegrad.ir.plan import Cell
+from tapegrad.ir.cells import Cell
 
 _STALE = (
     "this function was traced where something held that doesn't hold for these arguments, so its "

@@ -1,0 +1,450 @@
+"""The steps of plans: what each reads and writes, what becomes of it where cells and indices are
+others, and how it prints.
+
+Whoever works on plans asks a step; which class it is matters to who emits it or runs it.
+
+Short names: `i`, `j` loop indices; `at` an index, one entry for each axis; `t` what prints a plan,
+which knows its names.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+from tapegrad.core.values import Literal, Source
+from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.cells import COLUMNS, ROWS, TERMS, Along, At, Cell, Indirect, Read, Share
+from tapegrad.ir.fold import Fold
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.tape import dtype_name
+
+Places = tuple[Affine | Indirect | None, ...]  # where along each axis; None is all along it
+S = TypeVar("S", bound="Step")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What becomes of cells and indices in a copy of a step: `place` says what stands for a cell at
+    an index; `indices` what stands for loop indices."""
+
+    place: Callable[[Cell, At], tuple[Cell, At]] | None = None
+    indices: Mapping[Index, Affine] = field(default_factory=dict)
+
+    @staticmethod
+    def at_places(places: Mapping[Cell, tuple[Cell, At]]) -> Changes:
+        """Registers become elements of arrays in which they are kept."""
+        return Changes(lambda cell, at: places.get(cell, (cell, at)))
+
+    def at(self, at: At) -> At:
+        if not self.indices and not any(isinstance(k, Indirect) for k in at):
+            return at
+        return tuple(
+            [
+                replace(k, read=self.read(k.read)) if isinstance(k, Indirect) else self.affine(k)
+                for k in at
+            ]
+        )
+
+    def affine(self, k: Affine) -> Affine:
+        return k.substitute(self.indices)
+
+    def index(self, index: Index) -> Index:
+        """The index that stands for this one, which is said without a factor or an offset."""
+        found: Index | None = self.indices[index].index if index in self.indices else index
+        assert found is not None
+        return found
+
+    def element(self, cell: Cell, at: At) -> tuple[Cell, At]:
+        at = self.at(at)
+        return (cell, at) if self.place is None else self.place(cell, at)
+
+    def cell(self, cell: Cell) -> Cell:
+        """A cell for which a step names no index of its own."""
+        return cell if self.place is None else self.place(cell, ())[0]
+
+    def cells(self, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+        return tuple(map(self.cell, cells))
+
+    def panel(self, panel: Panel) -> Panel:
+        panel = replace(panel, at=self.at(panel.at))
+        return panel if self.place is None else panel.moved(self.place)
+
+    def read(self, read: Read) -> Read:
+        if read.cell is None:
+            at = self.at(read.at)
+            return read if at is read.at else Read(None, at, read.literal)
+        cell, at = self.element(read.cell, read.at)
+        return read if cell is read.cell and at is read.at else Read(cell, at, read.literal)
+
+
+class Step:
+    """Something the plan does; `accesses` yields (cell, index, whether it writes)."""
+
+    src: Source | None = None
+    outermost: ClassVar[bool] = False  # whether it is in no loop
+    of_arrays: ClassVar[bool] = False  # whether it may write elements before it has read others
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        raise NotImplementedError
+
+    def changed(self: S, to: Changes) -> S:
+        """The same of other cells, at other indices."""
+        raise NotImplementedError
+
+    def text(self, t: Any) -> str:
+        """It as a line of a plan, or its head."""
+        raise NotImplementedError
+
+    def substituted(self: S, indices: Mapping[Index, Affine]) -> S:
+        """The same with other loop indices."""
+        return self.changed(Changes(indices=indices))
+
+    def needs(self) -> Iterator[Cell]:
+        """What it reads: what it adds to as well, but not what it only overwrites."""
+        return (cell for cell, _, writes in self.own() if not writes)
+
+    def parts(self) -> Iterator[tuple[Cell, At, bool]]:
+        """Its own cells with their indices, and whether these are of more than an element."""
+        return ((cell, at or (), at is None) for cell, at, _ in self.own())
+
+    def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        """The accesses of the step itself, without those of steps inside it."""
+        return self.accesses()
+
+    def touches(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+        """The accesses with, for each axis, where along it; None where that is all along it."""
+        return self.accesses()
+
+    def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
+        """The accesses with, for each axis, the loop index that alone says where along it, or the
+        share of a chunk: other iterations of that loop touch other rows. None where more than that
+        says it, or nothing. What is added to isn't read."""
+        for cell, at, writes in self.accesses():
+            alone = None
+            if at is not None:
+                alone = tuple([k.index if isinstance(k, Affine) else None for k in at])
+            yield cell, alone, writes
+
+
+def read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
+    """The accesses of a read, and of the index arrays that say where it is."""
+    if read.cell is not None:
+        yield read.cell, read.at, False
+        for k in read.at:
+            if isinstance(k, Indirect):
+                yield from read_accesses(k.read)
+
+
+@dataclass(frozen=True)
+class Compute(Step):
+    """`cell[at] = primitive(reads)`, or `cell[at] (+) value` if it is combined with a fold."""
+
+    cell: Cell
+    at: At
+    primitive: Any
+    reads: tuple[Read, ...]
+    combine: Fold | None = None
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for read in self.reads:
+            yield from read_accesses(read)
+        for k in self.at:
+            if isinstance(k, Indirect):
+                yield from read_accesses(k.read)
+        yield self.cell, self.at, True
+
+    def needs(self) -> Iterator[Cell]:
+        yield from super().needs()
+        if self.combine:
+            yield self.cell
+
+    def changed(self, to: Changes) -> Compute:
+        cell, at = to.element(self.cell, self.at)
+        reads = tuple(map(to.read, self.reads))
+        if cell is self.cell and at is self.at and all(map(operator.is_, reads, self.reads)):
+            return self
+        return Compute(cell, at, self.primitive, reads, self.combine, self.src)
+
+    def text(self, t: Any) -> str:
+        value = t.applied(self.primitive, map(t.read, self.reads))
+        target, kind = t.target(self.cell, self.at), dtype_name(self.cell.dtype)
+        return f"{target} {self.combine or ''}= {value} : {kind}"
+
+
+@dataclass(frozen=True)
+class ArgUpdate(Step):
+    """`if read is better than best: best = read; cell[at] = position`."""
+
+    cell: Cell
+    best: Cell
+    at: At
+    read: Read
+    position: Affine
+    better: str
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield from read_accesses(self.read)
+        yield self.best, self.at, True
+        yield self.cell, self.at, True
+
+    def needs(self) -> Iterator[Cell]:
+        yield from super().needs()
+        yield from (self.cell, self.best)
+
+    def changed(self, to: Changes) -> ArgUpdate:
+        cell, best = to.cells((self.cell, self.best))
+        at, read, position = to.at(self.at), to.read(self.read), to.affine(self.position)
+        return ArgUpdate(cell, best, at, read, position, self.better, self.src)
+
+    def text(self, t: Any) -> str:
+        best, value = t.target(self.best, self.at), t.read(self.read)
+        target, position = t.target(self.cell, self.at), t.entry(self.position)
+        return f"if {value} {self.better} {best}: {best}, {target} = {value}, {position}"
+
+
+@dataclass(frozen=True)
+class Gemm(Step):
+    """`out = x @ y`, or `+=` if it `adds`; of the fronts of these, if `sizes` say how many rows,
+    columns and terms there are; or only what is in the `share` of a chunk."""
+
+    out: Panel
+    x: Panel
+    y: Panel
+    adds: bool = False
+    src: Source | None = None
+    sizes: tuple[Affine, Affine, Affine] | None = None
+    share: Share | None = None
+
+    of_arrays = True
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """How many rows, columns and terms there are."""
+        return (*self.out.shape, self.x.shape[1])
+
+    @property
+    def matrices(self) -> tuple[tuple[Panel, tuple[int, int]], ...]:
+        """The result, x and y, and what their rows and columns count."""
+        return (self.out, (ROWS, COLUMNS)), (self.x, (ROWS, TERMS)), (self.y, (TERMS, COLUMNS))
+
+    def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
+        for panel, axes in self.matrices:
+            yield panel.cell, panel.along(axes, self.share), panel is self.out
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield self.x.cell, None, False
+        yield self.y.cell, None, False
+        if self.adds:
+            yield self.out.cell, None, False
+        yield self.out.cell, None, True
+
+    def touches(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+        yield self.x.cell, self.x.outside, False
+        yield self.y.cell, self.y.outside, False
+        if self.adds:
+            yield self.out.cell, self.out.outside, False
+        yield self.out.cell, self.out.outside, True
+
+    def parts(self) -> Iterator[tuple[Cell, At, bool]]:
+        return ((panel.cell, panel.at, True) for panel, _ in self.matrices)
+
+    def changed(self, to: Changes) -> Gemm:
+        out, x, y = (to.panel(panel) for panel, _ in self.matrices)
+        share = self.share and replace(self.share, chunk=to.index(self.share.chunk))
+        return replace(self, out=out, x=x, y=y, share=share)
+
+    def text(self, t: Any) -> str:
+        out, x, y = (t.panel(panel) for panel, _ in self.matrices)
+        sizes = "" if self.sizes is None else f" of {', '.join(map(t.entry, self.sizes))}"
+        share = "" if self.share is None else t.share(self.share)
+        return f"{out} {'+' * self.adds}= {x} @ {y}{sizes}{share}"
+
+
+@dataclass(frozen=True)
+class Routine(Step):
+    """`results[at] = kernel(arrays)`, the kernel of a primitive. Each array is a cell, the index of
+    the matrix in it, and whether that stands transposed; the first `written` are overwritten."""
+
+    primitive: Any
+    arrays: tuple[tuple[Cell, At, bool], ...]
+    written: int
+    results: tuple[Cell, ...]
+    at: At
+    src: Source | None = None
+
+    of_arrays = True
+
+    @property
+    def read(self) -> list[int]:
+        """The numbers of the arrays that it reads; others it only writes."""
+        starts = [k for k, x in enumerate(self.primitive.overwrites) if x is not None]
+        return [*starts, *range(self.written, len(self.arrays))]
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for k, (cell, _, _) in enumerate(self.arrays):
+            yield cell, None, False
+            if k < self.written:
+                yield cell, None, True
+        for cell in self.results:
+            yield cell, self.at, True
+
+    def needs(self) -> Iterator[Cell]:
+        return (self.arrays[k][0] for k in self.read)
+
+    def parts(self) -> Iterator[tuple[Cell, At, bool]]:
+        yield from ((cell, at, True) for cell, at, _ in self.arrays)
+        yield from ((cell, self.at, False) for cell in self.results)
+
+    def changed(self, to: Changes) -> Routine:
+        arrays = tuple([(to.cell(c), to.at(at), turned) for c, at, turned in self.arrays])
+        return replace(self, arrays=arrays, results=to.cells(self.results), at=to.at(self.at))
+
+    def text(self, t: Any) -> str:
+        arrays = ", ".join(t.part(*array) for array in self.arrays)
+        results = ", ".join(t.target(cell, self.at) for cell in self.results)
+        return f"{results} = {self.primitive.kernel}({arrays})".removeprefix(" = ")
+
+
+@dataclass(frozen=True, eq=False)
+class PythonCall(Step):
+    """A primitive that NumPy evaluates between the kernels."""
+
+    primitive: Any
+    outs: tuple[Cell, ...]
+    reads: tuple[Cell | Literal, ...]
+    src: Source | None = None
+
+    outermost = of_arrays = True
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for x in self.reads:
+            if isinstance(x, Cell):
+                yield x, None, False
+        for out in self.outs:
+            yield out, None, True
+
+    def needs(self) -> Iterator[Cell]:
+        """What it writes to may be filled by that alone."""
+        return (cell for cell in super().needs() if cell not in self.outs)
+
+    def changed(self, to: Changes) -> PythonCall:
+        reads = tuple([to.cell(x) if isinstance(x, Cell) else x for x in self.reads])
+        return replace(self, outs=to.cells(self.outs), reads=reads)
+
+    def text(self, t: Any) -> str:
+        reads = [str(x) if isinstance(x, Literal) else t.name(x) for x in self.reads]
+        outs = ", ".join(map(t.name, self.outs))
+        return f"call {outs} = {t.applied(self.primitive, reads)}"
+
+
+@dataclass(frozen=True)
+class CheckRange(Step):
+    """Stop with a status if the flag was raised: an index array was out of range."""
+
+    flag: Cell
+    status: int
+    src: Source | None = None
+
+    outermost = True
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield self.flag, (), False
+
+    def changed(self, to: Changes) -> CheckRange:
+        return replace(self, flag=to.cell(self.flag))
+
+    def text(self, t: Any) -> str:
+        return f"stop {self.status} if {t.target(self.flag, ())}"
+
+
+@dataclass(frozen=True)
+class CheckGuard(Step):
+    """Stop with a status if a scalar isn't what the trace took it to be."""
+
+    read: Read
+    expected: Literal
+    status: int
+    src: Source | None = None
+
+    outermost = True
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield from read_accesses(self.read)
+
+    def changed(self, to: Changes) -> CheckGuard:
+        return replace(self, read=to.read(self.read))
+
+    def text(self, t: Any) -> str:
+        return f"stop {self.status} unless {t.read(self.read)} = {self.expected}"
+
+
+@dataclass(frozen=True, eq=False)
+class Cut(Step):
+    """Here one kernel ends and the next begins."""
+
+    outermost = True
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        return iter(())
+
+    def changed(self, to: Changes) -> Cut:
+        return self
+
+    def text(self, t: Any) -> str:
+        return "cut"
+
+
+@dataclass(frozen=True)
+class Loop(Step):
+    """`for index in range(extent): body`.
+
+    A loop over tiles counts in steps of `step`; a loop inside a tile has that loop's index as its
+    `start` and runs over up to `step` rows from there. The iterations of a `parallel` loop, chunks,
+    are independent; the loop inside it that has (its index, n) as its `chunk` runs over that chunk,
+    n rows.
+    """
+
+    index: Index
+    body: tuple[Step, ...]
+    start: Index | None = None
+    step: int = 1
+    chunk: tuple[Index, int] | None = None
+    parallel: bool = False
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for step in self.body:
+            yield from step.accesses()
+
+    def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        return iter(())
+
+    def touches(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+        for step in self.body:
+            yield from step.touches()
+
+    def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
+        for step in self.body:
+            yield from step.indices()
+
+    def changed(self, to: Changes) -> Loop:
+        start = self.start and to.index(self.start)
+        chunk = self.chunk and (to.index(self.chunk[0]), self.chunk[1])
+        body = tuple([step.changed(to) for step in self.body])
+        return replace(self, body=body, start=start, chunk=chunk)
+
+    def text(self, t: Any) -> str:
+        limit = self.index.limit
+        extent = self.index.extent if limit is None else t.entry(limit)
+        head = f"for {t.index(self.index)} < {extent}"
+        if self.start is not None:
+            return f"{head} in tile {t.index(self.start)} of {self.step}:"
+        if self.chunk is not None:
+            chunk, rows = self.chunk
+            head += f" in chunk {t.index(chunk)} of {rows}"
+        steps = f" by {self.step}" if self.step != 1 else ""
+        return f"{head}{steps}{' in parallel' * self.parallel}:"
