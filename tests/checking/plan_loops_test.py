@@ -198,7 +198,7 @@ def test_two_numbers_change_places():
 def test_an_array_is_written_in_place():
     """u[t] = u[t - 1] + x[t]"""
     u, inside = cell(N + 1, role="state", hint="u"), cell(role="input", hint="x")
-    term = Compute(u, (NOW.scaled(1, 1),), add, (Read(u, (NOW,)), Read(inside, (NOW,))))
+    term = Compute(u, (NOW + 1,), add, (Read(u, (NOW,)), Read(inside, (NOW,))))
     inner = round_([u, inside], [u], term)
     out = cell(N + 1, role="output", hint="out")
     index = Index(N + 1)
@@ -211,7 +211,7 @@ def doubling() -> tuple[Plan, Cell, Cell]:
     """old -> new, where new[j] = old[5 - j] * 2"""
     old, new = cell(role="input", hint="old"), cell(role="output", hint="new")
     j = Index(N)
-    term = Compute(new, (Affine.of(j),), mul, (Read(old, (Affine.of(j).scaled(-1, N - 1),)), TWO))
+    term = Compute(new, (Affine.of(j),), mul, (Read(old, (-Affine.of(j) + (N - 1),)), TWO))
     return round_([old], [new], Loop(j, (term,))), old, new
 
 
@@ -267,7 +267,7 @@ def test_one_is_written_where_another_was():
 def test_temporaries_of_a_round_live_in_scratch_memory():
     """u -> u[::-1] + 1, by way of t"""
     u, t, j = cell(role="state", hint="u"), cell(hint="t"), Index(N)
-    back = Compute(t, (Affine.of(j),), copy, (Read(u, (Affine.of(j).scaled(-1, N - 1),)),))
+    back = Compute(t, (Affine.of(j),), copy, (Read(u, (-Affine.of(j) + (N - 1),)),))
     k = Index(N)
     more = Compute(u, (Affine.of(k),), add, (Read(t, (Affine.of(k),)), value(1.0)))
     inner = round_([u], [u], Loop(j, (back,)), Loop(k, (more,)))

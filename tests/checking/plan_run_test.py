@@ -83,7 +83,7 @@ def test_what_was_read_is_not_written_again():
 def test_a_register_holds_one_iteration():
     """What it holds in another isn't there any more, though it stands in the same place."""
     t = cell(axes=())
-    other = AT.scaled(-1, N - 1)
+    other = -AT + (N - 1)
     body = (store(t, (AT,), X, (AT,)), store(OUT, (AT,), t, (other,)))
     wrong(plan(Loop(I, body)), "t: it is read where another has been written over it")
 

@@ -29,7 +29,7 @@ def test_a_good_plan_is_returned():
 
 
 def shifted() -> Loop:
-    return Loop(I, (store(OUT, (AT,), X, (AT.plus(ONE),)),))
+    return Loop(I, (store(OUT, (AT,), X, (AT + ONE,)),))
 
 
 TRUE = Literal(np.bool_(True))
@@ -45,7 +45,7 @@ MALFORMED: dict[str, tuple[Plan, str]] = {
     "added to before it is there": (plan(Loop(I, (add_up(total(), X),))), "before it is written"),
     "out of bounds": (plan(shifted()), r"x: an index of 1 to 6 leaves an axis of 6"),
     "out of bounds below": (
-        plan(Loop(I, (store(OUT, (AT.scaled(-1),), X, (AT,)),))),
+        plan(Loop(I, (store(OUT, (-AT,), X, (AT,)),))),
         "out: an index of -5 to 0 leaves",
     ),
     "an index array for another extent": (
@@ -135,8 +135,8 @@ def test_bounds_follow_tiles_and_chunks():
     ]
     row, first, chunk = (Affine.of(i) for i in (rows, tiles, chunks))
     assert bounds(row, loops) == (0, 99)
-    assert bounds(row.plus(first.scaled(-1)), loops) == (0, 7)
-    assert bounds(first.plus(chunk.scaled(-40)), loops) == (0, 39)
+    assert bounds(row - first, loops) == (0, 7)
+    assert bounds(first - 40 * chunk, loops) == (0, 39)
 
 
 # ---- allocations
@@ -192,8 +192,8 @@ def test_what_is_read_where_it_is_written_may_go():
         (AT, AT),
         (AT, Affine()),
         (Affine(), AT_J),
-        (AT.scaled(-1, N - 1), AT_J),
-        (AT, AT_J.scaled(-1, N - 1)),
+        (-AT + (N - 1), AT_J),
+        (AT, -AT_J + (N - 1)),
     ],
     ids=["transposed", "the diagonal", "a column", "a row", "reversed", "rows reversed"],
 )
@@ -226,7 +226,7 @@ def test_large_loops_are_tried_at_their_ends():
         return lambda a, b: Loop(i, (Loop(j, (store(b, (at_i, at_j), a, source),)),))
 
     assert in_turn(body((at_i, at_j)), n)
-    assert not in_turn(body((at_i, at_j.scaled(-1, n - 1))), n)
+    assert not in_turn(body((at_i, -at_j + (n - 1))), n)
     assert not in_turn(body((at_j, at_i)), n)
 
 

@@ -109,7 +109,7 @@ FAULTS = {
         INSIDE,
     ),
     "in front of it at last": (
-        panel((1,), (3,), (2, 5), (ZERO, AT_I.scaled(-1), ZERO, ZERO)),
+        panel((1,), (3,), (2, 5), (ZERO, -AT_I, ZERO, ZERO)),
         INSIDE,
     ),
     "columns behind the end": (panel((1,), (3,), (3, 4), (ZERO, ZERO, ZERO, TWO)), INSIDE),
@@ -136,7 +136,7 @@ def test_plans_with_them_are_malformed(name: str) -> None:
         verify_plan(product(FAULTS[name][0]))
 
 
-OUTSIDE = {"behind": TWO.plus(ONE), "in front": Affine((), -1), "at last": AT_I.plus(TWO)}
+OUTSIDE = {"behind": TWO + ONE, "in front": Affine((), -1), "at last": AT_I + TWO}
 
 
 @pytest.mark.parametrize("at", OUTSIDE.values(), ids=OUTSIDE)

@@ -184,7 +184,7 @@ AT_I, AT_J = Affine.of(I), Affine.of(J)
         (lambda a, b: [Loop(J, (write(b, a, (AT_I, AT_J), (AT_I, Affine())),))], False),
         (lambda a, b: [Loop(J, (write(b, a, (AT_J, AT_I), (AT_I, AT_J)),))], False),
         (lambda a, b: [Loop(J, (write(b, a, (AT_J, AT_J), (AT_J, AT_J)),))], False),
-        (lambda a, b: [Loop(J, (write(b, a, (AT_I, AT_J), (AT_I, AT_J.plus(ONE))),))], False),
+        (lambda a, b: [Loop(J, (write(b, a, (AT_I, AT_J), (AT_I, AT_J + ONE)),))], False),
         # the row of `a` is read once more
         (
             lambda a, b: [
