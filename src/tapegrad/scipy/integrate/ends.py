@@ -22,7 +22,6 @@ from tapegrad.observe.program.source import asks_itself
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
 from tapegrad.tracing.memory.deferred import Answering, Deferred
-from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import IntTracer, ScalarTracer, Tracer
 
 View = Callable[[Any], Any]
@@ -85,7 +84,7 @@ class Along(Answering):
     """A view of all steps: what `view` gives of an array of them, or of an entry for `of_end`. The
     steps are along `axis`, one of `ndim`."""
 
-    __slots__ = ("_axis", "_found", "_ndim", "_of_end", "_steps", "_view")
+    __slots__ = ("_axis", "_ndim", "_of_end", "_steps", "_view")
     _by_operator = staticmethod(courses.operation)
     _by_ufunc = staticmethod(courses.ufunc)
     _by_function = staticmethod(courses.answer)
@@ -95,19 +94,10 @@ class Along(Answering):
         self._view, self._of_end = view, of_end
         self._found: Any = None
 
-    @property
-    def _trace(self) -> Trace:
-        return self._steps.course.trace
+    _home = property(lambda self: self._steps.course.trace)
 
-    @_trace.setter
-    def _trace(self, trace: Trace) -> None:
-        self._made()._trace = trace
-
-    @unobserved
-    def _made(self) -> Any:
-        if self._found is None:
-            self._found = self._view(self._steps.whole())
-        return self._found
+    def _make(self) -> Any:
+        return self._view(self._steps.whole())
 
     # ---- what one loop over the steps gives
 

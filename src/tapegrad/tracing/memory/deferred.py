@@ -47,10 +47,30 @@ for _name in _NAMES.split():
 
 class Answering(Deferred):
     """One that some operations need no array for: `_by_operator`, `_by_ufunc` and `_by_function`
-    give what comes of these, or None where the array is asked for."""
+    give what comes of these, or None where the array is asked for. It is on the trace `_home`, and
+    `_make` makes the array once, `_found`."""
 
-    __slots__ = ()
+    __slots__ = ("_found",)
     _answers_first = True
+    _home: Any
+    _found: Any
+
+    def _make(self) -> Any:
+        raise NotImplementedError
+
+    @unobserved
+    def _made(self) -> Any:
+        if self._found is None:
+            self._found = self._make()
+        return self._found
+
+    @property
+    def _trace(self) -> Any:
+        return self._home
+
+    @_trace.setter
+    def _trace(self, trace: Any) -> None:
+        self._made()._trace = trace
 
     @staticmethod
     def _by_operator(f: Callable[..., Any], xs: Sequence[Any]) -> Any:

@@ -122,7 +122,7 @@ def _lies(k: Any, most: int) -> bool:
 class Front(Answering):
     """An axis of an array, as far as a round says."""
 
-    __slots__ = ("_count", "_found", "_given", "_of", "_part", "_seen", "_steps")
+    __slots__ = ("_count", "_given", "_of", "_part", "_seen", "_steps")
 
     def __init__(
         self,
@@ -137,20 +137,11 @@ class Front(Answering):
         self._count, self._seen = count, x._owner._version
         self._found: Any = None
 
-    @property
-    def _trace(self) -> Trace:
-        return self._of._trace
+    _home = property(lambda self: self._of._trace)
 
-    @_trace.setter
-    def _trace(self, trace: Trace) -> None:
-        self._made()._trace = trace
-
-    @unobserved
-    def _made(self) -> Any:
-        if self._found is None:
-            index, taken = self._given
-            self._found = taken(self._of, index)
-        return self._found
+    def _make(self) -> Any:
+        index, taken = self._given
+        return taken(self._of, index)
 
     @property
     def _serves(self) -> bool:

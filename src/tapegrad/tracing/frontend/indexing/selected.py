@@ -120,30 +120,22 @@ class Selected(Answering):
     """The elements of an array that a mask selects: `taken` makes an array of them. The others of
     `whole` are the first selected one."""
 
-    __slots__ = ("_found", "_selection", "_taken", "_whole")
+    __slots__ = ("_selection", "_taken", "_whole")
 
     def __init__(self, selection: Selection, whole: Any, taken: Callable[[Any, Any], Any]) -> None:
         self._selection, self._whole, self._taken = selection, whole, taken
         self._found: Any = None
 
-    @property
-    def _trace(self) -> Trace:
-        return self._selection.trace
+    _home = property(lambda self: self._selection.trace)
 
-    @_trace.setter
-    def _trace(self, trace: Trace) -> None:
-        self._made()._trace = trace
-
-    @unobserved
-    def _made(self) -> Any:
-        if self._found is None:
-            self._found = self._taken(self._whole, self._selection.mask)
-        return self._found
+    def _make(self) -> Any:
+        return self._taken(self._whole, self._selection.mask)
 
     @property
     def _serves(self) -> bool:
         """Whether there is no array yet, which could be written to."""
-        return self._found is None and current_trace() is self._trace and not watched(self._trace)
+        home: Trace = self._home
+        return self._found is None and current_trace() is home and not watched(home)
 
     @staticmethod
     def _by_operator(f: Callable[..., Any], xs: Sequence[Any]) -> Any:
