@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 from collections import Counter
 from pathlib import Path
 
 import networkx as nx
-from tests.imports import FILES, SURFACE, graph_of_files, graph_of_parts, part, picture
+from tests.imports import (
+    FILES,
+    SURFACE,
+    graph_of_files,
+    graph_of_parts,
+    names_imported,
+    part,
+    picture,
+)
 
 import tapegrad
 from tapegrad.primitives import elementwise, primitives
@@ -36,6 +45,37 @@ def test_imports_go_down():
     graph = graph_of_parts()
     beyond = {name: set(graph[name]) - below for name, below in BELOW.items()}
     assert {name: parts for name, parts in beyond.items() if parts} == {}
+
+
+LIBRARIES = ("pandas", "scipy")  # whose functions are answered by what others could have written
+PUBLIC = ("errors", "extending")  # beside what `import tapegrad` has
+
+
+def test_libraries_stand_on_the_public_interface():
+    """What answers SciPy's and pandas' functions imports nothing that another library couldn't."""
+    private = {
+        (file, name)
+        for file, path in FILES.items()
+        if part(file) in LIBRARIES
+        for name in names_imported(path)
+        if name.startswith("tapegrad.")
+        and name.split(".")[1] not in (part(file), *PUBLIC, *tapegrad.__all__)
+    }
+    assert private == set()
+
+
+def test_every_name_of_the_interface_is_explained():
+    """By its docstring. Those of `declaring.py` are names of the folder."""
+    stems = {Path(file).stem for file in FILES if part(file) == "extending"} - {"declaring"}
+    names = [f"tapegrad.extending.{stem}".removesuffix(".__init__") for stem in stems]
+    modules = map(importlib.import_module, names)
+    bare = {
+        f"{module.__name__}.{name}"
+        for module in modules
+        for name, value in vars(module).items()
+        if not name.startswith("_") and callable(value) and not value.__doc__
+    }
+    assert bare == set()
 
 
 def test_no_file_imports_what_imports_it():

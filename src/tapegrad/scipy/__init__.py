@@ -3,8 +3,9 @@
 SciPy makes plain arrays of what it is passed, so a traced program's calls of its functions are
 answered by ours, as calls of `np.zeros` are (`observe/answers/answers.py`). There is a module here
 for each of SciPy's, and it is loaded once a program has imported that. A function is declared once
-(`declaring.py`): what it is called, which parameters it follows, and what it comes to, in terms of
-primitives and of NumPy's functions. What isn't declared is refused by its name (`refusing.py`).
+(`extending/declaring.py`): what it is called, which parameters it follows, and what it comes to, in
+terms of primitives and of NumPy's functions. What isn't declared is refused by its name
+(`refusing.py`). All of it stands on `tapegrad.extending`, as another library's may.
 """
 
 from __future__ import annotations
@@ -12,16 +13,14 @@ from __future__ import annotations
 import importlib
 from functools import partial
 
-from tapegrad.core import late
-from tapegrad.observe.answers.answers import declare_late
+from tapegrad.extending import declare_late
 from tapegrad.scipy.homes import HOMES
 
 
 def _load(home: str) -> None:
-    with late.no_forks():
-        refusing = importlib.import_module(f"{__name__}.refusing")
-        refusing.declaring(home)
-        refusing.refuse_the_others(home)
+    refusing = importlib.import_module(f"{__name__}.refusing")
+    refusing.declaring(home)
+    refusing.refuse_the_others(home)
 
 
 for _home in HOMES:

@@ -12,18 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.trees import flatten
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.control import ForeignCall
+from tapegrad.extending import any_traced, is_operand
+from tapegrad.extending.arrays import Tracer, as_tracer, kinds_of, mixed_tree, of_kinds
+from tapegrad.extending.tapes import Aval, ForeignCall, flatten, input_aval
 from tapegrad.scipy.callbacks import values_of
-from tapegrad.scipy.declaring import any_traced
 from tapegrad.scipy.outside import Constant, recorded
-from tapegrad.tracing.frontend.calling.kinds import kinds_of, of_kinds
-from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.runs.floating import is_operand
-from tapegrad.tracing.runs.mixed import mixed_tree
-from tapegrad.tracing.runs.run import input_aval
-from tapegrad.tracing.tracers.tracer import Tracer
 
 _ARRAYS = (Tracer, np.ndarray, np.number, float)
 

@@ -15,11 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.answers.answers import declare, declare_calls
-from tapegrad.observe.observer import unobserved
-from tapegrad.scipy.declaring import answering, any_traced, declare_method
-from tapegrad.tracing.frontend.calling import borrowing
-from tapegrad.tracing.frontend.calling.accepting import accepted
+from tapegrad.extending import (
+    accepted,
+    answering,
+    any_traced,
+    borrowing,
+    declare,
+    declare_calls,
+    declare_method,
+    unobserved,
+)
 
 
 def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> None:

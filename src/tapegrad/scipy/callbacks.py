@@ -19,27 +19,36 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.request import Request, describe
-from tapegrad.core.values import same_bits
-from tapegrad.differentiate.batching import batch
 from tapegrad.errors import TapeError, TapegradError, TraceError
-from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape, Var
-from tapegrad.observe.observer import observed, unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.pipeline import inlined
-from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.control import CallTape
-from tapegrad.primitives.kinks import Sided
-from tapegrad.primitives.views import BroadcastTo
-from tapegrad.runtime.often import Often, guarded
-from tapegrad.scipy.declaring import refusal
-from tapegrad.tracing.branches.conditional import sides
-from tapegrad.tracing.frontend.numpy.answering import has_traced, stacked
-from tapegrad.tracing.outside.holdings import Reached
-from tapegrad.tracing.recording.trace import innermost, traces_under_way
-from tapegrad.tracing.runs.alike import are_alike, marks_of
-from tapegrad.tracing.runs.run import Traced, input_aval, plain_value, trace_function
-from tapegrad.tracing.tracers.tracer import Tracer, record
+from tapegrad.extending import at_line, observed, refusal, unobserved
+from tapegrad.extending.arrays import Tracer, has_traced, record, stacked
+from tapegrad.extending.primitives import BroadcastTo, Sided
+from tapegrad.extending.primitives import elementwise as ew
+from tapegrad.extending.solvers import Often, guarded, sides
+from tapegrad.extending.tapes import (
+    METHODS,
+    Aval,
+    Builder,
+    CallTape,
+    Guard,
+    Literal,
+    Reached,
+    Request,
+    Tape,
+    Traced,
+    Var,
+    are_alike,
+    batch,
+    describe,
+    inlined,
+    innermost,
+    input_aval,
+    marks_of,
+    plain_value,
+    same_bits,
+    trace_function,
+    traces_under_way,
+)
 
 MOST = 16  # ways that a function may take
 

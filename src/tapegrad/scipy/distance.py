@@ -15,16 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.answers.answers import original_of
-from tapegrad.observe.observer import observed
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.stated import Known
+from tapegrad.extending import (
+    accepted,
+    answers_of,
+    any_traced,
+    at_line,
+    observed,
+    original_of,
+    refusal,
+    stands_for,
+)
+from tapegrad.extending.arrays import as_tracer, cast, raise_if, scales
+from tapegrad.extending.primitives import Known
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
-from tapegrad.tracing.frontend.algebra.least_squares import scales
-from tapegrad.tracing.frontend.algebra.linalg import raise_if
-from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 
 HOME = "scipy.spatial.distance"
 answers = answers_of(HOME)

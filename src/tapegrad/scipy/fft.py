@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.complexes import cartesian
-from tapegrad.primitives.cosines import OTHER, Cosines
-from tapegrad.primitives.fourier import TURNED
+from tapegrad.extending import answers_of, at_line, refusal
+from tapegrad.extending.arrays import Tracer, fourier
+from tapegrad.extending.primitives import OTHER, TURNED, Cosines, cartesian
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import answers_of, refusal
-from tapegrad.tracing.frontend.algebra import fourier
-from tapegrad.tracing.frontend.algebra.fourier import fitted, floating, norm_of
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.fft"
 answers = answers_of(HOME)
@@ -62,7 +57,7 @@ def _real(x: Any) -> Any:
 
 def _declare_one(name: str, transform: Callable[..., Any], real: bool = False) -> None:
     def along_one(x: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
-        x = floating(x)
+        x = fourier.floating(x)
         return transform(_real(x) if real else x, n, axis, norm)
 
     answers(name)(along_one)
@@ -82,17 +77,17 @@ def _several(name: str, x: Any, s: Any, axes: Any, norm: Any) -> Any:
 
 def _hfftn(x: Any, s: Any, axes: Any, norm: Any) -> Any:
     """Of a signal whose other half is its conjugate."""
-    return _several("irfftn", np.conjugate(x), s, axes, TURNED[norm_of(norm)])
+    return _several("irfftn", np.conjugate(x), s, axes, TURNED[fourier.norm_of(norm)])
 
 
 def _ihfftn(x: Any, s: Any, axes: Any, norm: Any) -> Any:
-    return np.conjugate(_several("rfftn", _real(x), s, axes, TURNED[norm_of(norm)]))
+    return np.conjugate(_several("rfftn", _real(x), s, axes, TURNED[fourier.norm_of(norm)]))
 
 
 def _declare_several(name: str, transform: Callable[..., Any], default: Any) -> None:
     def along_several(x: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
         nothing = s is None and isinstance(axes, (list, tuple)) and not axes
-        return transform(x if nothing else floating(x), s, axes, norm)
+        return transform(x if nothing else fourier.floating(x), s, axes, norm)
 
     answers(name)(along_several)
 
@@ -117,14 +112,14 @@ for _name, _transform in _TRANSFORMS.items():
 def _transformed(
     name: str, x: Any, type: Any, sizes: list[int], axes: list[int], norm: Any, orthogonal: Any
 ) -> Any:
-    norm, inverse = norm_of(norm), name[0] == "i"
+    norm, inverse = fourier.norm_of(norm), name[0] == "i"
     if type not in OTHER:
         raise ValueError("invalid type specified")
     orthogonal = norm == "ortho" if orthogonal is None or x.dtype.kind == "c" else bool(orthogonal)
     if inverse:
         type, norm = OTHER[type], TURNED[norm]
     for axis, n in zip(axes, sizes, strict=True):
-        x = fitted(x, axis, n)
+        x = fourier.fitted(x, axis, n)
     if not axes:
         return x
     transform = Cosines("dst" in name, int(type), tuple(axes), norm, orthogonal)
@@ -137,7 +132,7 @@ def cosines(
     name: str, x: Any, type: Any, n: Any, axis: int, norm: Any, orthogonal: Any = None
 ) -> Any:
     """The transform along one axis, of `n` numbers."""
-    x = floating(x)
+    x = fourier.floating(x)
     axis = normalize_axis_index(axis, x.ndim)
     n = x.shape[axis] if n is None else int(n)
     if n < 1:
@@ -149,7 +144,7 @@ def cosines_of_axes(
     name: str, x: Any, type: Any, shape: Any, axes: Any, norm: Any, orthogonal: Any = None
 ) -> Any:
     """The transform along several axes."""
-    x = floating(x)
+    x = fourier.floating(x)
     return _transformed(name, x, type, *_sizes(x, shape, axes), norm, orthogonal)
 
 
@@ -201,7 +196,7 @@ def _hankel(a: Any, dln: Any, mu: Any, offset: Any, bias: Any, inverse: bool) ->
             "numbers for the others"
         )
     coefficients = importlib.import_module("scipy.fft._fftlog_backend").fhtcoeff
-    a = floating(a)
+    a = fourier.floating(a)
     n = a.shape[-1]
     centred = np.arange(n, dtype=np.float64) - (n - 1) / 2
     u = coefficients(n, dln, mu, offset=offset, bias=bias, inverse=inverse)

@@ -11,14 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.answers.answers import original_of
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.cosines import OTHER
+from tapegrad.extending import answers_of, at_line, original_of, refusal
+from tapegrad.extending.arrays import Tracer, fourier
+from tapegrad.extending.primitives import OTHER
 from tapegrad.scipy import fft as ffts
-from tapegrad.scipy.declaring import answers_of, refusal
-from tapegrad.tracing.frontend.algebra import fourier
-from tapegrad.tracing.frontend.algebra.fourier import fitted, floating
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.fftpack"
 answers = answers_of(HOME)
@@ -28,14 +24,14 @@ BY_SCIPYS_CODE = "fftfreq"  # which is NumPy's
 
 def _declare_one(name: str) -> None:
     def along_one(x: Any, n: Any = None, axis: int = -1) -> Any:
-        return getattr(fourier, name)(floating(x), n, axis, None)
+        return getattr(fourier, name)(fourier.floating(x), n, axis, None)
 
     answers(name)(along_one)
 
 
 def _declare_several(name: str, default: Any) -> None:
     def along_several(x: Any, shape: Any = None, axes: Any = default) -> Any:
-        return ffts._several(name.replace("2", "n"), floating(x), shape, axes, None)
+        return ffts._several(name.replace("2", "n"), fourier.floating(x), shape, axes, None)
 
     answers(name)(along_several)
 
@@ -52,7 +48,7 @@ for _name in ("fft", "ifft"):
 @answers()
 def rfft(x: Any, n: Any = None, axis: int = -1) -> Any:
     """The spectrum of real numbers, as real numbers."""
-    x = np.moveaxis(ffts._real(floating(x)), axis, -1)
+    x = np.moveaxis(ffts._real(fourier.floating(x)), axis, -1)
     n = x.shape[-1] if n is None else n
     y = fourier.rfft(x, n, -1, None)
     pairs = np.stack([y.real[..., 1:], y.imag[..., 1:]], -1)
@@ -63,9 +59,9 @@ def rfft(x: Any, n: Any = None, axis: int = -1) -> Any:
 @answers()
 def irfft(x: Any, n: Any = None, axis: int = -1) -> Any:
     """The other way round."""
-    x = np.moveaxis(ffts._real(floating(x)), axis, -1)
+    x = np.moveaxis(ffts._real(fourier.floating(x)), axis, -1)
     n = x.shape[-1] if n is None else operator.index(n)
-    x = fitted(x, x.ndim - 1, n)
+    x = fourier.fitted(x, x.ndim - 1, n)
     zero = np.zeros_like(x[..., :1])
     real = np.concatenate([x[..., :1], x[..., 1::2]], -1)
     imag = np.concatenate([zero, x[..., 2::2], *[zero] * (n % 2 == 0)], -1)

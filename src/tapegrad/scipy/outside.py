@@ -19,21 +19,33 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.handlers import let_through
-from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
-from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
-from tapegrad.observe.guards.foreign import answers
-from tapegrad.observe.observer import following, unobserved
-from tapegrad.primitives.control import CallTape, ForeignCall
-from tapegrad.primitives.implicit import Implicit, called, real
-from tapegrad.primitives.views import BroadcastTo
+from tapegrad.extending import answers, following, let_through, unobserved
+from tapegrad.extending.arrays import (
+    Tracer,
+    kinds_of,
+    of_kinds,
+    record,
+    stand_in,
+    to_operand,
+    value_of,
+)
+from tapegrad.extending.primitives import BroadcastTo
+from tapegrad.extending.solvers import Implicit, called, real
+from tapegrad.extending.tapes import (
+    METHODS,
+    Aval,
+    Builder,
+    CallTape,
+    ForeignCall,
+    Literal,
+    Request,
+    Tape,
+    innermost,
+    input_aval,
+    trace_function,
+)
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
-from tapegrad.tracing.frontend.calling.kinds import kinds_of, of_kinds
-from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.runs.mixed import value_of
-from tapegrad.tracing.runs.run import input_aval, trace_function
-from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
 
 OFF = -1  # how a call has ended that doesn't answer
 Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]
@@ -261,9 +273,8 @@ class Equations:
 def _colouring(tape: Tape) -> Any:
     """How the Jacobian of a tape by its first input is found from few products; None, where they
     are many, as they are where nothing is known."""
-    from tapegrad.pipeline import inlined
-    from tapegrad.sparsity.pattern import pattern
-    from tapegrad.sparsity.recovery import choose
+    from tapegrad.extending.sparsity import choose, pattern
+    from tapegrad.extending.tapes import inlined
 
     found = choose(pattern(inlined(tape), [0]), reverse=False)
     return found if 2 * found.count < tape.inputs[0].aval.size else None
@@ -310,7 +321,7 @@ def valued(value: Any, x: Any) -> Any:
 
 def stopped(x: Any) -> Any:
     """A value without a derivative."""
-    from tapegrad.primitives.elementwise import stop_gradient
+    from tapegrad.extending.primitives import stop_gradient
 
     return stop_gradient(x) if isinstance(x, Tracer) else x
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.extending.arrays import raise_if
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.frontend.algebra.linalg import raise_if
 
 SMALL = 1e-3  # angles up to which SciPy takes a series
 LOCKED = 1e-7  # how near to 0 or pi the second of three angles leaves the others undetermined

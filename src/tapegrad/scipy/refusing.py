@@ -16,14 +16,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapegrad.errors import TapegradError
-from tapegrad.observe.answers.answers import declare, row_of
-from tapegrad.observe.observer import observed, unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import any_traced, refusal
+from tapegrad.extending import (
+    any_traced,
+    at_line,
+    declare,
+    error_of,
+    observed,
+    refusal,
+    row_of,
+    unobserved,
+)
+from tapegrad.extending.arrays import numbers_taken, unmade
 from tapegrad.scipy.homes import HOMES
-from tapegrad.tracing.frontend.calling.accepting import error_of
-from tapegrad.tracing.frontend.numpy.answering import unmade
-from tapegrad.tracing.frontend.operands.parameters import numbers_taken
 
 DEFAULT = (
     "Declare it with tapegrad.primitive, and give its derivative with defvjp; where none is "

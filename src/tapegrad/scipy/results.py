@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import Carrier, refusal
+from tapegrad.extending import Carrier, at_line, refusal
 
 
 class Untold:

@@ -7,8 +7,8 @@ from typing import Any
 
 import scipy.spatial as theirs
 
+from tapegrad.extending import stands_for
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.trees import METHODS, Tree, tree, tree_of
 
 HOME = "scipy.spatial"

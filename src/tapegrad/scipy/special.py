@@ -12,28 +12,30 @@ import numpy as np
 import scipy.special
 from scipy.special import _spherical_bessel
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives import (
+from tapegrad.extending import at_line, refusal, stands_for
+from tapegrad.extending.arrays import (
+    Tracer,
+    applied,
+    as_operand,
+    as_tracer,
+    axes_of,
+    cast,
+    common_dtype,
+    is_weak,
+    reduced,
+    scalar,
+)
+from tapegrad.extending.primitives import (
+    LogSoftmax,
+    LogSumExp,
+    Softmax,
     special_bessel,
     special_elementary,
     special_gamma,
     special_polynomials,
 )
-from tapegrad.primitives.softmax import LogSoftmax, LogSumExp, Softmax
-from tapegrad.primitives.special import polygamma as _derivative_of_digamma
-from tapegrad.scipy.declaring import refusal, stands_for
-from tapegrad.tracing.frontend.axes.reducing import axes_of, reduced
-from tapegrad.tracing.frontend.numpy.ufuncs import applied
-from tapegrad.tracing.frontend.operands.memory import scalar
-from tapegrad.tracing.frontend.operands.operands import (
-    as_operand,
-    as_tracer,
-    cast,
-    common_dtype,
-    is_weak,
-)
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.extending.primitives import elementwise as ew
+from tapegrad.extending.primitives import polygamma as _derivative_of_digamma
 
 HOME = "scipy.special"
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.extending.arrays import as_tracer
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.borrowing import kernels
-from tapegrad.tracing.frontend.operands.operands import as_tracer
 
 MOST = 64  # terms that are written out, and become one loop; of more there is a product
 

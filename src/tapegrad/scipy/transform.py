@@ -18,22 +18,22 @@ import numpy as np
 import scipy.spatial.transform as theirs
 from scipy.spatial.transform import Rotation, Slerp
 
-from tapegrad.observe.answers.answers import declare_calls, declare_operands, original_of
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy import quaternions as by
-from tapegrad.scipy.declaring import (
+from tapegrad.extending import (
     Carrier,
     any_traced,
+    at_line,
+    declare_calls,
     declare_method,
+    declare_operands,
+    original_of,
     refusal,
     seen,
     stands_for,
+    unobserved,
 )
+from tapegrad.extending.arrays import as_tracer, cast, raise_if, stacked
+from tapegrad.scipy import quaternions as by
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.frontend.algebra.linalg import raise_if
-from tapegrad.tracing.frontend.numpy.answering import stacked
-from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
 
 HOME = "scipy.spatial.transform"
 

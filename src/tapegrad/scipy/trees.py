@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import Carrier, any_traced, at_line, refusal, seen, unobserved
+from tapegrad.extending.arrays import as_operand
 from tapegrad.scipy.anew import constant, decided, remembering, rows
-from tapegrad.scipy.declaring import Carrier, any_traced, refusal, seen
 from tapegrad.scipy.distance import minkowski_between
 from tapegrad.scipy.optimize.roots import example
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.frontend.operands.operands import as_operand
 
 
 def _floats(x: Any) -> Any:

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegrad.core import late
 from tapegrad.core.tables import is_pandas_file
 from tapegrad.core.values import Value
 from tapegrad.observe.answers.dispatch import dispatch
@@ -104,8 +105,9 @@ def look_for_modules() -> None:
     for name, loads in [*_late.items()]:
         spec = getattr(sys.modules.get(name), "__spec__", None)
         if spec is not None and not getattr(spec, "_initializing", False):
-            for load in loads:
-                load()
+            with late.no_forks():  # whose children would wait for what is half imported
+                for load in loads:
+                    load()
             _late.pop(name, None)
     _modules = count
 

@@ -56,6 +56,7 @@ def note_variables(o: Notes, frame: FrameType, texts: Any) -> None:
 
 
 def names_in(x: Any) -> Iterator[str]:
+    """The names in a text, or in several, which may be variables of who calls."""
     for text in x if isinstance(x, (list, tuple, set, dict)) else (x,):
         if type(text) is str:
             yield from _NAME.findall(text)

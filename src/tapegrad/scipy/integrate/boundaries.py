@@ -18,11 +18,9 @@ import numpy as np
 import scipy.integrate as theirs
 from scipy.integrate._bvp import BVPResult
 
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.sparse import Unfinished
+from tapegrad.extending import Carrier, as_called, at_line, is_traced, refusal, stands_for
+from tapegrad.extending.primitives import Unfinished
 from tapegrad.scipy.callbacks import Callback, Other
-from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.trajectories import HOME
 from tapegrad.scipy.interpolate.piecewise import Piecewise, interval
 from tapegrad.scipy.optimize.roots import WHY, ending, example, reaching

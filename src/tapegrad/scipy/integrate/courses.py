@@ -20,13 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.observe.observer import unobserved
-from tapegrad.primitives import elementwise as ew
+from tapegrad.extending import unobserved, watched
+from tapegrad.extending.arrays import NumberTracer, ScalarTracer, deferred, record
+from tapegrad.extending.primitives import elementwise as ew
+from tapegrad.extending.tapes import Trace, current_trace
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.memory.deferred import answered_by, axes_of
-from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.runs.floating import watched
-from tapegrad.tracing.tracers.tracer import NumberTracer, ScalarTracer, record
 
 MOST = 16  # loops over the steps of one solution
 Row = tuple[Any, Any]
@@ -214,7 +212,7 @@ def _reduced(
     """NumPy's reduction f, over any axes."""
 
     def reduce(x: Any, axis: Any = None) -> Any:
-        axes = axes_of(x._ndim, axis)
+        axes = deferred.axes_of(x._ndim, axis)
         if axes is None:
             return None
         inside = tuple(a - (a > x._axis) for a in axes if a != x._axis)
@@ -243,7 +241,8 @@ def _mean(x: Any, axis: Any = None) -> Any:
     total = _sum(x, axis)
     if total is None or is_along(total):
         return total if total is None else _reduced(np.mean, 0, np.add)(x, axis)
-    others = [n for k, n in enumerate(x._shape()) if axis is None or k in axes_of(x._ndim, axis)]
+    axes = range(x._ndim) if axis is None else deferred.axes_of(x._ndim, axis)
+    others = [n for k, n in enumerate(x._shape()) if k in axes]
     number: Any = 1
     for n in others:
         number = number * n
@@ -263,7 +262,7 @@ def _std(x: Any, axis: Any = None) -> Any:
 
 
 def _norm(x: Any, axis: Any = None) -> Any:
-    if axis is not None and axes_of(x._ndim, axis) == (x._axis,) and x._ndim > 1:
+    if axis is not None and deferred.axes_of(x._ndim, axis) == (x._axis,) and x._ndim > 1:
         return None
     if axis is not None and x._ndim > 1:
         return _reduced(np.linalg.norm, 0, np.add)(x, axis) if type(axis) is int else None
@@ -359,4 +358,4 @@ _OF_SEVERAL = (np.interp, np.where, np.clip, np.dot)
 def answer(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What a function of NumPy's gives; None where that asks for the arrays."""
     given = args if f in _OF_SEVERAL else args[:1]
-    return answered_by(FUNCTIONS, f, args, kwargs) if _serves(given) else None
+    return deferred.answered_by(FUNCTIONS, f, args, kwargs) if _serves(given) else None

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import asks_itself
+from tapegrad.extending import asks_itself, unobserved
+from tapegrad.extending.arrays import IntTracer, ScalarTracer, Tracer, deferred
+from tapegrad.extending.tapes import Trace
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
-from tapegrad.tracing.memory.deferred import Answering, Deferred
-from tapegrad.tracing.tracers.tracer import IntTracer, ScalarTracer, Tracer
 
 View = Callable[[Any], Any]
 
@@ -80,7 +79,7 @@ class Part(Steps):
         return self._array
 
 
-class Along(Answering):
+class Along(deferred.Answering):
     """A view of all steps: what `view` gives of an array of them, or of an entry for `of_end`. The
     steps are along `axis`, one of `ndim`."""
 
@@ -134,7 +133,8 @@ class Along(Answering):
 
     ndim = property(lambda self: self._ndim)
     shape = property(
-        lambda self: self._made().shape if asks_itself() else self._shape(), Deferred.shape.fset
+        lambda self: self._made().shape if asks_itself() else self._shape(),
+        deferred.Deferred.shape.fset,
     )
     size = property(lambda self: self._made().size if asks_itself() else self._size())
 
@@ -240,7 +240,7 @@ class Along(Answering):
 _CUTS = {(None, None, None): 0, (1, None, None): 1, (None, -1, None): 2, (0, -1, None): 2}
 
 
-class End(Deferred):
+class End(deferred.Deferred):
     """What was read of an end: this, until all steps are there, of which it is a `view` then."""
 
     __slots__ = ("_end", "_steps", "_view")

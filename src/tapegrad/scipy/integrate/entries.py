@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.primitives.windows import Empty, SetWindow, Window, entry_at
-from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracers.tracer import Tracer, record
+from tapegrad.extending.arrays import Tracer, record
+from tapegrad.extending.primitives import Empty, SetWindow, Window, entry_at
+from tapegrad.extending.tapes import innermost
 
 
 def unset(shape: tuple[int, ...], beside: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.answers.answers import as_called
+from tapegrad.extending import as_called
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.entries import unset, with_entry
 from tapegrad.scipy.optimize.roots import bracketed

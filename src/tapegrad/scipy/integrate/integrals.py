@@ -22,15 +22,28 @@ import numpy as np
 import scipy.integrate as theirs
 
 from tapegrad.errors import GradientError
-from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
-from tapegrad.primitives.control import CallTape, Custom, ForeignCall
-from tapegrad.primitives.elementwise import AsType, add, mul
-from tapegrad.primitives.implicit import called, real
-from tapegrad.primitives.loops import Loop
-from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.views import BroadcastTo, Reshape
-from tapegrad.primitives.windows import Window, entry_at
-from tapegrad.runtime.often import Often
+from tapegrad.extending.primitives import (
+    AsType,
+    BroadcastTo,
+    Reshape,
+    Sum,
+    Window,
+    add,
+    entry_at,
+    mul,
+)
+from tapegrad.extending.solvers import Often, called, real
+from tapegrad.extending.tapes import (
+    METHODS,
+    Aval,
+    Builder,
+    CallTape,
+    Custom,
+    ForeignCall,
+    Literal,
+    Loop,
+    Tape,
+)
 from tapegrad.scipy.callbacks import joined, may_step
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.outside import Constant

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.control import ForeignCall
+from tapegrad.extending.tapes import Aval, ForeignCall
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside, recorded

@@ -10,11 +10,8 @@ from typing import Any
 
 import scipy.integrate as theirs
 
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.observer import observed
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import Untraced, as_called, at_line, observed, refusal, stands_for
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import Untraced, refusal, stands_for
 from tapegrad.scipy.integrate.quadrature import inside, quad
 from tapegrad.scipy.optimize.roots import as_tuple, example, plainly, reaching
 from tapegrad.scipy.results import Untold

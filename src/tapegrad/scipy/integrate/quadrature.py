@@ -19,11 +19,16 @@ import numpy as np
 import scipy.integrate as theirs
 from scipy import LowLevelCallable
 
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.observer import observed
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import (
+    Untraced,
+    as_called,
+    at_line,
+    is_traced,
+    observed,
+    refusal,
+    stands_for,
+)
 from tapegrad.scipy.callbacks import Callback, as_floats, values_of
-from tapegrad.scipy.declaring import Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.integrals import (
     NEAR,
     NOTHING,

@@ -17,19 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.request import Request
-from tapegrad.ir.tape import Aval, Builder, Literal, Tape
-from tapegrad.observe.observer import unobserved
-from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.base import Writer
-from tapegrad.primitives.loops import Loop
-from tapegrad.primitives.windows import SetWindow, Window, entry_at
+from tapegrad.extending import unobserved
+from tapegrad.extending.arrays import Tracer
+from tapegrad.extending.primitives import SetWindow, Window, Writer, entry_at
+from tapegrad.extending.primitives import elementwise as ew
+from tapegrad.extending.solvers import while_loop
+from tapegrad.extending.tapes import Aval, Builder, Literal, Loop, Request, Tape, trace_function
 from tapegrad.scipy.integrate.entries import entry, recorded_on, unset, with_entry
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.loops.while_loop import while_loop
-from tapegrad.tracing.runs.run import trace_function
-from tapegrad.tracing.tracers.tracer import Tracer
 
 INTEGER = Aval((), np.dtype(np.int64))
 FLOAT = Aval((), np.dtype(float))

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import scipy.integrate as theirs
 
+from tapegrad.extending.solvers import while_loop
+from tapegrad.extending.tapes import scan
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.entries import unset, with_entry
 from tapegrad.scipy.integrate.events import Events
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.loops.scan import scan
-from tapegrad.tracing.loops.while_loop import while_loop
 
 METHODS = {"RK45": theirs.RK45, "RK23": theirs.RK23, "DOP853": theirs.DOP853}
 MANY = 1 << 40  # more than anybody waits for

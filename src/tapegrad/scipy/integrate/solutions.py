@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import scipy.integrate as theirs
 
-from tapegrad.observe.observer import unobserved
-from tapegrad.scipy.declaring import Carrier, is_traced
+from tapegrad.extending import Carrier, is_traced, unobserved
+from tapegrad.extending.arrays import Tracer
 from tapegrad.scipy.integrate import courses, jumps
 from tapegrad.scipy.integrate.courses import Course
 from tapegrad.scipy.integrate.ends import Steps, along
 from tapegrad.scipy.integrate.readings import over_steps, parts_in, values_at
 from tapegrad.scipy.integrate.rungekutta import Method
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class Solution(theirs.OdeSolution, Carrier):

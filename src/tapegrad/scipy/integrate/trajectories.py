@@ -17,10 +17,10 @@ import scipy.integrate as theirs
 from scipy.integrate._ivp.ivp import OdeResult
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import Carrier, as_called, at_line, is_traced, refusal, stands_for
+from tapegrad.extending.arrays import Tracer, as_operand
+from tapegrad.extending.solvers import while_loop
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course
 from tapegrad.scipy.integrate.ends import Steps, along
@@ -40,9 +40,6 @@ from tapegrad.scipy.integrate.solutions import (
 from tapegrad.scipy.optimize.roots import ending, example, reaching
 from tapegrad.scipy.outside import Constant, Outside, aside, stopped
 from tapegrad.scipy.results import Untold
-from tapegrad.tracing.frontend.operands.operands import as_operand
-from tapegrad.tracing.loops.while_loop import while_loop
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes that what is kept of all steps may take,

@@ -12,18 +12,25 @@ from typing import Any
 import numpy as np
 import scipy.interpolate as theirs
 
-from tapegrad.observe.answers.answers import as_called, declare_calls
-from tapegrad.observe.observer import observed, unobserved
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import (
+    accepted,
+    any_traced,
+    as_called,
+    at_line,
+    declare_calls,
+    is_traced,
+    observed,
+    refusal,
+    stands_for,
+    unobserved,
+)
 from tapegrad.scipy.borrowing import borrow, borrow_objects
-from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
 from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise, radial, scattered
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating
 from tapegrad.scipy.interpolate.fitpack import extended
 from tapegrad.scipy.interpolate.grids import Grid, between
 from tapegrad.scipy.interpolate.piecewise import Piecewise, floats, hermite, prepared
 from tapegrad.scipy.optimize.roots import example
-from tapegrad.tracing.frontend.calling.accepting import accepted
 
 HOME = "scipy.interpolate"
 borrow(HOME, "pade barycentric_interpolate krogh_interpolate make_splrep")

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_banded as plain_solve
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import is_traced, refusal, seen
+from tapegrad.extending import at_line, is_traced, refusal, seen
+from tapegrad.extending.arrays import as_array
 from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats, without
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.frontend.calling.kinds import as_array
 
 
 @dataclass(eq=False)

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.interpolate as theirs
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
+from tapegrad.extending import Carrier, at_line, is_traced, refusal, seen
+from tapegrad.extending.arrays import as_pythons
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating, tensor
 from tapegrad.scipy.interpolate.piecewise import floats, prepared
-from tapegrad.tracing.frontend.calling.kinds import as_pythons
 
 _EXTENSIONS = {"extrapolate": 0, "zeros": 1, "raise": 2, "const": 3}
 

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.interpolate as theirs
 from scipy.sparse import linalg
 
-from tapegrad.observe.answers.answers import row_of
-from tapegrad.scipy.declaring import Carrier, is_traced, seen
+from tapegrad.extending import Carrier, is_traced, row_of, seen
+from tapegrad.extending.arrays import as_operand
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating, tensor
 from tapegrad.scipy.interpolate.fitpack import bivariate
 from tapegrad.scipy.interpolate.piecewise import (
@@ -24,7 +24,6 @@ from tapegrad.scipy.interpolate.piecewise import (
 )
 from tapegrad.scipy.outside import stopped
 from tapegrad.scipy.sparse import linalg as _declared  # noqa: F401 # what answers gcrotmk
-from tapegrad.tracing.frontend.operands.operands import as_operand
 
 ORDERS = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
 

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_banded as plain_solve
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
+from tapegrad.extending import Carrier, at_line, is_traced, refusal, seen
+from tapegrad.extending.arrays import as_array, as_operand
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
-from tapegrad.tracing.frontend.calling.kinds import as_array
-from tapegrad.tracing.frontend.operands.operands import as_operand
 
 
 def floats(x: Any) -> Any:

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial import KDTree
 
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import at_line, refusal, seen
 from tapegrad.scipy.anew import rows
-from tapegrad.scipy.declaring import refusal, seen
 from tapegrad.scipy.interpolate.piecewise import Interpolant, floats
 from tapegrad.scipy.trees import tree_of
 

@@ -22,11 +22,9 @@ import numpy as np
 import scipy.interpolate as theirs
 from scipy.spatial import Delaunay, cKDTree
 
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.stated import Known
+from tapegrad.extending import Carrier, at_line, held, is_traced, refusal, seen, unobserved
+from tapegrad.extending.primitives import Known
 from tapegrad.scipy.anew import constant, remembering, rows
-from tapegrad.scipy.declaring import Carrier, held, is_traced, refusal, seen
 from tapegrad.scipy.interpolate.piecewise import floats
 from tapegrad.scipy.outside import stopped
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.scipy.declaring import answers_of
-from tapegrad.tracing.frontend.algebra.linalg import floating, raise_if
-from tapegrad.tracing.frontend.numpy.answering import stacked
-from tapegrad.tracing.frontend.operands.operands import as_tracer
+from tapegrad.extending import answers_of
+from tapegrad.extending.arrays import as_tracer, floating, raise_if, stacked
 
 HOME = "scipy.linalg"
 answers = answers_of(HOME)

@@ -7,19 +7,21 @@ from typing import Any
 import numpy as np
 from numpy import matrix_transpose
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.hermitian import HermitianEigH
-from tapegrad.primitives.permuted import LUParts, Ranked, RowsInOrder
-from tapegrad.primitives.solving import LU
-from tapegrad.primitives.spectral import EigH
-from tapegrad.primitives.triangles import TriangularSolve
+from tapegrad.extending import at_line, refusal
+from tapegrad.extending.arrays import adjoint, cast, check_square, raise_if
+from tapegrad.extending.arrays import linalg as numpys
+from tapegrad.extending.primitives import (
+    LU,
+    EigH,
+    HermitianEigH,
+    LUParts,
+    Ranked,
+    RowsInOrder,
+    TriangularSolve,
+)
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
 from tapegrad.scipy.linalg.systems import both_sides, by_triangles
-from tapegrad.tracing.frontend.algebra import linalg as numpys
-from tapegrad.tracing.frontend.algebra.linalg import adjoint, check_square, raise_if
-from tapegrad.tracing.frontend.operands.operands import cast
 
 # ---- Cholesky's
 
@@ -323,7 +325,7 @@ def _spectrum(a: Any, lower: bool, driver: str, subset: tuple[Any, ...]) -> Any:
 
 def _generalised(a: Any, factor: Any, type: int, how: Any) -> Any:
     """Of the lower triangle of `a`, with L for b; `how` the inner spectrum is found."""
-    from tapegrad.primitives.triangles import from_triangle
+    from tapegrad.extending.primitives import from_triangle
 
     whole, turned = from_triangle(a), adjoint(factor)
     if type == 1:

@@ -6,21 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.primitives.hermitian import ComplexEig
-from tapegrad.primitives.powers import Expm, Logm, Sqrtm
-from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.linalg.common import HOME, answers, as_array, checked
-from tapegrad.tracing.frontend.algebra import linalg as numpys
-from tapegrad.tracing.frontend.algebra.least_squares import scales
-from tapegrad.tracing.frontend.algebra.linalg import (
+from tapegrad.extending.arrays import (
+    Tracer,
+    as_tracer,
     check_square,
     factored,
     is_singular,
     raise_if,
+    scales,
 )
-from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.extending.arrays import linalg as numpys
+from tapegrad.extending.primitives import ComplexEig, Expm, Logm, Sqrtm, stop_gradient
+from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.linalg.common import HOME, answers, as_array, checked
 
 
 def _square(a: Any) -> Any:

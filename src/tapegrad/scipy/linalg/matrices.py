@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.extending.arrays import cast
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, checked, column_and_row, shown
-from tapegrad.tracing.frontend.operands.operands import cast
 
 
 def _windows(diagonals: Any, width: int) -> Any:

@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from tapegrad.observe.answers.answers import declare
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import Carrier, any_traced, note_memory, refusal, stands_for
+from tapegrad.extending import (
+    Carrier,
+    accepted,
+    any_traced,
+    at_line,
+    declare,
+    note_memory,
+    refusal,
+    stands_for,
+    unobserved,
+)
+from tapegrad.extending.arrays import numbers_taken
 from tapegrad.scipy.linalg import factors, systems
-from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.operands.parameters import numbers_taken
 
 HOME = "scipy.linalg"
 

@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg as theirs
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.control import ForeignCall
+from tapegrad.extending.arrays import adjoint, cast, value_of
+from tapegrad.extending.arrays import linalg as numpys
+from tapegrad.extending.tapes import Aval, ForeignCall
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, checked
 from tapegrad.scipy.outside import Constant, recorded
-from tapegrad.tracing.frontend.algebra import linalg as numpys
-from tapegrad.tracing.frontend.algebra.linalg import adjoint
-from tapegrad.tracing.frontend.operands.operands import cast
-from tapegrad.tracing.runs.mixed import value_of
 
 WHOLE: Any = {np.dtype(np.float32): np.complex64, np.dtype(float): np.complex128}
 

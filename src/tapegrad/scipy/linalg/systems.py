@@ -12,31 +12,36 @@ from typing import Any
 import numpy as np
 from numpy import matrix_transpose
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.banded import BandedDefinite, BandedLU, BandedSolve
-from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.primitives.equations import DiscreteRiccati, Riccati, Sylvester
-from tapegrad.primitives.solving import inverse_t
-from tapegrad.primitives.toeplitz import ToeplitzSolve
-from tapegrad.primitives.triangles import TriangularSolve, from_triangle, mirrored
-from tapegrad.scipy.declaring import refusal
-from tapegrad.scipy.linalg.common import answers, checked, column_and_row
-from tapegrad.tracing.frontend.algebra import linalg as numpys
-from tapegrad.tracing.frontend.algebra.least_squares import (
+from tapegrad.extending import at_line, refusal
+from tapegrad.extending.arrays import (
+    adjoint,
+    cast,
+    check_square,
     cut_of,
+    factored,
+    is_singular,
     least_squares,
     one_cut,
     pseudoinverse,
-)
-from tapegrad.tracing.frontend.algebra.linalg import (
-    adjoint,
-    check_square,
-    factored,
-    is_singular,
     raise_if,
     solved,
 )
-from tapegrad.tracing.frontend.operands.operands import cast
+from tapegrad.extending.arrays import linalg as numpys
+from tapegrad.extending.primitives import (
+    BandedDefinite,
+    BandedLU,
+    BandedSolve,
+    DiscreteRiccati,
+    Riccati,
+    Sylvester,
+    ToeplitzSolve,
+    TriangularSolve,
+    from_triangle,
+    inverse_t,
+    mirrored,
+    stop_gradient,
+)
+from tapegrad.scipy.linalg.common import answers, checked, column_and_row
 
 SINGULAR = "A singular matrix detected."
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import at_line, is_traced, refusal, stands_for
 from tapegrad.scipy.borrowing import borrow, left_plain
-from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
 from tapegrad.scipy.outside import stopped, valued
 from tapegrad.scipy.stencils import MOST, correlated, filters, padded, parts, picked

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import api
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad import stop_gradient
+from tapegrad.extending.arrays import Tracer
 
 NEAREST, WRAP, REFLECT, MIRROR, CONSTANT, GRID_WRAP, GRID_CONSTANT = range(7)
 
@@ -39,7 +39,7 @@ def spline_filter1d(x: Any, order: int, axis: int, output: Any, mode: int) -> An
 
 def _plain(x: Any) -> Any:
     """The value without a derivative."""
-    return api.stop_gradient(x) if isinstance(x, Tracer) else x
+    return stop_gradient(x) if isinstance(x, Tracer) else x
 
 
 def _folded(x: Any, n: int, mode: int) -> Any:

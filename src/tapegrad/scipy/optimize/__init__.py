@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.control import ForeignCall
+from tapegrad.extending import stands_for
+from tapegrad.extending.tapes import Aval, ForeignCall, plain_value
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.optimize import fits, linear, minima, older, roots, widely
 from tapegrad.scipy.outside import recorded
 from tapegrad.scipy.refusing import refuse_with_callbacks
-from tapegrad.tracing.runs.run import plain_value
 
 HOME = "scipy.optimize"
 

@@ -17,19 +17,12 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.core.request import Request
-from tapegrad.ir.tape import METHODS, Tape
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.observer import unobserved
-from tapegrad.primitives.control import CallTape
+from tapegrad.extending import Carrier, as_called, is_traced, seen, stands_for, unobserved
+from tapegrad.extending.arrays import as_operand, record, stacked
+from tapegrad.extending.tapes import METHODS, CallTape, Request, Tape, trace_function
 from tapegrad.scipy.callbacks import Callback, values_of
-from tapegrad.scipy.declaring import Carrier, is_traced, seen, stands_for
 from tapegrad.scipy.optimize.roots import with_args
 from tapegrad.scipy.outside import Equations, Outside
-from tapegrad.tracing.frontend.numpy.answering import stacked
-from tapegrad.tracing.frontend.operands.operands import as_operand
-from tapegrad.tracing.runs.run import trace_function
-from tapegrad.tracing.tracers.tracer import record
 
 NEAR = 1e-3  # a constraint that is farther from 0 doesn't hold a minimum
 SLIGHT = 1e-7  # a multiplier that doesn't tell whether it does

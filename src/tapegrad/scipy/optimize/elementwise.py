@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import elementwise as theirs
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.implicit import Implicit, called
-from tapegrad.primitives.views import BroadcastTo
+from tapegrad.extending import Untraced, at_line, is_traced, refusal, stands_for
+from tapegrad.extending.arrays import as_operand
+from tapegrad.extending.primitives import BroadcastTo
+from tapegrad.extending.solvers import Implicit, called
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.optimize.roots import (
     WHY,
     Result,
@@ -29,7 +29,6 @@ from tapegrad.scipy.optimize.roots import (
     with_args,
 )
 from tapegrad.scipy.outside import Constant, Outside
-from tapegrad.tracing.frontend.operands.operands import as_operand
 
 HOME = "scipy.optimize.elementwise"
 

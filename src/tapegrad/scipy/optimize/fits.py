@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.ir.tape import Literal
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives import elementwise as ew
+from tapegrad.extending import as_called, at_line, is_traced, refusal, stands_for
+from tapegrad.extending.arrays import factored, solved
+from tapegrad.extending.primitives import elementwise as ew
+from tapegrad.extending.tapes import Literal
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.optimize.minima import Bounded, bounds_of, stationary
 from tapegrad.scipy.optimize.roots import (
     WHY,
@@ -30,7 +29,6 @@ from tapegrad.scipy.optimize.roots import (
 )
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info
-from tapegrad.tracing.frontend.algebra.linalg import factored, solved
 
 HOME = "scipy.optimize"
 

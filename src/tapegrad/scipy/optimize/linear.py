@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.scipy.declaring import stands_for
+from tapegrad.extending import stands_for
+from tapegrad.extending.arrays import Tracer, as_operand
 from tapegrad.scipy.optimize.minima import BESIDE, Bounded, bounds_of
 from tapegrad.scipy.optimize.roots import Result, ending, number_of, told_by
 from tapegrad.scipy.outside import Constant, Outside, valued
 from tapegrad.scipy.results import Untold
-from tapegrad.tracing.frontend.operands.operands import as_operand
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.optimize"
 NEAR = 1e-5  # to a bound

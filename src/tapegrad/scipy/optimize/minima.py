@@ -13,11 +13,11 @@ import numpy as np
 import scipy.optimize as theirs
 from scipy.sparse.linalg import LinearOperator, minres
 
-from tapegrad.ir.tape import Literal
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.primitives import elementwise as ew
+from tapegrad.extending import as_called, is_traced, stands_for
+from tapegrad.extending.arrays import as_operand
+from tapegrad.extending.primitives import elementwise as ew
+from tapegrad.extending.tapes import Literal
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import is_traced, stands_for
 from tapegrad.scipy.optimize.constraints import Constraints, slopes_of
 from tapegrad.scipy.optimize.roots import (
     WHY,
@@ -32,7 +32,6 @@ from tapegrad.scipy.optimize.roots import (
     with_args,
 )
 from tapegrad.scipy.outside import Equations, Outside
-from tapegrad.tracing.frontend.operands.operands import as_operand
 
 HOME = "scipy.optimize"
 NEAR = 1e-5  # what is that near to a bound, and not on it, may be meant to be there

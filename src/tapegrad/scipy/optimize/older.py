@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import refusal, stands_for
+from tapegrad.extending import at_line, refusal, stands_for
+from tapegrad.extending.arrays import factored
+from tapegrad.extending.arrays import solved as solution
 from tapegrad.scipy.optimize.minima import minimize, minimize_scalar
 from tapegrad.scipy.optimize.roots import NO_NEARER, ending, example, solved, watched, zero
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info, Untold
-from tapegrad.tracing.frontend.algebra.linalg import factored
-from tapegrad.tracing.frontend.algebra.linalg import solved as solution
 
 HOME = "scipy.optimize"
 

@@ -13,13 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.observer import observed
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.control import NOT_CONVERGED
+from tapegrad.extending import (
+    Carrier,
+    Untraced,
+    as_called,
+    at_line,
+    is_traced,
+    observed,
+    refusal,
+    stands_for,
+)
+from tapegrad.extending.primitives import elementwise as ew
+from tapegrad.extending.tapes import NOT_CONVERGED
 from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
-from tapegrad.scipy.declaring import Carrier, Untraced, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.results import Info
 

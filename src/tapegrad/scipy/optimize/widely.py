@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import at_line, is_traced, refusal, stands_for
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.quadrature import inside
 from tapegrad.scipy.optimize.constraints import Constraints
 from tapegrad.scipy.optimize.minima import Bounded, minimum

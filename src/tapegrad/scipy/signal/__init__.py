@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 from scipy import signal
 
-from tapegrad.observe.answers.answers import row_of
-from tapegrad.primitives.filters import LinearFilter
+from tapegrad.extending import borrowing, row_of, stands_for
+from tapegrad.extending.arrays import Tracer, floating
+from tapegrad.extending.primitives import LinearFilter
 from tapegrad.scipy.borrowing import borrow, borrow_classes, borrow_objects, converting, kernels
-from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.signal import peaks, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, filters, padded, parts, picked
-from tapegrad.tracing.frontend.algebra.linalg import floating
-from tapegrad.tracing.frontend.calling.borrowing import borrowed
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.signal"
 
@@ -99,7 +96,9 @@ def lfiltic(b: Any, a: Any, y: Any, x: Any = None) -> Any:
     return _after(*_whose_first_is_1(b, a), y, x)
 
 
-_at_rest, _after = (borrowed(f, inspect.unwrap(f)) for f in (signal.lfilter_zi, signal.lfiltic))
+_at_rest, _after = (
+    borrowing.borrowed(f, inspect.unwrap(f)) for f in (signal.lfilter_zi, signal.lfiltic)
+)
 
 
 @stands_for(HOME)
@@ -201,7 +200,7 @@ def choose_conv_method(in1: Any, in2: Any, mode: str = "full") -> Any:
     return _choose(in1, in2, mode)
 
 
-_choose = borrowed(signal.choose_conv_method, inspect.unwrap(signal.choose_conv_method))
+_choose = borrowing.borrowed(signal.choose_conv_method, inspect.unwrap(signal.choose_conv_method))
 
 
 def _roots_at_ones(minus: int, plus: int) -> Any:

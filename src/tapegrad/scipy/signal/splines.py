@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import any_traced, at_line, refusal, stands_for
+from tapegrad.extending.arrays import Tracer, as_tracer
 from tapegrad.scipy.borrowing import borrow, kernels
-from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.stencils import correlated, padded
-from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.signal"
 

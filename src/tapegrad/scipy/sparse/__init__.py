@@ -12,8 +12,7 @@ from typing import Any
 
 from scipy import sparse
 
-from tapegrad.observe.answers.answers import declare_operands
-from tapegrad.scipy.declaring import any_traced, stands_for
+from tapegrad.extending import any_traced, declare_operands, stands_for
 from tapegrad.scipy.sparse import making, matrices
 
 __all__ = ["making", "matrices"]

@@ -15,16 +15,23 @@ import numpy as np
 from scipy.sparse import linalg as theirs
 from scipy.sparse.linalg import LinearOperator
 
-from tapegrad.observe.answers.answers import declare, row_of
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.implicit import Implicit
-from tapegrad.primitives.sparse import Unfinished
+from tapegrad.extending import (
+    Untraced,
+    any_traced,
+    at_line,
+    declare,
+    is_traced,
+    refusal,
+    row_of,
+    stands_for,
+)
+from tapegrad.extending.arrays import has_traced
+from tapegrad.extending.primitives import Unfinished
+from tapegrad.extending.solvers import Implicit
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import Untraced, any_traced, is_traced, refusal, stands_for
 from tapegrad.scipy.optimize.roots import WHY, ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
-from tapegrad.tracing.frontend.numpy.answering import has_traced
 
 PRECISION = 1e-10  # of systems that are solved for derivatives, by their residuals
 ENOUGH = 1e-7  # what is taken where rounding keeps an iteration from that

@@ -16,18 +16,23 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg as solvers
 
-from tapegrad.observe.answers.answers import declare
-from tapegrad.observe.observer import observed, unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve, Unfinished
-from tapegrad.scipy.declaring import Untraced, answering, any_traced, refusal, stands_for
+from tapegrad.extending import (
+    Untraced,
+    answering,
+    any_traced,
+    at_line,
+    declare,
+    observed,
+    refusal,
+    stands_for,
+    unobserved,
+)
+from tapegrad.extending.arrays import Tracer, as_tracer, cast
+from tapegrad.extending.primitives import ExpmProduct, Iterated, Solve, Unfinished, stop_gradient
 from tapegrad.scipy.sparse import iterations
 from tapegrad.scipy.sparse.making import of_dense
 from tapegrad.scipy.sparse.matrices import Held, Sparse, as_sparse
 from tapegrad.scipy.sparse.operators import is_operator
-from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.sparse.linalg"
 

@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import any_traced, refusal, stands_for
+from tapegrad.extending import any_traced, at_line, refusal, stands_for
+from tapegrad.extending.arrays import Tracer, as_tracer, raise_if, stacked
 from tapegrad.scipy.sparse.matrices import Sparse, as_sparse, from_list
-from tapegrad.tracing.frontend.algebra.linalg import raise_if
-from tapegrad.tracing.frontend.numpy.answering import stacked
-from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.sparse"
 

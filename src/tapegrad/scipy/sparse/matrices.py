@@ -9,14 +9,10 @@ import numpy as np
 from scipy import sparse
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.observe.observer import following, unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.primitives.sparse import Product, RowByRow, Rows, SparseProduct
-from tapegrad.scipy.declaring import any_traced, refusal
+from tapegrad.extending import any_traced, at_line, following, refusal, unobserved
+from tapegrad.extending.arrays import Tracer, as_tracer, cast
+from tapegrad.extending.primitives import Product, RowByRow, Rows, ScatterAdd, SparseProduct
 from tapegrad.scipy.sparse.parts import OF_ELEMENTS, Parted
-from tapegrad.tracing.frontend.operands.operands import as_tracer, cast
-from tapegrad.tracing.tracers.tracer import Tracer
 
 _FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
 

@@ -16,12 +16,20 @@ from scipy.sparse import issparse
 from scipy.sparse import linalg as theirs
 from scipy.sparse.linalg import LinearOperator
 
-from tapegrad.observe.answers.answers import as_called, declare, declare_operands
-from tapegrad.observe.observer import observed, unobserved
-from tapegrad.scipy.declaring import Untraced, any_traced, seen, stands_for
+from tapegrad.extending import (
+    Untraced,
+    any_traced,
+    as_called,
+    declare,
+    declare_operands,
+    observed,
+    seen,
+    stands_for,
+    unobserved,
+)
+from tapegrad.extending.arrays import has_traced
 from tapegrad.scipy.optimize.roots import plainly
 from tapegrad.scipy.sparse.matrices import as_sparse
-from tapegrad.tracing.frontend.numpy.answering import has_traced
 
 HOME = "scipy.sparse.linalg"
 

@@ -8,9 +8,7 @@ import numpy as np
 from scipy.sparse.linalg import matrix_power
 
 from tapegrad.errors import TapegradError
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, refusal
+from tapegrad.extending import Carrier, any_traced, as_parameter, at_line, refusal, unobserved
 
 MOST = 50_000_000  # elements of a result that is held in full
 # Functions by these names are methods of SciPy's

@@ -17,19 +17,22 @@ from scipy import stats
 from scipy._lib._util import check_random_state
 from scipy.stats import _distn_infrastructure as theirs
 
-from tapegrad.core.statics import is_generator
 from tapegrad.errors import UnsupportedError
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects import randomness
-from tapegrad.observe.observer import following, observed, unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import any_traced, as_parameter, declare_method
+from tapegrad.extending import (
+    any_traced,
+    as_parameter,
+    at_line,
+    declare_method,
+    following,
+    is_generator,
+    observed,
+    randomness,
+    unobserved,
+)
+from tapegrad.extending.arrays import Tracer, as_tracer, dispatch, stacked, unmade
 from tapegrad.scipy.stats.laws import Law, Located, law_of, parameters_of, prepared
 from tapegrad.scipy.stats.methods import Frozen
 from tapegrad.scipy.stats.others import instance
-from tapegrad.tracing.frontend.numpy.answering import stacked, unmade
-from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class Stream:

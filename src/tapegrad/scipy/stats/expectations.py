@@ -16,18 +16,22 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.observer import observed, unobserved
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import (
+    any_traced,
+    as_called,
+    at_line,
+    borrowing,
+    declare_method,
+    observed,
+    refusal,
+    unobserved,
+)
+from tapegrad.extending.arrays import Tracer, unmade
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import any_traced, declare_method, refusal
 from tapegrad.scipy.integrate.quadrature import quad
 from tapegrad.scipy.outside import stopped
 from tapegrad.scipy.stats.laws import Located, law_of, parameters_of, prepared
 from tapegrad.scipy.stats.sums import terms
-from tapegrad.tracing.frontend.calling.borrowing import followed
-from tapegrad.tracing.frontend.numpy.answering import unmade
-from tapegrad.tracing.tracers.tracer import Tracer
 
 ADVICE = "Sum over the nodes of a quadrature, np.sum(w * f(x) * dist.pdf(x, *parameters))"
 
@@ -62,7 +66,7 @@ def _given(x: Any) -> Any:
 
 def _sum(of: Located, f: Any, lb: Any, ub: Any, conditional: bool) -> Any:
     k = terms(of, *[None if x is None else x - of.loc for x in (lb, ub)])
-    total = np.sum((k + of.loc if f is None else followed(f, k + of.loc)) * of._pdf(k))
+    total = np.sum((k + of.loc if f is None else borrowing.followed(f, k + of.loc)) * of._pdf(k))
     if not conditional:
         return total
     between = k + 0.5 + of.loc  # whatever rounding takes away

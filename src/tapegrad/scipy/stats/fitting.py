@@ -15,18 +15,22 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
-from tapegrad.observe.answers.answers import as_called
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import (
+    accepted,
+    any_traced,
+    as_called,
+    at_line,
+    borrowing,
+    declare_method,
+    refusal,
+    unobserved,
+)
+from tapegrad.extending.arrays import stacked
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import any_traced, declare_method, refusal
 from tapegrad.scipy.optimize.constraints import slopes_of
 from tapegrad.scipy.optimize.roots import ending, example
 from tapegrad.scipy.outside import Equations, Outside, aside
 from tapegrad.scipy.stats.others import instance
-from tapegrad.tracing.frontend.calling import borrowing
-from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.numpy.answering import stacked
 
 FLAT = 1e-2  # how large a slope of a datum's part of the sum may be, where a parameter moves by 1
 WHY = (

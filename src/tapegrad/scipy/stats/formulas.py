@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.primitives.special import gammaln_of_positive
-from tapegrad.primitives.special_gamma import ParameterSlope, riemann_zeta
-from tapegrad.primitives.stated import Stated
+from tapegrad.extending.arrays import Tracer, recorded
+from tapegrad.extending.primitives import ParameterSlope, Stated, gammaln_of_positive, riemann_zeta
 from tapegrad.scipy.stats.laws import Formula, both, choose, varies
-from tapegrad.tracing.frontend.operands.operands import recorded
-from tapegrad.tracing.tracers.tracer import Tracer
 
 LOG_2 = float(np.log(2.0))
 LOG_PI = float(np.log(np.pi))

@@ -15,10 +15,19 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _multivariate as theirs
 
-from tapegrad.observe.answers.answers import declare_calls
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, held_in, read, refusal
+from tapegrad.extending import (
+    Carrier,
+    accepted,
+    any_traced,
+    at_line,
+    declare_calls,
+    declare_method,
+    held_in,
+    read,
+    refusal,
+    unobserved,
+)
+from tapegrad.extending.arrays import as_tracer, settle, stacked, unmade
 from tapegrad.scipy.refusing import DEFAULT
 from tapegrad.scipy.stats.formulas import LOG_2PI
 from tapegrad.scipy.stats.matrices import (
@@ -41,10 +50,6 @@ from tapegrad.scipy.stats.vectors import (
     squeezed,
     t_logpdf,
 )
-from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.numpy.answering import stacked, unmade
-from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.recording.layout import settle
 
 Table = dict[str, Callable[..., Any]]
 

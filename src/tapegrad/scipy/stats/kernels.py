@@ -16,10 +16,18 @@ import scipy.special as sc
 from scipy import stats as theirs
 from scipy.linalg import solve_triangular as plain_solve
 
-from tapegrad.observe.answers.answers import declare_calls
-from tapegrad.observe.observer import observed, unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import Carrier, any_traced, is_traced, refusal, seen, stands_for
+from tapegrad.extending import (
+    Carrier,
+    any_traced,
+    at_line,
+    declare_calls,
+    is_traced,
+    observed,
+    refusal,
+    seen,
+    stands_for,
+    unobserved,
+)
 from tapegrad.scipy.linalg.systems import solve_triangular
 from tapegrad.scipy.outside import stopped
 

@@ -24,19 +24,15 @@ import scipy.special as sc
 from scipy import stats
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import following
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import at_line, following, held_in, read, refusal
+from tapegrad.extending.arrays import Tracer, as_tracer, dispatch
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.callbacks import Callback, values_of
-from tapegrad.scipy.declaring import held_in, read, refusal
 from tapegrad.scipy.optimize.elementwise import Each
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.stats.others import ADVICE, domain_of, formulas_of, moments_of
 from tapegrad.scipy.stats.sums import terms
-from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.tracers.tracer import Tracer
 
 Formula = Callable[..., Any]
 

@@ -16,27 +16,26 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
-from tapegrad.observe.answers.answers import declare_calls
-from tapegrad.observe.observer import observed, unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.stated import Known
-from tapegrad.scipy.anew import constant
-from tapegrad.scipy.declaring import (
+from tapegrad.extending import (
     Carrier,
+    accepted,
     any_traced,
     as_parameter,
+    at_line,
+    borrowing,
+    declare_calls,
     declare_method,
+    observed,
     refusal,
     taken_by,
+    unobserved,
 )
+from tapegrad.extending.arrays import Tracer, settle, stacked, unmade
+from tapegrad.extending.primitives import Known
+from tapegrad.scipy.anew import constant
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.expectations import ADVICE, expected
 from tapegrad.scipy.stats.laws import Located, is_known, law_of, parameters_of, prepared
-from tapegrad.tracing.frontend.calling import borrowing
-from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.numpy.answering import stacked, unmade
-from tapegrad.tracing.recording.layout import settle
-from tapegrad.tracing.tracers.tracer import Tracer
 
 ALONG = ["cdf", "sf", "logcdf", "logsf", "ppf", "isf"]  # methods of x or q
 FROM_AXIS = {"cdf", "sf", "logcdf", "logsf", "pdf", "logpdf", "pmf", "logpmf"}

@@ -18,11 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tapegrad.core.handlers import let_through
-from tapegrad.observe.observer import observed
-from tapegrad.observe.program.source import at_line
-from tapegrad.scipy.declaring import refusal
-from tapegrad.tracing.frontend.calling import borrowing
+from tapegrad.extending import at_line, borrowing, let_through, observed, refusal
 
 FORMULAS = ("cdf", "sf", "logcdf", "logsf", "ppf", "isf")
 ADVICE = "Use the logarithm of its density, written in NumPy's functions"

@@ -11,9 +11,8 @@ from typing import Any
 
 from scipy import stats
 
-from tapegrad.observe.answers.answers import declare
+from tapegrad.extending import answering, any_traced, declare
 from tapegrad.scipy.anew import constant
-from tapegrad.scipy.declaring import answering, any_traced
 
 HOME = "scipy.stats"
 NAMES = """

@@ -18,17 +18,24 @@ import scipy.special as sc
 from scipy import stats
 from scipy.stats import _stats_py as theirs_of
 
-from tapegrad.core.handlers import let_through
-from tapegrad.observe.answers.answers import declare, row_of
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import observed, observer, unobserved
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import (
+    answering,
+    any_traced,
+    at_line,
+    borrowing,
+    declare,
+    is_traced,
+    let_through,
+    observed,
+    observer,
+    refusal,
+    row_of,
+    stands_for,
+    unobserved,
+)
+from tapegrad.extending.arrays import Tracer, dispatch, scales
 from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
-from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
-from tapegrad.tracing.frontend.algebra.least_squares import scales
-from tapegrad.tracing.frontend.calling import borrowing
-from tapegrad.tracing.tracers.tracer import Tracer
 
 HOME = "scipy.stats"
 

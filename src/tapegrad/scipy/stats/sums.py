@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.program.source import at_line
+from tapegrad.extending import any_traced, at_line, refusal
 from tapegrad.scipy.anew import decided
-from tapegrad.scipy.declaring import any_traced, refusal
 
 MOST = 2**14  # terms of a sum
 NOTHING = 1e-30  # a probability that doesn't matter

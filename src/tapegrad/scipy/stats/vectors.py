@@ -13,13 +13,12 @@ import numpy as np
 import scipy.special as sc
 from scipy import stats
 
-from tapegrad.observe.program.source import at_line
-from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.scipy.declaring import refusal
+from tapegrad.extending import at_line, refusal
+from tapegrad.extending.arrays import Tracer
+from tapegrad.extending.primitives import stop_gradient
 from tapegrad.scipy.linalg.factors import cholesky
 from tapegrad.scipy.linalg.systems import solve_triangular
 from tapegrad.scipy.stats.formulas import LOG_2PI
-from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def as_float(x: Any) -> Any:

@@ -39,15 +39,6 @@ from tapegrad.tracing.frontend.numpy.namespaces import namespace
 from tapegrad.tracing.frontend.operands import parameters
 from tapegrad.tracing.frontend.operands.declaring import METHODS
 from tapegrad.tracing.frontend.operands.operands import as_operand
-from tapegrad.tracing.frontend.pandas import (
-    applying,
-    arranging,
-    dataframes,
-    groups,
-    keyed,
-    labels,
-    rolling,
-)
 from tapegrad.tracing.frontend.python import (
     appended,
     averages,
@@ -63,10 +54,6 @@ from tapegrad.tracing.tracers.hashing import needs_plain
 
 dispatch.namespace = namespace
 dispatch.set_shape = shaping.set_shape
-dispatch.labelled, dispatch.has_labels = dataframes.labelled, dataframes.has_labels
-dispatch.table_method, dispatch.table_filled = rolling.method_of, dataframes.filled
-dispatch.table_aggregated, dispatch.table_at = groups.aggregated, labels.At
-dispatch.table_item, dispatch.table_write = keyed.chosen, keyed.written
 dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock
 dispatch.root = note_root
@@ -99,6 +86,4 @@ windowing.declare_all()
 compiled.declare_all()
 identity.declare_all()
 subclasses.declare_all()
-arranging.declare_all()
-applying.declare_all()
 averages.declare_all()

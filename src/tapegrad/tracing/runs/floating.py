@@ -282,6 +282,7 @@ def _name(func: Any) -> str:
 
 
 def is_operand(x: Any) -> bool:
+    """Whether something can be an operand of calls on a tape: traced, or an array of numbers."""
     return isinstance(x, Tracer) or (type(x) is np.ndarray and is_known(x.dtype))
 
 

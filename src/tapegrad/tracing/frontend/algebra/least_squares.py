@@ -71,6 +71,7 @@ def scales(a: Any, axis: Any = None) -> tuple[Any, Any]:
 
 
 def pseudoinverse(a: Any, rcond: Any) -> Any:
+    """That of a matrix, whose singular values below `rcond` of the largest count as 0."""
     if not a.size:
         return _pseudoinverse(a, rcond)
     down = scales(a, (-2, -1))[0]

@@ -27,6 +27,7 @@ _MISSING = np._NoValue
 
 
 def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
+    """The axes that NumPy means by `axis`, as numbers from 0 on."""
     if axis is None:
         return tuple(range(x.ndim))
     if x.ndim == 0 and axis in (0, -1):

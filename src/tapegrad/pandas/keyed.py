@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import (
+from tapegrad.extending import unobserved
+from tapegrad.extending.arrays import Tracer, dispatch
+from tapegrad.extending.tables import (
     Column,
     built,
     copies_on_write,
@@ -18,12 +20,9 @@ from tapegrad.core.tables import (
     pandas,
     turned,
 )
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns
-from tapegrad.tracing.frontend.pandas.labelled import Labelled, TracedSeries, refused, stood_in
-from tapegrad.tracing.frontend.pandas.numbering import Looks, drawn, moved
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.pandas.dataframes import made_of_columns
+from tapegrad.pandas.labelled import Labelled, TracedSeries, refused, stood_in
+from tapegrad.pandas.numbering import Looks, drawn, moved
 
 
 @unobserved

@@ -10,17 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegrad.core.tables import copies_on_write, pandas
-from tapegrad.observe.answers.answers import declare, declare_late
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects.settings import note_settings
-from tapegrad.observe.observer import observer, unobserved
-from tapegrad.primitives.base import Value
-from tapegrad.tracing.frontend.pandas.dataframes import TracedFrame
-from tapegrad.tracing.frontend.pandas.groups import aggregated
-from tapegrad.tracing.frontend.pandas.keyed import asked
-from tapegrad.tracing.frontend.pandas.labelled import Labelled, TracedSeries, plain_of, refused
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.extending import declare, declare_late, note_settings, observer, unobserved
+from tapegrad.extending.arrays import Tracer, dispatch
+from tapegrad.extending.primitives import Value
+from tapegrad.extending.tables import copies_on_write, pandas
+from tapegrad.pandas.dataframes import TracedFrame
+from tapegrad.pandas.groups import aggregated
+from tapegrad.pandas.keyed import asked
+from tapegrad.pandas.labelled import Labelled, TracedSeries, plain_of, refused
 
 
 @unobserved

@@ -21,8 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.handlers import let_through
-from tapegrad.core.tables import (
+from tapegrad.errors import TapegradError
+from tapegrad.extending import let_through, observer
+from tapegrad.extending.arrays import Tracer, dispatch, strong
+from tapegrad.extending.tables import (
     Column,
     Labels,
     built,
@@ -34,14 +36,9 @@ from tapegrad.core.tables import (
     is_table,
     pandas,
 )
-from tapegrad.errors import TapegradError
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import observer
-from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns
-from tapegrad.tracing.frontend.pandas.labelled import Labelled, made
-from tapegrad.tracing.frontend.pandas.table_rows import Objects
-from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.pandas.dataframes import made_of_columns
+from tapegrad.pandas.labelled import Labelled, made
+from tapegrad.pandas.table_rows import Objects
 
 WAYS = 14  # numbers that rise, that fall, and special ones
 _SCALES = (0.7390851332, -0.5671432904)  # whose multiples are in nobody's data

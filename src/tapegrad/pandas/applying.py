@@ -17,15 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import pandas
 from tapegrad.errors import TapegradError
-from tapegrad.observe.answers.answers import declare, declare_late
-from tapegrad.observe.objects.settings import note_settings
-from tapegrad.observe.observer import observer
-from tapegrad.tracing.frontend.pandas.arranging import has_traced, placed
-from tapegrad.tracing.frontend.pandas.groups import Recorder, recorded
-from tapegrad.tracing.frontend.pandas.keyed import asked
-from tapegrad.tracing.frontend.pandas.labelled import plain_of, stood_in
+from tapegrad.extending import declare, declare_late, note_settings, observer
+from tapegrad.extending.tables import pandas
+from tapegrad.pandas.arranging import has_traced, placed
+from tapegrad.pandas.groups import Recorder, recorded
+from tapegrad.pandas.keyed import asked
+from tapegrad.pandas.labelled import plain_of, stood_in
 
 APPLYING = frozenset(["apply", "map", "applymap", "agg", "aggregate", "transform"])
 

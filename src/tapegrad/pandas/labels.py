@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import unobserved
+from tapegrad.extending import unobserved
+from tapegrad.extending.arrays import dispatch
 
 
 class At:

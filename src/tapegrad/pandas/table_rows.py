@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Column, pandas
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.pandas.labelled import TracedSeries, plain_of, refused
-from tapegrad.tracing.frontend.pandas.labels import places
+from tapegrad.extending import unobserved
+from tapegrad.extending.arrays import dispatch
+from tapegrad.extending.tables import Column, pandas
+from tapegrad.pandas.labelled import TracedSeries, plain_of, refused
+from tapegrad.pandas.labels import places
 
 
 class Objects(Column):

@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import (
+from tapegrad.errors import UnsupportedError
+from tapegrad.extending import at_line, refusing, tell, unobserved
+from tapegrad.extending.arrays import Tracer, dispatch
+from tapegrad.extending.tables import (
     Column,
     Labels,
     built,
@@ -27,14 +30,7 @@ from tapegrad.core.tables import (
     taken_apart,
     turned,
 )
-from tapegrad.errors import UnsupportedError
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.source import at_line
-from tapegrad.observe.values.texts import tell
-from tapegrad.tracing.frontend.pandas.labels import At, of_table, places
-from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.pandas.labels import At, of_table, places
 
 
 def refused(what: str, fix: str = "") -> UnsupportedError:

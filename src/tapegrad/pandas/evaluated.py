@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.core.tables import pandas
-from tapegrad.observe.answers.answers import declare, declare_late
-from tapegrad.observe.observer import observer, unobserved
-from tapegrad.observe.packages.callers import names_in, note_variables
-from tapegrad.observe.program.source import user_frames
-from tapegrad.tracing.frontend.pandas.arranging import has_traced
-from tapegrad.tracing.frontend.pandas.labelled import Labelled, plain_of, refused, stood_in
-from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.extending import (
+    declare,
+    declare_late,
+    names_in,
+    note_variables,
+    observer,
+    unobserved,
+    user_frames,
+)
+from tapegrad.extending.arrays import Tracer, strong
+from tapegrad.extending.tables import pandas
+from tapegrad.pandas.arranging import has_traced
+from tapegrad.pandas.labelled import Labelled, plain_of, refused, stood_in
 
 
 def _of_caller(expr: Any, given: dict[str, Any]) -> dict[str, Any]:

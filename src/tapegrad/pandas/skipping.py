@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Labels, pandas
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.pandas.labelled import (
+from tapegrad.extending import unobserved
+from tapegrad.extending.arrays import Tracer, dispatch
+from tapegrad.extending.tables import Labels, pandas
+from tapegrad.pandas.labelled import (
     TracedSeries,
     made,
     plain_of,
@@ -19,7 +19,6 @@ from tapegrad.tracing.frontend.pandas.labelled import (
     same_index,
     stood_in,
 )
-from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def like(x: Any, values: Any) -> Any:

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Labels, is_series, pandas
-from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.pandas.applying import APPLYING, applied
-from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns, together
-from tapegrad.tracing.frontend.pandas.evaluated import evaluated, queried
-from tapegrad.tracing.frontend.pandas.groups import checked, grouping
-from tapegrad.tracing.frontend.pandas.keyed import asked, by_pandas
-from tapegrad.tracing.frontend.pandas.labelled import (
+from tapegrad.extending import unobserved
+from tapegrad.extending.arrays import Tracer
+from tapegrad.extending.tables import Labels, is_series, pandas
+from tapegrad.pandas.applying import APPLYING, applied
+from tapegrad.pandas.dataframes import made_of_columns, together
+from tapegrad.pandas.evaluated import evaluated, queried
+from tapegrad.pandas.groups import checked, grouping
+from tapegrad.pandas.keyed import asked, by_pandas
+from tapegrad.pandas.labelled import (
     Labelled,
     TracedSeries,
     check_index,
@@ -27,7 +28,7 @@ from tapegrad.tracing.frontend.pandas.labelled import (
     refused,
     stood_in,
 )
-from tapegrad.tracing.frontend.pandas.skipping import (
+from tapegrad.pandas.skipping import (
     autocorr,
     corr,
     corrwith,
@@ -47,7 +48,6 @@ from tapegrad.tracing.frontend.pandas.skipping import (
     sem,
     skew,
 )
-from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def method_of(x: Any, name: str) -> Any:

@@ -9,18 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import (
-    Column,
-    Labels,
-    as_trees,
-    is_frame,
-    is_series,
-    pandas,
-)
-from tapegrad.observe.answers.answers import declare, declare_late, declare_operands
-from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.pandas.labelled import (
+from tapegrad.extending import declare, declare_late, declare_operands, unobserved
+from tapegrad.extending.arrays import ArrayTracer, Tracer, dispatch
+from tapegrad.extending.tables import Column, Labels, as_trees, is_frame, is_series, pandas
+from tapegrad.pandas.labelled import (
     OPERATORS,
     Labelled,
     Reductions,
@@ -32,8 +24,7 @@ from tapegrad.tracing.frontend.pandas.labelled import (
     same_index,
     stood_in,
 )
-from tapegrad.tracing.frontend.pandas.labels import places
-from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
+from tapegrad.pandas.labels import places
 
 
 class TracedFrame(Reductions, Labelled):

@@ -1,4 +1,4 @@
-"""How what answers a function of SciPy's is declared."""
+"""How what answers a library's function is declared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.observer import following, observed, unobserved
-from tapegrad.observe.program.source import at_line
+from tapegrad.observe.program.source import at_line, is_users
 from tapegrad.tracing.frontend.calling.accepting import accepted, error_of
 from tapegrad.tracing.frontend.calling.borrowing import is_instance
 from tapegrad.tracing.frontend.calling.kinds import with_numbers
@@ -58,6 +58,7 @@ def is_traced(x: Any) -> bool:
 
 
 def any_traced(args: Iterable[Any]) -> bool:
+    """Whether a traced value is in one of the arguments."""
     return any(map(is_traced, args))
 
 
@@ -68,18 +69,19 @@ def stands_for(
     parameters: str = "",
     lists: str = "",
 ) -> Callable[[F], F]:
-    """Declare what answers calls of a function of SciPy's while a program is traced.
+    """Declare what answers calls of a library's function while a program is traced.
 
         @stands_for("scipy.special")
         def softmax(x, axis=None): ...
 
-    The answer has SciPy's names of parameters, and need not have all: one that it lacks is refused
-    by its name, unless it is passed SciPy's default. It works on tracers and plain arrays; lists
-    with traced values come as arrays. What it reads of an object it notes by `seen`.
+    The answer has the function's names of parameters, and need not have all: one that it lacks is
+    refused by its name, unless it is passed the default. It works on tracers and plain arrays;
+    lists with traced values come as arrays. What it reads of an object it notes by `seen`. It is
+    traced as the program's own code is, unless it is one of tapegrad's.
 
     Parameters
     ----------
-    home : SciPy's module, or the class of which it answers a method.
+    home : the module, or the class of which it answers a method.
     name : what it is called there, if not as the answer is.
     callbacks : whether it calls functions of the user's, which may have traced values at hand: then
         it answers all calls, else those with a traced value among their arguments.
@@ -126,6 +128,8 @@ def answering(
     class of this kind, if it is a method."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
+    if is_users(getattr(function, "__code__", _OWN)):
+        function = _as_programs(function)
     more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
     draws = theirs is not None and not _OF_DRAWS.isdisjoint(theirs.parameters)
 
@@ -198,6 +202,20 @@ def answering(
             return original(**{key: unmade(x) for key, x in given_so.items()})
 
     return called
+
+
+def _as_programs(function: F) -> F:
+    """An answer of another library's, which is traced as the program's own code is."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with observed():
+            return function(*args, **kwargs)
+
+    return cast(F, called)
+
+
+_OWN = _as_programs.__code__
 
 
 def note_memory(named: Any, shown: str, found: Any) -> None:
@@ -285,7 +303,9 @@ def refusal(text: str) -> TapegradError:
 
 
 def _is_default(x: Any, default: Any) -> bool:
-    return x is default or (type(x) is type(default) and isinstance(x, _PLAIN) and x == default)
+    kinds = {type(x), type(default)}
+    alike = len(kinds) == 1 or kinds == {int, float}  # 0 for 0.0
+    return x is default or (alike and isinstance(x, _PLAIN) and x == default)
 
 
 _OF_DRAWS = frozenset(["rng", "random_state", "seed"])

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.handlers import let_through
-from tapegrad.core.tables import Column, is_frame, is_of_numbers, is_series, pandas
 from tapegrad.errors import TapegradError
-from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.pandas.dataframes import made_of_columns
-from tapegrad.tracing.frontend.pandas.keyed import asked
-from tapegrad.tracing.frontend.pandas.labelled import Labelled, made, plain_of, refused
-from tapegrad.tracing.frontend.pandas.numbering import (
+from tapegrad.extending import let_through, unobserved
+from tapegrad.extending.tables import Column, is_frame, is_of_numbers, is_series, pandas
+from tapegrad.pandas.dataframes import made_of_columns
+from tapegrad.pandas.keyed import asked
+from tapegrad.pandas.labelled import Labelled, made, plain_of, refused
+from tapegrad.pandas.numbering import (
     WAYS,
     Entries,
     Looks,

@@ -1,0 +1,9 @@
+"""What calls functions of the user's again and again, and what is solved by that."""
+
+from tapegrad.primitives.implicit import Implicit as Implicit
+from tapegrad.primitives.implicit import called as called
+from tapegrad.primitives.implicit import real as real
+from tapegrad.runtime.often import Often as Often
+from tapegrad.runtime.often import guarded as guarded
+from tapegrad.tracing.branches.conditional import sides as sides
+from tapegrad.tracing.loops.while_loop import while_loop as while_loop

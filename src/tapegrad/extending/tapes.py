@@ -1,0 +1,32 @@
+"""Tapes, and the runs of functions that record them."""
+
+from tapegrad.core.request import Request as Request
+from tapegrad.core.request import describe as describe
+from tapegrad.core.trees import flatten as flatten
+from tapegrad.core.values import same_bits as same_bits
+from tapegrad.differentiate.batching import batch as batch
+from tapegrad.ir.tape import METHODS as METHODS
+from tapegrad.ir.tape import Aval as Aval
+from tapegrad.ir.tape import Builder as Builder
+from tapegrad.ir.tape import Guard as Guard
+from tapegrad.ir.tape import Literal as Literal
+from tapegrad.ir.tape import Tape as Tape
+from tapegrad.ir.tape import Var as Var
+from tapegrad.pipeline import inlined as inlined
+from tapegrad.primitives.control import NOT_CONVERGED as NOT_CONVERGED
+from tapegrad.primitives.control import CallTape as CallTape
+from tapegrad.primitives.control import Custom as Custom
+from tapegrad.primitives.control import ForeignCall as ForeignCall
+from tapegrad.primitives.loops import Loop as Loop
+from tapegrad.tracing.loops.scan import scan as scan
+from tapegrad.tracing.outside.holdings import Reached as Reached
+from tapegrad.tracing.recording.trace import Trace as Trace
+from tapegrad.tracing.recording.trace import current_trace as current_trace
+from tapegrad.tracing.recording.trace import innermost as innermost
+from tapegrad.tracing.recording.trace import traces_under_way as traces_under_way
+from tapegrad.tracing.runs.alike import are_alike as are_alike
+from tapegrad.tracing.runs.alike import marks_of as marks_of
+from tapegrad.tracing.runs.run import Traced as Traced
+from tapegrad.tracing.runs.run import input_aval as input_aval
+from tapegrad.tracing.runs.run import plain_value as plain_value
+from tapegrad.tracing.runs.run import trace_function as trace_function

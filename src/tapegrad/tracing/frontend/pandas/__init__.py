@@ -1,1 +1,0 @@
-"""What stands for pandas' Series and DataFrames while a function is traced, and their methods."""
