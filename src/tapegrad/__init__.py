@@ -126,5 +126,5 @@ else:
 
     def __dir__():
         """What users import: the names above, and the modules that have some of their own."""
-        modules = ("autograd", "errors", "numpy", "random", "testing", "typing")
+        modules = ("autograd", "errors", "extending", "numpy", "random", "testing", "typing")
         return sorted([*__all__, "map", "range", "__version__", *modules])

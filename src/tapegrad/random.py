@@ -30,6 +30,10 @@ Array = np.ndarray
 Shape = tuple[int, ...] | int
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def key(seed: int) -> Array:
     """The key of a seed.
 

@@ -17,7 +17,13 @@ from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import flatten, flatten_up_to, flatten_with_paths, is_number, unflatten
 from tapegrad.errors import ArgumentError, GradcheckError
 
+__all__ = ["check_rule", "gradcheck"]
+
 Array = np.ndarray
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @short_traceback

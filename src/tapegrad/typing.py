@@ -56,6 +56,10 @@ Checkpoint = Literal["auto", "never", "sqrt"] | int
 Compile = Literal["auto", "always", "never"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class Options(TypedDict, total=False):
     """How gradients are computed; see `grad`."""
 

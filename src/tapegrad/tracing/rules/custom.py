@@ -70,6 +70,10 @@ class CustomPrimitive(Named, Operation):
         """As a decorated method: bound to the instance, which is a static first argument."""
         return self if instance is None else types.MethodType(self, instance)
 
+    def __dir__(self) -> list[str]:
+        """What the function has: how its rules are kept is nobody's business."""
+        return dir(self.function)
+
     def __repr__(self) -> str:
         return f"<tapegrad primitive {self.label}>"
 
