@@ -20,13 +20,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PROGRAMS ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sweep fuzz check golden replay bench docs
+.PHONY: help demo test sweep fuzz check size golden replay bench docs
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: $(INSTALLED)  ## train a network on handwritten digits, and show what happens inside
-	$(VENV) -m tapegrad demo
+	$(VENV) examples/demo.py
 
 test: $(INSTALLED)  ## run the tests, and of sweeps over many cases a share
 	$(VENV) -m pytest -n 2 --dist worksteal
@@ -37,10 +37,14 @@ sweep: $(INSTALLED)  ## run all tests, each with all its cases
 fuzz: $(INSTALLED)  ## hold 10,000 random programs against NumPy and finite differences
 	TAPEGRAD_FUZZ_EXAMPLES=$(PROGRAMS) $(VENV) -m pytest -n 2 --dist worksteal tests/fuzz tests/honesty/concurrency_test.py tests/emit/agreement_test.py tests/scipy/names_test.py
 
-check: $(INSTALLED)  ## check formatting, lint and types
+check: $(INSTALLED)  ## check formatting, lint, types and the size of the code
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
+	$(VENV) -m tests.size
+
+size: $(INSTALLED)  ## print the lines of code by folder, beside their budget
+	$(VENV) -m tests.size
 
 golden: $(INSTALLED)  ## rewrite the golden texts of the tests
 	$(VENV) -m pytest --update-golden

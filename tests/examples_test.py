@@ -5,10 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-import tapegrad.demo
-from tapegrad.__main__ import main as command_line
+import tapegrad
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -166,6 +164,7 @@ def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):
 
 def test_every_example_is_tested():
     tested = {
+        "demo",
         "digits_network",
         "echo_sounding",
         "gauss_newton",
@@ -188,43 +187,26 @@ def test_every_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
-def test_demo_command(tmp_path):
-    plot = tmp_path / "made" / "loss.png"
-    outcome = CliRunner().invoke(command_line, ["demo", "--output", str(plot)])
-    assert outcome.exit_code == 0, outcome.output
-    assert plot.read_bytes().startswith(b"\x89PNG")
-    assert str(plot) in outcome.output
-    assert "tape logistic(w, x)" in outcome.output
-    assert "def " in outcome.output
-    assert "traced" in outcome.output and "compiled" in outcome.output
-    assert "all 4,810 derivatives of the loss agree with finite differences" in outcome.output
-    assert "written in NumPy they take" in outcome.output
-    assert "@@" in outcome.output and "what it takes them for" in outcome.output
+def test_the_demo_learns_traces_once_and_shows_what_it_found(tmp_path, capsys):
+    demo, plot = example("demo"), tmp_path / "made" / "loss.png"
+    result, printed = demo.main(plot), capsys.readouterr().out
+    assert result.accuracy >= 0.96
+    assert result.losses[-1] < 0.1 * result.losses[0]
+    cache = demo.dloss.cache_info()
+    assert cache.traces <= 1 and cache.compiles == 1
+    assert plot.read_bytes().startswith(b"\x89PNG") and str(plot) in printed
+    assert "tape logistic(w, x)" in printed and "def " in printed
+    assert "traced" in printed and "compiled" in printed
+    assert "all 4,810 derivatives of the loss agree with finite differences" in printed
+    assert "written in NumPy they take" in printed
+    assert "@@" in printed and "what it takes them for" in printed
 
 
 def test_the_demos_gradient_by_hand_is_right():
-    rng = np.random.default_rng(0)
-    params = tapegrad.demo.initial_params(64, 10, rng)
+    demo, rng = example("demo"), np.random.default_rng(0)
+    params = demo.initial_params(64, 10, rng)
     images, labels = rng.random((5, 64)), rng.integers(0, 10, 5)
-    value, gradients = tapegrad.demo.by_hand(params, images, labels)
-    expected = tapegrad.value_and_grad(tapegrad.demo.loss)(params, images, labels)
+    value, gradients = demo.by_hand(params, images, labels)
+    expected = tapegrad.value_and_grad(demo.loss)(params, images, labels)
     assert np.isclose(value, expected[0])
     assert all(np.allclose(gradients[name], expected[1][name]) for name in params)
-
-
-def test_demo_learns_and_traces_once(tmp_path):
-    before = tapegrad.demo.dloss.cache_info()
-    result = tapegrad.demo.run(tmp_path / "loss.png")
-    after = tapegrad.demo.dloss.cache_info()
-    assert result.accuracy >= 0.96
-    assert result.losses[-1] < 0.1 * result.losses[0]
-    assert after.traces - before.traces <= 1
-    assert after.compiles - before.compiles <= 1
-    assert after.compiles >= 1
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
-def test_help(arguments):
-    outcome = CliRunner().invoke(command_line, arguments)
-    assert outcome.exit_code == 0
-    assert "Usage:" in outcome.output

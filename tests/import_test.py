@@ -23,7 +23,6 @@ LATER |= {
     "numpy.ma",
     "numpy.random",
     "tapegrad.pipeline",
-    "tapegrad.demo",
     "tapegrad.backends.source.program",
 }
 # What few programs have: long tapes, series, branches that go both ways, linear maps, machine code

@@ -75,7 +75,6 @@ SURFACE = (
     *(
         "api",
         "autograd",
-        "demo",
         "derivatives",
         "elsewhere",
         "extending",

@@ -995,6 +995,7 @@ def test_the_command_line(folder, monkeypatch):
         assert outcome.exit_code == 0
         return outcome.output
 
+    assert "Usage:" in said("--help")
     assert str(folder) in said("cache", "info") and "tapes   2" in said("cache", "info")
     assert said("cache", "clear") == "removed 2 compiled tapes\n"
     assert "tapes   0" in said("cache", "info")

@@ -23,7 +23,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OWN = (_HERE, "<tapegrad ")  # the package, and the code that it generates
-_PROGRAM = _HERE + "demo.py"
 # What tapegrad raises by mistake alone. Whoever mends it needs to see where.
 _FAULTS = (NameError, KeyError, RecursionError)
 FULL = bool(os.environ.get("TAPEGRAD_DEBUG")) or os.environ.get("TAPEGRAD_TRACEBACK") == "full"
@@ -104,4 +103,4 @@ def _is_own(frame: FrameType) -> bool:
 
 
 def _is_own_file(file: str) -> bool:
-    return file.startswith(_OWN) and file != _PROGRAM
+    return file.startswith(_OWN)

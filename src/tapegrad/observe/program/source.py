@@ -32,12 +32,8 @@ _CLASSES = tuple([os.path.join(_OWN[1], name, "") for name in ("polynomial", "ma
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 # Programs like a user's, though they lie here; and one like Python's own modules.
 WRITTEN_OUT = os.path.join(_OWN[0], "tracing", "frontend", "python", "written_out.py")
-_PROGRAMS = (
-    os.path.join(_OWN[0], "demo.py"),
-    os.path.join(_OWN[0], "autograd", ""),
-    WRITTEN_OUT,
-)
-_MACHINERY = tuple([_PROGRAMS[1] + name for name in ("boxes.py", "objects.py", "spaces.py")])
+_PROGRAMS = (os.path.join(_OWN[0], "autograd", ""), WRITTEN_OUT)
+_MACHINERY = tuple([_PROGRAMS[0] + name for name in ("boxes.py", "objects.py", "spaces.py")])
 _users: dict[str, bool] = {}  # whether a file is the user's
 MOST = 100_000  # lines that are held
 _sources: dict[tuple[str, int, str], Source] = {}
@@ -98,7 +94,7 @@ def is_told(file: str) -> bool:
     known = _told.get(file)
     if known is None:
         library = is_pythons(file) or file.startswith("<frozen ")
-        others = library or file.startswith((*_CLASSES, *_PROGRAMS[1:]))
+        others = library or file.startswith((*_CLASSES, *_PROGRAMS))
         known = _told[file] = is_users_path(file) and not others
     return known
 

@@ -1,6 +1,8 @@
-"""The main job: a network in plain NumPy learns handwritten digits.
+"""The demo, `make demo`: a network in plain NumPy learns handwritten digits.
 
-Read `network`, `loss` and `train` first: they are all that a user of tapegrad would write.
+Read `network`, `loss` and `train` first: they are all that a user of tapegrad would write. Besides
+it shows the tape of a small function and the source of its gradient, and holds the network's
+against finite differences, and its time against NumPy's.
 """
 
 import time
@@ -107,8 +109,8 @@ class Result:
     plot: Path
 
 
-def run(output: Path) -> Result:
-    """Do everything that `tapegrad demo` does; the plot of the loss goes to `output`."""
+def main(output: Path = Path("demo.png")) -> Result:
+    """Do all that `make demo` does; the plot of the loss goes to `output`."""
     show_inside()
 
     click.secho("\nTraining a network on handwritten digits", bold=True)
@@ -213,3 +215,7 @@ def plot_losses(losses: list[float], output: Path) -> None:
 def times(count: int) -> str:
     """once, twice, 3 times, ..."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+if __name__ == "__main__":
+    main()
