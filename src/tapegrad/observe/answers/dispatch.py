@@ -29,7 +29,7 @@ class Dispatch:
     set_shape: Handler  # `x.shape = shape`
     put: Handler
     flat: Handler  # what `x.flat` is
-    # of what has pandas' labels: see `frontend.pandas.labelled`
+    # of what has pandas' labels: see `pandas.labelled`
     labelled: Handler  # an operation on it
     frame: Any  # what stands for a DataFrame
     series: Any  # and for a Series
