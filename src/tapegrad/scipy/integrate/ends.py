@@ -19,7 +19,6 @@ import numpy as np
 
 from tapegrad.extending import asks_itself, unobserved
 from tapegrad.extending.arrays import IntTracer, ScalarTracer, Tracer, deferred
-from tapegrad.extending.tapes import Trace
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
 
