@@ -22,6 +22,8 @@ from tapegrad.primitives.scatter import Update
 from tapegrad.primitives.texts import dtype_text, shape_text
 from tapegrad.primitives.views import BroadcastTo, Places, Takes
 
+LARGE = 1 << 16  # bytes
+
 Moves = tuple[tuple[int, ...], ...]
 
 
@@ -67,10 +69,12 @@ class Empty(Unset):
         return Aval(self.shape, self.dtype)
 
     def evaluate(self, *xs: Any) -> Any:
-        return np.zeros(self.shape, self.dtype)  # costs no more, and is the same in every run
+        return np.zeros(self.shape, self.dtype)  # is the same in every run
 
     def for_types(self, *avals: Aval) -> Any:
-        return partial(np.zeros, self.shape, self.dtype)
+        """Zeros of what is large would take the time to write them, where few of them are set."""
+        is_large = Aval(self.shape, self.dtype).nbytes > LARGE
+        return partial(np.empty if is_large else np.zeros, self.shape, self.dtype)
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = np.empty({shape_text(self.shape)}{dtype_text(self.dtype)})"]

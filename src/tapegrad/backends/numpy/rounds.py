@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.numpy.elements import ROUNDS, Elements, left_in_elements, read_in_elements
+from tapegrad.backends.numpy.lines import INDENT, Names
 from tapegrad.backends.numpy.lives import (
     SMALL,
     added_places,
@@ -38,14 +40,8 @@ from tapegrad.backends.numpy.lives import (
 from tapegrad.backends.numpy.numbers import (
     FLOAT,
     FLOATS,
-    FUNCTIONS,
-    INTEGER,
-    NO,
-    TRUE,
     as_number,
     as_numpys,
-    form_of,
-    kinds_of,
 )
 from tapegrad.core.values import same_bits
 from tapegrad.ir.memory import last_uses
@@ -56,11 +52,8 @@ from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Moving, Repeated, StaticIndex
 from tapegrad.primitives.views import as_numpy
 
-INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
-AS_FLOAT = "float("  # how operators begin that make a float of any number, a step, too
 LONGEST = 5000  # lines of a function before calls of tapes stay such: Python has to compile them
-WIDEST = 120  # characters of a number that stands where it is read, without a line of its own
 
 
 class Broken(Exception):
@@ -104,29 +97,20 @@ def owned(x: Any, others: Sequence[Any]) -> Any:
 _code = lru_cache(maxsize=256)(compile)  # traces of one function leave the same loops mostly
 
 
-class _Text:
-    """The text of a function, and the values of its global names."""
+class _Text(Elements):
+    """The text of a function."""
 
     def __init__(self, run: Callable[..., list[Any]]) -> None:
-        self.run = run
-        self.lines: list[str] = []
-        self.known: dict[str, Any] = {
-            "array": np.array,
-            "int64": np.int64,
-            "float64": np.float64,
-            "bool_": np.bool_,
-            **FUNCTIONS,
-            "Broken": Broken,
-        }
-        self.literals: dict[tuple[int, bool], str] = {}  # beside arrays, and beside numbers
-        self.steps: set[str] = set()  # of loops, which are Python's integers
-        self.count = 0
+        super().__init__(run)
+        self.known["Broken"] = Broken
 
     def function(self, loop: Repeated, own: Collection[int]) -> Any:
         heads = [self._fresh("n") for _ in range(1 + loop.until + loop.later)]
         given = [self._given(x) for x in loop.body.inputs[1:]]
         outs = [self._fresh("v") for _ in range(int(loop.results))]
-        self._loop(loop, heads, given, outs, own, 1)
+        found = self._loop(loop, heads, [(x, None) for x in given], outs, own, 1)
+        for k, elements in found.items():
+            outs[k] = self._packed(elements, loop.body.outputs[k].aval, 1)
         kinds = [x.aval for x in loop.body.outputs]  # of `until`, whether it goes on comes last
         counts = [
             *kinds[: loop.carried],
@@ -137,7 +121,9 @@ class _Text:
 
     def straight(self, tape: Tape, own: bool) -> Any:
         given = [self._given(x) for x in tape.inputs]
-        outs = self._body(tape, "", dict(zip(tape.inputs, given, strict=True)), (), 1)
+        names = Names(zip(tape.inputs, given, strict=True))
+        self._body(tape, "", names, (), 1)
+        outs = self._left(tape, names, 1)
         outs = self._own(tape, given, outs) if own else outs
         outs = [as_numpys(name, x.aval) for name, x in zip(outs, tape.outputs, strict=True)]
         return self._made(given, "".join(f"{x}, " for x in outs) or "()", tape.name)
@@ -172,10 +158,6 @@ class _Text:
         exec(_code(text, f"{__file__}: {name}", "exec"), self.known)
         return self.known.pop("made")  # which would hold itself by its globals
 
-    def _fresh(self, letter: str) -> str:
-        self.count += 1
-        return f"{letter}{self.count}"
-
     def _given(self, x: Var) -> str:
         """The name of what the function is passed."""
         name = self._fresh("c")
@@ -183,40 +165,50 @@ class _Text:
             self._line(1, f"{name} = {as_number(name, x.aval)}")
         return name
 
-    def _global(self, value: Any, letter: str = "f") -> str:
-        name = self._fresh(letter)
-        self.known[name] = value
-        return name
-
-    def _line(self, depth: int, text: str) -> None:
-        self.lines.append(INDENT * depth + text)
-
     # ---- loops
 
     def _loop(
         self,
         loop: Repeated,
         heads: Sequence[str],
-        given: Sequence[str],
+        given: Sequence[tuple[str, list[str] | None]],
         outs: Sequence[str],
         own: Collection[int],
         depth: int,
-    ) -> None:
-        """A loop of operands with these names, whose results get those."""
+    ) -> dict[int, list[str]]:
+        """A loop of operands with these names and elements, whose results get those names; but for
+        those that it leaves in elements, which it gives."""
         body, count = loop.body, loop.carried
-        carried = list(outs[:count])
         stays = kept_in_place(body, 1, count)
-        start = [
-            f"array({x})" if k in stays and k not in own and body.inputs[1 + k].shape else x
-            for k, x in enumerate([self._numpys(x) for x in given[:count]])
-        ]
-        if carried:
-            self._line(depth, f"{', '.join(carried)} = {', '.join(start)}")
+        outside, self.apart = self.apart, self.apart or loop.most >= ROUNDS
+        split = left_in_elements(body, count, stays) if self.apart else []
+        names, found = Names(), {}
+        targets: list[str] = []
+        start: list[str] = []
+        for k, (x, (name, elements)) in enumerate(zip(body.inputs[1:], given, strict=True)):
+            if k in split:
+                found[k] = names.elements[x] = [self._fresh("v") for _ in range(x.aval.size)]
+                targets += found[k]
+                start += elements or self._unpacked(name, x.shape, depth)
+            elif k < count:
+                names[x] = outs[k]
+                targets.append(outs[k])
+                name = self._numpys(name) if name else self._packed(elements or (), x.aval, depth)
+                is_copied = k in stays and k not in own and x.shape
+                start.append(f"array({name})" if is_copied else name)
+            else:
+                names.update({x: name} if name else {})
+                names.elements.update({x: elements} if elements else {})
+        if self.apart:
+            names.wanted = read_in_elements(body)
+            self._hoisted(body, names, count, depth)
+        if targets:
+            self._line(depth, f"{', '.join(targets)} = {', '.join(start)}")
         step = self._fresh("t")
         rounds = f"min(int({heads[0]}), {loop.most})"
-        more = ""
         if loop.until:
             made, more = outs[count:]
+            targets.append(more)
             last = self._fresh("n")
             self._line(depth, f"{last}, {step}, {more} = {rounds}, 0, {heads[1]}")
             self._line(depth, f"while {more} and {step} < {last}:")
@@ -227,11 +219,8 @@ class _Text:
             first = f"int({heads[1]})" if loop.later else "0"
             steps = f"{rounds} - 1, {first} - 1, -1" if loop.backwards else f"{first}, {rounds}"
             self._line(depth, f"for {step} in range({steps}):")
-        names: dict[Operand, str] = dict(
-            zip(body.inputs[1:], [*carried, *given[count:]], strict=True)
-        )
-        left = self._body(body, step, names, [1 + k for k in stays], depth + 1)
-        targets = [*carried, *([more] if more else [])]
+        self._body(body, step, names, [1 + k for k in stays], depth + 1)
+        left = self._left(body, names, depth + 1, split)
         moved = [(a, b) for a, b in zip(targets, left, strict=True) if a != b]
         if moved:
             news, olds = zip(*moved, strict=True)
@@ -241,11 +230,22 @@ class _Text:
             self._line(depth, f"{made} = int64({step})")
         elif not moved:
             self._line(depth + 1, "pass")
+        self.apart = outside
+        return found
 
-    def _body(
-        self, tape: Tape, step: str, names: dict[Operand, str], own: Sequence[int], depth: int
-    ) -> list[str]:
-        """The calls of a round, or of a tape that has no step; the names of what it leaves."""
+    def _left(self, tape: Tape, names: Names, depth: int, split: Collection[int] = ()) -> list[str]:
+        """What says the outputs, of those numbered in `split` their elements."""
+        found: list[str] = []
+        for k, x in enumerate(tape.outputs):
+            if k in split:
+                found += names.elements.get(x) or self._unpacked(names[x], x.aval.shape, depth)
+            else:
+                self._whole([x], names, depth)
+                found.append(self._numpys(self._name(x, names)))
+        return found
+
+    def _body(self, tape: Tape, step: str, names: Names, own: Sequence[int], depth: int) -> None:
+        """The calls of a round, or of a tape that has no step."""
         dead = last_uses(tape)
         over = written_over(tape, dead)
         writes = in_place(tape, own)
@@ -260,7 +260,7 @@ class _Text:
         known: list[Operand] = [x for x in guards if isinstance(x, Literal)]
         for x in (*known, *tape.inputs):
             self._check(guards.get(x, ()), names, depth)
-        held = {names[x] for x in tape.inputs}  # what is passed, and what is left
+        held = {names[x] for x in tape.inputs if x in names}  # what is passed, and what is left
         left = {*tape.outputs}
         uses = reads(tape)
         sums = summed_places(tape, uses)
@@ -270,18 +270,29 @@ class _Text:
         for position, call in enumerate(tape.calls):
             if position in standing:
                 pair = standing[position]
-                if pair is not None:
+                elements = self._masked(pair, names, depth) if pair is not None else None
+                if elements is not None:
+                    names.elements[call.outs[0]] = elements
+                elif pair is not None:
+                    self._whole(pair, names, depth)
                     text = ", ".join([self._name(x, names) for x in pair])
                     names[call.outs[0]] = self._assigned(f"{self._global(kept)}({text})", depth)
                 continue
+            if self.apart and call.outs[0] not in parts:
+                of_sum = sums.get(position)
+                elements = self._spread(call, names, uses, depth, of_sum)
+                if elements is not None:
+                    if call.outs[0].shape:
+                        names.elements[call.outs[0]] = elements
+                    else:
+                        (names[call.outs[0]],) = elements
+                        self._check(guards.get(call.outs[0], ()), names, depth)
+                    continue
             number = self._number(call, names, depth)
             outs = [self._fresh("v") for _ in call.outs] if not number else []
             place = names[variables[over[position]]] if position in over else ""
             if number:
-                is_short = number.isidentifier() or (
-                    uses[call.outs[0]] == 1 and len(number) < WIDEST
-                )
-                outs = [number if is_short else self._assigned(number, depth)]
+                outs = [self._kept(number, uses[call.outs[0]] == 1, depth)]
             elif position in sums:
                 outs = [self._added(call, totals, sums[position], names, depth)]
                 held.update(outs)
@@ -293,18 +304,24 @@ class _Text:
             elif call.primitive.repeats and depth < DEEPEST:
                 loop: Any = call.primitive
                 heads = [self._atom(x, names, depth) for x in loop.heads(call.operands)]
-                given = [self._atom(x, names, depth) for x in loop.given(call.operands)]
-                self._loop(loop, heads, given, outs, writes.loops.get(position, ()), depth)
+                given = [self._said(x, names, depth) for x in loop.given(call.operands)]
+                mine = writes.loops.get(position, ())
+                found = self._loop(loop, heads, given, outs, mine, depth)
+                for k, elements in found.items():
+                    names.elements[call.outs[k]] = elements
+                    packed = "" if self.apart else self._packed(elements, call.outs[k].aval, depth)
+                    outs[k] = packed
             elif isinstance(call.primitive, Applied) and len(self.lines) < LONGEST:
                 outs = self._applied(call, names, depth)
             else:
+                self._whole(call.operands, names, depth)
                 value = self._value(call, names, place, position in writes.copies)
                 comma = "," if len(outs) == 1 and call.primitive.results != 1 else ""
                 self._line(depth, f"{', '.join(outs)}{comma} = {value}")
                 for name, x in zip(outs, call.outs, strict=True):
                     if len(outs) > 1 and not x.shape:
                         self._line(depth, f"{name} = {as_number(name, x.aval)}")
-            names.update(zip(call.outs, outs, strict=True))
+            names.update((x, name) for x, name in zip(call.outs, outs, strict=True) if name)
             held.update([name for x, name in zip(call.outs, outs, strict=True) if x in left])
             for out in call.outs:
                 self._check(guards.get(out, ()), names, depth)
@@ -316,10 +333,9 @@ class _Text:
             for x in gone:
                 if x in names and names[x] not in held:
                     self._line(depth, f"{names[x]} = None")
-        return [self._numpys(self._name(x, names)) for x in tape.outputs]
 
     def _added(
-        self, call: Call, totals: dict[int, str], first: int, names: dict[Operand, str], depth: int
+        self, call: Call, totals: dict[int, str], first: int, names: Names, depth: int
     ) -> str:
         """The name of a sum of parts, to which a part is added where the call is one."""
         if first not in totals:
@@ -328,25 +344,36 @@ class _Text:
             self._line(depth, f"{totals[first]} = {zeros}()")
         box = box_of(call)
         if box is not None:
+            self._whole(call.operands, names, depth)
             at = ", ".join(map(str, as_numpy(box))) or "()"
             self._line(depth, f"{totals[first]}[{at}] += {self._name(call.operands[0], names)}")
         return totals[first]
 
-    def _applied(self, call: Call, names: dict[Operand, str], depth: int) -> list[str]:
+    def _applied(self, call: Call, names: Names, depth: int) -> list[str]:
         """The calls of a tape in the place of the call that runs it. Results get names of their
         own: what is passed may be left as it is, or a number."""
         tape: Tape = call.primitive.tapes[0]
-        given = [self._atom(x, names, depth) for x in call.operands]
-        inner: dict[Operand, str] = dict(zip(tape.inputs, given, strict=True))
+        inner = Names()
+        for x, y in zip(tape.inputs, call.operands, strict=True):
+            name, elements = self._said(y, names, depth)
+            inner.update({x: name} if name else {})
+            inner.elements.update({x: elements} if elements else {})
+        inner.wanted = read_in_elements(tape) if self.apart else set()
+        given = set(inner.values())
+        self._body(tape, "", inner, (), depth)
         outs: list[str] = []
-        for name in self._body(tape, "", inner, (), depth):
-            if name in given or name in outs or name in self.known:
-                value, name = name, self._fresh("v")
-                self._line(depth, f"{name} = {value}")
+        for result, out in zip(tape.outputs, call.outs, strict=True):
+            apart = inner.elements.get(result)
+            if apart is not None:
+                names.elements[out] = apart
+            is_whole = apart is None or result in inner
+            name = self._numpys(self._name(result, inner)) if is_whole else ""
+            if name in given or (name and name in outs) or name in self.known:
+                name = self._assigned(name, depth)
             outs.append(name)
         return outs
 
-    def _check(self, guards: Sequence[Guard], names: dict[Operand, str], depth: int) -> None:
+    def _check(self, guards: Sequence[Guard], names: Names, depth: int) -> None:
         for guard in guards:
             name = self._name(guard.operand, names)
             if guard.expected.dtype.kind == "b":
@@ -358,57 +385,7 @@ class _Text:
 
     # ---- calls
 
-    def _name(self, x: Operand, names: dict[Operand, str], beside: bool = False) -> str:
-        """What says an operand: of a number `beside` an array, an array without axes, which NumPy
-        takes in less time than numbers."""
-        if isinstance(x, Var):
-            return names[x]
-        name = self.literals.get((id(x), beside))
-        if name is None:
-            value = np.array(x.value) if beside else x.value
-            value = value.item() if not beside and value.dtype in FLOATS else value
-            name = self.literals[id(x), beside] = self._global(value, "k")
-        return name
-
-    def _numpys(self, name: str) -> str:
-        """A name whose integers are NumPy's."""
-        return f"int64({name})" if name in self.steps else name
-
-    def _atom(self, x: Operand, names: dict[Operand, str], depth: int) -> str:
-        """The name of an operand, which gets one where it is an expression."""
-        name = self._name(x, names)
-        if isinstance(x, Var) and not name.isidentifier():
-            name = names[x] = self._assigned(name, depth)
-        return name
-
-    def _assigned(self, value: str, depth: int) -> str:
-        name = self._fresh("v")
-        self._line(depth, f"{name} = {value}")
-        return name
-
-    def _number(self, call: Call, names: dict[Operand, str], depth: int) -> str:
-        """An expression of operators for a number made of numbers; "" where there is none. What it
-        reads more than once has a name."""
-        kinds = kinds_of(call)
-        form, often = (
-            form_of(call.primitive, len(call.operands), kinds == TRUE) if kinds else ("", NO)
-        )
-        if not form:
-            return ""
-        for k in often:
-            self._atom(call.operands[k], names, depth)
-        given = [self._name(x, names) for x in call.operands]
-        # An operator of Python's integers alone would give another one.
-        is_pythons = " if " in form or self.steps.issuperset(given)
-        if call.outs[0].aval.dtype == INTEGER and is_pythons:
-            given = list(map(self._numpys, given))
-        text: str = form.format(*given)
-        if text.isidentifier():
-            return text
-        is_number = call.outs[0].aval.dtype != FLOAT or kinds <= FLOATS or form.startswith(AS_FLOAT)
-        return f"({text})" if is_number else f"float({text})"
-
-    def _passed(self, call: Call, names: dict[Operand, str]) -> list[str]:
+    def _passed(self, call: Call, names: Names) -> list[str]:
         """What says the operands to a function. Python's integers are quicker indices than
         NumPy's; what isn't a ufunc may ask a number for its type."""
         shown: Any = call.primitive
@@ -421,11 +398,13 @@ class _Text:
                 operands[k] = as_numpys(operands[k], x.aval)
         return operands
 
-    def _update(
-        self, call: Call, names: dict[Operand, str], depth: int, box: StaticIndex | None
-    ) -> list[str]:
+    def _update(self, call: Call, names: Names, depth: int, box: StaticIndex | None) -> list[str]:
         """What writes over its first operand, which has another name from here on; a number in a
         `box` of what it writes."""
+        self._whole(call.operands[:1], names, depth)
+        if box is None and self._written(call, names, depth):
+            return [names.pop(call.operands[0])]
+        self._whole(call.operands[1:], names, depth)
         quick = self._quick(call, names)
         if box is not None:
             window, _, number = quick.partition(" += ")
@@ -436,12 +415,12 @@ class _Text:
         self._line(depth, quick)
         return [names.pop(call.operands[0])]
 
-    def _quick(self, call: Call, names: dict[Operand, str]) -> str:
+    def _quick(self, call: Call, names: Names) -> str:
         """Operators and indices that do what a call does, if there are such."""
         beside = isinstance(call.primitive, Elementwise)
         return call.primitive.quick_text([self._name(x, names, beside) for x in call.operands])
 
-    def _value(self, call: Call, names: dict[Operand, str], place: str, is_copied: bool) -> str:
+    def _value(self, call: Call, names: Names, place: str, is_copied: bool) -> str:
         """An expression for what a call gives, in the memory of `place` if there is one."""
         primitive: Any = call.primitive
         out = call.outs[0]

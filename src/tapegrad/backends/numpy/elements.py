@@ -1,0 +1,248 @@
+"""Short arrays as their elements, each a number of Python's, in functions that play loops.
+
+    v = a + h * b       -->   v0 = (a0 + (h * b0))
+    w = v[1]                  v1 = (a1 + (h * b1))
+    x[t, 0:2] = v             w = v1; x[0 + t, 0] = v0; x[0 + t, 1] = v1
+
+NumPy takes as long for an operation on two numbers as Python does for twenty, and the bits are the
+same. What needs the array has it made; what an operation or a view makes of elements is in elements
+again. So is what a loop carries, if its rounds leave elements.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from tapegrad.backends.numpy.lines import ZERO, Lines, Names
+from tapegrad.backends.numpy.lives import box_of
+from tapegrad.backends.numpy.numbers import FLOAT, FLOATS, NO, TRUE, form_of
+from tapegrad.ir.tape import Call, Operand, Tape, Var
+from tapegrad.primitives.base import Elementwise
+from tapegrad.primitives.kinds import Moving, Scatter, View
+from tapegrad.primitives.views import as_numpy
+
+MOST = 6  # elements: each has operations of its own, and NumPy adds up more in another order
+ROUNDS = 16  # that a loop may make at least: to write so many operations takes time, too
+WRITES = ("setitem", "set_window", "add_window")
+
+
+def is_short(x: Operand) -> bool:
+    """Whether it may be in elements."""
+    return isinstance(x, Var) and x.shape != () and x.dtype in FLOATS and 0 < x.aval.size <= MOST
+
+
+def left_in_elements(body: Tape, carried: int, stays: Sequence[int]) -> list[int]:
+    """Which of what a loop carries its rounds leave in elements, by how that is made."""
+    made: dict[Operand, Call] = {x: call for call in body.calls for x in call.outs}
+    found = []
+    for k, x in enumerate(body.outputs[:carried]):
+        call = made.get(x) if is_short(x) and k not in stays else None
+        if call is not None and (_form(call)[0] or _joins(call)):
+            found.append(k)
+    return found
+
+
+def read_in_elements(body: Tape) -> set[Operand]:
+    """The short arrays that some call reads element by element, if it has them in elements."""
+    return {x for c in body.calls if _form(c)[0] or _views(c) for x in c.operands if is_short(x)}
+
+
+def _views(call: Call) -> bool:
+    return isinstance(call.primitive, View) and not isinstance(call.primitive, Moving)
+
+
+def _form(call: Call) -> tuple[str, frozenset[int]]:
+    """Operators for each element of an elementwise call's result, and what they read more often."""
+    p, kinds = call.primitive, {x.dtype for x in call.operands}
+    if not isinstance(p, Elementwise) or not kinds <= FLOATS:
+        return "", NO
+    return form_of(p, len(call.operands), kinds == TRUE)
+
+
+def _joins(call: Call) -> bool:
+    """Whether it puts operands of one type, or zeros, next to each other."""
+    p: Any = call.primitive
+    if not isinstance(p, Scatter) or isinstance(p, Moving) or p.onto == "first" or p.indexed:
+        return False
+    same = all(x.dtype == call.outs[0].dtype for x in call.operands)
+    return same and bool(p.boxes(*call.operands))
+
+
+def _each_place(primitive: Any, shape: tuple[int, ...]) -> Iterator[Any]:
+    """What reads or writes each element of a part of an array."""
+    axes = [k for k, entry in enumerate(primitive.index) if not isinstance(entry, int)]
+    for at in np.ndindex(*shape):
+        index = list(primitive.index)
+        for axis, n in zip(axes, at, strict=True):
+            index[axis] = index[axis].start + n * index[axis].step
+        yield primitive.changed(index=tuple(index))
+
+
+_plus: Any = np.frompyfunc(lambda x, y: f"({x} + {y})", 2, 1)
+
+
+class Elements(Lines):
+    """Lines in which short arrays are in elements where a loop makes many rounds."""
+
+    apart = False  # whether they are, here
+
+    # ---- to elements, and back
+
+    def _unpacked(self, x: str, shape: Sequence[int], depth: int) -> list[str]:
+        """The elements of an array."""
+        names = [self._fresh("v") for _ in range(int(np.prod(shape)))]
+        rows = x if len(shape) == 1 else f"{x}.ravel()"
+        self._line(depth, f"{', '.join(names)}, = {rows}.tolist()")
+        return names
+
+    def _packed(self, elements: Sequence[str], aval: Any, depth: int) -> str:
+        """An array of elements."""
+        name = self._assigned(f"{self._global(partial(np.empty, aval.shape, aval.dtype))}()", depth)
+        for at, x in zip(np.ndindex(*aval.shape), elements, strict=True):
+            self._line(depth, f"{name}[{', '.join(map(str, at))}] = {x}")
+        return name
+
+    def _whole(self, xs: Sequence[Operand], names: Names, depth: int) -> None:
+        """Have arrays for all operands."""
+        for x in xs:
+            if x in names.elements and x not in names:
+                names[x] = self._packed(names.elements[x], x.aval, depth)
+
+    def _atoms(self, x: Operand, names: Names, depth: int) -> list[str]:
+        """The elements of an operand, each with a name."""
+        found = [self._kept(e, False, depth) for e in names.elements[x]]
+        names.elements[x] = found
+        return found
+
+    def _grid(self, x: Operand, names: Names, depth: int, often: bool) -> Any:
+        """What says the elements of an operand, or a number, as an array of texts."""
+        grid: Any = np.empty(x.aval.shape, object)
+        if not x.aval.shape:
+            grid[()] = self._atom(x, names, depth) if often else self._name(x, names)
+            return grid
+        grid[...] = np.reshape(self._cells(x, names, depth, often), x.aval.shape)
+        return grid
+
+    def _cells(self, x: Operand, names: Names, depth: int, often: bool) -> list[str]:
+        """What says the elements of an array; names, of those that are read `often`."""
+        if x not in names.elements:
+            names.elements[x] = self._unpacked(names[x], x.aval.shape, depth)
+        return self._atoms(x, names, depth) if often else names.elements[x]
+
+    def _said(self, x: Operand, names: Names, depth: int) -> tuple[str, list[str] | None]:
+        """The name of an operand, if it has one, and the names of its elements, if it has such."""
+        elements = self._atoms(x, names, depth) if x in names.elements else None
+        is_whole = elements is None or x in names
+        return self._atom(x, names, depth) if is_whole else "", elements
+
+    def _hoisted(self, body: Tape, names: Names, count: int, depth: int) -> None:
+        """Have the elements of what rounds read, and don't change, in front of them."""
+        for x in body.inputs[1 + count :]:
+            if x in names.wanted and x not in names.elements:
+                names.elements[x] = self._unpacked(names[x], x.aval.shape, depth)
+
+    # ---- calls
+
+    def _spread(
+        self, call: Call, names: Names, uses: Counter[Operand], depth: int, of_sum: int | None
+    ) -> list[str] | None:
+        """The elements of a call's result, if these are what it is made of. What is one `of_sum`,
+        numbered by its first part, is so far added up."""
+        p: Any = call.primitive
+        out = call.outs[0]
+        if len(call.outs) != 1 or out.dtype not in FLOATS or not 0 < out.aval.size <= MOST:
+            return None
+        once = uses[out] == 1
+        if of_sum is not None:
+            return [self._kept(x, once, depth) for x in self._summed(call, of_sum, names, depth)]
+        held = [x for x in call.operands if x in names.elements]
+        joins = _joins(call)
+        if not (held or joins or out in names.wanted):
+            return None
+        found: Any = None
+        if joins:
+            if len(held) == sum(bool(x.aval.shape) for x in call.operands):
+                found = np.full(out.shape, ZERO, object)
+                for x, box in zip(call.operands, p.boxes(*call.operands), strict=True):
+                    found[as_numpy(box)] = self._grid(x, names, depth, False)[()]
+        elif held and _views(call):
+            repeats = out.aval.size > held[0].aval.size
+            found = p.evaluate(self._grid(held[0], names, depth, repeats))
+        elif p.name == "window" and not held:
+            return self._read(call, names, depth)
+        elif p.name == "setitem" and call.operands[0] in held:
+            found, part = [self._grid(x, names, depth, False) for x in call.operands]
+            found[as_numpy(p.index)] = part[()]
+        elif p.name == "sum" and held and held[0].dtype == FLOAT and len(held[0].aval.shape) == 1:
+            found = f"({' + '.join([ZERO, *names.elements[held[0]]])})"
+        elif out.aval.shape and all(x.aval.shape == () or is_short(x) for x in call.operands):
+            found = self._each(call, names, depth)
+        if found is None:
+            return None
+        return [self._kept(x, once, depth) for x in np.asarray(found, object).flat]
+
+    def _each(self, call: Call, names: Names, depth: int) -> Any:
+        """An elementwise call, element by element."""
+        form, often = _form(call)
+        if not form:
+            return None
+        shape = call.outs[0].aval.shape
+        columns: list[Any] = []
+        for k, x in enumerate(call.operands):
+            if x.aval.shape == ():
+                columns.append(repeat(self._atom(x, names, depth)))
+                continue
+            cells = self._cells(x, names, depth, k in often or x.aval.shape != shape)
+            if x.aval.shape != shape:
+                cells = np.broadcast_to(np.reshape(cells, x.aval.shape), shape).ravel().tolist()
+            columns.append(cells)
+        return [f"({form.format(*xs)})" for xs in zip(*columns, strict=False)]
+
+    def _summed(self, call: Call, first: int, names: Names, depth: int) -> list[str]:
+        """The elements of a sum of parts, to which a part is added where the call is one."""
+        shape = call.outs[0].aval.shape
+        total: Any = np.full(shape, ZERO, object)
+        total[...] = np.reshape(names.sums.get(first, total), shape)
+        box = box_of(call)
+        if box is not None:
+            at = as_numpy(box)
+            total[at] = _plus(total[at], self._grid(call.operands[0], names, depth, False)[()])
+        found = names.sums[first] = [self._kept(x, True, depth) for x in total.flat]
+        return found
+
+    def _masked(self, pair: tuple[Operand, Operand], names: Names, depth: int) -> list[str] | None:
+        """What `lives.kept` gives, in elements, if the contribution is in such."""
+        ct, x = pair
+        if x not in names.elements or not is_short(ct) or ct.aval.shape != x.aval.shape:
+            return None
+        cts, xs = [self._cells(y, names, depth, True) for y in pair]
+        return [
+            self._assigned(f"{ZERO} if {c} == {ZERO} and {e} != {e} else {e}", depth)
+            for c, e in zip(cts, xs, strict=True)
+        ]
+
+    def _read(self, call: Call, names: Names, depth: int) -> list[str]:
+        """The elements of a part of an array, one by one."""
+        x, *steps = call.operands
+        found = []
+        for one in _each_place(call.primitive, call.outs[0].aval.shape):
+            text = one.quick_text([names[x], *[self._name(step, names) for step in steps]])
+            found.append(self._assigned(f"{names[x]}.item({text[len(names[x]) + 1 : -1]})", depth))
+        return found
+
+    def _written(self, call: Call, names: Names, depth: int) -> bool:
+        """Whether it has written elements to a part of an array, one by one."""
+        p: Any = call.primitive
+        x, y, *steps = call.operands
+        if y not in names.elements or y in names or p.name not in WRITES:
+            return False
+        further = [self._name(step, names) for step in steps]
+        for one, element in zip(_each_place(p, y.aval.shape), names.elements[y], strict=True):
+            self._line(depth, one.quick_text([names[x], element, *further]))
+        return True

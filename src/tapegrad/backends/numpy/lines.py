@@ -1,0 +1,121 @@
+"""The lines of a function that plays a tape, and what says values in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.backends.numpy.numbers import (
+    FLOAT,
+    FLOATS,
+    FUNCTIONS,
+    INTEGER,
+    NO,
+    TRUE,
+    form_of,
+    kinds_of,
+)
+from tapegrad.ir.tape import Call, Operand, Var
+
+INDENT = "    "
+AS_FLOAT = "float("  # how operators begin that make a float of any number, a step, too
+ZERO = "0.0"
+WIDEST = 120  # characters of a number that stands where it is read, without a line of its own
+
+
+class Names(dict[Operand, str]):
+    """What says the values of a tape: names, and expressions for numbers. A short array may be said
+    by what says its elements, in row-major order, and has no name until one is needed."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.elements: dict[Operand, list[str]] = {}
+        self.wanted: set[Operand] = set()  # short arrays that are read in elements
+        self.sums: dict[int, list[str]] = {}  # the elements of sums of parts, so far
+
+
+class Lines:
+    """Lines, and the values of the global names in them. `run` plays the tapes of calls."""
+
+    def __init__(self, run: Callable[..., list[Any]]) -> None:
+        self.run = run
+        self.lines: list[str] = []
+        self.known: dict[str, Any] = {
+            "array": np.array,
+            "int64": np.int64,
+            "float64": np.float64,
+            "bool_": np.bool_,
+            **FUNCTIONS,
+        }
+        self.literals: dict[tuple[int, bool], str] = {}  # beside arrays, and beside numbers
+        self.steps: set[str] = set()  # of loops, which are Python's integers
+        self.count = 0
+
+    def _fresh(self, letter: str) -> str:
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def _global(self, value: Any, letter: str = "f") -> str:
+        name = self._fresh(letter)
+        self.known[name] = value
+        return name
+
+    def _line(self, depth: int, text: str) -> None:
+        self.lines.append(INDENT * depth + text)
+
+    def _assigned(self, value: str, depth: int) -> str:
+        name = self._fresh("v")
+        self._line(depth, f"{name} = {value}")
+        return name
+
+    def _kept(self, text: str, once: bool, depth: int) -> str:
+        """What says a number that is read `once`, or more often."""
+        is_short = text.isidentifier() or text == ZERO or (once and len(text) < WIDEST)
+        return text if is_short else self._assigned(text, depth)
+
+    def _name(self, x: Operand, names: Names, beside: bool = False) -> str:
+        """What says an operand: of a number `beside` an array, an array without axes, which NumPy
+        takes in less time than numbers."""
+        if isinstance(x, Var):
+            return names[x]
+        name = self.literals.get((id(x), beside))
+        if name is None:
+            value = np.array(x.value) if beside else x.value
+            value = value.item() if not beside and value.dtype in FLOATS else value
+            name = self.literals[id(x), beside] = self._global(value, "k")
+        return name
+
+    def _numpys(self, name: str) -> str:
+        """A name whose integers are NumPy's."""
+        return f"int64({name})" if name in self.steps else name
+
+    def _atom(self, x: Operand, names: Names, depth: int) -> str:
+        """The name of an operand, which gets one where it is an expression."""
+        name = self._name(x, names)
+        if isinstance(x, Var) and not name.isidentifier():
+            name = names[x] = self._assigned(name, depth)
+        return name
+
+    def _number(self, call: Call, names: Names, depth: int) -> str:
+        """An expression of operators for a number made of numbers; "" where there is none. What it
+        reads more than once has a name."""
+        kinds = kinds_of(call)
+        form, often = (
+            form_of(call.primitive, len(call.operands), kinds == TRUE) if kinds else ("", NO)
+        )
+        if not form:
+            return ""
+        for k in often:
+            self._atom(call.operands[k], names, depth)
+        given = [self._name(x, names) for x in call.operands]
+        # An operator of Python's integers alone would give another one.
+        is_pythons = " if " in form or self.steps.issuperset(given)
+        if call.outs[0].aval.dtype == INTEGER and is_pythons:
+            given = list(map(self._numpys, given))
+        text: str = form.format(*given)
+        if text.isidentifier():
+            return text
+        is_number = call.outs[0].aval.dtype != FLOAT or kinds <= FLOATS or form.startswith(AS_FLOAT)
+        return f"({text})" if is_number else f"float({text})"
