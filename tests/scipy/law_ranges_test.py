@@ -28,11 +28,6 @@ from tapegrad.pipeline import finished
 from tapegrad.tracing.runs.run import trace_function
 
 Row = tuple[float, ...]
-# Of these some derivatives have fewer digits, as docs/scipy.md says; one that has them all leaves.
-FEWER = {
-    *("alpha", "argus", "foldcauchy", "genexpon", "genhalflogistic", "jf_skew_t", "nakagami"),
-    *("truncpareto", "truncweibull_min", "vonmises"),
-}
 # Not compared: SciPy's search for quantiles fails, shapes are arrays, complex numbers, a mask.
 APART = {"gausshyper", "norminvgauss", "poisson_binom", "rel_breitwigner", "tukeylambda"}
 METHODS = "logpdf", "pdf", "cdf", "sf", "logcdf", "logsf"
@@ -203,5 +198,4 @@ def test_laws_keep_their_digits(name: str) -> None:
         except (TapegradError, Unknown):
             continue  # refused: docs/scipy.md says so; or no function of mpmath's
         wrong += [(method, *x) for x in found]
-    assert name in FEWER or not wrong
-    assert name not in FEWER or wrong, "known by now: take it off the list"
+    assert not wrong

@@ -20,6 +20,7 @@ from tapegrad.scipy.stats import (
     real_line,
     statistics,
     tails,
+    truncated,
 )
 
 REFUSED = {
@@ -48,4 +49,5 @@ __all__ = [
     "real_line",
     "statistics",
     "tails",
+    "truncated",
 ]

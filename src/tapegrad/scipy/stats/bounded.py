@@ -15,12 +15,10 @@ from tapegrad.scipy.stats.formulas import (
     LOG_2,
     LOG_2PI,
     LOG_PI,
-    between,
     falling,
-    log_ratio,
-    log_size,
+    integral,
     norm_logpdf,
-    norm_pdf,
+    of_sides,
     product,
     split,
     where,
@@ -147,7 +145,7 @@ law(
     open=True,
 )
 
-# ---- triangles and exponentials that are cut off
+# ---- a triangle
 
 
 def _triang(x: Any, c: Any, rising: Any, falling: Any) -> Any:
@@ -178,104 +176,6 @@ law(
     isf=lambda q, c: where(q < 1 - c, 1 - np.sqrt((1 - c) * q), np.sqrt(c * (1 - q))),
     within=lambda c: 0.5,
 )
-
-
-for _name in ("loguniform", "reciprocal"):
-    law(
-        _name,
-        logpdf=lambda x, a, b: -np.log(x) - np.log(log_ratio(b, a)),
-        **between(lambda low, high: log_size(log_ratio(high, low)), lambda x: -np.log(x)),
-        ppf=lambda q, a, b: a * np.exp(q * log_ratio(b, a)),
-        isf=lambda q, a, b: b * np.exp(-q * log_ratio(b, a)),
-        mean=lambda a, b: (b - a) / (np.log(b) - np.log(a)),
-    )
-
-
-def _from_0(formula: Any) -> Any:
-    return lambda x, b: formula(x, 0.0, b)
-
-
-_CUT = between(lambda low, high: log_size(-np.expm1(low - high)) - low, lambda x: -x)
-law(
-    "truncexpon",
-    logpdf=lambda x, b: -x - np.log(-np.expm1(-b)),
-    **{name: _from_0(formula) for name, formula in _CUT.items()},
-    ppf=lambda q, b: -np.log1p(q * np.expm1(-b)),
-    isf=lambda q, b: -np.log(np.exp(-b) - q * np.expm1(-b)),
-)
-
-# ---- the normal distribution between two points
-
-
-def log_normal_mass(a: Any, b: Any) -> Any:
-    """log(Phi(b) - Phi(a)). On one side of 0 by the tails there, whose logarithms lose nothing;
-    between, 1 less two tails."""
-    right = both(a > 0)
-    low, high = where(right, -b, a), where(right, -a, b)
-    left = high <= 0
-    one = sc.log_ndtr(where(left, high, 0.0))
-    other = sc.log_ndtr(where(left, low, -1.0))
-    within = one + np.log1p(-np.exp(other - one))
-    across = np.log1p(-(sc.ndtr(where(left, -1.0, low)) + sc.ndtr(where(left, -1.0, -high))))
-    return where(left, within, across)
-
-
-def _inner_logpdf(x: Any) -> Any:
-    finite = np.isfinite(x)
-    return where(finite, norm_logpdf(where(finite, x, 0.0)), -np.inf)
-
-
-def _finite_pdf(x: Any, whole: Any) -> tuple[Any, Any]:
-    """The density at an end, over that of all, and that times the end: 0, if it is infinite."""
-    finite = np.isfinite(x)
-    safe = where(finite, x, 0.0)
-    density = where(finite, np.exp(norm_logpdf(safe) - whole), 0.0)
-    return density, density * safe
-
-
-def _truncnorm_mean(a: Any, b: Any) -> Any:
-    whole = log_normal_mass(a, b)
-    return _finite_pdf(a, whole)[0] - _finite_pdf(b, whole)[0]
-
-
-def _truncnorm_var(a: Any, b: Any) -> Any:
-    whole = log_normal_mass(a, b)
-    (first, moved), (last, moved_last) = _finite_pdf(a, whole), _finite_pdf(b, whole)
-    mean = first - last
-    return 1 + (moved - first * mean) - (moved_last - last * mean)
-
-
-def _truncnorm_ppf(q: Any, a: Any, b: Any) -> Any:
-    """The point below which lie Phi(a) and the part q of the rest; of the mirror image, if a isn't
-    negative."""
-    left = a < 0
-    low = sc.log_ndtr(where(left, a, -b))
-    whole = log_normal_mass(a, b)
-    part = where(left, np.log(q), np.log1p(-q)) + whole
-    found = sc.ndtri_exp(np.logaddexp(low, part))
-    return where(left, found, -found)
-
-
-law(
-    "truncnorm",
-    logpdf=lambda x, a, b: norm_logpdf(x) - log_normal_mass(a, b),
-    **between(log_normal_mass, _inner_logpdf),
-    ppf=_truncnorm_ppf,
-    within=lambda a, b: np.minimum(np.maximum(a, 0.0), b),
-    mean=_truncnorm_mean,
-    var=_truncnorm_var,
-    entropy=lambda a, b: (
-        0.5 * (LOG_2PI + 1)
-        + np.log(sc.ndtr(b) - sc.ndtr(a))
-        + (_times(a) - _times(b)) / (2 * (sc.ndtr(b) - sc.ndtr(a)))
-    ),
-    inside=True,
-)
-
-
-def _times(x: Any) -> Any:
-    finite = np.isfinite(x)
-    return where(finite, x, 0.0) * norm_pdf(where(finite, x, 0.0))
 
 
 # ---- on the circle
@@ -327,7 +227,8 @@ MANY = 50.0  # from this concentration on it is SciPy's approximation
 def _vonmises_cdf(x: Any, kappa: Any) -> Any:
     """The density's Fourier series, integrated: 1/2 + x / 2 pi, and the sum of
     I_n(k) / I_0(k) sin(n x) / (n pi) (Mardia and Jupp, Directional Statistics, 2000, 3.5.37), a
-    turn for a turn. SciPy has that of b sin(x / 2), a normal number, of large concentrations."""
+    turn for a turn; towards the ends, where nothing would be left of that, by quadrature. SciPy has
+    that of b sin(x / 2), a normal number, of large concentrations."""
     turns = np.round(x / (2 * np.pi))
     x = x - turns * (2 * np.pi)
     few = kappa < MANY
@@ -335,6 +236,12 @@ def _vonmises_cdf(x: Any, kappa: Any) -> Any:
     n = _TERMS.reshape((-1,) + (1,) * max(np.ndim(x), np.ndim(k)))
     waves = np.sum(sc.ive(n, k) * np.sin(n * x) / n, axis=0) / sc.i0e(k)
     series = np.clip(0.5 + x / (2 * np.pi) + waves / np.pi, 0.0, 1.0)
+    size = where(x < 0, -x, x)
+    outer = size > 0.7
+    gap = where(outer, np.pi - size, 1.0) + 1.2246467991473532e-16  # what pi has more
+    tail = integral(lambda s: np.exp(-2 * k * np.cos(s / 2) ** 2), gap, 48) / sc.i0e(k)
+    tail = tail / (2 * np.pi)
+    series = where(outer, where(x < 0, tail, 1.0 - tail), series)
     near = sc.ndtr(np.sqrt(2 / np.pi) / sc.i0e(where(few, MANY, kappa)) * np.sin(x / 2))
     return where(few, series, near) + turns
 
@@ -344,6 +251,49 @@ for _name in ("vonmises", "vonmises_line"):
         _name,
         logpdf=_vonmises_logpdf,
         cdf=_vonmises_cdf,
+        even=True,
         finite=True,
         within=lambda kappa: 0.0,
     )
+
+# ---- particles in a detector
+
+
+def _argus_log_m(t: Any) -> Any:
+    """log of Kummer's M(1, 5/2, t): P(3/2, t) is t^(3/2) exp(-t) M(1, 5/2, t) / Gamma(5/2)."""
+    small = t < 1.0
+    near = np.log(sc.hyp1f1(1.0, 2.5, where(small, t, 0.0)))
+    t = where(small, 1.0, t)
+    far = np.log(sc.gammainc(1.5, t)) - 1.5 * np.log(t) + t + float(sc.gammaln(2.5))
+    return where(small, near, far)
+
+
+def _argus_exponent(x: Any, chi: Any) -> Any:
+    t = 0.5 * chi * chi
+    return np.log(3.0) + 0.5 * np.log1p(-x * x) + t * (x * x) - _argus_log_m(t)
+
+
+def _argus_sides(x: Any, chi: Any) -> tuple[Any, Any]:
+    """F by quadrature where t x^2 and x are small, and P(3/2, t (1 - x^2)) / P(3/2, t), the rest of
+    it: each keeps its digits where it is the smaller one."""
+    t = 0.5 * chi * chi
+    inner = both(x < 0.8, t * (x * x) < 1.0)
+    y, s = where(inner, x, 0.5), where(inner, t, 1.0)
+    level = _argus_log_m(s)
+    near = integral(lambda z: 3 * z * np.sqrt(1 - z * z) * np.exp(s * (z * z) - level), y, 20)
+    few = t < 1.0
+    s, r = where(few, t, 1.0), (1 - x) * (1 + x)
+    ratio = np.exp(s * (x * x) + _argus_log_m(s * r) - _argus_log_m(s))
+    t = where(few, 1.0, t)
+    above = where(few, r * np.sqrt(r) * ratio, sc.gammainc(1.5, t * r) / sc.gammainc(1.5, t))
+    beyond = (sc.gammaincc(1.5, t * r) - sc.gammaincc(1.5, t)) / sc.gammainc(1.5, t)
+    return where(inner, near, where(few, 1.0 - above, beyond)), above
+
+
+law(
+    "argus",
+    **product(_argus_exponent, lambda x, chi: x),
+    **of_sides(_argus_sides),
+    finite=True,
+    inside=True,
+)

@@ -4,6 +4,7 @@ keep their digits, and laws by what they are of others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,14 @@ def with_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
 
 
 where = choose  # as formulas call it
+
+
+def integral(f: Formula, x: Any, count: int) -> Any:
+    """That of f from 0 to x, by a quadrature of so many points: nothing cancels of a positive f."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    shape = (-1,) + (1,) * np.ndim(x)
+    at = (0.5 + 0.5 * nodes).reshape(shape) * x
+    return x * np.sum((0.5 * weights).reshape(shape) * f(at), axis=0)
 
 
 def split(condition: Any, x: Any, safe: float, one: Formula, other: Formula) -> Any:
@@ -181,53 +190,19 @@ def falling(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, 
     return {OTHER[name]: formula for name, formula in rising(h, log_h, at).items()}
 
 
-def between(log_mass: Formula, log_density: Formula) -> dict[str, Any]:
-    """A law that is cut off at a and b: F(z) = M(a, z) / M(a, b), of a mass M and its density m.
-    Its slopes along a and b are by the other side's share,
+def of_sides(sides: Callable[..., tuple[Any, Any]]) -> dict[str, Any]:
+    """A law with two formulas: F and 1 - F keep their digits where each is the smaller one. The
+    other one is 1 less that, and so are its slopes."""
 
-        F_a = -m(a) (1 - F) / M(a, b),    F_b = -m(b) F / M(a, b),
+    def side(number: int) -> Formula:
+        def probability(*xs: Any) -> Any:
+            found = sides(*xs)
+            one, other = found[number], found[1 - number]
+            return where(one < other, one, 1.0 - other)
 
-    and so are the slopes of that: the rule of quotients would leave nothing of them at an end."""
+        return probability
 
-    def logs(z: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
-        whole = log_mass(a, b)
-        return log_mass(a, z) - whole, log_mass(z, b) - whole, whole
-
-    def shares(z: Any, a: Any, b: Any, order: int = 2) -> tuple[Any, Any]:
-        below, above, whole = logs(z, a, b)
-        found = _share(below, above), _share(above, below)
-        if order == 0:
-            return found
-        lower, upper = shares(z, a, b, order - 1)
-        at = [np.exp(log_density(x) - whole) for x in (z, a, b)]
-        slopes = at[0], -(at[1] * upper), -(at[2] * lower)
-        xs = z, a, b
-        return (
-            with_slopes(found[0], *zip(xs, slopes, strict=True)),
-            with_slopes(found[1], *zip(xs, [-slope for slope in slopes], strict=True)),
-        )
-
-    def log_share(number: int, *xs: Any) -> Any:
-        """From where it is nearly all, by the other one."""
-        log = logs(*xs)[number]
-        most = log > _NEARLY_0
-        rest = np.log1p(-where(most, shares(*xs)[1 - number], 0.0))
-        return where(most, rest, where(most, -1.0, log))
-
-    return {
-        "cdf": lambda *xs: shares(*xs)[0],
-        "sf": lambda *xs: shares(*xs)[1],
-        "logcdf": lambda *xs: log_share(0, *xs),
-        "logsf": lambda *xs: log_share(1, *xs),
-    }
-
-
-_NEARLY_0 = -0.1
-
-
-def _share(log: Any, other: Any) -> Any:
-    """exp(log), from where it is nearly 1 by the other one, as SciPy does."""
-    return where(log > _NEARLY_0, 1.0 - np.exp(other), np.exp(log))
+    return {"cdf": side(0), "sf": side(1)}
 
 
 def mirrored(formulas: dict[str, Any]) -> dict[str, Any]:

@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
+from tapegrad.primitives.ratios import LEAST, RatioSlope
 from tapegrad.scipy.stats.formulas import (
     LOG_2,
     LOG_2PI,
     LOG_PI,
     falling,
+    integral,
     log1p_over,
     log_complement,
     log_expm1,
     mirrored,
     norm_logpdf,
     norm_pdf,
+    of_sides,
     product,
     rising,
     share_of_power,
@@ -29,7 +32,9 @@ from tapegrad.scipy.stats.formulas import (
     where,
     with_slopes,
 )
-from tapegrad.scipy.stats.laws import law
+from tapegrad.scipy.stats.laws import both, law
+from tapegrad.tracing.frontend.operands.operands import recorded
+from tapegrad.tracing.tracers.tracer import Tracer
 
 SQRT_2 = float(np.sqrt(2.0))
 
@@ -102,15 +107,38 @@ law(
 )
 
 
+def _nakagami_share(upper: bool) -> Any:
+    """P(nu, nu x^2), or what it lacks. Along nu it is nearly flat, where both operands' slopes are
+    not: so its slope is that at a fixed ratio of them."""
+
+    def share(x: Any, nu: Any) -> Any:
+        u = nu * (x * x)
+        if not (isinstance(x, Tracer) or isinstance(nu, Tracer)):
+            return (sc.gammaincc if upper else sc.gammainc)(nu, u)
+        sign, many = -1.0 if upper else 1.0, both(nu >= LEAST, x > 0)
+        s, y = where(many, nu, LEAST) + 0.0 * x, where(many, x, 1.0) + 0.0 * nu
+        density = np.exp(_nakagami_logpdf(y, s))
+        along = recorded(s, RatioSlope(1), s, 2 * np.log(y)) * (0.5 * y * density)
+        value = (sc.gammaincc if upper else sc.gammainc)(s, s * (y * y))
+        other = where(many, 0.5, nu)
+        few = (sc.gammaincc if upper else sc.gammainc)(other, where(many, 0.5, u))
+        return where(many, with_slopes(value, (y, sign * density), (s, sign * along)), few)
+
+    return share
+
+
+def _nakagami_logpdf(x: Any, nu: Any) -> Any:
+    return LOG_2 + sc.xlogy(nu, nu) - sc.gammaln(nu) + sc.xlogy(2 * nu - 1, x) - nu * (x * x)
+
+
 law(
     "nakagami",
-    logpdf=lambda x, nu: (
-        LOG_2 + sc.xlogy(nu, nu) - sc.gammaln(nu) + sc.xlogy(2 * nu - 1, x) - nu * (x * x)
-    ),
-    cdf=lambda x, nu: sc.gammainc(nu, nu * x * x),
-    sf=lambda x, nu: sc.gammaincc(nu, nu * x * x),
+    logpdf=_nakagami_logpdf,
+    cdf=_nakagami_share(upper=False),
+    sf=_nakagami_share(upper=True),
     ppf=lambda q, nu: np.sqrt(1.0 / nu * sc.gammaincinv(nu, q)),
     isf=lambda q, nu: np.sqrt(1.0 / nu * sc.gammainccinv(nu, q)),
+    finite=True,
 )
 law(
     "maxwell",
@@ -265,6 +293,28 @@ _LEVY: dict[str, Any] = {
 law("levy", **_LEVY)
 law("levy_l", **mirrored(_LEVY))
 
+
+def _alpha_sides(x: Any, a: Any) -> tuple[Any, Any]:
+    """Phi(a - 1 / x) / Phi(a), and what it lacks, far out by quadrature."""
+    log_all = sc.log_ndtr(a)
+    below = np.exp(sc.log_ndtr(a - 1.0 / x) - log_all)
+    far = where(a > 1, a, 1.0) < 2.0 * x
+    u, b = where(far, 1.0 / x, 1.0), where(far, a, 1.0)
+    tail = integral(lambda s: np.exp(s * (b - 0.5 * s) + norm_logpdf(b) - log_all), u, 20)
+    within = np.exp(sc.log_ndtr(1.0 / x - a) - log_all) - np.exp(sc.log_ndtr(-a) - log_all)
+    return below, where(far, tail, within)
+
+
+law(
+    "alpha",  # 1 / x is a normal number around a, if that is positive
+    "ppf",
+    logpdf=lambda x, a: -2 * np.log(x) + norm_logpdf(a - 1.0 / x) - sc.log_ndtr(a),
+    **of_sides(_alpha_sides),
+    open=True,
+    finite=True,
+    inside=True,
+)
+
 # ---- exponential tails
 
 law(
@@ -340,24 +390,91 @@ law(
         _gompertz_at,
     ),
 )
+
+
+def _less_than_1(t: Any) -> Any:
+    """1 - (1 - exp(-t)) / t, of which for small t nothing would be left."""
+    small = t < 0.5
+    near, series = where(small, t, 0.0), 0.0
+    for n in range(15, 1, -1):
+        series = (1.0 - series) * near / n
+    return where(small, series, 1.0 - sc.exprel(-where(small, 1.0, t)))
+
+
+def _genexpon_rate(x: Any, a: Any, b: Any, c: Any) -> Any:
+    return a - b * np.expm1(-c * x)
+
+
+def _genexpon_h(x: Any, a: Any, b: Any, c: Any) -> Any:
+    """The rate, from 0 to x: a x + b (x - (1 - exp(-c x)) / c). Far out it is nearly a line."""
+    t = c * x
+    square = -2 * sc.gammainc(3.0, t) / c**3
+    along = with_slopes(sc.gammainc(2.0, t) / (c * c), (x, x * np.exp(-t)), (c, square))
+    return a * x + b * with_slopes(x * _less_than_1(t), (x, -np.expm1(-t)), (c, along))
+
+
 law(
-    "halflogistic",
-    logpdf=lambda x: with_slopes(LOG_2 - x - 2.0 * np.log1p(np.exp(-x)), (x, -np.tanh(x / 2))),
-    cdf=lambda x: np.tanh(x / 2.0),
-    sf=lambda x: 2 * sc.expit(-x),
-    logsf=lambda x: split(
+    "genexpon",
+    "ppf",
+    "isf",
+    **product(lambda *xs: -_genexpon_h(*xs), _genexpon_rate),
+    **rising(_genexpon_h, lambda x, a, b, c: np.log(x) + np.log(a + b * _less_than_1(c * x))),
+    finite=True,
+    inside=True,
+)
+
+
+def _halflogistic_logpdf(x: Any) -> Any:
+    return with_slopes(LOG_2 - x - 2.0 * np.log1p(np.exp(-x)), (x, -np.tanh(x / 2)))
+
+
+def _halflogistic_logsf(x: Any) -> Any:
+    return split(
         x < 1,
         x,
         0.5,
         lambda x: np.log1p(-np.tanh(x / 2)),
         lambda x: LOG_2 + sc.log_expit(-x),
-    ),
+    )
+
+
+law(
+    "halflogistic",
+    logpdf=_halflogistic_logpdf,
+    cdf=lambda x: np.tanh(x / 2.0),
+    sf=lambda x: 2 * sc.expit(-x),
+    logsf=_halflogistic_logsf,
     ppf=lambda q: 2 * np.arctanh(q),
     isf=lambda q: split(
         q < 0.5, q, 0.25, lambda q: -sc.logit(0.5 * q), lambda q: 2 * np.arctanh(1 - q)
     ),
     mean=lambda: 2 * LOG_2,
     var=lambda: np.pi**2 / 3 - (2 * LOG_2) ** 2,
+)
+
+
+def _genhalflogistic_at(x: Any, c: Any) -> Any:
+    """-log(1 - c x) / c, a half-logistic number."""
+    return -log1p_over(-x, c)
+
+
+def _genhalflogistic_logpdf(x: Any, c: Any) -> Any:
+    """At the end of the support only that of c = 1 has a density that is a number."""
+    at_end = c * x == 1
+    y = _genhalflogistic_at(where(at_end, 0.0, x), c)
+    end = where(c == 1, LOG_2, where(c > 1, np.inf, -np.inf))
+    return where(at_end, end, _halflogistic_logpdf(y) + c * y)
+
+
+law(
+    "genhalflogistic",
+    "ppf",
+    logpdf=_genhalflogistic_logpdf,
+    cdf=lambda x, c: np.tanh(_genhalflogistic_at(x, c) / 2),
+    sf=lambda x, c: 2 * sc.expit(-_genhalflogistic_at(x, c)),
+    logsf=lambda x, c: _halflogistic_logsf(_genhalflogistic_at(x, c)),
+    finite=True,
+    inside=True,
 )
 law(
     "halfgennorm",

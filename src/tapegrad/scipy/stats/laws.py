@@ -95,11 +95,13 @@ def _key(dist: Any) -> Any:
     return type(dist), float(dist.a), float(dist.b), np.isnan(dist.badvalue)
 
 
-def law(name: str, **formulas: Any) -> None:
-    """Declare the formulas of SciPy's distribution of this name, if this SciPy has it."""
+def law(name: str, *own: str, **formulas: Any) -> None:
+    """Declare the formulas of SciPy's distribution of this name, if this SciPy has it, beside those
+    of its `own` class that stay."""
     dist = getattr(stats, name, None)
     if dist is not None:
         said = moments_of(dist, formulas) | domain_of(dist)
+        said |= {x: lambda *xs, x=x: formulas_of(dist)[x](*xs) for x in own}
         _laws[_key(dist)] = _law(dist, name, said | formulas)
 
 

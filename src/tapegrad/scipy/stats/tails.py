@@ -24,6 +24,7 @@ from tapegrad.scipy.stats.formulas import (
     rising,
     split,
     where,
+    with_slopes,
 )
 from tapegrad.scipy.stats.laws import both, law
 
@@ -52,6 +53,49 @@ law(
         lambda x, b: np.log(b) + np.log(np.log(x)),
         lambda h, y, b: np.exp(h / b),
     ),
+)
+
+
+def _foldcauchy_logpdf(x: Any, c: Any) -> Any:
+    """log(1 / (1 + (x - c)^2) + 1 / (1 + (x + c)^2)) - log(pi). But next to the peak by
+
+    log(2 / (s (1 - q^2))),    s = 1 + x^2 + c^2,    q = 2 x c / s,
+
+    of which what c makes of it far out is left, and what x does next to 0."""
+    beyond = x > 1e100
+    y = where(beyond, 1.0, x)
+    s = 1.0 + y * y + c * c
+    q = 2 * y * c / s
+    peak = q > 0.8
+    one, other = (y - c) ** 2 + 1.0, (y + c) ** 2 + 1.0
+    near = np.log(1 / one + 1 / other)
+    q = where(peak, 0.5, q)
+    away = LOG_2 - np.log(s) - np.log1p(-q * q)
+    tail = LOG_2 - 2 * np.log(where(beyond, x, 1.0))
+    return where(beyond, tail, where(peak, near, away)) - LOG_PI
+
+
+def _foldcauchy_side(sign: float) -> Any:
+    """The two angles are that of the product (x - c + i) (x + c + i)."""
+
+    def probability(x: Any, c: Any) -> Any:
+        beyond = x > 1e100
+        y = where(beyond, 1.0, x)
+        gap = with_slopes((y - c) * (y + c), (y, 2 * y), (c, -2 * c))
+        found = np.arctan2(2 * y, sign * (1.0 - gap))
+        tail = np.arctan2(2.0, -sign * x)
+        return where(beyond, tail, found) / np.pi
+
+    return probability
+
+
+law(
+    "foldcauchy",
+    logpdf=_foldcauchy_logpdf,
+    cdf=_foldcauchy_side(1.0),
+    sf=_foldcauchy_side(-1.0),
+    finite=True,
+    inside=True,
 )
 law(
     "lomax",
