@@ -41,16 +41,16 @@ check: $(INSTALLED)  ## check formatting, lint, types and the size of the code
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	$(VENV) -m tests.size
+	$(VENV) -m tests.project.size
 
 size: $(INSTALLED)  ## print the lines of code by folder, beside their budget
-	$(VENV) -m tests.size
+	$(VENV) -m tests.project.size
 
 golden: $(INSTALLED)  ## rewrite the golden texts of the tests
 	$(VENV) -m pytest --update-golden
 
 replay: $(INSTALLED)  ## show what a change does to tapes, plans and sources; INTO=before on the state before it
-	TAPEGRAD_DEBUG= $(VENV) -m tests.replay $(or $(INTO),after)
+	TAPEGRAD_DEBUG= $(VENV) -m tests.project.replay $(or $(INTO),after)
 
 bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX and others; ONLY='mlp*,call' some of them
 	$(VENV) benchmarks/run.py $(if $(ONLY),--only '$(ONLY)')

@@ -1,6 +1,7 @@
 """What answers the functions of a library, declared from outside by `tapegrad.extending`."""
 
 import math
+import sys
 import types
 
 import numpy as np
@@ -34,9 +35,9 @@ def library():
 
 
 @pytest.fixture
-def lib(monkeypatch):
+def lib(monkeypatch, own_answers):
     made = library()
-    monkeypatch.setitem(__import__("sys").modules, made.__name__, made)
+    monkeypatch.setitem(sys.modules, made.__name__, made)
     return made
 
 

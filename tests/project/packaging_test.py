@@ -7,7 +7,7 @@ import tarfile
 import tomllib
 
 import pytest
-from tests.readme_test import ROOT, repository_files
+from tests.project.readme_test import ROOT, repository_files
 
 BUILD = "from setuptools import build_meta; print(build_meta.build_sdist('built'))"
 

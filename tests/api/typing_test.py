@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.readme_test import ROOT, blocks
+from tests.project.readme_test import ROOT, blocks
 
 DEFINITIONS = """
 from typing import Any

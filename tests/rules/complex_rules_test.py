@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.complex_test import X, Z, differences
+from tests.frontend.complex_test import X, Z, differences
 
 from tapegrad import Function, defvjp, grad, primitive
 

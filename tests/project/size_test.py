@@ -1,6 +1,6 @@
 """What counts as a line of code."""
 
-from tests.size import lines_of_code
+from tests.project.size import lines_of_code
 
 PROGRAM = '''"""A module."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import call
 import functions
 import growth
@@ -229,7 +229,7 @@ def test_the_plot_says_where_and_when(tmp_path):
 
 def test_the_stored_results_are_drawn_again(tmp_path):
     """What docs/benchmarks.png shows; docs/performance.md lists its programs."""
-    stored = Path(__file__).parents[1] / "docs" / "benchmarks.json"
+    stored = Path(__file__).parents[2] / "docs" / "benchmarks.json"
     plot = tmp_path / "plot.png"
     outcome = CliRunner().invoke(run.main, ["--redraw", str(stored), "--plot", str(plot)])
     assert outcome.exit_code == 0, outcome.output

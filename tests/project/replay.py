@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-PLACES = "tests/loops", "tests/examples_test.py"
+PLACES = "tests/loops", "tests/project/examples_test.py"
 FOLDER = Path("build/replay")
 QUIETLY = "-p", "no:terminal", "-p", "no:cacheprovider"
 

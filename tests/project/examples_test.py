@@ -8,7 +8,7 @@ import pytest
 
 import tapegrad
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def example(name):

@@ -6,7 +6,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 SITE = (ROOT / "mkdocs.yml").read_text()
 LINK = re.compile(r"\]\(([^)\s#]+)(#[\w-]+)?\)")
