@@ -115,6 +115,16 @@ def test_what_the_user_handles_is_told() -> None:
     assert isinstance(info.value.__context__, KeyError)
 
 
+def test_a_chain_of_errors_that_goes_round_ends() -> None:
+    def failing(x: Any) -> Any:
+        first, second = ValueError("first"), KeyError("second")
+        first.__cause__, second.__cause__ = second, first
+        raise first
+
+    with pytest.raises(ValueError, match="first"):
+        grad(failing)(X)
+
+
 def test_a_fault_of_tapegrads_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any) -> Any:
         raise InternalError("a fault")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from tapegrad import grad, jit
+from tapegrad import grad, jit, value_and_grad
 from tapegrad.errors import ConversionError
 
 IMAGE = np.random.default_rng(0).normal(size=(5, 6))
@@ -113,3 +113,31 @@ def test_filters_of_integers_round_as_scipys(name):
     f = {**OF_ANY, "shift": lambda x: ndimage.shift(x, 0.3)}[name]
     x = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5])
     np.testing.assert_array_equal(jit(lambda x: f(x))(x), f(x))
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_functions_of_windows_are_the_programs_own(compile):
+    def f(x, a):
+        def spread(window):
+            return a * (window.max() - window.min())
+
+        def summed(line, out):
+            for i in range(len(out)):
+                out[i] = line[i] + line[i + 1] * line[i + 2]
+
+        wide = ndimage.generic_filter(x, spread, size=(2, 3), mode="nearest")
+        return np.sum(wide**2) + np.sum(ndimage.generic_filter1d(x, summed, 3))
+
+    g = value_and_grad(f, argnums=(0, 1), compile=compile)
+    for a in (0.7, 1.3):
+        value, (dx, da) = g(IMAGE, a)
+        assert value == pytest.approx(f(IMAGE, a))
+        h = 1e-6 * np.cos(np.arange(30.0)).reshape(5, 6)
+        plain = (f(IMAGE + h, a) - f(IMAGE - h, a)) / 2
+        np.testing.assert_allclose(np.sum(dx * h), plain, rtol=1e-6)
+        assert da == pytest.approx((f(IMAGE, a + 1e-6) - f(IMAGE, a - 1e-6)) / 2e-6)
+    assert g.cache_info().traces == 1
+    counts = np.arange(12).reshape(3, 4)
+    windows = jit(lambda k: ndimage.generic_filter(k, np.mean, 2))(counts)
+    np.testing.assert_array_equal(windows, ndimage.generic_filter(counts, np.mean, 2))
+    assert windows.dtype == counts.dtype

@@ -33,9 +33,11 @@ def shorten(error: BaseException | None) -> None:
     One that tapegrad has caught to say it better is left out whole. Inside of a function that is
     traced nothing is: who traces it may look at the frames."""
     hidden = FULL or _is_inside()
-    while error is not None and not hidden:
+    seen: set[int] = set()  # a chain may go round, where an error was raised from a later one
+    while error is not None and not hidden and id(error) not in seen:
+        seen.add(id(error))
         caught = error.__context__
-        while caught is not None and _was_caught_here(caught):
+        while caught is not None and _was_caught_here(caught) and caught is not error:
             caught = caught.__context__
         error.__context__ = caught
         if not _is_fault(error):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from tapegrad.extending import at_line, is_traced, refusal, stands_for
-from tapegrad.scipy.borrowing import borrow, left_plain
+from tapegrad.extending import at_line, borrowing, is_traced, refusal, stands_for
+from tapegrad.scipy.borrowing import borrow, kernels, left_plain
 from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
 from tapegrad.scipy.outside import stopped, valued
 from tapegrad.scipy.stencils import MOST, correlated, filters, padded, parts, picked
@@ -125,6 +125,41 @@ def _rank_filter1d(
     return _min_or_max1d(x, size, 0, output, mode, cval, origin, 0)
 
 
+# ---- filters that call a function of the program's
+
+
+def _generic_filter(
+    x: Any,
+    function: Any,
+    footprint: Any,
+    output: Any,
+    mode: int,
+    fill: Any,
+    origins: Any,
+    *more: Any,
+) -> None:
+    """The function's value of the elements of each window, which it gets in a line."""
+    args, kwargs = more
+    wide = _extended(x.astype(float), footprint.shape, range(x.ndim), origins, mode, fill)
+    inside = zip(parts(wide, footprint.shape), footprint.flat, strict=True)
+    windows = np.stack([part for part, is_inside in inside if is_inside], axis=-1)
+    found = [function(windows[place], *args, **kwargs) for place in np.ndindex(x.shape)]
+    output[...] = np.reshape(np.stack(found), x.shape).astype(output.dtype)
+
+
+def _generic_filter1d(
+    x: Any, function: Any, size: int, axis: int, output: Any, mode: int, fill: Any, *more: Any
+) -> None:
+    """What the function writes for each line along an axis."""
+    origin, args, kwargs = more
+    wide = np.moveaxis(_extended(x.astype(float), [size], [axis], [origin], mode, fill), axis, -1)
+    lines = np.moveaxis(output, axis, -1)
+    for place in np.ndindex(lines.shape[:-1]):
+        line = borrowing.module(np).zeros(lines.shape[-1:])
+        function(wide[place], line, *args, **kwargs)
+        lines[place] = line.astype(output.dtype)
+
+
 # ---- filters of spectra, which are multiplied with numbers: those that SciPy multiplies ones with
 
 
@@ -178,6 +213,10 @@ filters(
 )
 filters("scipy.ndimage._nd_image", {"spline_filter1d": spline_filter1d}, completed=valued)
 filters("scipy.ndimage._rank_filter_1d", {"rank_filter": _rank_filter1d}, completed=picked)
+kernels(
+    "scipy.ndimage._nd_image",
+    {"generic_filter": _generic_filter, "generic_filter1d": _generic_filter1d},
+)
 left_plain("scipy.ndimage._filters", "_gaussian_kernel1d")  # of a width, which isn't traced
 REFUSED = {
     """binary_closing binary_dilation binary_erosion binary_fill_holes binary_hit_or_miss
@@ -185,9 +224,7 @@ REFUSED = {
     distance_transform_edt find_objects label value_indices watershed_ift""": (
         "it on a plain mask, such as np.asarray(x > 0.5), whose elements are guarded"
     ),
-    "generic_filter generic_filter1d geometric_transform": (
-        "scipy.ndimage.vectorized_filter, or scipy.ndimage.map_coordinates"
-    ),
+    "geometric_transform": "scipy.ndimage.map_coordinates",
 }
 borrow(
     HOME,
@@ -199,5 +236,5 @@ borrow(
     white_tophat black_tophat spline_filter1d spline_filter map_coordinates affine_transform shift
     zoom rotate sum sum_labels mean
     variance standard_deviation minimum maximum median minimum_position maximum_position extrema
-    center_of_mass vectorized_filter""",
+    center_of_mass vectorized_filter generic_filter generic_filter1d""",
 )

@@ -45,7 +45,7 @@ def where(condition: Any, *xs: Any) -> Any:
     return ew.where(*cast_all([condition, x, y], [np.dtype(bool), dtype, dtype]))
 
 
-@stands_for(np)
+@stands_for(np, of_complex=True)
 def clip(
     a: Any,
     a_min: Any = _MISSING,
@@ -89,7 +89,7 @@ def clip(
     return store(out, result, where)
 
 
-@stands_for(np.ndarray, name="clip")
+@stands_for(np.ndarray, name="clip", of_complex=True)
 def _clip(x: Any, min: Any = None, max: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A bound of a method may be left out."""
     return clip(x, min, max, out, **kwargs)

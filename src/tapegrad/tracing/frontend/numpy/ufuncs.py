@@ -32,7 +32,7 @@ from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.calling.objects import elsewhere, meet, meets_object
 from tapegrad.tracing.frontend.numpy import known as known_calls
 from tapegrad.tracing.frontend.operands.memory import scalar
-from tapegrad.tracing.frontend.operands.on_complex import by_parts, sign_of, size_of
+from tapegrad.tracing.frontend.operands.on_complex import CHOICES, by_parts, sign_of, size_of
 from tapegrad.tracing.frontend.operands.operands import (
     as_operand,
     as_tracer,
@@ -303,6 +303,8 @@ def call_plain(
     if dtype is not None and np.dtype(dtype) == np.bool_ == loop_dtypes(ufunc, xs)[-1]:
         dtype = None  # that of the result, which it has anyway; operands aren't cast to it
     primitive, handler = _DIRECT.get(ufunc), _COMPOSED.get(ufunc)
+    if ufunc in CHOICES and any(map(np.iscomplexobj, xs)):
+        primitive, handler, xs = None, CHOICES[ufunc], promoted(ufunc, *xs)
     if original_of(getattr(np, ufunc.__name__, None)) is not ufunc:  # NumPy's own
         name = ufunc.__name__ if known_calls.is_scipys(ufunc) else ""
         if ufunc.nout > 1 and f"{name}_0" in _SPECIAL:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import quiet
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.kinked import hypot
+from tapegrad.primitives.stated import Known
 
 
 def size_of(z: Any) -> Any:
@@ -31,3 +33,25 @@ def sign_of(z: Any) -> Any:
     ends = [np.where(both, np.nan, np.where(np.isinf(x), ew.sign(x), 0)) for x in parts]
     units = [np.where(size == 0, 0, x / safe) for x in parts]
     return cartesian(*[np.where(endless, *xs) for xs in zip(ends, units, strict=True)])
+
+
+def _choice(beats: np.ufunc, unless: int) -> Callable[[Any, Any], Any]:
+    """The larger or the smaller of two numbers, by their real parts, and where these are equal by
+    the others; a tie is split in halves. The first is chosen, too, where the operand at `unless`
+    is NaN."""
+
+    @quiet
+    def chosen(x: Any, y: Any) -> Any:
+        is_first = beats(x, y) | np.isnan((x, y)[unless])
+        found = np.where(is_first, x, y)
+        return Known()(found, np.where(np.equal(x, y), 0.5 * (x + y), found))
+
+    return chosen
+
+
+CHOICES = {
+    np.maximum: _choice(np.greater_equal, 0),
+    np.minimum: _choice(np.less_equal, 0),
+    np.fmax: _choice(np.greater_equal, 1),
+    np.fmin: _choice(np.less_equal, 1),
+}
