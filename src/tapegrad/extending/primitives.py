@@ -31,6 +31,7 @@ from tapegrad.primitives.permuted import RowsInOrder as RowsInOrder
 from tapegrad.primitives.powers import Expm as Expm
 from tapegrad.primitives.powers import Logm as Logm
 from tapegrad.primitives.powers import Sqrtm as Sqrtm
+from tapegrad.primitives.ratios import RatioSlope as RatioSlope
 from tapegrad.primitives.reductions import Sum as Sum
 from tapegrad.primitives.scatter import ScatterAdd as ScatterAdd
 from tapegrad.primitives.softmax import LogSoftmax as LogSoftmax

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.primitives.ratios import LEAST, RatioSlope
+from tapegrad.extending.arrays import Tracer, recorded
+from tapegrad.extending.primitives import RatioSlope
 from tapegrad.scipy.stats.formulas import (
     LOG_2,
     LOG_2PI,
@@ -33,8 +34,6 @@ from tapegrad.scipy.stats.formulas import (
     with_slopes,
 )
 from tapegrad.scipy.stats.laws import both, law
-from tapegrad.tracing.frontend.operands.operands import recorded
-from tapegrad.tracing.tracers.tracer import Tracer
 
 SQRT_2 = float(np.sqrt(2.0))
 
@@ -115,8 +114,8 @@ def _nakagami_share(upper: bool) -> Any:
         u = nu * (x * x)
         if not (isinstance(x, Tracer) or isinstance(nu, Tracer)):
             return (sc.gammaincc if upper else sc.gammainc)(nu, u)
-        sign, many = -1.0 if upper else 1.0, both(nu >= LEAST, x > 0)
-        s, y = where(many, nu, LEAST) + 0.0 * x, where(many, x, 1.0) + 0.0 * nu
+        sign, many = -1.0 if upper else 1.0, both(nu >= 1.0, x > 0)
+        s, y = where(many, nu, 1.0) + 0.0 * x, where(many, x, 1.0) + 0.0 * nu
         density = np.exp(_nakagami_logpdf(y, s))
         along = recorded(s, RatioSlope(1), s, 2 * np.log(y)) * (0.5 * y * density)
         value = (sc.gammaincc if upper else sc.gammainc)(s, s * (y * y))
