@@ -38,7 +38,7 @@ def __dir__() -> list[str]:
 
 def _in_a_trace(name: str) -> Callable[..., Any]:
     """NumPy's function of this name; while a function is traced, ours."""
-    numpys, ours = getattr(numpy, name), getattr(answering, name)
+    numpys, ours = getattr(numpy, name), answering.MAKERS[name]
 
     @functools.wraps(numpys)
     def made(*args: Any, **kwargs: Any) -> Any:
@@ -52,15 +52,7 @@ def _in_a_trace(name: str) -> Callable[..., Any]:
     return made
 
 
-zeros, ones, empty, full = map(_in_a_trace, ("zeros", "ones", "empty", "full"))
-zeros_like, ones_like = _in_a_trace("zeros_like"), _in_a_trace("ones_like")
-empty_like, full_like = _in_a_trace("empty_like"), _in_a_trace("full_like")
-eye, identity, tri, diag = map(_in_a_trace, ("eye", "identity", "tri", "diag"))
-linspace, logspace, geomspace = map(_in_a_trace, ("linspace", "logspace", "geomspace"))
-arange, fromiter = _in_a_trace("arange"), _in_a_trace("fromiter")
-asarray, asanyarray = _in_a_trace("asarray"), _in_a_trace("asanyarray")
-ascontiguousarray = _in_a_trace("ascontiguousarray")
-asfortranarray = _in_a_trace("asfortranarray")
+globals().update({name: _in_a_trace(name) for name in answering.MAKERS})
 _array = _in_a_trace("array")
 
 

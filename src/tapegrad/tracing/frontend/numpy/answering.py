@@ -78,14 +78,27 @@ def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
 # ---- what makes arrays
 
 
+MAKERS: dict[str, Callable[..., Any]] = {}  # what answers them, by their names
+
+
+def _makes(numpys: Any, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare what answers a function of NumPy's that makes arrays, and others of these names."""
+
+    def declared(answer: Callable[..., Any]) -> Callable[..., Any]:
+        made: Callable[..., Any] = functools.wraps(numpys)(unobserved(answer))
+        MAKERS.update(dict.fromkeys((numpys.__name__, *names), made))
+        return made
+
+    return declared
+
+
 def _making(
-    function: Callable[..., Any], kinds: str = "fciub", arrays: int = 0, filled: bool = False
+    function: Callable[..., Any], kinds: str, *names: str, arrays: int = 0, filled: bool = False
 ) -> Callable[..., Any]:
     """A function whose result may be filled with traced values, if it is of one of these kinds; it
     may be `filled` with one number, and its first so many arguments are `arrays`."""
 
-    @functools.wraps(function)
-    @unobserved
+    @_makes(function, *names)
     def made(*args: Any, **kwargs: Any) -> Any:
         if arrays:
             args = (*map(stacked, args[:arrays]), *args[arrays:])
@@ -94,20 +107,22 @@ def _making(
     return made
 
 
-zeros, ones = _making(np.zeros, filled=True), _making(np.ones, filled=True)
-empty = zeros  # what an empty array holds is anyone's guess: zeros will do
-zeros_like = _making(np.zeros_like, arrays=1, filled=True)
-ones_like = _making(np.ones_like, arrays=1, filled=True)
-empty_like, full_like = zeros_like, _making(np.full_like, arrays=2)
-eye, identity, tri = _making(np.eye, "fc"), _making(np.identity, "fc"), _making(np.tri, "fc")
-linspace, logspace = _making(np.linspace, "fc", 2), _making(np.logspace, "fc", 2)
-geomspace, copy = _making(np.geomspace, "fc", 2), _making(np.copy, "fc", 1)
-diag = _making(np.diag, "fc", 1)
+# What an empty array holds is anyone's guess: zeros will do
+_making(np.zeros, "fciub", "empty", filled=True)
+_making(np.ones, "fciub", filled=True)
+_making(np.zeros_like, "fciub", "empty_like", arrays=1, filled=True)
+_making(np.ones_like, "fciub", arrays=1, filled=True)
+_making(np.full_like, "fciub", arrays=2)
+for _f in (np.eye, np.identity, np.tri):
+    _making(_f, "fc")
+for _f in (np.copy, np.diag):
+    _making(_f, "fc", arrays=1)
+for _f in (np.linspace, np.logspace, np.geomspace):
+    _making(_f, "fc", arrays=2)
 _arange = _making(np.arange, "fc")
 
 
-@functools.wraps(np.full)
-@unobserved
+@_makes(np.full)
 def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     if has_traced(fill_value):
         order, traced = kwargs.get("order", args[0] if args else "C"), stacked(fill_value)
@@ -117,8 +132,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: A
     return _kept(np.full(shape, value, dtype, *args, **kwargs), "fciub", np.ndim(value) == 0)
 
 
-@functools.wraps(np.arange)
-@unobserved
+@_makes(np.arange)
 def arange(*bounds: Any, **kwargs: Any) -> Any:
     bounds = tuple(map(_plain_whole, bounds))
     kwargs = {name: _plain_whole(x) for name, x in kwargs.items()}
@@ -188,8 +202,7 @@ def _elements(flat: Flat) -> Any:
 _COPIES = {np._CopyMode.ALWAYS: True, np._CopyMode.NEVER: False, np._CopyMode.IF_NEEDED: None}
 
 
-@functools.wraps(np.array)
-@unobserved
+@_makes(np.array)
 def array(
     object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwargs: Any
 ) -> Any:
@@ -228,8 +241,7 @@ def _is_object(dtype: Any) -> bool:
 def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes an array of what isn't one yet."""
 
-    @functools.wraps(function)
-    @unobserved
+    @_makes(function)
     def converted(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         trace = current_trace()
         a = _elements(a) if type(a) is Flat else a
@@ -280,8 +292,7 @@ asarray, asanyarray = _converting(np.asarray), _converting(np.asanyarray)
 def _in_order(function: Callable[..., Any], order: str) -> Callable[..., Any]:
     """np.ascontiguousarray, np.asfortranarray: itself, if it lies so; else a copy."""
 
-    @functools.wraps(function)
-    @unobserved
+    @_makes(function)
     def arranged(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not has_traced(a):
             return _come_of(a, function(unmade(a), dtype, *args, **kwargs))
@@ -295,8 +306,7 @@ ascontiguousarray = _in_order(np.ascontiguousarray, "C")
 asfortranarray = _in_order(np.asfortranarray, "F")
 
 
-@functools.wraps(np.asarray_chkfinite)
-@unobserved
+@_makes(np.asarray_chkfinite)
 def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
     if not has_traced(a):
         return asarray(a, np.asarray_chkfinite(unmade(a), dtype, order).dtype, order)
@@ -306,8 +316,7 @@ def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
     return x
 
 
-@functools.wraps(np.require)
-@unobserved
+@_makes(np.require)
 def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) -> Any:
     if kwargs.get("like") is not None or not has_traced(a):
         return _come_of(a, np.require(unmade(a), dtype, requirements, **kwargs))
@@ -320,8 +329,7 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) 
     return copy_of(x) if mine or ("W" in wanted and not x.flags.writeable) else x
 
 
-@functools.wraps(np.fromiter)
-@unobserved
+@_makes(np.fromiter)
 def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
     if args or any(x is not None for name, x in kwargs.items() if (name, x) != ("count", -1)):
         return np.fromiter(iter, dtype, *args, **kwargs)
@@ -439,18 +447,11 @@ def _as_numpys(numpys: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
 
 def declare_all() -> None:
     """Fill the table."""
-    for name in _MAKERS.split():
-        declare(np, name, _as_numpys(getattr(np, name), globals()[name]))
+    for name, answer in MAKERS.items():
+        declare(np, name, _as_numpys(getattr(np, name), answer))
     for name in ("r_", "c_"):
         declare(np, name, Joining(getattr(np, name)), looked_up=True)
     declare(np, "ndarray", ndarray)
     declare(np, "take", take)
     declare(np, "from_dlpack", from_dlpack, traced=True)
     declare(np, "piecewise", piecewise)
-
-
-_MAKERS = """
-    zeros ones empty full zeros_like ones_like empty_like full_like arange eye identity tri
-    linspace logspace geomspace array asarray asanyarray ascontiguousarray asfortranarray
-    asarray_chkfinite require fromiter copy diag
-"""
