@@ -21,6 +21,7 @@ Names: `x`, `y` primals; `out` the result; `t` tangent; `ct` cotangent.
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
@@ -260,81 +261,102 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 # ---- the kinds
 
 
+@dataclass(frozen=True)
+class Kink:
+    """Where the first `points` operands of an elementwise primitive have a kink: the reverse rule,
+    `rule(directions, ct, out, *xs)` (see `kinks`), and the `origin` (see `Primitive`)."""
+
+    rule: Callable[..., Sequence[Any]]
+    points: int = 1
+    origin: int | None = None
+
+
 class Elementwise(Primitive):
     """`out[i] = scalar(x[i], y[i], ...)`, operands broadcast against each other.
 
-    `partials(out, *xs)` gives d out / d operand, one each: a node, the number 1 or -1, or None for
-    an operand without derivative. Both modes follow from it. Where a product with the partial
-    would make NaN of 0 * inf, `vjp` and `jvp` are given instead; where the first `points` operands
-    have a kink, `along(directions, ct, out, *xs)` (see `kinks`). `scalar` is the emitted
-    expression: `{0}` stands for the first operand, names are those of the emitter's vocabulary. It
-    is another for `integer` operands, or where some are given: `special(dtype, given)`, unless that
-    is empty. `quotient`: it makes floats of integers. `numpy` is NumPy's expression, if that isn't
-    a call of `ufunc` by its name, `quick` one that scalars are quicker at. `zeros(xs, kept)` is
-    `keeps_zeros`, and `typed(*avals)` is `for_types`; `in_double`: the partials of single precision
-    are worked out in double. The other parameters are attributes of `Primitive`. Operands have one
-    dtype, which is the result's, unless `dtype` says otherwise. Complex ones are left to NumPy by
-    what is `numpys`.
+    Its `name` is that of `function`, if it isn't given, and `scalar`, the emitted expression, a
+    call by that name: `{0}` stands for the first operand, names are those of the emitter's
+    vocabulary, and without an expression NumPy is called between the kernels. `numpy` is NumPy's
+    expression, if that isn't a call of `function`, `quick` one that scalars are quicker at.
+
+    What it says of its derivative, which is zero everywhere if it says nothing:
+
+    - `partials(out, *xs)`: d out / d operand, one each: a node, the number 1 or -1, or None for an
+      operand without derivative. Both modes follow.
+    - `times(t, out, *xs)`: `t` times each of them, where a product with the partial would make NaN
+      of 0 * inf. Both modes follow.
+    - `vjp` and `jvp`, where they differ; `kink` in the place of the first of these.
+
+    The other facts are those of `Primitive`, and checked. Operands have one dtype, which is the
+    result's, unless `dtype` says otherwise. Complex ones are left to NumPy by what is `numpys`.
     """
 
     pointwise = True
 
     def __init__(
         self,
-        name: str,
-        ufunc: Callable[..., Any],
-        scalar: str,
+        function: Callable[..., Any],
         partials: Callable[..., Sequence[Any]] | None = None,
+        *,
+        name: str = "",
+        scalar: str | None = None,
+        times: Callable[..., Sequence[Any]] | None = None,
         vjp: Callable[..., Sequence[Any]] | None = None,
         jvp: Callable[..., Any] | None = None,
+        kink: Kink | None = None,
         dtype: Any = None,
         cost: int = 1,
-        along: Callable[..., Sequence[Any]] | None = None,
-        points: int = 1,
-        *,
-        integer: str = "",
-        quotient: bool = False,
-        special: Callable[..., str] | None = None,
         numpy: str = "",
         quick: str = "",
         commutative: bool = False,
         selects: bool = False,
         linear: tuple[int, ...] = (),
         additive: tuple[int, ...] = (),
-        zeros: Callable[..., bool] | None = None,
         of_complex: bool = False,
         numpys: bool = False,
-        origin: int | None = None,
-        typed: Callable[..., Any] | None = None,
-        in_double: bool = False,
     ) -> None:
-        self.name = name
-        self.ufunc = ufunc
-        self.in_double = in_double
-        self._typed = typed
-        self.scalar = scalar
-        self.partials = self._precise(partials) if in_double and partials else partials
+        self.name = name or function.__name__
+        self.ufunc = function
+        self.partials, self._times, self._vjp, self._jvp = partials, times, vjp, jvp
+        self._along = kink.rule if kink else None
+        self.points, self.origin = (kink.points, kink.origin) if kink else (1, None)
+        self.flat = not (partials or times or vjp or jvp or kink)
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.cost = cost
-        self._vjp = vjp
-        self._jvp = jvp
-        self._along = self._precise_along(along) if in_double and along else along
-        self.flat = not (partials or vjp or jvp or along)
-        self.points = points
-        self._integer = integer or scalar
-        self._quotient = quotient
-        self._special = special
-        self._numpy = numpy
-        self._quick = quick
-        self.commutative = commutative
+        self._numpy, self._quick = numpy, quick
+        self.commutative, self.linear, self.additive = commutative, linear, additive
         self.selects = selects or bool(additive)
-        self.linear = linear
-        self.additive = additive
-        self._zeros = zeros
-        self.of_complex = of_complex
-        self.numpys = numpys
-        self.origin = origin
-        DECLARED.setdefault(name, self)
+        self.of_complex, self.numpys = of_complex, numpys
+        count = self._operands()
+        if scalar is None and count:
+            scalar = f"{self.name}({', '.join([f'{{{k}}}' for k in range(count)])})"
+        self.scalar = scalar
+        self._check(count)
+        DECLARED.setdefault(self.name, self)
+
+    def _operands(self) -> int:
+        """How many there are; 0 if that isn't known."""
+        if isinstance(self.ufunc, np.ufunc):
+            return self.ufunc.nin
+        code = getattr(inspect.unwrap(self.partials or self._times or len), "__code__", None)
+        return 0 if code is None or code.co_flags & inspect.CO_VARARGS else code.co_argcount - 1
+
+    def _check(self, count: int) -> None:
+        """That its facts fit together."""
+        places = (*self.linear, *self.additive)
+        rules = (self.partials, self._times, self._vjp)
+        wrong = {
+            "say what its `scalar` is": self.scalar is None,
+            "give partials, times, or vjp and jvp": sum(f is not None for f in rules) > 1,
+            "a `vjp` or `kink` needs a `jvp`, or partials": (self._vjp or self._along)
+            and not (self._jvp or self.partials),
+            "what is commutative has two operands": self.commutative and count not in (0, 2),
+            "it is `linear` and `additive` in operands that it has": count
+            and not {*places} <= {*range(count)},
+        }
+        for message, is_so in wrong.items():
+            if is_so:
+                raise ValueError(f"the elementwise primitive {self.name!r}: {message}")
 
     def aval(self, *xs: Aval) -> Aval:
         last = xs[-1]
@@ -348,17 +370,17 @@ class Elementwise(Primitive):
         return self.ufunc(*xs)
 
     def for_types(self, *avals: Aval) -> Any:
-        return self.ufunc if self._typed is None else self._typed(*avals)
+        return self.ufunc
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
-        return self._zeros is not None and self._zeros(xs, kept)
+        if self.linear:
+            return any(kept[k] for k in self.linear)
+        return bool(self.additive) and all(kept[k] for k in self.additive)
 
     def template(self, dtype: np.dtype, given: Sequence[Any]) -> str:
-        special = self._special(dtype, given) if self._special is not None else ""
-        if special or dtype.kind not in "iu":
-            return special or str(self.scalar)
-        exact = dtype == np.int64 and not self._quotient
-        return self._integer if exact else f"as_{dtype_name(dtype)}({self._integer})"
+        text = str(self.scalar)
+        inexact = dtype.kind in "iu" and dtype != np.int64
+        return f"as_{dtype_name(dtype)}({text})" if inexact else text
 
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
         if self._numpy:
@@ -368,33 +390,6 @@ class Elementwise(Primitive):
         if module.startswith("tapegrad."):  # it is called by the primitive's name
             return []
         return [f"{outs[0]} = {module}.{ufunc.__name__}({', '.join(xs)})"]
-
-    def _precise(self, partials: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-        """The partials, of single precision worked out in double, as SciPy does with values, and
-        rounded: there formulas overflow, and cancel."""
-
-        def precise(out: Any, *xs: Any) -> Sequence[Any]:
-            if out.dtype == np.result_type(out.dtype, np.float64):
-                return partials(out, *xs)
-            wide = {x.operand: _widened(x) for x in xs}  # one operand in two places stays one
-            doubles = [wide[x.operand] for x in xs]
-            found = partials(self(*doubles), *doubles)
-            return [_as(out.dtype, x) if isinstance(x, Node) else x for x in found]
-
-        return precise
-
-    def _precise_along(self, along: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a rule of one operand through a kink."""
-
-        def precise(directions: Any, ct: Any, out: Any, x: Any) -> Sequence[Any]:
-            if out.dtype == np.result_type(out.dtype, np.float64):
-                return along(directions, ct, out, x)
-            wide = _widened(x)
-            sides = type(directions)(map(_widened, directions))
-            (found,) = along(sides, _widened(ct), self(wide), wide)
-            return (_as(out.dtype, found),)
-
-        return precise
 
     def quick_text(self, xs: Sequence[str]) -> str:
         """In terms of operators, which scalars of NumPy's are ten times as quick at."""
@@ -423,8 +418,8 @@ class Elementwise(Primitive):
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         if self._along is not None:
             return self._along((), ct, out, *xs)
-        if self._vjp is not None:
-            return self._vjp(ct, out, *xs)
+        if self._vjp is not None or self._times is not None:
+            return (self._vjp or self._times)(ct, out, *xs)  # type: ignore[misc]
         if self.partials is None:
             return (None,) * len(xs)
         return [_times(ct, partial) for partial in self.partials(out, *xs)]
@@ -432,6 +427,9 @@ class Elementwise(Primitive):
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         if self._jvp is not None:
             return self._jvp(ts, out, *xs)
+        if self._times is not None:
+            moved = [(k, t) for k, t in enumerate(ts) if t is not None]
+            return total(self._times(t, out, *xs)[k] for k, t in moved)
         if self.partials is None:
             return None
         pairs = zip(ts, self.partials(out, *xs), strict=True)
@@ -447,14 +445,6 @@ class Elementwise(Primitive):
     def __reduce__(self) -> tuple[Any, ...]:
         # There is one object of each elementwise primitive; a pickle refers to it by name.
         return by_name, (self.name,)
-
-
-def _as(dtype: Any, x: Any) -> Any:
-    return x if x.dtype == dtype else by_name("astype")(np.dtype(dtype))(x)
-
-
-def _widened(x: Any) -> Any:
-    return x if x.dtype.kind in "biu" else _as(np.result_type(x.dtype, np.float64), x)
 
 
 def total(terms: Iterable[Any]) -> Any:

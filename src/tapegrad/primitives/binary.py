@@ -28,26 +28,25 @@ def _ldexp(n: Any, x: Any) -> Any:
 
 # The n with |x| = m 2^n and 1/2 <= m < 1.
 exponent = Elementwise(
-    "exponent", _exponent, "", dtype=np.int32, cost=FUNCTION, numpy="np.frexp({0})[1]"
+    _exponent, name="exponent", scalar="", dtype=np.int32, cost=FUNCTION, numpy="np.frexp({0})[1]"
 )
 
 # x 2^n of an integer n, exact where 2^n alone would be too large, or too small.
 ldexp: Elementwise = Elementwise(
-    "ldexp",
     _ldexp,
-    "",
-    vjp=lambda ct, out, n, x: (None, ldexp(n, ct)),
-    jvp=lambda ts, out, n, x: None if ts[1] is None else ldexp(n, ts[1]),
+    name="ldexp",
+    scalar="",
+    times=lambda t, out, n, x: (None, ldexp(n, t)),
     cost=FUNCTION,
     numpy="np.ldexp({1}, {0})",
     linear=(1,),
 )
 
 # The number next to x on the way to y: at a fixed distance from x, but for steps.
-nextafter = Elementwise("nextafter", np.nextafter, "", lambda out, x, y: (1, None), cost=FUNCTION)
+nextafter = Elementwise(np.nextafter, lambda out, x, y: (1, None), scalar="", cost=FUNCTION)
 
 # How far that is.
-spacing = Elementwise("spacing", np.spacing, "", cost=FUNCTION)
+spacing = Elementwise(np.spacing, scalar="", cost=FUNCTION)
 
 
 def size_of(x: Any, axes: tuple[int, ...]) -> Any:

@@ -75,47 +75,41 @@ def _nothing(x: Any) -> Any:
 
 
 real: Elementwise = _Part(
-    "real",
     _real,
-    "real({0})",
+    name="real",
+    scalar="real({0})",
     vjp=lambda ct, out, z: (cartesian(ct, _nothing(ct)),),
     jvp=lambda ts, out, z: real(ts[0]),
     numpy="np.real({0})",
     additive=(0,),
-    zeros=_all,
     of_complex=True,
 )
 imag: Elementwise = _Part(
-    "imag",
     _imag,
-    "imag({0})",
+    name="imag",
+    scalar="imag({0})",
     vjp=lambda ct, out, z: (cartesian(_nothing(ct), -ct),),
     jvp=lambda ts, out, z: imag(ts[0]),
     numpy="np.imag({0})",
     additive=(0,),
-    zeros=_all,
     of_complex=True,
 )
 conj: Elementwise = Elementwise(
-    "conj",
     np.conjugate,
-    "conj({0})",
-    vjp=lambda ct, out, z: (conj(ct),),
-    jvp=lambda ts, out, z: conj(ts[0]),
+    name="conj",
+    times=lambda t, out, z: (conj(t),),
     numpy="np.conj({0})",
     additive=(0,),
-    zeros=_all,
     of_complex=True,
 )
 cartesian: Elementwise = _Whole(
-    "cartesian",
     _cartesian,
-    "cartesian({0}, {1})",
+    name="cartesian",
+    scalar="cartesian({0}, {1})",
     vjp=lambda ct, out, x, y: (real(ct), -imag(ct)),
     jvp=lambda ts, out, x, y: cartesian(*[_nothing(x) if t is None else t for t in ts]),
     numpy="np.asarray({0}) + 1j * np.asarray({1})",
     additive=(0, 1),
-    zeros=_all,
     of_complex=True,
 )
 

@@ -10,7 +10,6 @@ Names: `x`, `y` operands; `out` the result; `ct` cotangent; `ts` tangents.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from operator import methodcaller
 from typing import Any
 
@@ -43,54 +42,41 @@ def select(condition: Any, x: Any) -> Any:
 # ---- arithmetic
 
 
-def _all(xs: Any, kept: Any) -> bool:
-    return all(kept)
-
-
-def _any(xs: Any, kept: Any) -> bool:
-    return any(kept)
-
-
 add = Elementwise(
-    "add",
     np.add,
-    "{0} + {1}",
     lambda out, x, y: (1, 1),
+    scalar="{0} + {1}",
     numpy="{0} + {1}",
     commutative=True,
     additive=(0, 1),
-    zeros=_all,
     of_complex=True,
 )
 sub = Elementwise(
-    "sub",
     np.subtract,
-    "{0} - {1}",
     lambda out, x, y: (1, -1),
+    name="sub",
+    scalar="{0} - {1}",
     numpy="{0} - {1}",
     additive=(0, 1),
-    zeros=_all,
     of_complex=True,
 )
 mul = Elementwise(
-    "mul",
     np.multiply,
-    "{0} * {1}",
     lambda out, x, y: (y, x),
+    name="mul",
+    scalar="{0} * {1}",
     numpy="{0} * {1}",
     commutative=True,
     linear=(0, 1),
-    zeros=_any,
     of_complex=True,
 )
 neg = Elementwise(
-    "neg",
     np.negative,
-    "-{0}",
     lambda out, x: (-1,),
+    name="neg",
+    scalar="-{0}",
     numpy="-{0}",
     additive=(0,),
-    zeros=_any,
     of_complex=True,
 )
 
@@ -101,9 +87,9 @@ def _div_vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 div = Elementwise(
-    "div",
     np.true_divide,
-    "{0} / {1}",
+    name="div",
+    scalar="{0} / {1}",
     vjp=_div_vjp,
     jvp=lambda ts, out, x, y: total(
         [None if ts[0] is None else ts[0] / y, None if ts[1] is None else -(ts[1] * out) / y]
@@ -112,7 +98,6 @@ div = Elementwise(
     numpy="{0} / {1}",
     quick="{0} / {1} if {1} else divide({0}, {1})",
     linear=(0,),
-    zeros=lambda xs, kept: kept[0],
     of_complex=True,
 )
 
@@ -146,101 +131,91 @@ def _power_times(ts: Any, out: Any, x: Any, y: Any) -> list[Any]:
     return found
 
 
-def _power_of(dtype: np.dtype, given: Any) -> str:
-    """The power to a known exponent as products, or as the root that NumPy takes too."""
-    exponent = None if given[1] is None or dtype.kind == "c" else float(given[1].value)
-    if dtype.kind == "f" and exponent in (3.0, 4.0):
-        return " * ".join(["{0}"] * int(exponent))
-    return "sqrt({0})" if exponent == 0.5 else ""
+class _Power(Elementwise):
+    def template(self, dtype: np.dtype, given: Any) -> str:
+        """The power to a known exponent as products, or as the root that NumPy takes too."""
+        exponent = None if given[1] is None or dtype.kind == "c" else float(given[1].value)
+        if dtype.kind == "f" and exponent in (3.0, 4.0):
+            return " * ".join(["{0}"] * int(exponent))
+        if exponent == 0.5:
+            return "sqrt({0})"
+        text = super().template(dtype, given)
+        return text.replace(str(self.scalar), "{0} ** {1}") if dtype.kind in "iu" else text
 
 
-power = Elementwise(
-    "power",
+class _Reciprocal(Elementwise):
+    def template(self, dtype: np.dtype, given: Any) -> str:
+        if dtype.kind == "c":
+            return "reciprocal({0})"
+        return f"as_{dtype_name(dtype)}({self.scalar})" if dtype.kind in "iu" else str(self.scalar)
+
+
+class _Where(Elementwise):
+    def for_types(self, *avals: Aval) -> Any:
+        return where_of(*avals)
+
+    def keeps_zeros(self, xs: Any, kept: Any) -> bool:
+        """A choice of 0 is one, too."""
+        return any(kept) or any(isinstance(x, Literal) and x.value == 0 for x in xs[1:])
+
+
+power = _Power(
     np.power,
-    "power({0}, {1})",
     vjp=lambda ct, out, x, y: _power_times((ct, ct), out, x, y),
     jvp=lambda ts, out, x, y: total(_power_times(ts, out, x, y)),
     cost=2 * FUNCTION,
-    integer="{0} ** {1}",
-    special=_power_of,
     of_complex=True,
     numpys=True,  # whole powers of complex numbers are products, which C's library doesn't see
 )
 square = Elementwise(
-    "square", np.square, "{0} * {0}", lambda out, x: (x * 2,), quick="{0} * {0}", of_complex=True
+    np.square, lambda out, x: (x * 2,), scalar="{0} * {0}", quick="{0} * {0}", of_complex=True
 )
-reciprocal = Elementwise(
-    "reciprocal",
+reciprocal = _Reciprocal(
     np.reciprocal,
-    "1.0 / {0}",
-    vjp=lambda ct, out, x: (-(ct * out * out),),  # out * out may be no number where that is one
-    jvp=lambda ts, out, x: -(ts[0] * out * out),
+    scalar="1.0 / {0}",
+    times=lambda t, out, x: (-(t * out * out),),  # out * out may be no number where that is one
     cost=DIVISION,
-    quotient=True,
-    special=lambda dtype, given: "reciprocal({0})" if dtype.kind == "c" else "",
     of_complex=True,
 )
 sqrt = Elementwise(
-    "sqrt",
     np.sqrt,
-    "sqrt({0})",
-    vjp=lambda ct, out, x: (select(not_equal(out, zero(out)), ct / (out * 2)),),
-    jvp=lambda ts, out, x: select(not_equal(out, zero(out)), ts[0] / (out * 2)),
+    times=lambda t, out, x: (select(not_equal(out, zero(out)), t / (out * 2)),),
     cost=DIVISION,
     of_complex=True,
 )
 cbrt = Elementwise(
-    "cbrt",
     np.cbrt,
-    "cbrt({0})",
-    vjp=lambda ct, out, x: (select(not_equal(out, zero(out)), ct / (out * out * 3)),),
-    jvp=lambda ts, out, x: select(not_equal(out, zero(out)), ts[0] / (out * out * 3)),
+    times=lambda t, out, x: (select(not_equal(out, zero(out)), t / (out * out * 3)),),
     cost=FUNCTION,
 )
 mod = Elementwise(
-    "mod",
     np.mod,
-    "mod({0}, {1})",
     lambda out, x, y: (1, -floor_divide(x, y)),
-    quick="{0} % {1} if {1} else mod({0}, {1})",
+    name="mod",
     cost=DIVISION,
+    quick="{0} % {1} if {1} else mod({0}, {1})",
 )
-fmod = Elementwise(
-    "fmod", np.fmod, "fmod({0}, {1})", lambda out, x, y: (1, -trunc(x / y)), cost=DIVISION
-)
-floor_divide: Elementwise = Elementwise(
-    "floor_divide", np.floor_divide, "floor_divide({0}, {1})", cost=DIVISION
-)
+fmod = Elementwise(np.fmod, lambda out, x, y: (1, -trunc(x / y)), cost=DIVISION)
+floor_divide: Elementwise = Elementwise(np.floor_divide, cost=DIVISION)
 
 # ---- exponentials and logarithms
 
-exp = Elementwise("exp", np.exp, "exp({0})", lambda out, x: (out,), cost=FUNCTION, of_complex=True)
-exp2 = Elementwise(
-    "exp2", np.exp2, "exp2({0})", lambda out, x: (out * LN2,), cost=FUNCTION, of_complex=True
+exp = Elementwise(np.exp, lambda out, x: (out,), cost=FUNCTION, of_complex=True)
+exp2 = Elementwise(np.exp2, lambda out, x: (out * LN2,), cost=FUNCTION, of_complex=True)
+expm1 = Elementwise(np.expm1, lambda out, x: (exp(x),), cost=FUNCTION, of_complex=True)
+
+
+# Quotients of t: 1 / x may be no number where that is one.
+log = Elementwise(np.log, times=lambda t, out, x: (t / x,), cost=FUNCTION, of_complex=True)
+log2 = Elementwise(
+    np.log2, times=lambda t, out, x: (t * (1 / LN2) / x,), cost=FUNCTION, of_complex=True
 )
-expm1 = Elementwise(
-    "expm1", np.expm1, "expm1({0})", lambda out, x: (exp(x),), cost=FUNCTION, of_complex=True
+log10 = Elementwise(
+    np.log10, times=lambda t, out, x: (t * (1 / LN10) / x,), cost=FUNCTION, of_complex=True
 )
-
-
-def _logarithm(name: str, slope: Callable[[Any, Any], Any]) -> Elementwise:
-    """`slope(ct, x)` is a quotient of ct: 1 / x may be no number where that is one."""
-    return Elementwise(
-        name,
-        getattr(np, name),
-        name + "({0})",
-        vjp=lambda ct, out, x: (slope(ct, x),),
-        jvp=lambda ts, out, x: slope(ts[0], x),
-        cost=FUNCTION,
-        of_complex=True,
-    )
-
-
-log = _logarithm("log", lambda ct, x: ct / x)
-log2 = _logarithm("log2", lambda ct, x: ct * (1 / LN2) / x)
-log10 = _logarithm("log10", lambda ct, x: ct * (1 / LN10) / x)
-log1p = _logarithm("log1p", lambda ct, x: ct / (x + 1))
-
+log1p = Elementwise(
+    np.log1p, times=lambda t, out, x: (t / (x + 1),), cost=FUNCTION, of_complex=True
+)
 
 # ---- trigonometric and hyperbolic
 
@@ -257,36 +232,27 @@ def _arcsin_slope(x: Any) -> Any:
     return 1 / sqrt(-(x - 1) * (x - -1)) if _is_complex(x) else slopes.arcsin_slope(x)
 
 
-sin = Elementwise(
-    "sin", np.sin, "sin({0})", lambda out, x: (cos(x),), cost=FUNCTION, of_complex=True
-)
-cos: Elementwise = Elementwise(
-    "cos", np.cos, "cos({0})", lambda out, x: (-sin(x),), cost=FUNCTION, of_complex=True
-)
-tan = Elementwise(
-    "tan", np.tan, "tan({0})", lambda out, x: (out * out + 1,), cost=FUNCTION, of_complex=True
-)
+sin = Elementwise(np.sin, lambda out, x: (cos(x),), cost=FUNCTION, of_complex=True)
+cos: Elementwise = Elementwise(np.cos, lambda out, x: (-sin(x),), cost=FUNCTION, of_complex=True)
+tan = Elementwise(np.tan, lambda out, x: (out * out + 1,), cost=FUNCTION, of_complex=True)
 arcsin = Elementwise(
-    "arcsin",
     np.arcsin,
-    "asin({0})",
     lambda out, x: (_arcsin_slope(x),),
+    scalar="asin({0})",
     cost=FUNCTION,
     of_complex=True,
 )
 arccos = Elementwise(
-    "arccos",
     np.arccos,
-    "acos({0})",
     lambda out, x: (-_arcsin_slope(x),),
+    scalar="acos({0})",
     cost=FUNCTION,
     of_complex=True,
 )
 arctan = Elementwise(
-    "arctan",
     np.arctan,
-    "atan({0})",
     lambda out, x: (1 / (x * x + 1) if _is_complex(x) else slopes.arctan_slope(x),),
+    scalar="atan({0})",
     cost=FUNCTION,
     of_complex=True,
 )
@@ -298,36 +264,28 @@ def _arccosh_partials(out: Any, x: Any) -> tuple[Any]:
     return (slopes.arccosh_slope(x),)
 
 
-sinh = Elementwise(
-    "sinh", np.sinh, "sinh({0})", lambda out, x: (cosh(x),), cost=FUNCTION, of_complex=True
-)
-cosh: Elementwise = Elementwise(
-    "cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION, of_complex=True
-)
+sinh = Elementwise(np.sinh, lambda out, x: (cosh(x),), cost=FUNCTION, of_complex=True)
+cosh: Elementwise = Elementwise(np.cosh, lambda out, x: (sinh(x),), cost=FUNCTION, of_complex=True)
 tanh = Elementwise(
-    "tanh",
     np.tanh,
-    "tanh({0})",
     lambda out, x: (1 - out * out if _is_complex(x) else slopes.sech_square(x),),
     cost=FUNCTION,
     of_complex=True,
 )
 arcsinh = Elementwise(
-    "arcsinh",
     np.arcsinh,
-    "asinh({0})",
     lambda out, x: (1 / sqrt(x * x - -1) if _is_complex(x) else slopes.arcsinh_slope(x),),
+    scalar="asinh({0})",
     cost=FUNCTION,
     of_complex=True,
 )
 arccosh = Elementwise(
-    "arccosh", np.arccosh, "acosh({0})", _arccosh_partials, cost=FUNCTION, of_complex=True
+    np.arccosh, _arccosh_partials, scalar="acosh({0})", cost=FUNCTION, of_complex=True
 )
 arctanh = Elementwise(
-    "arctanh",
     np.arctanh,
-    "atanh({0})",
     lambda out, x: (1 / ((1 - x) * (1 + x)) if _is_complex(x) else slopes.arctanh_slope(x),),
+    scalar="atanh({0})",
     cost=FUNCTION,
     of_complex=True,
 )
@@ -336,22 +294,16 @@ arctanh = Elementwise(
 # ---- kinks
 
 
-sign = Elementwise("sign", np.sign, "sign({0})")
-floor = Elementwise("floor", np.floor, "floor({0})")
-ceil = Elementwise("ceil", np.ceil, "ceil({0})")
-trunc: Elementwise = Elementwise("trunc", np.trunc, "trunc({0})")
-rint = Elementwise("rint", np.rint, "rint({0})")
+sign = Elementwise(np.sign)
+floor = Elementwise(np.floor)
+ceil = Elementwise(np.ceil)
+trunc: Elementwise = Elementwise(np.trunc)
+rint = Elementwise(np.rint)
 
 
-def _where_zeros(xs: Any, kept: Any) -> bool:
-    """A choice of 0 is one, too."""
-    return any(kept) or any(isinstance(x, Literal) and x.value == 0 for x in xs[1:])
-
-
-where: Elementwise = Elementwise(
-    "where",
+where: Elementwise = _Where(
     np.where,
-    "where({0}, {1}, {2})",
+    scalar="where({0}, {1}, {2})",
     vjp=lambda ct, out, c, x, y: (None, select(c, ct), where(c, zero(ct), ct)),
     jvp=lambda ts, out, c, x, y: (
         None
@@ -364,9 +316,7 @@ where: Elementwise = Elementwise(
     ),
     numpy="np.where({0}, {1}, {2})",
     quick="{1} if {0} else {2}",
-    typed=where_of,
     additive=(1, 2),
-    zeros=_where_zeros,
     of_complex=True,
 )
 
@@ -375,7 +325,9 @@ where: Elementwise = Elementwise(
 
 def _comparison(name: str, ufunc: Any, sign: str, **how: Any) -> Elementwise:
     text = f"{{0}} {sign} {{1}}"
-    return Elementwise(name, ufunc, text, dtype=bool, of_complex=True, numpy=text, **how)
+    return Elementwise(
+        ufunc, name=name, scalar=text, dtype=bool, numpy=text, of_complex=True, **how
+    )
 
 
 less: Elementwise = _comparison("less", np.less, "<", numpys=True)
@@ -385,33 +337,29 @@ greater_equal: Elementwise = _comparison("greater_equal", np.greater_equal, ">="
 equal: Elementwise = _comparison("equal", np.equal, "==", commutative=True)
 not_equal: Elementwise = _comparison("not_equal", np.not_equal, "!=", commutative=True)
 logical_and = Elementwise(
-    "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
+    np.logical_and, scalar="{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
 )
 logical_or = Elementwise(
-    "logical_or", np.logical_or, "{0} | {1}", dtype=bool, quick="{0} | {1}", commutative=True
+    np.logical_or, scalar="{0} | {1}", dtype=bool, quick="{0} | {1}", commutative=True
 )
-logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool, commutative=True)
-logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool, quick="{0} == 0")
-isnan = Elementwise(
-    "isnan", np.isnan, "isnan({0})", dtype=bool, quick="{0} != {0}", of_complex=True
-)
-isinf = Elementwise("isinf", np.isinf, "isinf({0})", dtype=bool, of_complex=True)
-isfinite = Elementwise(
-    "isfinite", np.isfinite, "isfinite({0})", dtype=bool, quick="{0} * 0 == 0", of_complex=True
-)
-signbit = Elementwise("signbit", np.signbit, "copysign(1.0, {0}) < 0.0", dtype=bool)
+logical_xor = Elementwise(np.logical_xor, scalar="{0} ^ {1}", dtype=bool, commutative=True)
+logical_not = Elementwise(np.logical_not, scalar="not {0}", dtype=bool, quick="{0} == 0")
+isnan = Elementwise(np.isnan, dtype=bool, quick="{0} != {0}", of_complex=True)
+isinf = Elementwise(np.isinf, dtype=bool, of_complex=True)
+isfinite = Elementwise(np.isfinite, dtype=bool, quick="{0} * 0 == 0", of_complex=True)
+signbit = Elementwise(np.signbit, scalar="copysign(1.0, {0}) < 0.0", dtype=bool)
 
 # ---- integers
 
-bitwise_and = Elementwise("bitwise_and", np.bitwise_and, "{0} & {1}", commutative=True)
-bitwise_or = Elementwise("bitwise_or", np.bitwise_or, "{0} | {1}", commutative=True)
-bitwise_xor = Elementwise("bitwise_xor", np.bitwise_xor, "{0} ^ {1}", commutative=True)
-invert = Elementwise("invert", np.invert, "~{0}")
-left_shift = Elementwise("left_shift", np.left_shift, "left_shift({0}, {1})")
-right_shift = Elementwise("right_shift", np.right_shift, "right_shift({0}, {1})")
-gcd = Elementwise("gcd", np.gcd, "", cost=FUNCTION)
-lcm = Elementwise("lcm", np.lcm, "", cost=FUNCTION)
-bitwise_count = Elementwise("bitwise_count", np.bitwise_count, "", dtype=np.uint8)
+bitwise_and = Elementwise(np.bitwise_and, scalar="{0} & {1}", commutative=True)
+bitwise_or = Elementwise(np.bitwise_or, scalar="{0} | {1}", commutative=True)
+bitwise_xor = Elementwise(np.bitwise_xor, scalar="{0} ^ {1}", commutative=True)
+invert = Elementwise(np.invert, scalar="~{0}")
+left_shift = Elementwise(np.left_shift)
+right_shift = Elementwise(np.right_shift)
+gcd = Elementwise(np.gcd, scalar="", cost=FUNCTION)
+lcm = Elementwise(np.lcm, scalar="", cost=FUNCTION)
+bitwise_count = Elementwise(np.bitwise_count, scalar="", dtype=np.uint8)
 
 # ---- identity
 
@@ -421,12 +369,14 @@ def _copied(x: Any) -> Any:
     return x.copy(order="K") if isinstance(x, np.ndarray) else x
 
 
-stop_gradient = Elementwise("stop_gradient", _copied, "{0}", cost=0, numpy="{0}", of_complex=True)
+stop_gradient = Elementwise(
+    _copied, name="stop_gradient", scalar="{0}", cost=0, numpy="{0}", of_complex=True
+)
 copy = Elementwise(
-    "copy",
     _copied,
-    "{0}",
     lambda out, x: (1,),
+    name="copy",
+    scalar="{0}",
     cost=0,
     numpy="np.copy({0})",
     additive=(0,),

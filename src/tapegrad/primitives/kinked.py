@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.primitives.base import Elementwise, total
+from tapegrad.primitives.base import Elementwise, Kink, total
 from tapegrad.primitives.elementwise import FUNCTION, not_equal, select, signbit, where, zero
 from tapegrad.primitives.kinks import shared, turned
 from tapegrad.primitives.norms import ALONE, norm_pullback
@@ -22,12 +22,11 @@ def _abs_rule(ct: Any, x: Any) -> Any:
 
 
 absolute = Elementwise(
-    "abs",
     np.absolute,
-    "abs({0})",
-    quick="abs({0})",
-    along=lambda directions, ct, out, x: (turned(directions, x, ct),),
+    name="abs",
+    kink=Kink(lambda directions, ct, out, x: (turned(directions, x, ct),)),
     jvp=lambda ts, out, x: _abs_rule(ts[0], x),
+    quick="abs({0})",
     selects=True,
 )
 
@@ -37,10 +36,8 @@ def _signed(ct: Any, y: Any) -> Any:
 
 
 copysign = Elementwise(
-    "copysign",
     np.copysign,
-    "copysign({0}, {1})",
-    along=lambda directions, ct, out, x, y: (turned(directions, x, _signed(ct, y)), None),
+    kink=Kink(lambda directions, ct, out, x, y: (turned(directions, x, _signed(ct, y)), None)),
     jvp=lambda ts, out, x, y: None if ts[0] is None else _abs_rule(_signed(ts[0], y), x),
     selects=True,
 )
@@ -67,7 +64,7 @@ def _choice(name: str, ufunc: Any) -> Elementwise:
         )
 
     scalar = name + "({0}, {1})"
-    return Elementwise(name, ufunc, scalar, along=along, points=2, jvp=jvp, selects=True)
+    return Elementwise(ufunc, name=name, scalar=scalar, kink=Kink(along, 2), jvp=jvp, selects=True)
 
 
 maximum = _choice("maximum", np.maximum)
@@ -98,16 +95,7 @@ def _hypot_along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
     return norm_pullback((ALONE, ALONE), directions, ct, out, x, y)
 
 
-hypot = Elementwise(
-    "hypot",
-    np.hypot,
-    "hypot({0}, {1})",
-    _hypot_partials,
-    along=_hypot_along,
-    points=2,
-    cost=FUNCTION,
-    origin=0,
-)
+hypot = Elementwise(np.hypot, _hypot_partials, kink=Kink(_hypot_along, 2, origin=0), cost=FUNCTION)
 
 
 def _arctan2_partials(out: Any, y: Any, x: Any) -> tuple[Any, Any]:
@@ -117,6 +105,4 @@ def _arctan2_partials(out: Any, y: Any, x: Any) -> tuple[Any, Any]:
     return select(away, x / r / r), select(away, -(y / r / r))
 
 
-arctan2 = Elementwise(
-    "arctan2", np.arctan2, "atan2({0}, {1})", _arctan2_partials, cost=2 * FUNCTION
-)
+arctan2 = Elementwise(np.arctan2, _arctan2_partials, scalar="atan2({0}, {1})", cost=2 * FUNCTION)

@@ -41,28 +41,36 @@ class Named(Linear):
         return ts[0]
 
 
+class _Kept(Elementwise):
+    def keeps_zeros(self, xs: Any, kept: Any) -> bool:
+        return bool(kept[0])
+
+
+class _Again(Elementwise):
+    def keeps_zeros(self, xs: Any, kept: Any) -> bool:
+        return bool(kept[1])
+
+
 # What was kept of a value that is computed again, with the derivative of the one computed again. It
 # is dear: a loop that kept both operands, to have it again, would compute again what was kept.
-kept = Elementwise(
-    "kept",
+kept = _Kept(
     lambda again, kept: _copied(kept),
-    "{1}",
     lambda out, again, kept: (1, None),
+    name="kept",
+    scalar="{1}",
     cost=1000,
     numpy="{1}",
-    zeros=lambda xs, masked: masked[0],
     of_complex=True,
 )
 
 # A value as it is, when another one is there. What is computed of it is computed anew.
-again = Elementwise(
-    "again",
+again = _Again(
     lambda after, x: _copied(x),
-    "{1}",
     lambda out, after, x: (None, 1),
+    name="again",
+    scalar="{1}",
     cost=0,
     numpy="{1}",
-    zeros=lambda xs, masked: masked[1],
     of_complex=True,
 )
 

@@ -6,10 +6,14 @@ SciPy is imported when one of them is first evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.tape import Call
-from tapegrad.primitives.base import Elementwise, Missing
+from tapegrad.primitives.base import Elementwise, Kink, Missing, Node
 from tapegrad.primitives.elementwise import FUNCTION, AsType, log, log1p, logical_and, trunc, where
 
 
@@ -27,7 +31,51 @@ def named(function: str, partials: Sequence[Any]) -> list[Any]:
     ]
 
 
-class SciPys(Elementwise):
+def _as(dtype: Any, x: Any) -> Any:
+    return x if x.dtype == dtype else AsType(np.dtype(dtype))(x)
+
+
+def _widened(x: Any) -> Any:
+    return x if x.dtype.kind in "biu" else _as(np.result_type(x.dtype, np.float64), x)
+
+
+class InDouble(Elementwise):
+    """One of which derivatives of single precision are worked out in double, as SciPy does with
+    values, and rounded: there formulas overflow, and cancel."""
+
+    def __init__(
+        self, function: Any, partials: Any = None, *, kink: Kink | None = None, **how: Any
+    ) -> None:
+        kink = kink and replace(kink, rule=self._precise_rule(kink.rule))
+        super().__init__(function, partials and self._precise(partials), kink=kink, **how)
+
+    def _precise(self, partials: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+        @wraps(partials)
+        def precise(out: Any, *xs: Any) -> Sequence[Any]:
+            if out.dtype == np.result_type(out.dtype, np.float64):
+                return partials(out, *xs)
+            wide = {x.operand: _widened(x) for x in xs}  # one operand in two places stays one
+            doubles = [wide[x.operand] for x in xs]
+            found = partials(self(*doubles), *doubles)
+            return [_as(out.dtype, x) if isinstance(x, Node) else x for x in found]
+
+        return precise
+
+    def _precise_rule(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """The same for a rule of one operand through a kink."""
+
+        def precise(directions: Any, ct: Any, out: Any, x: Any) -> Sequence[Any]:
+            if out.dtype == np.result_type(out.dtype, np.float64):
+                return rule(directions, ct, out, x)
+            wide = _widened(x)
+            sides = type(directions)(map(_widened, directions))
+            (found,) = rule(sides, _widened(ct), self(wide), wide)
+            return (_as(out.dtype, found),)
+
+        return precise
+
+
+class SciPys(InDouble):
     """A function of `scipy.special`, elementwise, with the derivatives that are known.
 
     It is called as `text` says, or by its name. `partials(out, *xs)` are those of `Elementwise`,
@@ -48,7 +96,7 @@ class SciPys(Elementwise):
         known = self._text.partition("(")[0]
         rule = None if partials is None else lambda out, *xs: named(known, partials(out, *xs))
         super().__init__(
-            name, self._evaluated, "", rule, cost=cost, of_complex=of_complex, in_double=True
+            self._evaluated, rule, name=name, scalar="", cost=cost, of_complex=of_complex
         )
 
     def _evaluated(self, *xs: Any) -> Any:

@@ -28,58 +28,57 @@ def _sech_square(x: Any) -> Any:
 
 
 sech_square = Elementwise(
-    "sech_square",
     _sech_square,
-    "sech_square({0})",
     lambda out, x: (out * by_name("tanh")(x) * -2,),
+    name="sech_square",
     cost=FUNCTION + DIVISION,
     numpy="4 * np.exp(-2 * np.abs({0})) / np.square(1 + np.exp(-2 * np.abs({0})))",
 )
 arcsin_slope = Elementwise(
-    "arcsin_slope",
     lambda x: 1 / np.sqrt((1 - x) * (1 + x)),
-    "1.0 / sqrt((1.0 - {0}) * (1.0 + {0}))",
     lambda out, x: (out * x * out * out,),
+    name="arcsin_slope",
+    scalar="1.0 / sqrt((1.0 - {0}) * (1.0 + {0}))",
     cost=2 * DIVISION,
     numpy="1 / np.sqrt((1 - {0}) * (1 + {0}))",
 )
 arctan_slope = Elementwise(
-    "arctan_slope",
     lambda x: 1 / (x * x + 1),
-    "1.0 / ({0} * {0} + 1.0)",
     lambda out, x: (x * out * out * -2,),
+    name="arctan_slope",
+    scalar="1.0 / ({0} * {0} + 1.0)",
     cost=DIVISION,
     numpy="1 / ({0} * {0} + 1)",
 )
 arcsinh_slope = Elementwise(
-    "arcsinh_slope",
     lambda x: 1 / np.hypot(x, x.dtype.type(1)),
-    "1.0 / hypot({0}, 1.0)",
     lambda out, x: (-(x * out * out * out),),
+    name="arcsinh_slope",
+    scalar="1.0 / hypot({0}, 1.0)",
     cost=FUNCTION,
     numpy="1 / np.hypot({0}, {0}.dtype.type(1))",
 )
 arccosh_slope = Elementwise(
-    "arccosh_slope",
     lambda x: 1 / (np.sqrt(x - 1) * np.sqrt(x + 1)),
-    "1.0 / (sqrt({0} - 1.0) * sqrt({0} + 1.0))",
     lambda out, x: (-(x * out * out * out),),
+    name="arccosh_slope",
+    scalar="1.0 / (sqrt({0} - 1.0) * sqrt({0} + 1.0))",
     cost=3 * DIVISION,
     numpy="1 / (np.sqrt({0} - 1) * np.sqrt({0} + 1))",
 )
 arctanh_slope = Elementwise(
-    "arctanh_slope",
     lambda x: 1 / ((1 - x) * (1 + x)),
-    "1.0 / ((1.0 - {0}) * (1.0 + {0}))",
     lambda out, x: (out * x * out * 2,),
+    name="arctanh_slope",
+    scalar="1.0 / ((1.0 - {0}) * (1.0 + {0}))",
     cost=DIVISION,
     numpy="1 / ((1 - {0}) * (1 + {0}))",
 )
 logit_slope = Elementwise(
-    "logit_slope",
     lambda x: 1 / (x * (1 - x)),
-    "1.0 / ({0} * (1.0 - {0}))",
     lambda out, x: (out * (x * 2 - 1) * out,),
+    name="logit_slope",
+    scalar="1.0 / ({0} * (1.0 - {0}))",
     cost=DIVISION,
     numpy="1 / ({0} * (1 - {0}))",
 )

@@ -16,6 +16,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Call, Literal
 from tapegrad.primitives.base import (
     Elementwise,
+    Kink,
     Parametric,
     broadcast_shapes,
     parametric,
@@ -34,7 +35,7 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.kinks import turned
-from tapegrad.primitives.scipys import tail
+from tapegrad.primitives.scipys import InDouble, tail
 from tapegrad.primitives.slopes import bessel_log_slopes, logit_slope, sech_square
 from tapegrad.primitives.stated import Known, stated
 from tapegrad.primitives.texts import dtype_called
@@ -70,51 +71,39 @@ def _expit(x: Any) -> Any:
 _expit.__module__, _expit.__name__ = "scipy.special", "expit"  # as it is called in NumPy
 
 expit = Elementwise(
-    "expit",
     _expit,
-    "1.0 / (1.0 + exp(-{0}))",
     lambda out, x: (sech_square(x * 0.5) * 0.25,),
+    name="expit",
+    scalar="1.0 / (1.0 + exp(-{0}))",
     cost=FUNCTION,
 )
 log_expit = Elementwise(
-    "log_expit",
     _scipy("log_expit"),
-    "-where(-{0} == 0.0, 0.6931471805599453, maximum(-{0}, 0.0) + log1p(exp(-abs({0}))))",
     lambda out, x: (expit(-x),),
+    scalar="-where(-{0} == 0.0, 0.6931471805599453, maximum(-{0}, 0.0) + log1p(exp(-abs({0}))))",
     cost=2 * FUNCTION,
 )
 logit = Elementwise(
-    "logit",
     _scipy("logit"),
-    "log({0} / (1.0 - {0}))",
     lambda out, x: (logit_slope(x),),
+    scalar="log({0} / (1.0 - {0}))",
     cost=FUNCTION,
 )
 erf = Elementwise(
-    "erf",
     _scipy("erf"),
-    "erf({0})",
     lambda out, x: (exp(-(x * x)) * TWO_OVER_SQRT_PI,),
     cost=FUNCTION,
     of_complex=True,
     numpys=True,
 )
 erfc = Elementwise(
-    "erfc",
     _scipy("erfc"),
-    "erfc({0})",
     lambda out, x: (exp(-(x * x)) * -TWO_OVER_SQRT_PI,),
     cost=FUNCTION,
     of_complex=True,
     numpys=True,
 )
-gammaln = Elementwise(
-    "gammaln",
-    _scipy("gammaln"),
-    "gammaln({0})",
-    lambda out, x: (digamma(x),),
-    cost=2 * FUNCTION,
-)
+gammaln = Elementwise(_scipy("gammaln"), lambda out, x: (digamma(x),), cost=2 * FUNCTION)
 
 
 def polygamma_at(n: int, x: Any) -> Any:
@@ -150,20 +139,12 @@ def _trigamma(x: Any) -> Any:
 
 
 digamma: Elementwise = Elementwise(
-    "digamma",
-    _digamma,
-    "digamma({0})",
-    lambda out, x: (trigamma(x),),
-    cost=4 * FUNCTION,
+    _digamma, lambda out, x: (trigamma(x),), name="digamma", cost=4 * FUNCTION
 )
 
 
 trigamma: Elementwise = Elementwise(
-    "trigamma",
-    _trigamma,
-    "trigamma({0})",
-    lambda out, x: (Polygamma(2)(x),),
-    cost=4 * FUNCTION,
+    _trigamma, lambda out, x: (Polygamma(2)(x),), name="trigamma", cost=4 * FUNCTION
 )
 
 
@@ -172,10 +153,10 @@ def _of_positive(name: str, slope: Callable[[Any], Any]) -> Elementwise:
     without the formulas for others a loop takes half as long."""
     function = _scipy(name)
     return Elementwise(
-        f"{name}_of_positive",
         lambda x: np.where(x >= 0, function(x), np.nan)[()],
-        name + "_of_positive({0})",
         lambda out, x: (slope(x),),
+        name=f"{name}_of_positive",
+        scalar=name + "_of_positive({0})",
         cost=2 * FUNCTION,
         numpy="np.where({0} >= 0, scipy.special." + name + "({0}), np.nan)[()]",
     )
@@ -185,13 +166,7 @@ digamma_of_positive: Elementwise = _of_positive("digamma", lambda x: trigamma(x)
 gammaln_of_positive = _of_positive("gammaln", lambda x: digamma_of_positive(x))
 
 
-gamma = Elementwise(
-    "gamma",
-    _scipy("gamma"),
-    "gamma({0})",
-    lambda out, x: (out * digamma(x),),
-    cost=4 * FUNCTION,
-)
+gamma = Elementwise(_scipy("gamma"), lambda out, x: (out * digamma(x),), cost=4 * FUNCTION)
 
 # ---- the normal distribution and its relatives
 
@@ -213,27 +188,12 @@ def _erfcx_partials(out: Any, x: Any) -> tuple[Any]:
     )
 
 
-erfcx = Elementwise(
-    "erfcx",
-    _scipy("erfcx"),
-    "erfcx({0})",
-    _erfcx_partials,
-    cost=2 * FUNCTION,
-    in_double=True,
-)
+erfcx = InDouble(_scipy("erfcx"), _erfcx_partials, cost=2 * FUNCTION)
 erfinv = Elementwise(
-    "erfinv",
-    _scipy("erfinv"),
-    "erfinv({0})",
-    lambda out, x: (exp(out * out) * HALF_SQRT_PI,),
-    cost=2 * FUNCTION,
+    _scipy("erfinv"), lambda out, x: (exp(out * out) * HALF_SQRT_PI,), cost=2 * FUNCTION
 )
 erfcinv = Elementwise(
-    "erfcinv",
-    _scipy("erfcinv"),
-    "erfcinv({0})",
-    lambda out, x: (exp(out * out) * -HALF_SQRT_PI,),
-    cost=2 * FUNCTION,
+    _scipy("erfcinv"), lambda out, x: (exp(out * out) * -HALF_SQRT_PI,), cost=2 * FUNCTION
 )
 
 
@@ -246,19 +206,9 @@ def _log_ndtr_partials(out: Any, x: Any) -> tuple[Any]:
     return (where(left, ratio, density * (1 / SQRT_2PI)),)
 
 
-log_ndtr = Elementwise(
-    "log_ndtr",
-    _scipy("log_ndtr"),
-    "log_ndtr({0})",
-    _log_ndtr_partials,
-    cost=2 * FUNCTION,
-)
+log_ndtr = Elementwise(_scipy("log_ndtr"), _log_ndtr_partials, cost=2 * FUNCTION)
 ndtri = Elementwise(
-    "ndtri",
-    _scipy("ndtri"),
-    "ndtri({0})",
-    lambda out, x: (exp(out * out * 0.5) * SQRT_2PI,),
-    cost=2 * FUNCTION,
+    _scipy("ndtri"), lambda out, x: (exp(out * out * 0.5) * SQRT_2PI,), cost=2 * FUNCTION
 )
 
 # ---- (exp(x) - 1) / x
@@ -287,22 +237,20 @@ def _moment(order: int, x: Any, plain: Any, far: Any) -> Any:
 
 
 exprel = Elementwise(
-    "exprel",
     _scipy("exprel"),
-    "where({0} == 0.0, 1.0, where({0} == inf, {0}, expm1({0}) / {0}))",
     lambda out, x: (exprel_slope(out, x),),
+    scalar="where({0} == 0.0, 1.0, where({0} == inf, {0}, expm1({0}) / {0}))",
     cost=FUNCTION + DIVISION,
 )
 
 # ---- modified Bessel functions
 
 
-i0 = Elementwise("i0", _scipy("i0"), "bessel_i0({0})", lambda out, x: (i1(x),), cost=2 * FUNCTION)
+i0 = Elementwise(_scipy("i0"), lambda out, x: (i1(x),), scalar="bessel_i0({0})", cost=2 * FUNCTION)
 i1: Elementwise = Elementwise(
-    "i1",
     _scipy("i1"),
-    "bessel_i1({0})",
     lambda out, x: ((i0(x) + BesselI(2)(x)) * 0.5,),
+    scalar="bessel_i1({0})",
     cost=2 * FUNCTION,
 )
 
@@ -326,7 +274,7 @@ def _scaled(name: str, order: int, slope: Callable[[Any], Any]) -> Elementwise:
         return (through(out, x, ct, turned(directions, x, ct * out)),)
 
     text, cost = f"bessel_{name}({{0}})", 2 * FUNCTION
-    return Elementwise(name, _scipy(name), text, partials, along=along, cost=cost, in_double=True)
+    return InDouble(_scipy(name), partials, name=name, scalar=text, kink=Kink(along), cost=cost)
 
 
 i0e: Elementwise = _scaled("i0e", 0, lambda x: i1e(x))
@@ -334,15 +282,9 @@ i1e: Elementwise = _scaled("i1e", 1, lambda x: (i0e(x) + BesselI(2, scaled=True)
 
 # ---- entropies
 
-entr = Elementwise(
-    "entr", _scipy("entr"), "entr({0})", lambda out, x: (-(log(x) + 1),), cost=FUNCTION
-)
+entr = Elementwise(_scipy("entr"), lambda out, x: (-(log(x) + 1),), cost=FUNCTION)
 rel_entr = Elementwise(
-    "rel_entr",
-    _scipy("rel_entr"),
-    "rel_entr({0}, {1})",
-    lambda out, x, y: (_log_ratio(x, y) + 1, -(x / y)),
-    cost=2 * FUNCTION,
+    _scipy("rel_entr"), lambda out, x, y: (_log_ratio(x, y) + 1, -(x / y)), cost=2 * FUNCTION
 )
 
 
@@ -360,10 +302,9 @@ def _log_ratio(x: Any, y: Any) -> Any:
 
 
 kl_div = Elementwise(
-    "kl_div",
     _scipy("kl_div"),
-    "",
     lambda out, x, y: (_log_ratio(x, y), Known()((y - x) / y, -(x / y))),
+    scalar="",
     cost=2 * FUNCTION,
 )
 
@@ -385,7 +326,7 @@ def _x_log(name: str, scalar: str, logarithm: Any, argument: Callable[[Any], Any
             return None if tx is None else tx * logarithm(y)
         return along_y(ty, x, y) if tx is None else tx * logarithm(y) + along_y(ty, x, y)
 
-    return Elementwise(name, _scipy(name), scalar, vjp=vjp, jvp=jvp, cost=FUNCTION)
+    return Elementwise(_scipy(name), name=name, scalar=scalar, vjp=vjp, jvp=jvp, cost=FUNCTION)
 
 
 xlogy = _x_log(
@@ -492,9 +433,9 @@ def _logaddexp_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 logaddexp = Elementwise(
-    "logaddexp",
     np.logaddexp,
-    "where({0} == {1}, {0} + 0.6931471805599453, maximum({0}, {1}) + log1p(exp(-abs({0} - {1}))))",
     _logaddexp_partials,
+    scalar="where({0} == {1}, {0} + 0.6931471805599453, "
+    "maximum({0}, {1}) + log1p(exp(-abs({0} - {1}))))",
     cost=2 * FUNCTION,
 )

@@ -26,7 +26,7 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.kinked import hypot
-from tapegrad.primitives.scipys import SciPys, as_real, near, ratio, tail, whole
+from tapegrad.primitives.scipys import InDouble, SciPys, as_real, near, ratio, tail, whole
 from tapegrad.primitives.slopes import airy_log_slopes, bessel_log_slopes, debye_polynomials
 from tapegrad.primitives.special import _scipy
 
@@ -128,13 +128,12 @@ y1: SciPys = SciPys("y1", lambda out, x: ((y0(x) - _at(yv, 2, x)) * 0.5,))
 def _second(name: str, slope: Callable[[Any, Any], Any]) -> Elementwise:
     """K_0 and K_1, which have kernels; K_1' = -K_0 - K_1 / x (DLMF 10.29.2), where nothing
     cancels."""
-    return Elementwise(
-        name,
+    return InDouble(
         _scipy(name),
-        f"bessel_{name}({{0}})",
         lambda out, x: (slope(out, x),),
+        name=name,
+        scalar=f"bessel_{name}({{0}})",
         cost=2 * FUNCTION,
-        in_double=True,
     )
 
 

@@ -58,16 +58,10 @@ def _box_and_cox(x: Any, p: Any, logarithm: Any, times: Any) -> tuple[Any, Any]:
 
 
 boxcox = Elementwise(
-    "boxcox",
-    _scipy("boxcox"),
-    "boxcox({0}, {1})",
-    lambda out, x, p: _box_and_cox(x, p, log, xlogy),
-    cost=2 * FUNCTION + DIVISION,
+    _scipy("boxcox"), lambda out, x, p: _box_and_cox(x, p, log, xlogy), cost=2 * FUNCTION + DIVISION
 )
 boxcox1p = Elementwise(
-    "boxcox1p",
     _scipy("boxcox1p"),
-    "boxcox1p({0}, {1})",
     lambda out, x, p: _box_and_cox(x, p, log1p, xlog1py),
     cost=2 * FUNCTION + DIVISION,
 )
@@ -110,16 +104,12 @@ def _of_one_more(y: Any, p: Any) -> tuple[Any, Any, Any]:
 
 
 inv_boxcox: Elementwise = Elementwise(
-    "inv_boxcox",
     _scipy("inv_boxcox"),
-    "inv_boxcox({0}, {1})",
     lambda out, y, p: _inverse_partials(out, y, p),
     cost=2 * FUNCTION + DIVISION,
 )
 inv_boxcox1p = Elementwise(
-    "inv_boxcox1p",
     _scipy("inv_boxcox1p"),
-    "inv_boxcox1p({0}, {1})",
     lambda out, y, p: _inverse_partials(inv_boxcox(y, p), y, p),
     cost=2 * FUNCTION + DIVISION,
 )

@@ -42,9 +42,7 @@ def _named(name: str) -> Any:
 
 expi = SciPys("expi", lambda out, x: (exp(x) / x,), of_complex=True)
 exp1 = Elementwise(
-    "exp1",
     _scipy("exp1"),
-    "exp1({0})",
     lambda out, x: (-(exp(-x) / x),),
     cost=2 * FUNCTION,
     of_complex=True,

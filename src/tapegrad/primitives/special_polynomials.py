@@ -62,10 +62,10 @@ def _hyperu_partials(out: Any, a: Any, b: Any, x: Any) -> Any:
 
 hyperu = SciPys("hyperu", _hyperu_partials)
 accurate_hyperu = Elementwise(
-    "accurate_hyperu",
     incomplete.hyperu,
-    "",
     lambda *xs: named("scipy.special.hyperu", _hyperu_partials(*xs)),
+    name="accurate_hyperu",
+    scalar="",
     cost=200,
 )
 hyp2f1: SciPys = SciPys(

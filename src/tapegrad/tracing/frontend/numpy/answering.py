@@ -113,12 +113,14 @@ _making(np.ones, "fciub", filled=True)
 _making(np.zeros_like, "fciub", "empty_like", arrays=1, filled=True)
 _making(np.ones_like, "fciub", arrays=1, filled=True)
 _making(np.full_like, "fciub", arrays=2)
-for _f in (np.eye, np.identity, np.tri):
-    _making(_f, "fc")
-for _f in (np.copy, np.diag):
-    _making(_f, "fc", arrays=1)
-for _f in (np.linspace, np.logspace, np.geomspace):
-    _making(_f, "fc", arrays=2)
+_making(np.eye, "fc")
+_making(np.identity, "fc")
+_making(np.tri, "fc")
+_making(np.copy, "fc", arrays=1)
+_making(np.diag, "fc", arrays=1)
+_making(np.linspace, "fc", arrays=2)
+_making(np.logspace, "fc", arrays=2)
+_making(np.geomspace, "fc", arrays=2)
 _arange = _making(np.arange, "fc")
 
 
