@@ -3,6 +3,8 @@ that NumPy's operations give."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from tapegrad.ir.tape import Aval, Builder, Literal
 from tapegrad.primitives.base import DECLARED, Slice
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.elementwise import (
+    AsType,
     add,
     div,
     equal,
@@ -205,3 +208,57 @@ def test_rounds_of_short_arrays_call_nothing_of_numpys(monkeypatch):
         assert rounds_
         called = [line for line in rounds_ if "(f" in line or "= f" in line or ".tolist" in line]
         assert not called, called
+
+
+@pytest.mark.parametrize("dtype", ["i8", "b1"])
+def test_integers_of_arrays_wrap_as_numpys(dtype):
+    builder = Builder("body")
+    kinds = [((), "i8"), ((), "i8"), ((6,), "i8"), ((6,), "i8"), ((6,), dtype)]
+    step, total, filled, taken, read = [
+        builder.input(Aval(shape, np.dtype(kind))) for shape, kind in kinds
+    ]
+    (x,) = builder.call(Window(*entry_at(0, ())), [read, step])
+    if dtype == "b1":
+        (x,) = builder.call(AsType(np.dtype(np.int64)), [x])
+    (twice,) = builder.call(mul, [x, x])
+    (more,) = builder.call(add, [twice, total])
+    (test,) = builder.call(less, [x, Literal(np.int64(3))])
+    (one,) = builder.call(AsType(np.dtype(np.int64)), [test])
+    (most,) = builder.call(where, [test, x, more])
+    (other,) = builder.call(neg, [one])
+    (filled,) = builder.call(SetWindow(*entry_at(0, ())), [filled, most, step])
+    (taken,) = builder.call(SetWindow(*entry_at(0, ())), [taken, other, step])
+    loop = Loop(builder.finish([x, filled, taken]), 3, 6)
+    numbers = np.array([2**62, 3, -(2**63), 0, 2**53 + 1, 7]) if dtype == "i8" else np.arange(6) > 2
+    values = [np.int64(5), np.zeros(6, np.int64), np.zeros(6, np.int64), numbers]
+    with np.errstate(all="ignore"):
+        expected = loop.played(of_numpy, np.int64(6), *[np.array(x)[()] for x in values])
+        found = repeat_whole(loop, [np.int64(6), *values])
+    for a, b in zip(found, expected, strict=True):
+        assert type(a) is type(b) and bits(a) == bits(b)
+
+
+def bouncing(p):
+    y, v = p[0], 0.0
+    for _ in range(40):
+        v = v - 0.098
+        y = y + v * 0.1
+        if y < 0:
+            y, v = -y, -p[1] * v
+    return y
+
+
+def test_a_side_of_a_branch_is_chosen_by_a_number_of_pythons(monkeypatch):
+    texts = []
+    code = rounds._code
+    monkeypatch.setattr(rounds, "_code", lambda *given: texts.append(given[0]) or code(*given))
+    p = np.array([0.5, 0.9])
+    value, slope = tg.value_and_grad(bouncing, compile="never")(p)
+    assert value == bouncing(p)
+    h = 1e-7
+    near = [bouncing(p + s * np.array([h, 0])) for s in (1, -1)]
+    assert abs(slope[0] - (near[0] - near[1]) / (2 * h)) < 1e-5 * abs(slope[0])
+    asked = [(text, name) for text in texts for name in re.findall(r"if (v\d+) > 0:", text)]
+    assert asked
+    for text, name in asked:
+        assert re.search(rf"\b{name} = (int\(|[cv]\d+\.item\()", text), text

@@ -11,9 +11,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tapegrad.core.values import Slice, Span
+
+EMPTY = slice(0, 0, 1)
 
 _ids = itertools.count()
 
@@ -134,7 +137,7 @@ class MovingIndex:
     index: tuple[Any, ...]
     moves: tuple[tuple[int, ...], ...] = ()
 
-    @property
+    @cached_property
     def start(self) -> tuple[int, ...]:
         """The places before it moves."""
         starts = [k if isinstance(k, int) else k.start for k in self.index]
@@ -188,12 +191,15 @@ class MovingIndex:
         what it takes."""
         outer: list[Any] = []
         inner: list[Any] = []
-        for k in self.at(self.places(map(int, steps))) if self.moves else self.index:
+        places = self.places(map(int, steps))
+        counts = iter(places[len(self.index) :])
+        for k, start in zip(self.index, places, strict=False):
             if isinstance(k, int):
-                outer.append(k)
+                outer.append(start)
                 continue
-            count = max(0, k.count)
-            outer.append(Slice(k.start, count, k.step).as_slice())
+            count = k.count if isinstance(k, Slice) else max(0, next(counts))
+            stop = start + count * k.step
+            outer.append(slice(start, None if stop < 0 else stop, k.step) if count else EMPTY)
             inner.append(slice(0, count))
         return tuple(outer), tuple(inner)
 

@@ -50,13 +50,23 @@ class Part(Taking):
         return xs[0].with_shape(self.where.extents)
 
     def evaluate(self, *xs: Any) -> Any:
-        x, *steps = xs
-        outer, inner = self.where.numpy(steps)
-        out = np.empty(self.where.extents, x.dtype)
-        out[inner] = x[outer]
-        for axis, k in enumerate(inner):
-            out[(slice(None),) * axis + (slice(k.stop, None),)] = self.fill
-        return out
+        return self.for_types(xs[0])(*xs)
+
+    def for_types(self, *avals: Aval) -> Any:
+        where, dtype, fill = self.where, avals[0].dtype, self.fill
+        shape = where.extents
+        before = [(slice(None),) * axis for axis in range(len(shape))]
+
+        def part(x: Any, *steps: Any) -> Any:
+            outer, inner = where.numpy(steps)
+            out = np.empty(shape, dtype)
+            out[inner] = x[outer]
+            for whole, k, extent in zip(before, inner, shape, strict=True):
+                if k.stop < extent:
+                    out[(*whole, slice(k.stop, None))] = fill
+            return out
+
+        return part
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,), (outer, inner) = outs, self.where.text(xs[1:])

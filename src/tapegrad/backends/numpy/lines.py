@@ -50,7 +50,7 @@ class Lines:
             **FUNCTIONS,
         }
         self.literals: dict[tuple[int, bool], str] = {}  # beside arrays, and beside numbers
-        self.steps: set[str] = set()  # of loops, which are Python's integers
+        self.steps: set[str] = set()  # of loops, and what else is an integer of Python's
         self.count = 0
 
     def _fresh(self, letter: str) -> str:
@@ -87,6 +87,12 @@ class Lines:
             name = self.literals[id(x), beside] = self._global(value, "k")
         return name
 
+    def _step(self, value: str, depth: int) -> str:
+        """The name of an integer of Python's."""
+        name = self._assigned(value, depth)
+        self.steps.add(name)
+        return name
+
     def _numpys(self, name: str) -> str:
         """A name whose integers are NumPy's."""
         return f"int64({name})" if name in self.steps else name
@@ -105,6 +111,9 @@ class Lines:
         form, often = (
             form_of(call.primitive, len(call.operands), kinds == TRUE) if kinds else ("", NO)
         )
+        is_made = call.primitive.name == "astype" and call.outs[0].aval.dtype == INTEGER
+        if is_made and kinds == TRUE:
+            return self._step(f"int({self._name(call.operands[0], names)})", depth)
         if not form:
             return ""
         for k in often:

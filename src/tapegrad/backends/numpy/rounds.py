@@ -40,6 +40,7 @@ from tapegrad.backends.numpy.lives import (
 from tapegrad.backends.numpy.numbers import (
     FLOAT,
     FLOATS,
+    INTEGER,
     as_number,
     as_numpys,
 )
@@ -315,9 +316,12 @@ class _Text(Elements):
                 outs = self._applied(call, names, depth)
             else:
                 self._whole(call.operands, names, depth)
-                value = self._value(call, names, place, position in writes.copies)
+                value = self._value(call, names, place, position in writes.copies, depth)
                 comma = "," if len(outs) == 1 and call.primitive.results != 1 else ""
-                self._line(depth, f"{', '.join(outs)}{comma} = {value}")
+                if value in self.steps:
+                    outs = [value]
+                else:
+                    self._line(depth, f"{', '.join(outs)}{comma} = {value}")
                 for name, x in zip(outs, call.outs, strict=True):
                     if len(outs) > 1 and not x.shape:
                         self._line(depth, f"{name} = {as_number(name, x.aval)}")
@@ -420,7 +424,7 @@ class _Text(Elements):
         beside = isinstance(call.primitive, Elementwise)
         return call.primitive.quick_text([self._name(x, names, beside) for x in call.operands])
 
-    def _value(self, call: Call, names: Names, place: str, is_copied: bool) -> str:
+    def _value(self, call: Call, names: Names, place: str, is_copied: bool, depth: int) -> str:
         """An expression for what a call gives, in the memory of `place` if there is one."""
         primitive: Any = call.primitive
         out = call.outs[0]
@@ -431,9 +435,10 @@ class _Text(Elements):
         if isinstance(primitive, Elementwise) and is_number:  # `_number` knows which operators
             called = True
         quick = "" if called else self._quick(call, names)
-        if quick and is_number and primitive.picks and out.dtype in FLOATS:
+        if quick and is_number and primitive.picks and out.dtype in {*FLOATS, INTEGER}:
             name = self._name(call.operands[0], names)
-            return f"{name}.item({quick[len(name) + 1 : -1]})"
+            text = f"{name}.item({quick[len(name) + 1 : -1]})"
+            return text if out.dtype in FLOATS else self._step(text, depth)
         if not quick:
             function = primitive.for_types(*[x.aval for x in call.operands])
             if primitive.repeats:
