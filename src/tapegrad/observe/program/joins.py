@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -107,7 +107,7 @@ class Sides:
     exits: Exits = field(init=False)
     # What is known of the numbers in sides, by their tests and outcomes: `tracing.branches.merging`
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
-    _joins: dict[int, Join | None] = field(default_factory=dict)
+    _joins: dict[Any, Join | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.exits = Exits(self.flow)
@@ -129,6 +129,13 @@ class Sides:
             self._joins[jump] = _join_of(self.flow, jump, self._meetings)
         return self._joins[jump]
 
+    def last_join(self, place: int, jump: int) -> Join | None:
+        """The same of a test that may leave a `for` statement, where there is no other entry."""
+        if (key := (place, jump)) not in self._joins:
+            flow = _AtEnd(self.flow, place)
+            self._joins[key] = _join_of(self.flow, jump, _Meetings(flow), flow)
+        return self._joins[key]
+
 
 @lru_cache(maxsize=256)
 def sides_of(code: CodeType) -> Sides:
@@ -141,26 +148,39 @@ def begins_loop(frame: FrameType) -> bool:
     return sides_of(frame.f_code).flow.loop_at(frame.f_lasti) is not None
 
 
-def _join_of(flow: Flow, jump: int, meetings: _Meetings) -> Join | None:
-    code = flow.code
+class _AtEnd:
+    """How control flows where a `for` statement has come to its end."""
+
+    def __init__(self, flow: Flow, place: int) -> None:
+        self.at, self._flow, self.place = flow.at, flow, place
+
+    def after(self, offset: int) -> Sequence[int]:
+        return [self.at[offset].argval] if offset == self.place else self._flow.after(offset)
+
+
+EXHAUSTED = iter(())  # what such a statement goes through, for a side that is run by itself
+
+
+def _join_of(flow: Flow, jump: int, meetings: _Meetings, last: _AtEnd | None = None) -> Join | None:
+    code, ways = flow.code, last or flow
     if flow.heights is None or flow.sees_all or code.co_flags & _RESUMED:
         return None
     targets = {truth: flow.branch(jump, truth) for truth in (True, False)}
     starts = list(targets.values())
     offset = meetings.of(*starts)
-    base = top = flow.height(jump) - 1
+    base = top = flow.height(jump) - 1 - (last is not None)
     if offset == RETURNED or not flow.after(offset):
-        offset, region = RETURNED, _reached(flow, starts, RETURNED)
+        offset, region = RETURNED, _reached(ways, starts, RETURNED)
         if not all(flow.after(o) or flow.at[o].opname in _RETURNS for o in region):
             return None
     else:
-        region, top = _reached(flow, starts, offset), flow.height(offset)
+        region, top = _reached(ways, starts, offset), flow.height(offset)
     if offset in flow.at and flow.at[offset].opname == "EXTENDED_ARG" and not PREFIX_TOLD:
         return None
     fills = flow.fills(region, base)
     if jump in region or top < base or not _stands_apart(flow, jump, region - fills.keys(), base):
         return None
-    codes = {t: _code_of_side(flow, targets[t], offset, region, fills) for t in targets}
+    codes = {t: _code_of_side(flow, targets[t], offset, region, fills, last) for t in targets}
     if None in codes.values():
         return None
     return Join(jump, offset, base, top, region, codes, fills)  # type: ignore[arg-type]
@@ -170,7 +190,7 @@ class _Meetings:
     """What all ways from an instruction to the end come by next: the tree of immediate
     post-dominators (Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", 2001)."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow | _AtEnd) -> None:
         after = {o: flow.after(o) or [RETURNED] for o in flow.at}
         before: dict[int, list[int]] = {}
         for offset, others in after.items():
@@ -219,7 +239,7 @@ def _from_the_end(before: dict[int, list[int]]) -> list[int]:
     return done[::-1]
 
 
-def _reached(flow: Flow, starts: list[int], but: int) -> frozenset[int]:
+def _reached(flow: Flow | _AtEnd, starts: list[int], but: int) -> frozenset[int]:
     """The instructions that are reached from some, without one of them."""
     seen: set[int] = set()
     todo = [o for o in starts if o != but]
@@ -281,20 +301,27 @@ def operands_of(i: dis.Instruction) -> int:
 
 
 def _code_of_side(
-    flow: Flow, target: int, join: int, region: frozenset[int], fills: Iterable[int]
+    flow: Flow,
+    target: int,
+    join: int,
+    region: frozenset[int],
+    fills: Iterable[int],
+    last: _AtEnd | None,
 ) -> CodeType | None:
-    """A code that runs from one place to another; None where there is no room for the jumps."""
-    code = flow.code
-    end = len(code.co_code)
+    """A code that runs from one place to another, with what a statement goes through on its stack
+    if that is at its end; None where there is no room for the jumps."""
+    code, given = flow.code, [EXHAUSTED] if last is not None else []
+    end, constants = len(code.co_code), code.co_consts or (None,)
     entry = next((o for o, i in flow.at.items() if i.opname == "RESUME"), None)
-    if entry is None:
+    if entry is None or len(constants) > 255:
         return None
+    first = entry + 2 + 2 * len(given)
     if target == join:  # there is nothing in between
-        jumps = {entry + 2: end}
+        jumps = {first: end}
     elif join == RETURNED:
-        jumps = {entry + 2: target}
+        jumps = {first: target}
     else:
-        jumps = {entry + 2: target, join: end}
+        jumps = {first: target, join: end}
     # Python reads all of a code that it watches, what isn't run too, and writes to where its jumps
     # lead: a prefix that had lost its instruction would be the next one's, which led out of it.
     text = bytearray(_op("NOP", 0) * (end // 2))
@@ -309,6 +336,10 @@ def _code_of_side(
         if after in region or flow.at[at].opname != "EXTENDED_ARG":
             text[at:after] = code.co_code[at:after]
 
+    if last is not None:
+        text[entry + 2 : first] = _op("LOAD_CONST", len(constants))
+        begin = flow.next[last.place]
+        text[begin : begin + 2] = _op("RETURN_VALUE", 0)  # nothing leads on from here
     for at in fills:
         text[at : at + 2] = _op("POP_TOP", 0)
     for at, to in jumps.items():
@@ -322,7 +353,7 @@ def _code_of_side(
         co_code=bytes(text) + rest,
         co_varnames=names,
         co_nlocals=len(names),
-        co_consts=code.co_consts or (None,),
+        co_consts=(*constants, *given),
         co_argcount=len(names),
         co_posonlyargcount=0,
         co_kwonlyargcount=0,

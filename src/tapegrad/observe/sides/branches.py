@@ -325,11 +325,17 @@ def _is_of_integers(x: Any, trace: Any, guard: Guard) -> bool:
 
 
 def begin(
-    a: Activation, sides: Sides, jump: int, trace: Any, guard: Guard, effects: Effects
+    a: Activation,
+    sides: Sides,
+    jump: int,
+    trace: Any,
+    guard: Guard,
+    effects: Effects,
+    last_of: int | None = None,
 ) -> bool:
     """A test that goes both ways was reached: run the side that isn't taken. Whether that could be
-    done."""
-    join = sides.join(jump)
+    done. It may be the last one of a `for` statement."""
+    join = sides.join(jump) if last_of is None else sides.last_join(last_of, jump)
     builder = trace.builder
     if join is None or jump in sides.apart or trace.failed.get((sides, jump), 0) >= TRIES:
         return False
@@ -339,7 +345,9 @@ def begin(
     if _depth(a) >= DEEPEST:
         return False
     trace.forget_guard(guard)  # sides that ask the same have guards of their own
-    truth = bool(guard.expected.value)
+    truth = taken = bool(guard.expected.value)
+    if last_of is not None:  # the guard is on whether it stays
+        taken = truth is sides.flow.exits[jump].stays
     given = [local(a.address, k) for k in range(len(own_names(sides.flow.code)))]
     arrays = dispatch.arrays(trace, map(content, given))
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
@@ -348,7 +356,7 @@ def begin(
     lengths, lists = Lengths(effects.growing), _lists(a, join)
     if not all(any(x is grown for grown in effects.growing) for x in lists.values()):
         return False
-    other = _apart(a, sides, join, not truth, trace, given, arrays, lists)
+    other = _apart(a, sides, join, not taken, trace, given, arrays, lists)
     del given
     effects.count, effects.lasting = count, lasting
     del effects.written[written:]

@@ -41,6 +41,7 @@ from tapegrad.observe.objects.harmless import CALM
 from tapegrad.observe.objects.harmless import is_own as is_own_code
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, local, operand_at
+from tapegrad.observe.program.joins import EXHAUSTED, sides_of
 from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.observe.sides.owned import Owned, is_own
 from tapegrad.primitives.base import Value
@@ -182,6 +183,8 @@ def _goes_on(a: Activation, arg: Any) -> bool:
     """Whether an iterator that goes on is the frame's alone, which nobody else can look at."""
     x = a.top()
     kind: Any = type(x)
+    if x is EXHAUSTED:
+        return True
     if kind.__module__ in _COUNTED:
         return not getattr(x, "is_shared", True)
     if kind is types.GeneratorType:
@@ -370,6 +373,10 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     first, second = a.top(above + count + 1), a.top(above + count)
     if any(second is f or first is f for f in EXHAUSTING) and _is_passed_on(a, above, count):
         return True  # it is followed
+    if any(second is f or first is f for f in (any, all)) and _is_passed_on(a, above, count):
+        flow = sides_of(a.frame.f_code).flow
+        if flow.is_called_on_expression(a.frame.f_lasti):
+            return True  # nobody asks for the entries that are left
     values = [a.top(above + k) for k in range(count - 1, -1, -1)]
     f = second if first is MISSING else first
     if first is not MISSING and second is not MISSING:

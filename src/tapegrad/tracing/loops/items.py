@@ -16,7 +16,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -215,6 +215,10 @@ def _of_list(x: Any, backwards: bool = False) -> Items | None:
         return Entries(np.array(x), backwards=backwards, whole=x)
     if len(kinds) == 1 and _are_reals(x):
         return Entries([*x], x[0]._weak, x[0]._either, backwards, whole=x)
+    if kinds == {tuple} and len(set(map(len, x))) == 1:
+        columns = [_of_list(column, backwards) for column in zip(*x, strict=True)]
+        found = [replace(part, whole=x) for part in columns if isinstance(part, Entries)]
+        return Zipped(found) if found and len(found) == len(columns) else None
     return None
 
 

@@ -223,6 +223,7 @@ class Trace:
         self.failed: dict[Any, int] = {}  # how often a side couldn't be made one with the other
         # What may be written to, if not all: see `tracing.branches.merging`.
         self.writable: Callable[[Proxy], bool] | None = None
+        self.holds: Any = None  # the tests before one that is about to be asked: `a` in `a and b`
         self.refusal: TapegradError | None = None
         self.unfinished: TapegradError | None = None  # what its function may not return with
         self.raised = ""  # what raised an error by values that aren't guarded: see `note_raised`

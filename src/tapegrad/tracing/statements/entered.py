@@ -58,7 +58,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     short = type(x) is Counted
     items, count = _entries_of(x.numbers if short else x, holders)
     short = short or count is not None
-    if items is None or (len(items) < ROUNDS and not short):
+    if items is None or (len(items) < ROUNDS and not (short or (leaves and trace.in_frame))):
         return None
     if leaves:
         items.settle()

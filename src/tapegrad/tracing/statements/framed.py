@@ -113,6 +113,17 @@ def named(name: str) -> Callable[..., Any]:
     return round_of
 
 
+def with_idle(body: Tape) -> Tape:
+    """A round that changes nothing, with a number for whose sake it is one of a loop."""
+    (idle,) = unused(body, [Aval((), np.dtype(np.int64))])
+    return replace(
+        body,
+        inputs=(body.inputs[0], idle, *body.inputs[1:]),
+        names=(body.names[0], "idle", *body.names[1:]),
+        outputs=(idle,),
+    )
+
+
 def settle(trace: Trace) -> None:
     """What is drawn ahead in a trace is known where no round is under way in it."""
     for stream in streams():
@@ -415,14 +426,8 @@ class InFrame(Rounds):
         changes none, a number for whose sake it is held to its guards."""
         ys = [typed(y) for y in round_.ys]
         body, changed, order = self.body(round_)
-        idle = [] if changed or ys else unused(body, [Aval((), np.dtype(np.int64))])
-        if idle:
-            body = replace(
-                body,
-                inputs=(body.inputs[0], *idle, *body.inputs[1:]),
-                names=(body.names[0], "idle", *body.names[1:]),
-                outputs=tuple(idle),
-            )
+        is_idle = not changed and not ys
+        body = with_idle(body) if is_idle else body
         _, *operands = self.operands(leaves, round_, self.done)
         trace = self.trace(operands)
         count = self.left
@@ -434,7 +439,7 @@ class InFrame(Rounds):
             if self.done:
                 rounds, most = np.subtract(rounds, self.done), most - self.done
             trace = innermost([rounds, *[x for x in operands if isinstance(x, Tracer)]])
-        start = [*[np.int64(0)] * len(idle), *[operands[k] for k in changed]]
+        start = [*[np.int64(0)] * is_idle, *[operands[k] for k in changed]]
         start += empty_stacks(trace, ys, count, filled=self.inner is None)
         given = [rounds, *start, *[operands[k] for k in order[len(changed) :]]]
         loop = Loop(body, len(body.outputs), most)

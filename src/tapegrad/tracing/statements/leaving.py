@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Literal
+from tapegrad.ir.tape import Guard, Literal
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.joins import Sides, begins_loop
 from tapegrad.tracing.loops.items import Items, found_among
@@ -44,10 +44,11 @@ class Entries:
     `done`, and which arrays are `lent` to it; it is `over` where the last round was made."""
 
     def __init__(self, items: Items, sides: Sides, place: int) -> None:
-        self.items, self._sides, self._place = items, sides, place
+        self.items, self._sides, self.place = items, sides, place
         self.given: Given | None = None
         self._passed: Given | None = None  # the last that has had its entry
         self.done, self.over = 0, False
+        self.guard: Guard | None = None  # on the latter
         self.lent: Any = _NoneLent()
         self.is_shared = False
         self._first = 0  # entries that were handed out before the test was asked
@@ -75,7 +76,7 @@ class Entries:
             found = found_among(self.lent)
             return self.items.item(step._trace, step, self._first + self.done, found)
         if trace is None or self._first == FIRST or self.given is not None:  # no test was asked
-            raise again_with(self._traced_tests() or each_round(self._sides, self._place))
+            raise again_with(self._traced_tests() or each_round(self._sides, self.place))
         step = stand_in(trace, Literal(np.int64(0)), np.int64(0))
         self._first += 1
         return self.items.item(trace, step, self._first - 1, found_among(self.lent))
@@ -84,7 +85,7 @@ class Entries:
         """The tests that leave the loop, as those whose plain truth is to be traced, if they
         weren't: it may be another one later."""
         flow, noted = self._sides.flow, self._sides.turning
-        own = [o for o, e in flow.exits.items() if flow.iterator_of(e) == self._place]
+        own = [o for o, e in flow.exits.items() if flow.iterator_of(e) == self.place]
         return [] if noted.issuperset(own) else [(noted, o) for o in own]
 
 

@@ -38,7 +38,7 @@ from tapegrad.observe.program.joins import Sides, sides_of
 from tapegrad.observe.program.liveness import Flow, flow_of
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.observe.seen import changes, effects_in, streams
-from tapegrad.observe.sides.branches import asks_directly
+from tapegrad.observe.sides.branches import asks_directly, begin
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
 from tapegrad.tracing.loops.ending import FEWEST, UNBOUNDED, recorded_until, room_of, rounds_until
@@ -47,7 +47,14 @@ from tapegrad.tracing.loops.rounds import FIRST, Round, typed
 from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.recording.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.statements.drawing import Drawing
-from tapegrad.tracing.statements.framed import InFrame, Looped, again_with, each_round, is_long
+from tapegrad.tracing.statements.framed import (
+    InFrame,
+    Looped,
+    again_with,
+    each_round,
+    is_long,
+    with_idle,
+)
 from tapegrad.tracing.statements.growing import Growing
 from tapegrad.tracing.statements.leaving import Entries
 from tapegrad.tracing.statements.variables import (
@@ -75,7 +82,9 @@ def asked(o: Any, x: Tracer, condition: Tracer, found: bool) -> bool | None:
         return None
     if not asks_directly(sides.flow, frame.f_lasti, a, x):
         return None
-    under_way: Turning | None = a.turning
+    trace, under_way = current_trace(), a.turning
+    if trace is not None:
+        trace.holds = None
     if under_way is not None and jump in under_way.exit.body:
         heard = under_way.asked(jump, condition, found)
         if heard is not None:
@@ -97,6 +106,7 @@ def _begin(a: Activation, sides: Sides, jump: int, condition: Tracer, found: boo
     going, before = condition if exit_.stays else ew.logical_not(condition), a.asked
     a.asked = None
     if flow.leads_on(jump) is not None:  # the test behind it is the one
+        trace.holds = None if is_idle else going
         trace_stored(a.frame, jump, trace)
         a.asked = jump, going, to_operand(trace, condition)[0], len(trace.builder.guards)
         return None
@@ -182,6 +192,9 @@ class Turning:
             going = ew.logical_and(self._holds, going)
         if last is not jump and found is own.stays:
             self._holds, self._guards = going, len(_guards())
+            trace = current_trace()
+            assert trace is not None
+            trace.holds = going
             return own.stays
         self._holds = None
         stays = self._next(lambda: self._steps.send((going, last == jump)))
@@ -205,12 +218,21 @@ class Turning:
             step()
         except StopIteration:
             self.activation.turning = self.around
-            over = self.entries is not None and self.entries.over
-            return self.exit.stays if over else not self.exit.stays
+            return self._left()
         except BaseException:
             self.activation.turning = self.around
             raise
         return self.exit.stays
+
+    def _left(self) -> bool:
+        """Which way the frame goes behind the loop, both of which may be sides of a branch."""
+        a, entries, effects = self.activation, self.entries, self.activation.o.effects
+        if entries is None:
+            return not self.exit.stays
+        guard = entries.guard if entries.place in self.sides.both else None
+        if effects is not None and guard is not None:
+            begin(a, self.sides, self.jump, self.trace, guard, effects, entries.place)
+        return self.exit.stays if entries.over else not self.exit.stays
 
     def passes(self, offset: int) -> None:
         """The frame is about to run an instruction."""
@@ -352,13 +374,17 @@ class Turned(InFrame):
         no condition."""
         going, *ys = [typed(y) for y in round_.ys]
         body, changed, order = self.body(round_)
-        if not changed:
-            raise TraceError("the loop goes on for ever, or makes no round")
         _, *operands = self.operands(leaves, round_, self.done)
         given = [operands[k] for k in order]
+        if not changed:
+            if self.entries is None:
+                raise TraceError("the loop goes on for ever, or makes no round")
+            body = with_idle(body)
+            given = [np.int64(0), *given]
         trace = self.trace([self.going, *operands])
         until = replace(body, outputs=(*body.outputs, going.operand))
-        start = [to_operand(trace, x)[0] for x in given[: len(changed)]]
+        carried = len(body.outputs)
+        start = [to_operand(trace, x)[0] for x in given[:carried]]
         most = None if self.entries is None else self.left
         if not _is_known(until, start):
             until = renumbered(self._while_drawing(until, changed))
@@ -373,8 +399,8 @@ class Turned(InFrame):
             raise TraceError("the loop is short")
         trace.guard(self.going, True, "a condition")
         self._end(stand_in(trace, Literal(goes_on), goes_on), trace)
-        body = with_stacks(body, len(changed), ys, count, self.src)
-        given[len(changed) : len(changed)] = empty_stacks(trace, ys, count, filled=True)
+        body = with_stacks(body, carried, ys, count, self.src)
+        given[carried:carried] = empty_stacks(trace, ys, count, filled=True)
         loop = Loop(body, len(body.outputs), count)
         found = recorded(trace, loop, [np.int64(count), *given])
         outs = [*found] if isinstance(found, tuple) else [found]
@@ -423,8 +449,11 @@ class Turned(InFrame):
             what = "whether there are more rounds than there is room for"
             trace.guard(more, False, what, self.src, fixed=True)
         elif not flow_of(self.frame.f_code).meets_end(self.place):
+            sides, what = sides_of(self.frame.f_code), "whether a loop comes to its end"
             self.entries.over = bool(more._read()[1])
-            trace.guard(more, self.entries.over, "whether a loop comes to its end", self.src)
+            self.entries.guard = trace.guard(more, self.entries.over, what, self.src)
+            if trace.in_frame:
+                trace.sources[sides, self.entries.place] = self.src, False
 
 
 def _is_known(body: Tape, start: Sequence[Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.tracing.frontend.operands.operands import cast
-from tapegrad.tracing.recording.trace import innermost
+from tapegrad.tracing.recording.trace import current_trace, innermost
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _WHAT = "whether an index is out of bounds"
@@ -33,9 +33,17 @@ def integer(k: Any, extent: int, axis: int) -> int:
 
 
 def choice(k: Tracer, extent: int, axis: int) -> Any:
-    """One that calls and rounds choose, as int64; NumPy's error if it is out of bounds."""
+    """One that calls and rounds choose, as int64; NumPy's error if it is out of bounds. In the test
+    `a and b` those of `b` may be anything where `a` doesn't hold."""
     at = k._read()[1]
     k = cast(k, np.int64)
+    trace = current_trace()
+    if trace is not None and trace.holds is not None and at is not None:
+        bounds = k._trace.bounds.get(k._operand)
+        chosen: Any = np.where(trace.holds, k, np.int64(at))
+        k = chosen[()]
+        if bounds is not None:
+            k._trace.bounds[k._operand] = bounds
     if at is not None and not -extent <= int(at) < extent:
         out: Any = np.logical_or(k < -extent, k >= extent)
         out._trace.guard(out, True, _WHAT)
