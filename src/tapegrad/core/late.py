@@ -30,6 +30,7 @@ CALLS = (  # what a first call takes
 BRANCHES = (  # what branches take that go both ways, and loops that tests end
     "tapegrad.tracing.branches.merging",
     "tapegrad.tracing.statements.turning",
+    "tapegrad.tracing.statements.plain_tests",
 )
 LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # what linear maps at a point take
 NEXT_DOOR = (  # what starts the compiler next door, and asks the disk

@@ -212,9 +212,7 @@ class Trace:
         self.below: dict[Operand, Any] = {}  # and below which others, traced ones, they are
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
         self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers
-        self.merged: list[
-            Any
-        ] = []  # branches whose sides were made one, see `observe.sides.branches`,
+        self.merged: list[Any] = []  # branches whose sides were made one: see `sides.branches`,
         self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
         self.reconsidered = False
         self.with_integers = False  # whether numbers are left that may be Python's integers

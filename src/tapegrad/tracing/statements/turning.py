@@ -29,18 +29,16 @@ from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import known_from, renumbered
 from tapegrad.ir.tape import Builder, Literal, Operand, Tape
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.reconsidered import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.exits import Exit
-from tapegrad.observe.program.frames import operand, operand_at, top_of
-from tapegrad.observe.program.frames import replace as replace_at
+from tapegrad.observe.program.frames import operand, top_of
 from tapegrad.observe.program.joins import Sides, sides_of
 from tapegrad.observe.program.liveness import Flow, flow_of
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.observe.seen import changes, effects_in, streams
 from tapegrad.observe.sides.branches import asks_directly, begin
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.loops import CALLS, ROUNDS, Loop
+from tapegrad.primitives.loops import Loop
 from tapegrad.tracing.loops.ending import FEWEST, UNBOUNDED, recorded_until, room_of, rounds_until
 from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.loops.rounds import FIRST, Round, typed
@@ -101,7 +99,7 @@ def _begin(a: Activation, sides: Sides, jump: int, condition: Tracer, found: boo
     is_idle = found is not exit_.stays  # no round here, but in other rounds of the loop around
     if is_idle and not (trace.in_frame and jump in sides.both and flow.leads_on(jump) is None):
         return None
-    if not _may_begin(a, sides, exit_) or (around is not None and around.may_leave(jump)):
+    if not may_begin(a, sides, exit_) or (around is not None and around.may_leave(jump)):
         return None
     going, before = condition if exit_.stays else ew.logical_not(condition), a.asked
     a.asked = None
@@ -129,7 +127,7 @@ def _taken_back(trace: Trace, operand: Operand, count: int) -> bool:
     return True
 
 
-def _may_begin(a: Activation, sides: Sides, exit_: Exit) -> bool:
+def may_begin(a: Activation, sides: Sides, exit_: Exit) -> bool:
     """Whether a loop that is left by this test may be traced for one round."""
     flow, trace = sides.flow, current_trace()
     if trace is None or trace.idle or not exit_.places.isdisjoint(sides.unrolled):
@@ -469,60 +467,4 @@ def _is_known(body: Tape, start: Sequence[Any]) -> bool:
         carried &= ends
 
 
-# ---- tests of what isn't traced
-
-
-class _Tests:
-    """The tests of a frame by which loops are left, and how often they were reached in a row, from
-    which variable of the tape on."""
-
-    def __init__(self, frame: FrameType) -> None:
-        self.sides = sides_of(frame.f_code)
-        self.exits = self.sides.flow.exits
-        self.turns: dict[frozenset[int], tuple[int, int]] = {}
-
-
-def tested(a: Activation, x: Any) -> None:
-    """A conditional jump is about to ask for the truth of a value. If that isn't traced, but what
-    the loop computes is, and the loop is long, it is left by a traced test from then on."""
-    if a.tests is None:
-        a.tests = _Tests(a.frame)
-    tests, jump, trace = a.tests, a.frame.f_lasti, current_trace()
-    exit_ = tests.exits.get(jump)
-    if exit_ is None or trace is None or isinstance(x, Tracer):
-        return
-    own = a.turning is not None and a.turning.exit.places == exit_.places
-    if type(x) not in (bool, np.bool_):
-        return _give_up(a, again_with(each_round(tests.sides, jump))) if own else None
-    if own or not exit_.places.isdisjoint(tests.sides.turning):
-        replace_at(operand_at(a.stack, 0), stand_in(trace, Literal(np.bool_(x)), np.bool_(x)))
-        return
-    if bool(x) is not exit_.stays:
-        tests.turns.pop(exit_.places, None)
-        return
-    turns, first = tests.turns.get(exit_.places, (0, trace.builder.following))
-    tests.turns[exit_.places] = turns + 1, first
-    is_long = turns > ROUNDS and trace.builder.following - first > 2 * CALLS
-    if is_long and _may_begin(a, tests.sides, exit_):
-        notes = [(tests.sides.turning, o) for o, e in tests.exits.items() if e.body == exit_.body]
-        _give_up(a, again_with(notes))
-
-
-class _GivenUp:
-    """Raises where its truth is asked for. If the observer raised, it would see nothing any more,
-    and what handlers around the loop do would be done twice."""
-
-    def __init__(self, error: Reconsidered) -> None:
-        self._error = error
-
-    def __bool__(self) -> bool:
-        raise self._error
-
-
-def _give_up(a: Activation, error: Reconsidered) -> None:
-    """The conditional jump that is about to run raises this."""
-    replace_at(operand_at(a.stack, 0), _GivenUp(error))
-
-
 dispatch.asked = asked
-dispatch.tested = tested
