@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric, total
-from tapegrad.primitives.kinds import Library, Routine, StaticIndex
+from tapegrad.primitives.kinds import Library, Routine, StaticIndex, Underived
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.triangles import fortran, over_batch
@@ -140,7 +140,7 @@ class BandedSolve(Routine):
 
 
 @parametric
-class BandedDefinite(Library):
+class BandedDefinite(Underived, Library):
     """Whether a symmetric matrix is positive definite, of which LAPACK has the diagonals on one
     side: the `lower` ones, from the main one on, or the upper ones, up to that."""
 
@@ -160,12 +160,6 @@ class BandedDefinite(Library):
             return np.True_
         pbtrf = fortran("lapack", "pbtrf", bands.dtype)
         return np.bool_(pbtrf(bands, lower=self.lower)[1] == 0)
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None
 
 
 def _all(shape: tuple[int, ...]) -> list[Slice]:

@@ -77,6 +77,16 @@ class Bilinear(Parametric):
         return terms[0] + terms[1] if len(terms) == 2 else terms[0] if terms else None
 
 
+class Underived(Parametric):
+    """Mixin: has no derivative, since its results are integers or booleans, or nobody asks."""
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return (None,) * len(xs)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None if self.results == 1 else (None,) * self.results
+
+
 class _Carrying(Parametric):
     """Moves elements: zeros of its operands are zeros of its result."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.contractions import matmul, swapped
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import Library, Underived
 from tapegrad.primitives.solving import Factored
 from tapegrad.primitives.triangles import (
     Triangle,
@@ -72,7 +72,7 @@ def _left(parts: Any) -> Any:
 
 
 @parametric
-class RowsInOrder(Library):
+class RowsInOrder(Underived, Library):
     """The order in which rows stand once they were swapped, one by one: the first `count` are
     swapped with the rows that `pivots` say, counted from 1, as LAPACK leaves them."""
 
@@ -93,15 +93,9 @@ class RowsInOrder(Library):
             order[k], order[row - 1] = order[row - 1], order[k]
         return np.array(order, PLACES)
 
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None
-
 
 @parametric
-class Ranked(Library):
+class Ranked(Underived, Library):
     """The order of the rows of A in P A = L U, or of its columns in A P = Q R, if it is `of` "lu"
     or "qr"."""
 
@@ -127,9 +121,3 @@ class Ranked(Library):
             return np.arange(len(a), dtype=PLACES)
         pivots = fortran("lapack", "getrf", a.dtype)(a)[1]
         return RowsInOrder(len(a)).evaluate(pivots + 1)
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None

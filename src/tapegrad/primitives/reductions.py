@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.ir.fold import ADD, ALL, ANY, PRODUCT, SUM
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
-from tapegrad.primitives.kinds import Extremal, Library, Linear, Reduction, Running
+from tapegrad.primitives.kinds import Extremal, Library, Linear, Reduction, Running, Underived
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.texts import axes_text
 from tapegrad.primitives.views import (
@@ -198,17 +198,11 @@ def _halves(x: Any, half: int, single: bool = False) -> tuple[Any, Any, Any]:
     return part(0, half), None if single else part(half, half), part(used, rest) if rest else None
 
 
-class _Logical(Reduction):
+class _Logical(Underived, Reduction):
     """any and all: booleans, without derivative."""
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval(self.kept(xs[0]), np.dtype(bool))
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None
 
 
 @parametric
@@ -237,7 +231,7 @@ class All(_Logical):
         return np.all(xs[0], axis=self.axes)
 
 
-class _ArgExtremum(Extremal):
+class _ArgExtremum(Underived, Extremal):
     """argmax and argmin along one axis: the first of several; NaN wins; no derivative."""
 
     axis: int
@@ -248,12 +242,6 @@ class _ArgExtremum(Extremal):
             raise ValueError(f"attempt to get {self.name} of an empty sequence: {x}")
         shape = (*x.shape[: self.axis], *x.shape[self.axis + 1 :])
         return Aval(shape, np.dtype(np.intp))
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None
 
 
 @parametric

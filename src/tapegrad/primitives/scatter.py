@@ -23,6 +23,7 @@ from tapegrad.primitives.kinds import (
     Lookup,
     Scatter,
     StaticIndex,
+    Underived,
 )
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 from tapegrad.primitives.views import (
@@ -336,7 +337,7 @@ scatter_set = ScatterSet()
 
 
 @parametric
-class Winners(Library):
+class Winners(Underived, Library):
     """For index arrays into an array of `shape`: which writes aren't overwritten by a later one."""
 
     shape: tuple[int, ...]
@@ -368,12 +369,9 @@ class Winners(Library):
             f"{out} = {out}[{index}] == {numbers}",
         ]
 
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [None] * len(xs)
-
 
 @parametric
-class Nonzero(Library):
+class Nonzero(Underived, Library):
     """The index arrays of the true elements of a mask, of which there are `count`."""
 
     count: int
@@ -396,6 +394,3 @@ class Nonzero(Library):
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"({', '.join(outs)},) = np.nonzero({xs[0]})"]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)

@@ -11,17 +11,11 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import parametric
-from tapegrad.primitives.kinds import AlongAxis, Library, Routine
+from tapegrad.primitives.kinds import AlongAxis, Library, Routine, Underived
 
 
-class _Order(AlongAxis, Library):
+class _Order(Underived, AlongAxis, Library):
     """A function of NumPy whose result is indices."""
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        return (None,) * len(xs)
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        return None
 
 
 @parametric
@@ -65,7 +59,7 @@ class ArgPartition(_Order):
 
 
 @parametric
-class SearchSorted(Routine):
+class SearchSorted(Underived, Routine):
     """Where each of the numbers `v` would be put in the sorted vector `a`: before its equals, or
     after."""
 
@@ -94,9 +88,3 @@ class SearchSorted(Routine):
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         side = ", 'right'" if self.right else ""
         return [f"{outs[0]} = np.searchsorted({xs[0]}, {xs[1]}{side})"]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        return (None,) * len(xs)
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        return None

@@ -24,7 +24,7 @@ from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.control import NOT_CONVERGED
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import Library, Underived
 from tapegrad.primitives.scatter import ScatterAdd, gather
 from tapegrad.primitives.views import Reshape, Transpose
 
@@ -439,7 +439,7 @@ class ExpmProduct(_Patterned):
 
 
 @parametric
-class Rows(_Patterned):
+class Rows(Underived, _Patterned):
     """The row of each of `count` elements, of where rows start."""
 
     count: int
@@ -452,15 +452,9 @@ class Rows(_Patterned):
     def evaluate(self, *xs: Any) -> Any:
         return rows_of(xs[0])
 
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None
-
 
 @parametric
-class RowByRow(_Patterned):
+class RowByRow(Underived, _Patterned):
     """The order in which elements stand row by row, of their rows, and where each of `count` rows
     starts."""
 
@@ -476,9 +470,3 @@ class RowByRow(_Patterned):
         starts = np.zeros(self.count + 1, np.int64)
         np.cumsum(np.bincount(xs[0], minlength=self.count), out=starts[1:])
         return np.argsort(xs[0], kind="stable"), starts
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None, None

@@ -36,7 +36,7 @@ from tapegrad.primitives.degenerate import (
 )
 from tapegrad.primitives.elementwise import AsType, logical_and, not_equal, where
 from tapegrad.primitives.extrema import Max
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import Library, Underived
 from tapegrad.primitives.kinked import absolute, hypot
 from tapegrad.primitives.triangles import (
     below,
@@ -388,7 +388,7 @@ class QR(Library):
 
 
 @parametric
-class Complement(Library):
+class Complement(Underived, Library):
     """The further columns that complete an orthogonal factor to a square one, as NumPy chooses
     them: of Q in A = Q R, or of the `left` or `right` singular vectors. No derivative: the front
     end turns them with the others.
@@ -422,12 +422,6 @@ class Complement(Library):
             return (whole[..., min(x.shape[-2:]) :],)
 
         return attempted(further, shapes, a)[0]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None
 
 
 # ---- functions of a matrix

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
-from tapegrad.primitives.kinds import Moving, StaticIndex, Unset
+from tapegrad.primitives.kinds import Moving, StaticIndex, Underived, Unset
 from tapegrad.primitives.scatter import Update
 from tapegrad.primitives.texts import dtype_text, shape_text
 from tapegrad.primitives.views import BroadcastTo, Places, Takes
@@ -55,7 +55,7 @@ class Window(Moving, Takes):
 
 
 @parametric
-class Empty(Unset):
+class Empty(Underived, Unset):
     """An array of this shape and dtype that rounds of a loop fill, each its own part, before any
     part is read."""
 
@@ -78,12 +78,6 @@ class Empty(Unset):
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = np.empty({shape_text(self.shape)}{dtype_text(self.dtype)})"]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return ()
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None
 
 
 class Placed:
