@@ -56,6 +56,10 @@ class Parametric(Primitive):
     # before them are a batch, for each index of which it does the same, and broadcast.
     cores: ClassVar[int | tuple[int, ...] | None] = None
 
+    def aval(self, *xs: Aval) -> Any:
+        """The result's type: that of the first operand, where nothing else is said."""
+        return xs[0].with_shape(xs[0].shape)
+
     def of_rows(self, size: int) -> Any:
         """What does to each of `size` rows, along a new first axis of all operands but steps, what
         this does to one; None of a primitive of which that isn't another one."""

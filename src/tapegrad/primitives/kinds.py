@@ -122,6 +122,9 @@ class Reduction(AlongAxes):
     def kept(self, x: Aval) -> tuple[int, ...]:
         return tuple(n for axis, n in enumerate(x.shape) if axis not in self.axes)
 
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(self.kept(xs[0]))
+
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
         (x,) = call.operands
         chosen = self.typed and x.dtype not in (np.float32, np.int64)

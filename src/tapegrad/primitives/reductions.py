@@ -53,9 +53,6 @@ class Sum(Linear, Reduction):
         axes = axes_text(self.axes, x.shape)
         return [f"{outs[0]} = np.sum({xs[0]}{axes}, dtype=np.float64).astype(np.float32)"]
 
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(self.kept(xs[0]))
-
     def evaluate(self, *xs: Any) -> Any:
         (x,) = xs
         if self.is_wide(x):
@@ -129,9 +126,6 @@ class Prod(Reduction):
     of_complex = True
     fold = PRODUCT
     typed = True
-
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(self.kept(xs[0]))
 
     def evaluate(self, *xs: Any) -> Any:
         return np.prod(xs[0], axis=self.axes, dtype=xs[0].dtype)
@@ -284,9 +278,6 @@ class CumSum(Linear, Running):
     of_complex = True
     fold = ADD
 
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(xs[0].shape)
-
     def evaluate(self, *xs: Any) -> Any:
         (x,) = xs
         if self.reverse:
@@ -311,9 +302,6 @@ class CumProd(Running):
     name = "cumprod"
     of_complex = True
     fold = PRODUCT
-
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(xs[0].shape)
 
     def evaluate(self, *xs: Any) -> Any:
         return np.cumprod(xs[0], self.axis, xs[0].dtype)

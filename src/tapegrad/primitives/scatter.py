@@ -292,9 +292,6 @@ class ScatterSet(Scatter):
     onto = "first"
     indexed = True
 
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(xs[0].shape)
-
     def evaluate(self, *xs: Any) -> Any:
         # NumPy walks through memory, backwards where strides are negative: in row-major order the
         # last write is the one that `Winners` finds.

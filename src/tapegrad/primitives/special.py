@@ -359,9 +359,6 @@ class BesselI(Parametric):
     name = "bessel_i"
     cores = 0
 
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(xs[0].shape)
-
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         sized = f"{xs[0]} * (abs({xs[0]}) >= 2.3e-308)"  # of smaller numbers it is NaN
         return _cast(f"scipy.special.iv{'e' * self.scaled}({self.order}, {sized})", outs, call)
