@@ -54,7 +54,8 @@ class Recorder:
 
 
 def text_of(tape):
-    """A tape, its plan and its source."""
+    """A tape, its plan and its source, without the user's lines: which of some alike functions is
+    named depends on what ran before."""
     from tapegrad import pipeline
     from tapegrad.ir.plan_text import show_plan
 
@@ -62,7 +63,8 @@ def text_of(tape):
     program = pipeline.schedule(best)
     kernels = [kernel.text for kernel in program.kernels]
     plan = show_plan(program.plan, program.allocation)
-    return "\n".join([str(tape), str(best), plan, *kernels, *program.driver().lines])
+    text = "\n".join([str(tape), str(best), plan, *kernels, *program.driver().lines])
+    return re.sub(r" *[#(] ?\S+\.py:\d+\)?", "", text)
 
 
 def replay(folder):

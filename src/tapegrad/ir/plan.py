@@ -21,6 +21,14 @@ from tapegrad.ir.steps import Changes, Compute, Cut, Loop, PythonCall, Step, rea
 from tapegrad.ir.tape import METHODS
 
 
+def cycle_of(turns: Sequence[int], place: int) -> list[int]:
+    """The places that are at one, round after round, if place `turns[p]` becomes place p."""
+    cycle = [place]
+    while turns[cycle[-1]] != place:
+        cycle.append(turns[cycle[-1]])
+    return cycle
+
+
 @dataclass(frozen=True)
 class Recurrence(Step):
     """`for index in range(rounds): plan`, each round on what the last one left.
@@ -72,9 +80,7 @@ class Recurrence(Step):
     def ends(self, home: int, cell: Cell) -> bool:
         """Whether a cell is where the array of this place is after the last round, or a copy of it,
         where nobody knows which round is the last."""
-        cycle = [home]
-        while self.turns[cycle[-1]] != home:
-            cycle.append(self.turns[cycle[-1]])
+        cycle = cycle_of(self.turns, home)
         if self.rounds.literal is None or self.until is not None or self.begin is not None:
             return cell not in self.places or (len(cycle) == 1 and cell is self.places[home])
         rounds = min(int(self.rounds.literal.value), self.index.extent)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from tapegrad.core.values import Literal, Source
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.cells import COLUMNS, ROWS, TERMS, Along, At, Cell, Indirect, Read, Share
-from tapegrad.ir.fold import Fold
+from tapegrad.ir.fold import SUM, Fold
 from tapegrad.ir.panels import Panel
 from tapegrad.ir.tape import dtype_name
 
@@ -102,6 +102,15 @@ class Step:
         """The same with other loop indices."""
         return self.changed(Changes(indices=indices))
 
+    @property
+    def folds(self) -> Fold | None:
+        """What it folds into the cell that it writes, if it does."""
+        return None
+
+    def in_chunk(self, chunk: Index, size: int) -> Step:
+        """What a chunk does of it: so many rows, of what has some."""
+        raise NotImplementedError
+
     def needs(self) -> Iterator[Cell]:
         """What it reads: what it adds to as well, but not what it only overwrites."""
         return (cell for cell, _, writes in self.own() if not writes)
@@ -156,6 +165,10 @@ class Compute(Step):
             if isinstance(k, Indirect):
                 yield from read_accesses(k.read)
         yield self.cell, self.at, True
+
+    @property
+    def folds(self) -> Fold | None:
+        return self.combine
 
     def needs(self) -> Iterator[Cell]:
         yield from super().needs()
@@ -226,6 +239,13 @@ class Gemm(Step):
     def extents(self) -> tuple[int, int, int]:
         """How many rows, columns and terms there are."""
         return (*self.out.shape, self.x.shape[1])
+
+    @property
+    def folds(self) -> Fold | None:
+        return SUM if self.adds else None
+
+    def in_chunk(self, chunk: Index, size: int) -> Gemm:
+        return replace(self, share=Share(ROWS, chunk, size))
 
     @property
     def matrices(self) -> tuple[tuple[Panel, tuple[int, int]], ...]:
@@ -419,6 +439,9 @@ class Loop(Step):
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         for step in self.body:
             yield from step.accesses()
+
+    def in_chunk(self, chunk: Index, size: int) -> Loop:
+        return replace(self, chunk=(chunk, size))
 
     def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
         return iter(())

@@ -20,14 +20,12 @@ import numpy as np
 
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 from tapegrad.optimize.unrolled import may_begin
-from tapegrad.primitives.kinds import Library, Routine
+from tapegrad.primitives.kinds import Library, Routine, Taking
 from tapegrad.primitives.loops import CALLS as CALLS
 from tapegrad.primitives.loops import NUMPYS as NUMPYS
 from tapegrad.primitives.loops import ROUNDS as ROUNDS
-from tapegrad.primitives.parts import AddPart, Part, SetPart
-from tapegrad.primitives.scatter import SetItem
-from tapegrad.primitives.views import GetItem
-from tapegrad.primitives.windows import AddWindow, SetWindow, Window
+from tapegrad.primitives.scatter import Update
+from tapegrad.primitives.views import GetItem, Takes
 
 BACK = 4  # rounds: what is older isn't carried
 FEW = 8  # calls that are compared one by one
@@ -37,8 +35,7 @@ OUTER = 8  # and behind a run, whose loop may be an inner one
 # 50 us a call.
 EFFORT = 30_000, 60
 SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
-PARTS = (Part, SetPart, AddPart)
-INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow, *PARTS)
+INDEXED = (Takes, Update, Taking)  # may move
 
 MODULUS = (1 << 61) - 1
 BASE = 1_000_003
@@ -167,7 +164,7 @@ class Repetition:
         primitive = call.primitive
         if isinstance(primitive, INDEXED):
             key: Any = (type(primitive), primitive.where.form, primitive.moves)
-            if isinstance(primitive, Part):
+            if isinstance(primitive, Taking):
                 key += (primitive.fill,)
         elif isinstance(primitive, Library) and primitive.foreign:
             key = (id(primitive),)

@@ -23,7 +23,7 @@ from typing import Any
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.cells import Cell, Read
 from tapegrad.ir.inputs import unused
-from tapegrad.ir.plan import Plan, Recurrence, walk
+from tapegrad.ir.plan import Plan, Recurrence, cycle_of, walk
 from tapegrad.ir.steps import PythonCall
 from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import kept_in_place
@@ -50,9 +50,7 @@ class Ways:
 
     def after(self, place: int, rounds: int) -> int:
         """Which place, at first, is `place` after so many rounds."""
-        cycle = [place]
-        while self.turns[cycle[-1]] != place:
-            cycle.append(self.turns[cycle[-1]])
+        cycle = cycle_of(self.turns, place)
         return cycle[rounds % len(cycle)]
 
 

@@ -213,7 +213,7 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
     """Loops and products, of whose rows each chunk takes so many; None if their iterations meet in
     another way than in sums."""
     chunk = Index(chunks)
-    shares = [_of_chunk(step, chunk, size) for step, size in zip(steps, sizes, strict=True)]
+    shares = [step.in_chunk(chunk, size) for step, size in zip(steps, sizes, strict=True)]
     found = _roles(shares, homes)
     if found is None:
         return None
@@ -257,14 +257,6 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
 def _held(cut: Parts) -> int:
     """The bytes that chunks need for themselves."""
     return sum(cell.aval.nbytes for cell in cut.own)
-
-
-def _of_chunk(step: Step, chunk: Index, size: int) -> Step:
-    """What a chunk does of a step: so many rows."""
-    if isinstance(step, Gemm):
-        return replace(step, share=Share(ROWS, chunk, size))
-    assert isinstance(step, Loop)
-    return replace(step, chunk=(chunk, size))
 
 
 def _sizes(steps: Sequence[Step], grains: float) -> tuple[list[int], int] | None:
@@ -390,7 +382,7 @@ def _roles(steps: Sequence[Step], homes: Homes) -> tuple[list[Cell], dict[Cell, 
             if not cell.in_register:
                 private.append(cell)
             continue
-        combines = {_combine(step) for _, writes, step in found if writes}
+        combines = {step.folds for _, writes, step in found if writes}
         if len(combines) > 1 or not all(writes for _, writes, _ in found):
             return None
         (combine,) = combines
@@ -409,17 +401,10 @@ def _is_own_row(cell: Cell, uses: list[Use], rows: Mapping[Index, int]) -> bool:
     return any(is_one_share([along[a] for along in places], rows) for a in left)
 
 
-def _combine(step: Step) -> Fold | None:
-    """What a step folds into the cell that it writes."""
-    if isinstance(step, Gemm):
-        return SUM if step.adds else None
-    return step.combine if isinstance(step, Compute) else None
-
-
 def _starts(uses: list[Use]) -> bool:
     """Whether a cell is written before it is read, by a plain store."""
     _, writes, step = uses[0]
-    return writes and _combine(step) is None
+    return writes and step.folds is None
 
 
 # ---- chunks
