@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from tests.primitives.samples import normal
+from tests.primitives.samples.drawn import normal
 
 import tapegrad as tg
 from tapegrad import grad, jit, pipeline, scan, standalone, value_and_grad, vmap

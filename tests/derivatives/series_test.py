@@ -10,7 +10,8 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import integrate, optimize
-from tests.primitives.samples import Sample, normal, samples
+from tests.primitives.samples import samples
+from tests.primitives.samples.drawn import Sample, normal
 from tests.primitives.special_samples import special_operands
 
 from tapegrad import (

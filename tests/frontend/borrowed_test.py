@@ -406,7 +406,7 @@ def _tested() -> str:
     files = [
         *here.glob("*_test.py"),
         *here.parent.glob("honesty/*_test.py"),
-        Path(samples.__file__),
+        *Path(samples.__file__).parent.glob("*.py"),
     ]
     text = [file.read_text() for file in files]
     return "\n".join([*text, *agreement.CALLS, *agreement.WRITES, *names_calls.CALLS.values()])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.primitives.samples import normal
+from tests.primitives.samples.drawn import normal
 
 from tapegrad import grad, gradcheck, jit
 

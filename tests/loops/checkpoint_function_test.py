@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.primitives.samples import normal
+from tests.primitives.samples.drawn import normal
 
 from tapegrad import (
     checkpoint,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from tests.primitives.contract_test import EVERY, evaluate, over, play, tape_of
-from tests.primitives.samples import Sample
+from tests.primitives.samples.drawn import Sample
 
 from tapegrad.differentiate.batching import batch, with_rows
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.special as sp
 from tests.primitives.matrices import of_complex_matrices
-from tests.primitives.samples import Sample, all_samples, each, normal, samples
+from tests.primitives.samples import all_samples, samples
+from tests.primitives.samples.drawn import Sample, each, normal
 
 from tapegrad.primitives import (
     complexes,

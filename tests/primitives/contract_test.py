@@ -20,7 +20,8 @@ from weakref import WeakSet
 import numpy as np
 import pytest
 from tests.primitives.complexes import HOLDING, complex_samples, taking_complex
-from tests.primitives.samples import OF_COMPLEX, Sample, all_samples, samples
+from tests.primitives.samples import OF_COMPLEX, all_samples, samples
+from tests.primitives.samples.drawn import Sample
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.checking.tape_verify import verify
@@ -139,7 +140,7 @@ def inner(xs: Iterable[Any], ys: Iterable[Any]) -> Any:
 
 def test_every_primitive_has_samples() -> None:
     missing = [name for name, found in samples().items() if not found]
-    assert not missing, f"no samples in tests/primitives/samples.py for {missing}"
+    assert not missing, f"no samples in tests/primitives/samples/ for {missing}"
     assert samples().keys() | OF_COMPLEX == primitives().keys()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from tests.primitives.samples import Sample, each_matrix, normal, regular
+from tests.primitives.samples.drawn import Sample, each_matrix, normal, regular
 
 from tapegrad.primitives.banded import BandedDefinite
 from tapegrad.primitives.cosines import Cosines
