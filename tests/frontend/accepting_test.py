@@ -222,6 +222,9 @@ REFUSED = {
     "np.fft.fft(x, 1.5)": TypeError,
     "fft.fft(x, 1.5)": TypeError,
     "linalg.logm(x * np.nan)": ValueError,
+    "s[0]": IndexError,
+    "np.sum(x)['k']": IndexError,
+    "'a' + s": TypeError,
 }
 
 

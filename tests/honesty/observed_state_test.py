@@ -566,6 +566,42 @@ def test_time_zones(derivative, monkeypatch):
     time.tzset()
 
 
+@UNCOMPILED
+def test_a_time_that_is_read_of_a_text(derivative):
+    """`datetime.strptime` and `time.strptime` are asked again; the text changes -> traced anew"""
+    box = Box(text="2020-01-02")
+
+    def f(x):
+        day = datetime.datetime.strptime(box.text, "%Y-%m-%d")
+        later = datetime.datetime.strptime("Mar 5 2020", "%b %d %Y")
+        return np.sum(x**2) * (later - day).days * time.strptime("12:30", "%H:%M").tm_min
+
+    df = derivative(f)
+    df.at(X)
+    df.at(2 * X)
+    assert df.d.cache_info().traces == 1
+    box.text = "2020-02-02"
+    df.at(X)
+
+
+@UNCOMPILED
+def test_a_ufunc_that_is_made_of_a_function(derivative):
+    """what the function reads that `np.frompyfunc` is passed changes -> traced anew"""
+    box = Box(rate=2.0)
+
+    def f(x):
+        scaled = np.frompyfunc(lambda a: a * a * box.rate, 1, 1)
+        sizes = np.frompyfunc(lambda a: abs(a), 1, 1)(np.array([-1.0, 2.0]))
+        return np.sum(scaled(x)) + np.sum(sizes * x)
+
+    df = derivative(f)
+    df.at(X)
+    df.at(2 * X)
+    assert df.d.cache_info().traces == 1
+    box.rate = 3.0
+    df.at(X)
+
+
 def test_time_zones_that_stay():
     """the same of dates that stay -> nothing is traced anew"""
     day = datetime.datetime(2020, 6, 1, 12, tzinfo=datetime.UTC)

@@ -54,7 +54,7 @@ _NAMES = {
     "gc": "get_debug get_threshold isenabled",
     "_socket": "gethostname",
     "_locale": "localeconv nl_langinfo",
-    "time": "asctime ctime gmtime localtime mktime strftime",
+    "time": "asctime ctime gmtime localtime mktime strftime strptime",
     **dict.fromkeys(["io", "_io"], "text_encoding"),  # "_io" from Python 3.13 on
     "_pickle": "dumps loads",
     "logging": "isEnabledFor getEffectiveLevel hasHandlers getLevelName",
@@ -90,7 +90,7 @@ def asked(
 ) -> Then | None:
     """What is noted of a call that is asked again, which this frame makes; None if
     `f(*args, **kwargs)` is no such call."""
-    if not (_is_asked(f) or _reads_time_zone(f) or f is open):
+    if not (_is_asked(f) or _reads_place(f) or f is open):
         return None
     if args and args[0] is datetime.datetime is getattr(
         f, "__self__", None
@@ -182,9 +182,10 @@ def _is_asked(f: Any) -> bool:
     return name in _ASKED.get(module, ())
 
 
-def _reads_time_zone(f: Any) -> bool:
-    """Whether this is a method of Python's dates that may look where the computer is."""
-    if getattr(f, "__name__", "") not in ("astimezone", "timestamp", "fromtimestamp"):
+def _reads_place(f: Any) -> bool:
+    """Whether this is a method of Python's dates that may look where the computer is, or in which
+    language it names days."""
+    if getattr(f, "__name__", "") not in ("astimezone", "timestamp", "fromtimestamp", "strptime"):
         return False
     of = getattr(f, "__objclass__", None) or getattr(f, "__self__", None)
     return of is datetime.datetime or _is_time(of)

@@ -60,6 +60,7 @@ CALM = _Calm()
 _SILENT = (
     *("logging", "warnings", "linecache", "traceback", "tokenize"),
     *("importlib", "pkgutil", "zipimport"),
+    "_strptime",  # which is asked again, as a whole
 )
 _INSPECT = PYTHONS + "inspect.py"
 _SILENT_FILES = tuple(PYTHONS + name + end for name in _SILENT for end in (".py", os.sep))
@@ -322,7 +323,7 @@ _OF_LOCKS = ("_thread", "_multiprocessing")
 # NumPy's functions that go to files, or to what isn't an argument.
 _OF_FILES = """
     load loadtxt genfromtxt fromfile fromregex save savez savez_compressed savetxt memmap
-    DataSource open_memmap frompyfunc get_printoptions set_printoptions
+    DataSource open_memmap get_printoptions set_printoptions
     printoptions geterr seterr geterrcall seterrcall setbufsize getbufsize info
     show_config show_runtime test source lookfor byte_bounds get_include
 """

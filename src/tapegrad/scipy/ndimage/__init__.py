@@ -9,7 +9,7 @@ import numpy as np
 from scipy import ndimage
 
 from tapegrad.extending import at_line, borrowing, is_traced, refusal, stands_for
-from tapegrad.scipy.borrowing import borrow, kernels, left_plain
+from tapegrad.scipy.borrowing import borrow, converting, kernels
 from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
 from tapegrad.scipy.outside import stopped, valued
 from tapegrad.scipy.stencils import MOST, correlated, filters, padded, parts, picked
@@ -125,6 +125,18 @@ def _rank_filter1d(
     return _min_or_max1d(x, size, 0, output, mode, cval, origin, 0)
 
 
+def _gaussian_kernel1d(sigma: Any, order: int, radius: int) -> Any:
+    """The density of a normal distribution at integers, or its derivative: a polynomial times it,
+    p' - x p / sigma^2 after p."""
+    x, variance = np.arange(-radius, radius + 1), sigma * sigma
+    density = np.exp(-0.5 / variance * x**2)
+    terms: list[Any] = [1.0]
+    for _ in range(order):
+        slopes = [k * c for k, c in enumerate(terms)][1:] + [0.0, 0.0]
+        terms = [a - b / variance for a, b in zip(slopes, [0.0, *terms], strict=True)]
+    return sum(c * x**k for k, c in enumerate(terms)) * density / density.sum()
+
+
 # ---- filters that call a function of the program's
 
 
@@ -217,7 +229,8 @@ kernels(
     "scipy.ndimage._nd_image",
     {"generic_filter": _generic_filter, "generic_filter1d": _generic_filter1d},
 )
-left_plain("scipy.ndimage._filters", "_gaussian_kernel1d")  # of a width, which isn't traced
+converting("scipy.ndimage._filters", "gaussian_filter1d")
+kernels("scipy.ndimage._filters", {"_gaussian_kernel1d": _gaussian_kernel1d})
 REFUSED = {
     """binary_closing binary_dilation binary_erosion binary_fill_holes binary_hit_or_miss
     binary_opening binary_propagation distance_transform_bf distance_transform_cdt

@@ -121,12 +121,14 @@ def _repeated(name: str) -> Any:
 
 def _by_pythons(name: str, numpys: Any = None) -> Any:
     """Where a complex number of Python's is on the left of a np.float64, which is a float to it, it
-    computes itself."""
+    computes itself. Of a text that is on the left of `+` the error is Python's."""
     numpys = numpys or getattr(_Ufuncs, name)
 
     def operator(self: Any, other: Any) -> Any:
         if type(other) is complex and self.dtype == np.float64:
             return getattr(as_float(self), name)(other)
+        if name == "__radd__" and isinstance(other, str):
+            return NotImplemented
         return numpys(self, other)
 
     return operator
@@ -216,3 +218,9 @@ class ScalarOperators(_Arithmetic):
     __invert__ = _Ufuncs.__invert__
 
     __pow__ = alone("__pow__", _power)
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return super().__getitem__(index)  # type: ignore[misc]
+        except IndexError:
+            raise IndexError("invalid index to scalar variable.") from None
