@@ -305,3 +305,46 @@ def test_places_in_lists(f, compile):
             step = 1e-7 * np.eye(2)[k]
             assert slope[k] == pytest.approx((f(p + step) - f(p - step)) / 2e-7, rel=1e-5, abs=1e-6)
     assert derivative.cache_info().traces <= 3
+
+
+def written_row(x, places):
+    table = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    table[places[0]][1] = 0.5
+    row = table[places[1]]
+    row[0] = row[0] + x[0]
+    table[places[2]].append(x[1])
+    return sum([sum(row) for row in table]) * x[2]
+
+
+def written_rows(x, places):
+    table, total = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], 0.0
+    for k in range(len(x)):
+        table[places[k]][1] += 0.5 * x[k]
+        total = total + table[places[k]][1] * x[k]
+    return total
+
+
+def rows_taken_apart(x, places):
+    table, total = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], 0.0
+    for k in range(len(x)):
+        a, b = table[places[k]]
+        total = total + a * x[k] - b * table[places[k]][1]
+        for c in table[places[k]]:
+            total = total + 0.1 * c * total
+    return total
+
+
+@pytest.mark.parametrize(
+    ("f", "traces"), [(written_row, 4), (written_rows, 4), (rows_taken_apart, 1)]
+)
+def test_rows_of_a_table_are_its_own(f, traces):
+    derivative = value_and_grad(f, compile="never")
+    for k in range(4):
+        rng = np.random.default_rng(k)
+        x, places = rng.standard_normal(30), rng.integers(0, 3, 30)
+        value, dx = derivative(x, places)
+        assert value == pytest.approx(f(x, places), rel=1e-12)
+        along = rng.standard_normal(30)
+        ends = [f(x + h * along, places) for h in (1e-6, -1e-6)]
+        assert dx @ along == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-6)
+    assert derivative.cache_info().traces <= traces

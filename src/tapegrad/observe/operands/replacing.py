@@ -50,6 +50,7 @@ from tapegrad.observe.operands.plainness import (
 from tapegrad.observe.packages.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
+from tapegrad.observe.program.joins import operands_of, sides_of
 from tapegrad.observe.values.texts import SHOWING, is_only_shown
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.elementwise import stop_gradient
@@ -228,7 +229,8 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
             frames.replace(operand_at(a.stack, k), traced)
             return traced
     if type(x) in (list, tuple) and isinstance(key, Value):
-        entry = dispatch.entry(x, key)
+        shared = bool(x) and type(x[0]) is list and not _is_taken_apart(a)
+        entry = None if shared else dispatch.entry(x, key)
         if entry is not None:
             a.o.read_all(x)
             frames.replace(operand_at(a.stack, k), _Holding(entry))
@@ -237,6 +239,23 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
     if answer is not None and answer.looked_up:
         _put_answer(a, k, answer, ())
     return x
+
+
+def _is_taken_apart(a: Activation) -> bool:
+    """Whether nothing is done with the item that a frame asks for but to take its own items: one
+    that is made for this may stand for it."""
+    flow = (a.sides or sides_of(a.frame.f_code)).flow
+    offset = a.frame.f_lasti
+    if flow.heights is None:
+        return False
+    place = flow.height(offset) - 2
+    while len(after := flow.after(offset)) == 1:
+        (offset,) = after
+        i = flow.at[offset]
+        if flow.height(offset) - operands_of(i) <= place:
+            takes = i.opname == "BINARY_SUBSCR" and place == flow.height(offset) - 2
+            return takes or i.opname in ("UNPACK_SEQUENCE", "GET_ITER")
+    return False
 
 
 class _Holding:
