@@ -262,3 +262,18 @@ def test_a_side_of_a_branch_is_chosen_by_a_number_of_pythons(monkeypatch):
     assert asked
     for text, name in asked:
         assert re.search(rf"\b{name} = (int\(|[cv]\d+\.item\()", text), text
+
+
+def test_a_tape_that_is_run_often_calls_the_functions_of_its_loops(monkeypatch):
+    texts = []
+    code = rounds._code
+    monkeypatch.setattr(rounds, "_code", lambda *given: texts.append(given[0]) or code(*given))
+    f = tg.value_and_grad(oscillator, (0, 1), compile="never")
+    expected = f(1.5, np.array([1.0, 0.5]))
+    of_loops = len(texts)
+    for _ in range(20):
+        found = f(1.5, np.array([1.0, 0.5]))
+    more = texts[of_loops:]
+    assert more and not any("for " in text for text in more)
+    assert found[0] == expected[0] and found[1][0] == expected[1][0]
+    assert np.array_equal(found[1][1], expected[1][1])

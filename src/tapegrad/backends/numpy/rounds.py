@@ -47,7 +47,7 @@ from tapegrad.backends.numpy.numbers import (
 from tapegrad.core.values import same_bits
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
-from tapegrad.ir.updates import in_place, kept_in_place
+from tapegrad.ir.updates import InPlace, in_place, kept_in_place
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Moving, Repeated, StaticIndex
@@ -93,6 +93,10 @@ def owned(x: Any, others: Sequence[Any]) -> Any:
     flags = x.flags
     fresh = x.base is None and flags.owndata and flags.c_contiguous
     return x if fresh and all(x is not y for y in others) else np.array(x, order="C")
+
+
+def _kind(x: Operand) -> tuple[tuple[int, ...], np.dtype]:
+    return x.aval.shape, x.dtype
 
 
 _code = lru_cache(maxsize=256)(compile)  # traces of one function leave the same loops mostly
@@ -302,7 +306,7 @@ class _Text(Elements):
             elif position in writes.updates and call.outs[0].aval.shape:
                 outs = self._update(call, names, depth, parts.get(call.operands[1]))
                 held.difference_update(outs)
-            elif call.primitive.repeats and depth < DEEPEST:
+            elif call.primitive.repeats and 1 < depth < DEEPEST:
                 loop: Any = call.primitive
                 heads = [self._atom(x, names, depth) for x in loop.heads(call.operands)]
                 given = [self._said(x, names, depth) for x in loop.given(call.operands)]
@@ -316,7 +320,7 @@ class _Text(Elements):
                 outs = self._applied(call, names, depth)
             else:
                 self._whole(call.operands, names, depth)
-                value = self._value(call, names, place, position in writes.copies, depth)
+                value = self._value(call, names, place, (position, writes), depth)
                 comma = "," if len(outs) == 1 and call.primitive.results != 1 else ""
                 if value in self.steps:
                     outs = [value]
@@ -424,9 +428,14 @@ class _Text(Elements):
         beside = isinstance(call.primitive, Elementwise)
         return call.primitive.quick_text([self._name(x, names, beside) for x in call.operands])
 
-    def _value(self, call: Call, names: Names, place: str, is_copied: bool, depth: int) -> str:
-        """An expression for what a call gives, in the memory of `place` if there is one."""
+    def _value(
+        self, call: Call, names: Names, place: str, at: tuple[int, InPlace], depth: int
+    ) -> str:
+        """An expression for what a call gives, in the memory of `place` if there is one; `at` is
+        its position, and what is written in place."""
         primitive: Any = call.primitive
+        position, writes = at
+        is_copied = position in writes.copies
         out = call.outs[0]
         is_number = len(call.outs) == 1 and not out.shape
         # An element of an array is a copy of what stands there.
@@ -439,10 +448,12 @@ class _Text(Elements):
             name = self._name(call.operands[0], names)
             text = f"{name}.item({quick[len(name) + 1 : -1]})"
             return text if out.dtype in FLOATS else self._step(text, depth)
+        if primitive.name == "stack" and {*map(_kind, call.operands)} == {((), FLOAT)}:
+            quick = f"array(({', '.join([self._name(x, names) for x in call.operands])},))"
         if not quick:
             function = primitive.for_types(*[x.aval for x in call.operands])
             if primitive.repeats:
-                function = repeat(primitive, (), self.run)
+                function = repeat(primitive, writes.loops.get(position, ()), self.run)
             elif primitive.tapes:
                 function = partial(primitive.played, self.run)
             elif is_copied:
