@@ -298,7 +298,7 @@ def _transforms() -> Iterator[Sample]:
     yield Sample(RFFT(0, "ortho"), (normal(4, 3),), lambda x: np.fft.rfft(x, axis=0, norm="ortho"))
 
 
-OWN = {"lu", "pinv", "qr", "ranked", "sylvester", "expm", "logm", "sqrtm"}
+OWN = {"lu", "pinv", "polar", "qr", "ranked", "sylvester", "expm", "logm", "sqrtm"}
 OWN |= {"sparse_product", "sparse_by_sparse", "sampled", "sparse_solve", "expm_product"}
 
 

@@ -10,7 +10,7 @@ from tests.primitives.samples.drawn import Sample, each_matrix, normal, regular
 
 from tapegrad.primitives.banded import BandedDefinite
 from tapegrad.primitives.cosines import Cosines
-from tapegrad.primitives.equations import DiscreteRiccati, Riccati, Stein, Sylvester
+from tapegrad.primitives.equations import DiscreteRiccati, Polar, Riccati, Stein, Sylvester
 from tapegrad.primitives.permuted import LUParts, Ranked, RowsInOrder
 from tapegrad.primitives.powers import Expm, Logm, Sqrtm
 from tapegrad.primitives.solving import LU
@@ -46,6 +46,7 @@ def of_matrices() -> dict[type, list[Sample]]:
             Sample(Stein(), (normal(*s) / 2, normal(*s, seed=1)), each_matrix(_by_series))
             for s in square
         ],
+        Polar: [_polar(3, 3), _polar(1, 1), _polar(4, 2), _polar(2, 3, 3)],
         Riccati: [_riccati(2, 1), _riccati(1, 1), _riccati(3, 2)],
         DiscreteRiccati: [_discrete(2, 1), _discrete(1, 1), _discrete(3, 2)],
         LUParts: [
@@ -226,6 +227,7 @@ def of_complex_matrices() -> Iterator[Sample]:
         yield Sample(LUParts(), (a, *factors), _packed, factored=LU(), label=label)
         yield Sample(Expm(), (a / 4,), each_matrix(_series), label=label)
         yield Sample(Sylvester(), (a, a + 1, a / 3), each_matrix(_by_columns), label=label)
+        yield _polar(*shape, is_complex=True)
         for primitive, f in ((Sqrtm(), np.sqrt), (Logm(), np.log)):
 
             def reference(a: Any, f: Any = f) -> Any:
@@ -298,6 +300,24 @@ def _by_toeplitz(t: Any, b: Any) -> Any:
     whole = t[..., n - 1 + i - j]
     x = np.swapaxes(np.linalg.solve(whole, np.swapaxes(b, -1, -2)), -1, -2)
     return x, np.zeros(np.broadcast_shapes(t.shape[:-1], b.shape[:-2]), bool)
+
+
+def _polar(*shape: int, is_complex: bool = False) -> Sample:
+    """The factors are constants, and the derivative is that of a: the reference finds them anew."""
+    a = normal(*shape) + (1j * normal(*shape, seed=1) if is_complex else 0)
+
+    def found(a: Any) -> tuple[Any, Any]:
+        w, s, vh = np.linalg.svd(a, full_matrices=False)
+        return w @ vh, (vh.conj().T * s) @ vh
+
+    reference = each_matrix(found)
+    return Sample(
+        Polar(),
+        (a, *reference(a)),
+        lambda a, u, p: reference(a),
+        smooth=False,
+        label=f"{a.dtype} {shape}",
+    )
 
 
 def _riccati(n: int, m: int) -> Sample:

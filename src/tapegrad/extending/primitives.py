@@ -18,6 +18,7 @@ from tapegrad.primitives.elementwise import add as add
 from tapegrad.primitives.elementwise import mul as mul
 from tapegrad.primitives.elementwise import stop_gradient as stop_gradient
 from tapegrad.primitives.equations import DiscreteRiccati as DiscreteRiccati
+from tapegrad.primitives.equations import Polar as Polar
 from tapegrad.primitives.equations import Riccati as Riccati
 from tapegrad.primitives.equations import Sylvester as Sylvester
 from tapegrad.primitives.filters import LinearFilter as LinearFilter

@@ -15,9 +15,10 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric, total
-from tapegrad.primitives.contractions import matmul, swapped
+from tapegrad.primitives.complexes import conj
+from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.kinds import Library
-from tapegrad.primitives.solving import LU, LUSolve
+from tapegrad.primitives.solving import LU, LUSolve, inverse_t
 from tapegrad.primitives.triangles import over_batch, square
 
 
@@ -65,6 +66,56 @@ class Sylvester(Library):
 
 
 sylvester = Sylvester()
+
+
+@parametric
+class Polar(Library):
+    """The polar decomposition A = U P of a matrix with independent columns, of which the U and P
+    that are known come with A: U^H U = 1, and P is Hermitian and positive definite.
+
+    With M = U^H dA the rotation Omega = U^H dU solves Omega P + P Omega = M - M^H. Nothing is
+    divided by differences of singular values. dP = M - Omega P, and dU has (dA - U M) P^-1 besides.
+    """
+
+    name = "polar"
+    cores = (2, 2, 2)
+    results = 2
+    of_complex = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        a, u, p = xs
+        if u.shape[-2:] != a.shape[-2:] or square(self.name, p).shape[-1] != a.shape[-1]:
+            raise ValueError(f"polar: {u} and {p} don't fit {a}")
+        lead = broadcast_shapes(*[x.shape[:-2] for x in xs])
+        return u.with_shape((*lead, *u.shape[-2:])), p.with_shape((*lead, *p.shape[-2:]))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return over_batch(lambda a, u, p: (u.copy(), p.copy()), (2, 2, 2), *xs)
+
+    def _over(self, x: Any, p: Any) -> Any:
+        """X P^-1."""
+        return matmul(x, conj(inverse_t(p, *LU()(p))))
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (u, p), (g_u, g_p) = out, (None if x is None else conj(x) for x in ct)
+        turned = None if g_u is None else matmul(adjoint(u), g_u)
+        s = sylvester(p, p, total([turned, None if g_p is None else -matmul(g_p, p)]))
+        found = matmul(u, total([s - adjoint(s), g_p]))
+        if g_u is not None and u.shape[-2] > u.shape[-1]:
+            rest = self._over(g_u - matmul(u, turned), p)
+            found = found + rest
+        return conj(found), None, None
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        t, (u, p) = ts[0], out
+        if t is None:
+            return None, None
+        moved = matmul(adjoint(u), t)
+        turned = sylvester(p, p, moved - adjoint(moved))
+        t_u = matmul(u, turned)
+        if u.shape[-2] > u.shape[-1]:
+            t_u = t_u + self._over(t - matmul(u, moved), p)
+        return t_u, moved - matmul(turned, p)
 
 
 @parametric

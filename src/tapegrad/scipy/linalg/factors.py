@@ -15,9 +15,11 @@ from tapegrad.extending.primitives import (
     EigH,
     HermitianEigH,
     LUParts,
+    Polar,
     Ranked,
     RowsInOrder,
     TriangularSolve,
+    stop_gradient,
 )
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
@@ -368,4 +370,27 @@ def eigh_tridiagonal(
 
 
 borrow(HOME, "eigvalsh eigvalsh_tridiagonal svdvals subspace_angles")
-borrow(HOME, "polar orth null_space orthogonal_procrustes diagsvd", decorated=True)
+
+
+@answers(parameters="side")
+def polar(a: Any, side: str = "right") -> tuple[Any, Any]:
+    """The U with orthonormal columns or rows, and the P that isn't negative, with a = U P, or with
+    a = P U: of a matrix of full rank by a rule of their own, which knows of no singular vectors."""
+    if side not in ("right", "left"):
+        raise ValueError("`side` must be either 'right' or 'left'")
+    (a,) = checked(True, a)
+    m, n = a.shape[-2:]
+    turned = m < n or (m == n and side == "left")
+    x = adjoint(a) if turned else a
+    w, s, vh = np.linalg.svd(x, full_matrices=False)
+    u, p = w @ vh, (adjoint(vh) * s[..., None, :]) @ vh
+    least = np.finfo(s.dtype).eps * max(m, n) * np.max(s, -1, keepdims=True, initial=0)
+    if not np.any(s <= least):
+        u, p = Polar()(x, stop_gradient(u), stop_gradient(p))
+    u = adjoint(u) if turned else u
+    if turned != (side == "left"):
+        p = adjoint(u) @ a if turned else a @ adjoint(u)
+    return u, p
+
+
+borrow(HOME, "orth null_space orthogonal_procrustes diagsvd", decorated=True)
