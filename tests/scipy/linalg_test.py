@@ -416,3 +416,66 @@ def test_functions_that_look_for_what_isnt_finite_do_at_later_calls(call, bad) -
         pairs = zip(again, right, strict=True) if isinstance(right, tuple) else [(again, right)]
         for x, y in pairs:
             np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    "a",
+    [np.eye(3), np.diag([1.0, 1.0, 2.0]), np.eye(3) + 1e-9 * A, A, 2 * np.eye(3)[:, :2], A[:2]],
+    ids=["identity", "two equal", "nearly equal", "any", "tall", "wide"],
+)
+def test_polar_factors_where_singular_values_are_equal(a, side) -> None:
+    """Their rule has no differences of singular values: it is a root's, to the third order."""
+    tall, by_root = a.shape[0] >= a.shape[1], side == "right"
+
+    def root(x):
+        turned = not tall or (a.shape[0] == a.shape[1] and side == "left")
+        x = x.T if turned else x
+        p = linalg.sqrtm(x.T @ x)
+        u = x @ np.linalg.inv(p)
+        other = u @ p @ u.T
+        u, p, other = (u.T, p, other) if turned else (u, p, other)
+        return u, p if turned != by_root else other
+
+    def third(f, k):
+        along = np.cos(np.arange(a.size)).reshape(a.shape)
+        weights = np.sin(np.arange(9.0)).reshape(3, 3)
+
+        def loss(x):
+            y = f(x)[k]
+            return np.sum(weights[: y.shape[0], : y.shape[1]] * y)
+
+        def once(x):
+            return np.sum(grad(loss, compile="never")(x) * along)
+
+        twice = lambda x: np.sum(grad(once, compile="never")(x) * along)  # noqa: E731
+        return [grad(g, compile="never")(a) for g in (loss, once, twice)]
+
+    for k in (0, 1):
+        ours, right = third(lambda x: linalg.polar(x, side=side), k), third(root, k)
+        for x, y in zip(ours, right, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7 * np.abs(y).max())
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+@pytest.mark.parametrize("a", [np.eye(3), np.diag([1.0, 1.0, 2.0])], ids=["all", "two"])
+def test_equal_eigenvalues_of_any_matrix(a, kind) -> None:
+    """What isn't known of how vectors turn is NaN: it was taken for 0."""
+
+    def rebuilt(x):
+        w, v = np.linalg.eig(x.astype(kind))
+        return np.sum(B3 * ((v * np.tanh(w)) @ np.linalg.inv(v))).real
+
+    def squares(x):
+        return np.sum(np.linalg.eigvals(x.astype(kind)) ** 2).real
+
+    assert np.isnan(grad(rebuilt, compile="never")(a)).any()
+    np.testing.assert_allclose(grad(squares, compile="never")(a), 2 * a.T)
+    second = grad(lambda x: grad(squares, compile="never")(x)[0, 1], compile="never")(a)
+    assert np.isnan(second[1, 0])  # 2
+    apart = np.diag([1.0, 2.0, 3.0])
+    second = grad(lambda x: grad(squares, compile="never")(x)[0, 1], compile="never")(apart)
+    np.testing.assert_allclose(second, [[0, 0, 0], [2, 0, 0], [0, 0, 0]])
+
+
+B3 = np.sin(np.arange(9.0)).reshape(3, 3)

@@ -354,3 +354,14 @@ def between_equal(turned: Any, values: Any, ct_values: Any) -> Any:
         wrong = logical_or(logical_or(row(asked), column(asked)), logical_or(read, swapped(read)))
         wrong = logical_and(wrong, not_equal(*places(values)))
     return where(wrong, turned.constant(np.nan), turned.constant(0))
+
+
+def over_gaps(turned: Any, w: Any, read: bool = False) -> Any:
+    """How vectors of any square matrix turn into each other: `turned` over the gaps w_j - w_i of
+    their eigenvalues. Between equal ones that isn't known, where vectors turn; nor where the values
+    are `read`, too: of V diag(f(w)) V^-1 nothing turns, and there is a part f'(w)."""
+    gaps = row(w) - column(w)
+    same = logical_and(gaps.equals(0), not_equal(*places(w)))
+    nan, zero = turned.constant(np.nan), turned.constant(0)
+    unknown = nan if read else where(turned.equals(0), zero, nan)
+    return where(same, unknown, inverted(gaps) * turned)

@@ -26,6 +26,7 @@ from tapegrad.primitives.degenerate import (
     column,
     equal,
     inverted,
+    over_gaps,
     placed,
     places,
     precision,
@@ -232,12 +233,7 @@ class ComplexEig(Library):
         if ct_v is not None:
             turned = matmul(adjoint(v), conj(ct_v))
             length = matmul(adjoint(v), v) * row(_complex(real(Diagonal(0)(turned))))
-            gaps = row(w) - column(w)
-            nothing = gaps.equals(0)
-            unknown = where(_diagonal_of(w), gaps.constant(0), gaps.constant(np.nan))
-            quotients = where(nothing, unknown, conj(inverted(gaps)))
-            rest = turned - length
-            terms.append(where(rest.equals(0), rest.constant(0), quotients * rest))
+            terms.append(over_gaps(turned - length, conj(w), ct_w is not None))
         if not terms:
             return (None,)
         inverse = conj(inverse_t(v, *LU()(v)))  # V^-H
@@ -247,14 +243,9 @@ class ComplexEig(Library):
         (t,), (w, v, _) = ts, out
         t = t if t.dtype.kind == "c" else _complex(t)
         turned = matmul(adjoint(conj(inverse_t(v, *LU()(v)))), matmul(t, v))
-        t_v = matmul(v, inverted(row(w) - column(w)) * turned)
+        t_v = matmul(v, over_gaps(turned, w))
         along = _complex(real(Diagonal(0)(matmul(adjoint(v), t_v))))
         return Diagonal(0)(turned), t_v - v * row(along), None
-
-
-def _diagonal_of(w: Any) -> Any:
-    left, right = places(real(w))
-    return left.equals(right)
 
 
 # ---- singular values
