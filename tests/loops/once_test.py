@@ -3,6 +3,7 @@ lists and tests that NumPy makes."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -241,6 +242,56 @@ def integers_of_entries(x: Any, a: Any) -> Any:
     for k, v in zip(places, x, strict=True):
         total = total + v * noted(int(k)) * 0.01
     return total * a
+
+
+@once
+def pairs_of_numbers(x: Any, a: Any) -> Any:
+    total = 0.0
+    for i, j in itertools.combinations(range(len(x)), 2):
+        r = abs(noted(x[i]) - x[j])
+        if r < a:
+            total = total + (a - r) ** 2
+    return total
+
+
+@once
+def pairs_of_entries(x: Any, a: Any) -> Any:
+    total = 0.0
+    for k, (v, w) in enumerate(itertools.permutations(x[:30], 2)):
+        total = total + np.sin(noted(v) - a * w) * (k % 5)
+    return total
+
+
+@once
+def products_of_entries(x: Any, a: Any) -> Any:
+    found = sum(noted(v) * w * u for v, w, u in itertools.product(x[:9], [a, 2.0 * a], (1.0, 2.0)))
+    return found + sum([noted(v) for v, _ in itertools.product(x, repeat=2)])
+
+
+@once
+def pairs_with_themselves(x: Any, a: Any) -> Any:
+    pairs = list(itertools.combinations_with_replacement(range(len(x)), 2))
+    total = 0.0
+    for i, j in pairs:
+        total = total + noted(x[i]) * x[j] * a
+    return total
+
+
+@each
+def pairs_that_have_begun(x: Any, a: Any) -> Any:
+    pairs = itertools.combinations(x[:20], 2)
+    total = next(pairs)[1] * a
+    for v, w in pairs:
+        total = total + v * w
+    return total
+
+
+@each
+def pairs_of_rows_that_are_written(x: Any, a: Any) -> Any:
+    rows = np.outer(x[:12], np.array([1.0, a]))
+    for v, w in itertools.combinations(rows, 2):
+        v[0] = v[0] + 0.01 * w[1]
+    return np.sum(rows)
 
 
 @by_program(*once)

@@ -4,6 +4,7 @@
     for row in x:                      row = x[step]
     for k, (a, b) in enumerate(zip(x, y), 1):
                                        k, (a, b) = step + 1, (x[step], y[step])
+    for a, b in combinations(x, 2):    a, b = x[first[step]], x[second[step]]
 
 A list of traced floats is stacked for that. Iterators are taken apart by `__reduce__`, which is
 what pickling them asks. One that has gone on already, or that anything else than the statement
@@ -14,7 +15,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -102,9 +105,32 @@ class Entries:
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         count = len(self)
         numbers = range(count - 1, -1, -1) if self.backwards else range(count)
-        k = Numbers(numbers).item(trace, step, done, found)
+        return self.entry(Numbers(numbers).item(trace, step, done, found), found)
+
+    def entry(self, k: Any, found: Found) -> Any:
+        """The entry of a traced number."""
         x = (found(self.array, k) if type(self.array) is np.ndarray else self.array)[k]
         return _weak(x, self.array) if self.is_weak else as_either(x, self.is_either)
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Traced entries, in the order that plain numbers say."""
+
+    entries: Entries
+    numbers: Entries
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def settle(self) -> None:
+        self.entries.settle()
+
+    def at(self, k: int) -> Any:
+        return self.entries.at(self.numbers.at(k))
+
+    def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
+        return self.entries.entry(self.numbers.item(trace, step, done, found), found)
 
 
 @dataclass(frozen=True)
@@ -127,7 +153,7 @@ class Zipped:
         return tuple([part.item(trace, step, done, found) for part in self.parts])
 
 
-Items = Numbers | Entries | Zipped
+Items = Numbers | Entries | Picked | Zipped
 
 
 def entry_of(x: Any, k: Tracer) -> Any:
@@ -236,6 +262,8 @@ def _of_iterator(x: Any) -> Items | None:
         return _of_generator(x)
     if kind in (zip, enumerate):
         return _of_iterators(x)
+    if kind in _COMBINING:
+        return _of_combinations(x)
     made, (whole,), *state = x.__reduce__()
     if made is reversed:
         if state != [len(whole) - 1]:
@@ -244,6 +272,40 @@ def _of_iterator(x: Any) -> Items | None:
     if made is not iter or state not in ([0], [None]):
         return None
     return _of_whole(whole)
+
+
+def _of_combinations(x: Any) -> Items | None:
+    """Of what gives tuples of the entries of some."""
+    kind: Any = type(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on
+        _, given, *state = x.__reduce__()
+    is_product = kind is itertools.product
+    pools = [_of_list(pool) for pool in (given if is_product else given[:1])]
+    known = [pool for pool in pools if isinstance(pool, Entries)]
+    if state or not known or len(known) < len(pools):
+        return None
+    numbers = [range(len(pool)) for pool in known]
+    rows = list(itertools.islice(kind(*numbers, *([] if is_product else given[1:])), _MOST + 1))
+    if not rows or len(rows) > _MOST:
+        return None
+    columns = [Entries(np.array(column), is_weak=True) for column in zip(*rows, strict=True)]
+    pairs = zip(known if is_product else known * len(columns), columns, strict=True)
+    return Zipped([_picked(*pair) for pair in pairs])
+
+
+def _picked(entries: Entries, numbers: Entries) -> Items:
+    if type(entries.given) is np.ndarray:
+        return replace(entries, given=entries.given[numbers.given])
+    return Picked(entries, numbers)
+
+
+_MOST = 1 << 20  # tuples of combinations
+
+_COMBINING: tuple[Any, ...] = (
+    *(itertools.product, itertools.permutations, itertools.combinations),
+    itertools.combinations_with_replacement,
+)
 
 
 def _of_iterators(x: Any) -> Items | None:
@@ -307,6 +369,6 @@ dispatch.entry = entry_of
 
 _GENERATOR: Any = type(x for x in "")
 _ITERATORS = {
-    *(zip, enumerate, reversed, _GENERATOR),
+    *(zip, enumerate, reversed, _GENERATOR, *_COMBINING),
     *map(type, (iter([]), iter(()), iter(range(0)), iter(np.empty(0)), reversed([]))),
 }
