@@ -43,7 +43,8 @@ BATCH = 24
 SAMPLES = [
     s
     for s in all_samples()
-    if all(x.dtype != np.float16 for x in s.operands) and not s.primitive.unset  # it has any values
+    if all(x.dtype != np.float16 for x in s.operands)
+    and not s.primitive.memory.unset  # it has any values
 ]
 BATCHES = [SAMPLES[k : k + BATCH] for k in range(0, len(SAMPLES), BATCH)]
 

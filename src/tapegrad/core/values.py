@@ -279,3 +279,18 @@ class Span:
         return f"Span({self.start}, {self.count}, {self.step}, {self.extent})"
 
     __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Whose memory the result of a primitive is. Kinds of it are below; there are no others."""
+
+    owns: bool = False  # its own, which `evaluate` makes
+    unset: bool = False  # and which is still to be filled
+    is_view: bool = False  # its operand's
+    picks: bool = False  # but where it has no axes: it is an index
+    updates: bool = False  # the first operand's, of which a part is changed
+
+
+UNKNOWN, OWN, UNSET = Memory(), Memory(owns=True), Memory(owns=True, unset=True)
+VIEW, PICKED, UPDATED = Memory(is_view=True), Memory(is_view=True, picks=True), Memory(updates=True)

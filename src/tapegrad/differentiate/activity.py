@@ -47,7 +47,7 @@ def stacked(loop: Repeated) -> list[int]:
         if call is None or call.operands[0] is not x or call.operands[2:] != (step,):
             continue
         p: Any = call.primitive
-        if not isinstance(p, Moving) or not p.updates or p.adds:
+        if not isinstance(p, Moving) or not p.memory.updates or p.adds:
             continue
         apart = any(type(at) is int and far for at, far in zip(p.index, *p.moves, strict=False))
         if apart and reads.count(x) == reads.count(end) == 1:

@@ -87,11 +87,11 @@ class _Halves:
                 self.late.update(call.outs)
                 wanted.update({b: None for x in call.operands for b in self.bases(x)})
                 continue
-            if call.primitive.unset:  # an array to be filled keeps nothing
+            if call.primitive.memory.unset:  # an array to be filled keeps nothing
                 continue
             for out in call.outs:
                 self.made[out] = call
-                if call.primitive.is_view:
+                if call.primitive.memory.is_view:
                     base = call.operands[0]
                     self.shown[out] = self.shown.get(base, base)
         self.wanted = list(wanted)
@@ -226,7 +226,7 @@ def _work(call: Call) -> float:
             extents.update(zip(letters, x.aval.shape, strict=True))
         return float(math.prod(extents.values()))
     read = sum(math.prod(x.aval.shape) for x in call.operands)
-    if primitive.is_view:
+    if primitive.memory.is_view:
         return 0.0
     return size + read if not primitive.tapes else size + read + 1e3
 
@@ -273,10 +273,10 @@ class _Rewrite:
         call = halves.made.get(x)
         if call is None or halves.shown.get(x, x) in self.kept:
             return x
-        if call.primitive.is_view and not any(halves.bases(x)):
+        if call.primitive.memory.is_view and not any(halves.bases(x)):
             return x  # of an input, or of a number
         operands = [self._read(y, after) for y in call.operands]
-        if operands == [*call.operands] and not call.primitive.is_view:
+        if operands == [*call.operands] and not call.primitive.memory.is_view:
             operands = self._barred(operands, after)
         why = f"{AGAIN}{x} again"
         outs = self.builder.call(call.primitive, operands, call.src, why)

@@ -167,7 +167,7 @@ class Residuals:
         primitive: Any = call.primitive
         if primitive.repeats:
             return bool(primitive.recomputed)
-        if primitive.updates:
+        if primitive.memory.updates:
             array = self.made.get(call.operands[0])  # type: ignore[arg-type]
             return array is not None and isinstance(array.primitive, Unset)
         return isinstance(primitive, (View, Unset, Taking)) or (

@@ -42,7 +42,7 @@ def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
         for x in call.operands
         if isinstance(x, Var)
     }
-    kept = [(c, out) for c, out in made if not (c.is_cotangent or c.primitive.unset)]
+    kept = [(c, out) for c, out in made if not (c.is_cotangent or c.primitive.memory.unset)]
     saved = [out for _, out in kept if out in read_backward]
     return MemoryReport(
         parameter_count=len(free),
@@ -110,7 +110,7 @@ def _bases(tape: Tape) -> dict[Var, Var | None]:
     bases: dict[Var, Var | None] = {var: var for var in tape.inputs}
     for call in tape.calls:
         for out in call.outs:
-            if call.primitive.is_view:
+            if call.primitive.memory.is_view:
                 shown, *_ = call.operands  # of a window, the steps stand behind
                 bases[out] = bases[shown] if isinstance(shown, Var) else None
             else:

@@ -19,6 +19,7 @@ import numpy as np
 
 from tapegrad.core.locks import cached_property
 from tapegrad.core.request import Form as Form
+from tapegrad.core.values import UNKNOWN, Memory, immutable, one_type
 from tapegrad.core.values import Aval as Aval  # whoever works on tapes finds these here too
 from tapegrad.core.values import Literal as Literal
 from tapegrad.core.values import Operand as Operand
@@ -27,7 +28,6 @@ from tapegrad.core.values import Value as Value
 from tapegrad.core.values import Var as Var
 from tapegrad.core.values import aval_of as aval_of
 from tapegrad.core.values import dtype_name as dtype_name
-from tapegrad.core.values import immutable, one_type
 from tapegrad.core.values import literal as literal
 from tapegrad.errors import GradientError, TapeError, UnsupportedError
 from tapegrad.ir.report import MemoryReport
@@ -46,10 +46,7 @@ class Primitive:
     results: ClassVar[int] = 1
     absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
     factors: ClassVar[bool] = False  # who reads them differentiates with respect to its operand
-    is_view: ClassVar[bool] = False  # whether the result shows the memory of its operand
-    unset: ClassVar[bool] = False  # whether the result is an array that is still to be filled
-    picks: ClassVar[bool] = False  # whether it is an index: without axes the result is no view
-    owns: ClassVar[bool] = False  # whether `evaluate` makes new memory
+    memory: ClassVar[Memory] = UNKNOWN  # whose memory the result is
     pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own
     scalar: Any = ""  # that function as an emitted expression
     cost: Any = 1  # of an element, in additions
@@ -66,7 +63,6 @@ class Primitive:
     flat: Any = False  # whether its derivative is zero everywhere
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     of_complex: Any = False  # whether its rules and results are right for complex numbers
-    updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
     leans: ClassVar[bool] = False  # whether its second operand counts in derivatives at ties alone
     origin: Any = None  # the result, or from -1 on the operand, that is 0 where its kink is

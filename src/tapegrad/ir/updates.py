@@ -40,7 +40,7 @@ def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
     results: set[Var] = set()
     copies: set[int] = set()
     free: set[Var] = {tape.inputs[k] for k in own}
-    if not free and not any(call.primitive.updates or _loops(call) for call in tape.calls):
+    if not free and not any(call.primitive.memory.updates or _loops(call) for call in tape.calls):
         return InPlace(frozenset(), {}, frozenset(), frozenset())
     uses = _Uses(tape)
     for position, call in enumerate(tape.calls):
@@ -56,14 +56,14 @@ def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
                     else:
                         updates.add(position)
             free.add(out)  # in place or a copy: nobody else knows this memory
-        if call.primitive.owns and not call.operands:  # an array that is there to be filled
+        if call.primitive.memory.owns and not call.operands:  # an array that is there to be filled
             free.update(call.outs)
     return InPlace(frozenset(updates), loops, frozenset(results), frozenset(copies))
 
 
 def updated(call: Call) -> list[tuple[int, Operand, Var]]:
     """What a call updates: its number among what the call carries, what it is before, and after."""
-    if call.primitive.updates:
+    if call.primitive.memory.updates:
         return [(0, call.operands[0], call.outs[0])]
     if not _loops(call):
         return []
@@ -154,7 +154,7 @@ class _Uses:
             call = self.tape.calls[k]
             for out in outs:
                 if self.last.get(out, -1) > before:
-                    part = call.primitive.is_view and out.aval.nbytes < x.aval.nbytes
+                    part = call.primitive.memory.is_view and out.aval.nbytes < x.aval.nbytes
                     if not part:
                         return None
                     found.add(k)
@@ -167,4 +167,4 @@ def makes_new_memory(call: Call) -> bool:
     """Whether a call's results share no memory with its operands, or take it over."""
     primitive = call.primitive
     ufunc = getattr(primitive, "ufunc", None)
-    return primitive.owns or primitive.updates or isinstance(ufunc, np.ufunc)
+    return primitive.memory.owns or primitive.memory.updates or isinstance(ufunc, np.ufunc)

@@ -115,6 +115,7 @@ class ForeignCall(Library):
     of_complex: bool = False
 
     name = "foreign_call"
+    absent = False
     foreign = True
 
     @property

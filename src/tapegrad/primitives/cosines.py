@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import OWN
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.complexes import WHOLES
@@ -43,7 +44,7 @@ class Cosines(AlongAxes, Linear, Library):
     orthogonal: bool
 
     name = "cosines"
-    owns = True
+    memory = OWN
 
     def aval(self, *xs: Aval) -> Aval:
         (x,) = xs

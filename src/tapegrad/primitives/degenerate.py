@@ -285,7 +285,6 @@ class ChosenSingularVectors(Library):
     name = "chosen_singular_vectors"
     cores = (2, 1, 2, 2)
     results = 2
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
         return xs[0].with_shape(xs[0].shape), xs[2].with_shape(xs[2].shape)

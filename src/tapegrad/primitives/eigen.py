@@ -31,7 +31,6 @@ class Eig(Library):
     name = "eig"
     cores = (2,)
     results = 4
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
         a = square(self.name, xs[0])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import OWN
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric, total
 from tapegrad.primitives.kinds import Library
@@ -27,7 +28,7 @@ class LinearFilter(Library):
 
     name = "linear_filter"
     cores = (1, 1, 1)
-    owns = True
+    memory = OWN
 
     def aval(self, *xs: Aval) -> Aval:
         b, a, x = xs

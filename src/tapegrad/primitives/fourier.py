@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import OWN
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.complexes import PARTS, WHOLES, conj
@@ -38,7 +39,7 @@ class FFT(AlongAxes, Linear, Library):
     norm: str
 
     name = "fft"
-    owns = True
+    memory = OWN
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:
@@ -67,7 +68,7 @@ class RFFT(AlongAxis, Linear, Library):
     norm: str
 
     name = "rfft"
-    owns = True
+    memory = OWN
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:
@@ -98,7 +99,7 @@ class IRFFT(AlongAxis, Linear, Library):
     norm: str
 
     name = "irfft"
-    owns = True
+    memory = OWN
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:

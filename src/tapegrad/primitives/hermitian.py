@@ -97,7 +97,6 @@ class HermitianCholesky(Library):
     name = "hermitian_cholesky"
     cores = (2,)
     results = 2
-    absent = True
     of_complex = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
@@ -139,7 +138,6 @@ class HermitianEigH(Turning):
     name = "hermitian_eigh"
     cores = (2,)
     results = 3
-    absent = True
     of_complex = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval, Aval]:
@@ -208,7 +206,6 @@ class ComplexEig(Library):
     name = "complex_eig"
     cores = (2,)
     results = 3
-    absent = True
     of_complex = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
@@ -269,7 +266,6 @@ class ComplexSVD(Turning):
     origin = 1
     cores = (2,)
     results = 4
-    absent = True
     of_complex = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
@@ -347,7 +343,6 @@ class ComplexSLogDet(Factored, Library):
     name = "complex_slogdet"
     cores = (2, 2, 1)
     results = 2
-    absent = True
     of_complex = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:

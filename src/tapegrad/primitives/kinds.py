@@ -34,17 +34,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tapegrad.core.values import OWN, UNSET, VIEW
 from tapegrad.ir.affine import MovingIndex
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.tape import METHODS, Aval, Builder, Call, Operand, Tape, aval_of
-from tapegrad.primitives.base import (
-    Parametric,
-    Slice,
-    Writer,
-    broadcast_shapes,
-    parametric,
-    total,
-)
+from tapegrad.primitives.base import Parametric, Slice, Writer, broadcast_shapes, parametric, total
 from tapegrad.primitives.texts import axes_text, dtype_text
 
 At = Sequence[Any]
@@ -117,7 +111,7 @@ class Reduction(AlongAxes):
 
     fold: ClassVar[Fold]
     typed: ClassVar[bool] = False  # whether NumPy's function would choose another dtype by itself
-    owns = True
+    memory = OWN
 
     def kept(self, x: Aval) -> tuple[int, ...]:
         return tuple(n for axis, n in enumerate(x.shape) if axis not in self.axes)
@@ -163,7 +157,7 @@ class Extremal(AlongAxis):
 class View(_Carrying):
     """Which element of the operand stands where in the result; never a copy."""
 
-    is_view = True
+    memory = VIEW
     of_complex = True
     relabels: ClassVar[bool] = False  # whether the result is the operand's memory in another shape
 
@@ -333,7 +327,7 @@ class Taking(Growing):
 class Unset(Parametric):
     """An array whose elements are all set before they are read: no operands."""
 
-    unset = True
+    memory = UNSET
     of_complex = True
 
 
@@ -342,13 +336,14 @@ class Contraction(Parametric):
 
     terms: Any
 
-    owns = True
+    memory = OWN
     of_complex = True
 
 
 class Library(Parametric):
     """A call that only NumPy can make."""
 
+    absent = True
     trusts: ClassVar[bool] = False  # whether it reads where integers say, unchecked
 
     def parts(self, known: Sequence[Any], *xs: Aval) -> Sequence[Any] | None:

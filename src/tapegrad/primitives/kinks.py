@@ -202,7 +202,6 @@ class Shared(Sided):
     cores = 0
     points = 2
     results = 2
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
         shape = broadcast_shapes(*[x.shape for x in xs])

@@ -142,7 +142,6 @@ class NormPullback(Sided):
 
     name = "norm_pullback"
     origin = -2
-    absent = True
 
     @property
     def points(self) -> int:  # type: ignore[override]

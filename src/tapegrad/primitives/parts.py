@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import VIEW
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Growing, Taking
@@ -43,7 +44,7 @@ class Part(Taking):
     fill: float | int | bool
 
     name = "part"
-    is_view = True  # where its front alone is read
+    memory = VIEW  # where its front alone is read
 
     def aval(self, *xs: Aval) -> Aval:
         self.check(xs[0].shape, xs[1:])

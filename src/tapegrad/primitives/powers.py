@@ -75,7 +75,6 @@ class _Rooted(_OfMatrix):
     """One that may be complex for a real matrix: NaN where it is, which a second result says."""
 
     results = 2
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
         return square(str(self.name), xs[0]), Aval(xs[0].shape[:-2], np.dtype(bool))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import UPDATED
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.batches import all_mapped, put_first, put_last, row_numbers
@@ -39,7 +40,7 @@ class Update(Indexed, Scatter):
     """`x` with other values at the index, as a new value: operands `x, y, *steps`."""
 
     onto = "first"
-    updates = True
+    memory = UPDATED
 
     def aval(self, *xs: Aval) -> Aval:
         x, y, *steps = xs

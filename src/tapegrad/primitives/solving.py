@@ -52,7 +52,6 @@ class Cholesky(Routine):
     overwrites = (0,)
     numbers = ("failed",)
     results = 2
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
         (a,) = xs
@@ -335,7 +334,6 @@ class SLogDet(Factored, Routine):
     reads = (1, 2)
     numbers = ("", "")
     results = 2
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
         a = self.checked(*xs)

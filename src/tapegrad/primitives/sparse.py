@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tapegrad.core.values import OWN
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
@@ -78,7 +79,7 @@ class Product(_Patterned):
     name = "sparse_product"
     by_columns = True
     of_complex = True
-    owns = True
+    memory = OWN
 
     def aval(self, *xs: Aval) -> Aval:
         data, indices, starts, x = xs
@@ -131,7 +132,7 @@ class Sampled(_Patterned):
 
     name = "sampled"
     of_complex = True
-    owns = True
+    memory = OWN
 
     def aval(self, *xs: Aval) -> Aval:
         indices, starts, u, v = xs
@@ -184,7 +185,7 @@ class SparseProduct(_Patterned):
 
     name = "sparse_by_sparse"
     of_complex = True
-    owns = True
+    memory = OWN
 
     def aval(self, *xs: Aval) -> Aval:
         for (shape, _, _), given in ((self.left, xs[:3]), (self.right, xs[3:])):
@@ -238,7 +239,7 @@ class _Solved(_Patterned):
     transposed: bool
 
     of_complex = True
-    owns = True
+    memory = OWN
 
     def aval(self, *xs: Aval) -> Any:
         _, indices, starts, b = xs[:4]
@@ -338,7 +339,6 @@ class Iterated(_Solved):
     name = "iterated_solve"
     of_complex = False
     results = 2
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
         b = super().aval(*xs)
@@ -414,7 +414,7 @@ class ExpmProduct(_Patterned):
     name = "expm_product"
     by_columns = True
     of_complex = True
-    owns = True
+    memory = OWN
 
     def aval(self, *xs: Aval) -> Aval:
         _checked(self.name, self.shape, *xs[1:3])

@@ -137,7 +137,6 @@ class EigH(Turning):
     name = "eigh"
     cores = (2,)
     results = 3
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval, Aval]:
         a = square(self.name, xs[0])
@@ -245,7 +244,6 @@ class SVD(Turning):
     origin = 1
     cores = (2,)
     results = 4
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
         (a,) = xs
@@ -353,7 +351,6 @@ class QR(Library):
     cores = (2,)
     of_complex = True
     results = 2
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
         (a,) = xs
@@ -443,7 +440,6 @@ class PInv(Library):
     cores = (2,)
     of_complex = True
     results = 2
-    absent = True
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
         (a,) = xs

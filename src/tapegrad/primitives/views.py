@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import PICKED
 from tapegrad.ir.affine import MovingIndex
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
@@ -239,7 +240,7 @@ def indexed_shape(index: StaticIndex) -> tuple[int, ...]:
 class Takes(Indexed, View):
     """`x[index]`: operands `x, *steps`."""
 
-    picks = True
+    memory = PICKED
 
     def aval(self, *xs: Aval) -> Aval:
         self.check(xs[0].shape, xs[1:])

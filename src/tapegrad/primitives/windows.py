@@ -63,7 +63,6 @@ class Empty(Underived, Unset):
     dtype: np.dtype
 
     name = "empty"
-    owns = True
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval(self.shape, self.dtype)

@@ -207,7 +207,7 @@ class Fronts:
             outer.append(count if start == Affine() and count and k.step == 1 else None)
         if isinstance(p, Taking):
             self._needs(x, outer)
-        elif p.updates:
+        elif p.memory.updates:
             self._needs(x, out)
             self._needs(call.operands[1], inner)
         else:

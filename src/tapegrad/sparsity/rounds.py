@@ -131,7 +131,7 @@ def logged(walk: Any, call: Call, given: Sequence[Any], known: Sequence[Any]) ->
     log = given[place]
     if others or call.operands.count(call.operands[place]) > 1:
         raise Unfollowed
-    if p.updates and place == 0:
+    if p.memory.updates and place == 0:
         at = written_at(call, known, walk.rounds)
         if at is None:
             raise Unfollowed
@@ -230,7 +230,9 @@ def _alike(before: Any, after: Any) -> bool:
 def _at_once(walk: Any, p: Any, values: list[Any], numbers: list[Any], steps: Any) -> Results:
     """What all rounds leave together; `Unfollowed`, if one reads what another has written to."""
     body, count = p.body, p.carried
-    sizes = [c.out.aval.size for c in body.calls if len(c.outs) == 1 and not c.primitive.updates]
+    sizes = [
+        c.out.aval.size for c in body.calls if len(c.outs) == 1 and not c.primitive.memory.updates
+    ]
     if len(steps) * walk.rounds * sum(sizes) > AT_ONCE:
         raise Unfollowed
     owner = np.repeat(np.arange(walk.rounds), len(steps))  # the outer round of each
@@ -327,7 +329,7 @@ def _grows(body: Tape, x: Var, end: Any) -> bool:
         if p.repeats:
             given = p.given(call.operands)[: p.carried]
             reached.update(out for y, out in zip(given, call.outs, strict=False) if y in reached)
-        elif p.updates:
+        elif p.memory.updates:
             reached.update(call.outs if call.operands[0] in reached else ())
         elif p.pointwise and call.out.shape == x.shape and is_active(call.out.aval):
             reached.update(call.outs if not reached.isdisjoint(call.operands) else ())

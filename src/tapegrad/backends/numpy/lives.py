@@ -29,7 +29,7 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
         if is_ufunc(call.primitive):
             if _is_large(call.out):
                 own[call.out.id] = (call.out.shape, call.out.dtype)
-        elif not call.primitive.owns:
+        elif not call.primitive.memory.owns:
             for x in call.operands:
                 if isinstance(x, Var):
                     own.pop(x.id, None)
@@ -112,7 +112,7 @@ def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operan
     """
     found: dict[int, tuple[Operand, Operand] | None] = {}
     made: dict[Operand, tuple[int, Call]] = {}
-    written = {c.operands[0] for c in tape.calls if c.primitive.updates}
+    written = {c.operands[0] for c in tape.calls if c.primitive.memory.updates}
     tests: Counter[Operand] = Counter()
     for position, call in enumerate(tape.calls):
         made.update((x, (position, call)) for x in call.outs if x.shape and not _is_large(x))

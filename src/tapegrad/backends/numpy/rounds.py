@@ -136,7 +136,12 @@ class _Text(Elements):
     def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str]) -> list[str]:
         """What says the results, which share no memory. Of what is new for sure only the order in
         memory is looked at."""
-        made = {x for c in tape.calls if is_ufunc(c.primitive) or c.primitive.owns for x in c.outs}
+        made = {
+            x
+            for c in tape.calls
+            if is_ufunc(c.primitive) or c.primitive.memory.owns
+            for x in c.outs
+        }
         names: list[str] = []
         for x, name in zip(tape.outputs, outs, strict=True):
             if not x.aval.shape:
@@ -439,12 +444,12 @@ class _Text(Elements):
         out = call.outs[0]
         is_number = len(call.outs) == 1 and not out.shape
         # An element of an array is a copy of what stands there.
-        is_copied = is_copied and not (primitive.picks and is_number)
-        called = place or is_copied or primitive.updates
+        is_copied = is_copied and not (primitive.memory.picks and is_number)
+        called = place or is_copied or primitive.memory.updates
         if isinstance(primitive, Elementwise) and is_number:  # `_number` knows which operators
             called = True
         quick = "" if called else self._quick(call, names)
-        if quick and is_number and primitive.picks and out.dtype in {*FLOATS, INTEGER}:
+        if quick and is_number and primitive.memory.picks and out.dtype in {*FLOATS, INTEGER}:
             name = self._name(call.operands[0], names)
             text = f"{name}.item({quick[len(name) + 1 : -1]})"
             return text if out.dtype in FLOATS else self._step(text, depth)

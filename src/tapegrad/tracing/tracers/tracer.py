@@ -172,7 +172,7 @@ class Tracer(Conversions, Proxy):
             root._write(primitive, *operands)
             return
         self._owner._let_be_written()
-        alone = root is None and primitive.updates and self._is_alone()
+        alone = root is None and primitive.memory.updates and self._is_alone()
         new = record(trace, primitive, [self, *operands], primitive.update if alone else None)
         trace.note_write(self._owner)
         if root is None:

@@ -59,7 +59,7 @@ def function_of(func: Any) -> Declared | None:
 def _is_borrowed(func: Any) -> bool:
     """Whether a function that nothing is declared for runs by NumPy's own code."""
     own = implementation_of(func)
-    return own is not None and own.__module__.startswith("numpy.") and not is_refused(func)
+    return own is not None and own.__module__.partition(".")[0] == "numpy" and not is_refused(func)
 
 
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
