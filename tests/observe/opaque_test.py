@@ -10,11 +10,12 @@ import scipy.interpolate
 import scipy.linalg
 import scipy.optimize
 import scipy.signal
+import scipy.sparse
 import scipy.spatial
 import scipy.stats
 from scipy.stats import qmc
 
-from tapegrad import grad
+from tapegrad import grad, value_and_grad
 
 X = np.array([1.0, 2.0])
 MODES = ("never", "always")
@@ -116,6 +117,24 @@ def test_random_numbers_that_scipy_draws_are_drawn_at_each_call():
         seed()
         np.testing.assert_allclose(found, [f(X) / np.sum(X) for _ in range(2)])
     g = grad(lambda x: np.sum(x) * qmc.Sobol(2).random(4).sum())
+    assert g(X)[0] != g(X)[0]
+
+
+def test_numbers_that_scipy_draws_of_a_seed_are_traced_once():
+    """Until the seed is another one; without one each call draws."""
+    seed = [0]
+    normal = scipy.stats.multivariate_normal
+    for f in (
+        lambda x: normal.rvs(np.zeros(2), np.eye(2), random_state=seed[0]) @ x,
+        lambda x: np.sum((scipy.sparse.random(2, 2, 0.5, random_state=seed[0]) @ x) ** 2),
+    ):
+        g, seed[0] = value_and_grad(f), 0
+        for _ in range(4):
+            assert g(X)[0] == f(X)
+        assert g.cache_info().traces == 1
+        seed[0] = 3
+        assert g(X)[0] == f(X)
+    g = grad(lambda x: normal.rvs(np.zeros(2), np.eye(2)) @ x)
     assert g(X)[0] != g(X)[0]
 
 

@@ -33,11 +33,16 @@ def _loaded(name: str, needs: str) -> Any:
 
 def asks_system(frame: FrameType) -> bool:
     """Whether this draws random numbers that no seed decides, as a generator without one does. One
-    that is copied is made without one, and then gets its state."""
+    that is copied, and a `RandomState` of a seed, is made without one, and then gets its state: of
+    the latter packages ask by their `check_random_state`."""
     code, back = frame.f_code, frame.f_back
     if not (code.co_qualname.startswith("SystemRandom.") and is_librarys_code(code)):
         return False
-    return back is None or back.f_globals.get("__name__") != "numpy.random._pickle"
+    if back is None:
+        return True
+    is_copy = back.f_globals.get("__name__") == "numpy.random._pickle"
+    is_seeded = back.f_code.co_name == "check_random_state" and "seed" in back.f_locals
+    return not (is_copy or (is_seeded and back.f_locals["seed"] is not None))
 
 
 def kinds() -> tuple[type, ...]:

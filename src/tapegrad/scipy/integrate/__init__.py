@@ -14,6 +14,9 @@ REFUSED = {
         "gives them"
     ),
     "cubature qmc_quad": "scipy.integrate.nquad",
+    "BDF DOP853 LSODA OdeSolver RK23 RK45 Radau complex_ode ode": (
+        "scipy.integrate.solve_ivp, with t_eval where the solution is read on the way"
+    ),
     "tanhsinh nsum": "scipy.integrate.quad, or tapegrad.scan over the terms",
 }
 

@@ -53,9 +53,10 @@ class Trajectory(OdeResult, Carrier):
     """A result with traced values."""
 
 
-def _refused(what: str) -> UnsupportedError:
+def _refused(what: str, instead: str = "") -> UnsupportedError:
     return UnsupportedError(
         f"scipy.integrate.solve_ivp(..., {what}) can't be traced{at_line()}, only without it"
+        f"{instead}"
     )
 
 
@@ -106,7 +107,8 @@ def solve_ivp(
         return _explicit(problem, watched, dense_output)
     for word, given in (("dense_output", dense_output), ("events", watched is not None)):
         if given:
-            raise _refused(f"{word}, method={name!r}")
+            others = ", ".join(map(repr, METHODS))
+            raise _refused(f"{word}, method={name!r}", f", or by one of the methods {others}")
     return _others(_Problem(callback, method, (start, end), y0, times, options))
 
 
