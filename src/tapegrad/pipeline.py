@@ -400,8 +400,10 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
+    if not prices or most == math.inf:
+        return Looped(tape, first, passes, plan)
     best = large, price
-    for dearer in (*prices, None) if prices and most < math.inf else ():
+    for dearer in (*prices, None):
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
         if dearer:
@@ -411,7 +413,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
         other = run_passes(first, passes)
         if scratch_of(other) < scratch:
             plan, best = other, (large, price)
-    if prices and scratch_of(plan) > MUCH * most and (less := sink(tape)) is not tape:
+    if scratch_of(plan) > MUCH * most and (less := sink(tape)) is not tape:
         start = lowered(less, most / 64, prices[-1])
         other = run_passes(start, passes)
         if scratch_of(other) < 0.75 * scratch_of(plan):  # rounds take longer

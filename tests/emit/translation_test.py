@@ -230,7 +230,7 @@ def test_samples_of_primitives(small):
 
 LOOPS = {  # and how many functions they are
     "alike but for names and for where they are": (
-        2,
+        1,
         """
         a = part(y, 16, (4, 4))
         for i in range(4):
@@ -280,7 +280,12 @@ LOOPS = {  # and how many functions they are
             own = x[i, 2] * w
             last = own > v
             y[i, 1] = own
-        y[0, 0] = t + u + v + w + n + where(last, 1.0, 2.0)
+        for i in range(16):
+            n += 3
+            more = x[i, 3] * w
+            final = more > v
+            y[i, 2] = more
+        y[0, 0] = t + u + v + w + n + where(last, 1.0, 2.0) + where(final, 4.0, 8.0)
         """,
     ),
     "with wholes of arrays, and indices before them": (
@@ -293,8 +298,10 @@ LOOPS = {  # and how many functions they are
             matmul(m[i], m[i + 1].T, a[i])
         for j in range(2):
             matmul(m[j + 1], m[j + 2].T, b[j])
-        for i in range(15, 0, -1):
-            y[i, 3] = x[i - 1, 1] + y[i - 1, 3]
+        for i in range(14, 0, -1):
+            y[i, 3] = x[i + 1, 1] + y[i + 1, 3]
+        for i in range(14, 0, -1):
+            y[i, 2] = x[i + 1, 0] + y[i + 1, 2]
         """,
     ),
     "that return, and so stay": (
@@ -304,7 +311,21 @@ LOOPS = {  # and how many functions they are
             if x[i, 0] > 100.0:
                 return 3
         for i in range(16):
+            if x[i, 1] > 100.0:
+                return 4
+        for i in range(16):
             y[i, 0] = x[i, 0]
+        for i in range(16):
+            y[i, 1] = x[i, 1]
+        """,
+    ),
+    "that have none like them, and so stay": (
+        0,
+        """
+        for i in range(16):
+            y[i, 0] = x[i, 0]
+        for i in range(16):
+            y[i, 1] = x[i, 1] * s
         """,
     ),
 }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from tapegrad.backends.cpu.machine_code import one_by_one
+from tapegrad.compiler.templates import with_templates
 from tapegrad.core.late import COMPILER, load
 from tapegrad.pipeline import compile
 
-# What is compiled before all else: a loop, a sum, a choice, a product, a guard.
+# What is compiled before all else: a loop, a sum, a choice, a guard, and a product in panels, which
+# takes the functions that most products share.
 FIRST = """tape first(x, y)
   inp   %1 : f8[40,8]
-  inp   %2 : f8[8,40]
+  inp   %2 : f8[48,8]
         %3 = exp(%1) : f8[40,8]
-        %4 = einsum(%3, %2, subscripts='ij,jk->ik') : f8[40,40]
-        %5 = less(%4, 1.0) : b1[40,40]
-        %6 = where(%5, %4, 0.0) : f8[40,40]
-        %7 = div(%6, 2.0) : f8[40,40]
+        %4 = einsum(%3, %2, subscripts='ij,kj->ik') : f8[40,48]
+        %5 = less(%4, 1.0) : b1[40,48]
+        %6 = where(%5, %4, 0.0) : f8[40,48]
+        %7 = div(%6, 2.0) : f8[40,48]
         %8 = sum(%7, axes=(0, 1)) : f8[]
         %9 = less(%8, 0.0) : b1[]
   guard %9 = False
@@ -22,8 +25,9 @@ FIRST = """tape first(x, y)
 
 
 def compile_first() -> None:
-    """Compile a small program: that loads modules, fills numba's registries, and starts LLVM."""
+    """Compile a small program: that loads modules, fills numba's registries, and starts LLVM. What
+    it shares with others is taken from disk, if it is there."""
     from tapegrad.ir.text import parse
 
     load(COMPILER)
-    compile(parse(FIRST))
+    compile(parse(FIRST), with_templates(one_by_one))

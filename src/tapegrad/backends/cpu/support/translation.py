@@ -39,6 +39,7 @@ from tapegrad.backends.cpu.support.outline import (
     kept_axes,
     procedure,
     rounds,
+    shape_of,
     taken_apart,
 )
 from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, nodes_of
@@ -413,10 +414,12 @@ class Translator:
 
 
 class Loops:
-    """The large loops of a kernel, which are functions that it calls."""
+    """The large loops of a kernel that have one like them: functions that it calls."""
 
     def __init__(self, tree: ast.FunctionDef, apart: list[Any]) -> None:
-        self.total = Counter(node.id for node in nodes_of(tree) if isinstance(node, ast.Name))
+        nodes = nodes_of(tree)
+        self.total = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+        self.shapes = Counter(shape_of(nodes_of(x)) for x in nodes if isinstance(x, ast.For))
         self.apart = {*apart}  # arrays that don't overlap
         self.known: dict[Any, tuple[ir.Function, list[Any]]] = {}
 
@@ -425,7 +428,7 @@ class Loops:
         if rounds(loop) <= SMALL:
             return None
         nodes = nodes_of(loop)
-        if any(map(leaves_its_loop, nodes)):
+        if self.shapes[shape_of(nodes)] < 2 or any(map(leaves_its_loop, nodes)):
             return None
         variables = {name: kind for name, (_, kind) in (where.values | where.places).items()}
         outline = Outline(nodes, where.arrays, variables, self.total)
