@@ -130,6 +130,13 @@ def test_every_public_name_is_shown(page, shown):
     assert [name for name in tapegrad.__all__ if shown.format(name) not in text] == []
 
 
+def test_the_reference_has_the_interface_for_libraries():
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    declared = (ROOT / "src" / "tapegrad" / "extending" / "__init__.py").read_text(encoding="utf-8")
+    names = re.findall(r" as (\w+)$", declared, re.M)
+    assert names and [x for x in names if f"::: tapegrad.extending.{x}\n" not in text] == []
+
+
 def test_each_entry_of_the_gallery_has_a_picture():
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     entries = text.split("\n## ")[1:]

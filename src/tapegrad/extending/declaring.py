@@ -38,13 +38,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Untraced(Exception):
-    """Nothing of a call is traced, nor do functions that are passed reach what is: SciPy's own
-    function answers it."""
+    """Nothing of a call is traced, nor do functions that are passed reach what is: the
+    library's own function answers it."""
 
 
 class Carrier:
-    """What holds traced values, and stands for an object of SciPy's: a frozen distribution with a
-    traced parameter, a sparse matrix with traced entries."""
+    """What holds traced values, and stands for an object of a library's: a frozen distribution
+    with a traced parameter, a sparse matrix with traced entries."""
 
 
 def is_traced(x: Any) -> bool:
@@ -124,7 +124,7 @@ def answering(
     lists: str = "",
     kind: type | None = None,
 ) -> Any:
-    """What answers calls of SciPy's function `original`, that errors show so, by this one; of a
+    """What answers calls of a library's function `original`, that errors show so, by this one; of a
     class of this kind, if it is a method."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
@@ -219,7 +219,7 @@ _OWN = _as_programs.__code__
 
 
 def note_memory(named: Any, shown: str, found: Any) -> None:
-    """Note which arguments SciPy may have written to, as `overwrite_a=True` allows."""
+    """Note which arguments the function may have written to, as `overwrite_a=True` allows."""
     for key, x in named.items():
         if key.startswith("overwrite_") and not has_traced(x) and x:
             overwritten(named.get(key.removeprefix("overwrite_")), f"{shown}({key}=True)", found)

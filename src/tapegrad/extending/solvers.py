@@ -6,4 +6,3 @@ from tapegrad.primitives.implicit import real as real
 from tapegrad.runtime.often import Often as Often
 from tapegrad.runtime.often import guarded as guarded
 from tapegrad.tracing.branches.conditional import sides as sides
-from tapegrad.tracing.loops.while_loop import while_loop as while_loop

@@ -1,4 +1,4 @@
-"""Tapes, and the runs of functions that record them."""
+"""Tapes, and how functions come on them."""
 
 from tapegrad.core.request import Request as Request
 from tapegrad.core.request import describe as describe
@@ -18,7 +18,6 @@ from tapegrad.primitives.control import CallTape as CallTape
 from tapegrad.primitives.control import Custom as Custom
 from tapegrad.primitives.control import ForeignCall as ForeignCall
 from tapegrad.primitives.loops import Loop as Loop
-from tapegrad.tracing.loops.scan import scan as scan
 from tapegrad.tracing.outside.holdings import Reached as Reached
 from tapegrad.tracing.recording.trace import Trace as Trace
 from tapegrad.tracing.recording.trace import current_trace as current_trace

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import TapegradError
-from tapegrad.extending import declare, declare_late, note_settings, observer
+from tapegrad.extending import declare, declare_late
+from tapegrad.extending.runs import note_settings, observer
 from tapegrad.extending.tables import pandas
 from tapegrad.pandas.arranging import has_traced, placed
 from tapegrad.pandas.groups import Recorder, recorded

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegrad.extending import declare, declare_late, note_settings, observer, unobserved
+from tapegrad.extending import declare, declare_late, unobserved
 from tapegrad.extending.arrays import Tracer, dispatch
 from tapegrad.extending.primitives import Value
+from tapegrad.extending.runs import note_settings, observer
 from tapegrad.extending.tables import copies_on_write, pandas
 from tapegrad.pandas.dataframes import TracedFrame
 from tapegrad.pandas.groups import aggregated

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.extending import (
-    declare,
-    declare_late,
-    names_in,
-    note_variables,
-    observer,
-    unobserved,
-    user_frames,
-)
+from tapegrad.extending import declare, declare_late, unobserved
 from tapegrad.extending.arrays import Tracer, strong
+from tapegrad.extending.runs import names_in, note_variables, observer, user_frames
 from tapegrad.extending.tables import pandas
 from tapegrad.pandas.arranging import has_traced
 from tapegrad.pandas.labelled import Labelled, plain_of, refused, stood_in

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import TapegradError
-from tapegrad.extending import let_through, unobserved
+from tapegrad.extending import unobserved
+from tapegrad.extending.runs import let_through
 from tapegrad.extending.tables import Column, is_frame, is_of_numbers, is_series, pandas
 from tapegrad.pandas.dataframes import made_of_columns
 from tapegrad.pandas.keyed import asked

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.extending import at_line, refusing, tell, unobserved
+from tapegrad.extending import at_line, unobserved
 from tapegrad.extending.arrays import Tracer, dispatch
+from tapegrad.extending.runs import refusing, tell
 from tapegrad.extending.tables import (
     Column,
     Labels,

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import TapegradError
-from tapegrad.extending import let_through, observer
 from tapegrad.extending.arrays import Tracer, dispatch, strong
+from tapegrad.extending.runs import let_through, observer
 from tapegrad.extending.tables import (
     Column,
     Labels,

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.extending import any_traced, is_operand
+from tapegrad.extending import any_traced
 from tapegrad.extending.arrays import Tracer, as_tracer, kinds_of, mixed_tree, of_kinds
+from tapegrad.extending.runs import is_operand
 from tapegrad.extending.tapes import Aval, ForeignCall, flatten, input_aval
 from tapegrad.scipy.callbacks import values_of
 from tapegrad.scipy.outside import Constant, recorded

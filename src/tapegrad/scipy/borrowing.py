@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.extending import (
-    accepted,
     answering,
     any_traced,
-    borrowing,
     declare,
     declare_calls,
     declare_method,
     unobserved,
 )
+from tapegrad.extending.runs import accepted, borrowing
 
 
 def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> None:

@@ -15,18 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.extending import (
-    accepted,
-    answers_of,
-    any_traced,
-    at_line,
-    observed,
-    original_of,
-    refusal,
-    stands_for,
-)
+from tapegrad.extending import answers_of, any_traced, at_line, observed, refusal, stands_for
 from tapegrad.extending.arrays import as_tracer, cast, raise_if, scales
 from tapegrad.extending.primitives import Known
+from tapegrad.extending.runs import accepted, original_of
 from tapegrad.scipy.borrowing import borrow
 
 HOME = "scipy.spatial.distance"

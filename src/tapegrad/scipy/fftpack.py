@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.extending import answers_of, at_line, original_of, refusal
+from tapegrad.extending import answers_of, at_line, refusal
 from tapegrad.extending.arrays import Tracer, fourier
 from tapegrad.extending.primitives import OTHER
+from tapegrad.extending.runs import original_of
 from tapegrad.scipy import fft as ffts
 
 HOME = "scipy.fftpack"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import TapegradError
-from tapegrad.extending import answers, following, let_through, unobserved
+from tapegrad.extending import unobserved
 from tapegrad.extending.arrays import (
     Tracer,
     kinds_of,
@@ -31,6 +31,7 @@ from tapegrad.extending.arrays import (
     value_of,
 )
 from tapegrad.extending.primitives import BroadcastTo
+from tapegrad.extending.runs import answers, following, let_through
 from tapegrad.extending.solvers import Implicit, called, real
 from tapegrad.extending.tapes import (
     METHODS,

@@ -16,17 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapegrad.errors import TapegradError
-from tapegrad.extending import (
-    any_traced,
-    at_line,
-    declare,
-    error_of,
-    observed,
-    refusal,
-    row_of,
-    unobserved,
-)
+from tapegrad.extending import any_traced, at_line, declare, observed, refusal, unobserved
 from tapegrad.extending.arrays import numbers_taken, unmade
+from tapegrad.extending.runs import error_of, row_of
 from tapegrad.scipy.homes import HOMES
 
 DEFAULT = (

@@ -25,13 +25,13 @@ from tapegrad.extending import (
     declare_calls,
     declare_method,
     declare_operands,
-    original_of,
     refusal,
     seen,
     stands_for,
     unobserved,
 )
 from tapegrad.extending.arrays import as_tracer, cast, raise_if, stacked
+from tapegrad.extending.runs import original_of
 from tapegrad.scipy import quaternions as by
 from tapegrad.scipy.outside import stopped
 

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.extending import unobserved, watched
+from tapegrad.extending import unobserved
 from tapegrad.extending.arrays import NumberTracer, ScalarTracer, deferred, record
 from tapegrad.extending.primitives import elementwise as ew
+from tapegrad.extending.runs import watched
 from tapegrad.extending.tapes import Trace, current_trace
 from tapegrad.scipy.outside import stopped
 

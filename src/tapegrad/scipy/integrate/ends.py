@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.extending import asks_itself, unobserved
+from tapegrad.extending import unobserved
 from tapegrad.extending.arrays import IntTracer, ScalarTracer, Tracer, deferred
+from tapegrad.extending.runs import asks_itself
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course, Entry
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from tapegrad.extending import unobserved
 from tapegrad.extending.arrays import Tracer
+from tapegrad.extending.loops import while_loop
 from tapegrad.extending.primitives import SetWindow, Window, Writer, entry_at
 from tapegrad.extending.primitives import elementwise as ew
-from tapegrad.extending.solvers import while_loop
 from tapegrad.extending.tapes import Aval, Builder, Literal, Loop, Request, Tape, trace_function
 from tapegrad.scipy.integrate.entries import entry, recorded_on, unset, with_entry
 from tapegrad.scipy.integrate.rungekutta import Method

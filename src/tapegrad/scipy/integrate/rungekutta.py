@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.integrate as theirs
 
-from tapegrad.extending.solvers import while_loop
-from tapegrad.extending.tapes import scan
+from tapegrad.extending.loops import scan, while_loop
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.entries import unset, with_entry
 from tapegrad.scipy.integrate.events import Events

@@ -19,7 +19,7 @@ from scipy.integrate._ivp.ivp import OdeResult
 from tapegrad.errors import UnsupportedError
 from tapegrad.extending import Carrier, as_called, at_line, is_traced, refusal, stands_for
 from tapegrad.extending.arrays import Tracer, as_operand
-from tapegrad.extending.solvers import while_loop
+from tapegrad.extending.loops import while_loop
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate import courses
 from tapegrad.scipy.integrate.courses import Course

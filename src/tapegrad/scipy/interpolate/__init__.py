@@ -13,7 +13,6 @@ import numpy as np
 import scipy.interpolate as theirs
 
 from tapegrad.extending import (
-    accepted,
     any_traced,
     as_called,
     at_line,
@@ -24,6 +23,7 @@ from tapegrad.extending import (
     stands_for,
     unobserved,
 )
+from tapegrad.extending.runs import accepted
 from tapegrad.scipy.borrowing import borrow, borrow_objects
 from tapegrad.scipy.interpolate import bsplines, fitpack, grids, piecewise, radial, scattered
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating

@@ -10,8 +10,9 @@ import numpy as np
 import scipy.interpolate as theirs
 from scipy.sparse import linalg
 
-from tapegrad.extending import Carrier, is_traced, row_of, seen
+from tapegrad.extending import Carrier, is_traced, seen
 from tapegrad.extending.arrays import as_operand
+from tapegrad.extending.runs import row_of
 from tapegrad.scipy.interpolate.bsplines import Basis, interpolating, tensor
 from tapegrad.scipy.interpolate.fitpack import bivariate
 from tapegrad.scipy.interpolate.piecewise import (

@@ -13,7 +13,6 @@ from scipy.linalg import blas, lapack
 
 from tapegrad.extending import (
     Carrier,
-    accepted,
     any_traced,
     at_line,
     declare,
@@ -23,6 +22,7 @@ from tapegrad.extending import (
     unobserved,
 )
 from tapegrad.extending.arrays import numbers_taken
+from tapegrad.extending.runs import accepted
 from tapegrad.scipy.linalg import factors, systems
 
 HOME = "scipy.linalg"

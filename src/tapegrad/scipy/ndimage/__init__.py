@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from tapegrad.extending import at_line, borrowing, is_traced, refusal, stands_for
+from tapegrad.extending import at_line, is_traced, refusal, stands_for
+from tapegrad.extending.runs import borrowing
 from tapegrad.scipy.borrowing import borrow, converting, kernels
 from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
 from tapegrad.scipy.outside import stopped, valued

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from scipy import signal
 
-from tapegrad.extending import borrowing, row_of, stands_for
+from tapegrad.extending import stands_for
 from tapegrad.extending.arrays import Tracer, floating
 from tapegrad.extending.primitives import LinearFilter
+from tapegrad.extending.runs import borrowing, row_of
 from tapegrad.scipy.borrowing import borrow, borrow_classes, borrow_objects, converting, kernels
 from tapegrad.scipy.signal import peaks, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, filters, padded, parts, picked

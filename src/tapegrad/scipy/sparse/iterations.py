@@ -22,11 +22,11 @@ from tapegrad.extending import (
     declare,
     is_traced,
     refusal,
-    row_of,
     stands_for,
 )
 from tapegrad.extending.arrays import has_traced
 from tapegrad.extending.primitives import Unfinished
+from tapegrad.extending.runs import row_of
 from tapegrad.extending.solvers import Implicit
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.roots import WHY, ending

@@ -9,9 +9,10 @@ import numpy as np
 from scipy import sparse
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.extending import any_traced, at_line, following, refusal, unobserved
+from tapegrad.extending import any_traced, at_line, refusal, unobserved
 from tapegrad.extending.arrays import Tracer, as_tracer, cast
 from tapegrad.extending.primitives import Product, RowByRow, Rows, ScatterAdd, SparseProduct
+from tapegrad.extending.runs import following
 from tapegrad.scipy.sparse.parts import OF_ELEMENTS, Parted
 
 _FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")

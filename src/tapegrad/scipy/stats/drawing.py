@@ -23,13 +23,11 @@ from tapegrad.extending import (
     as_parameter,
     at_line,
     declare_method,
-    following,
-    is_generator,
     observed,
-    randomness,
     unobserved,
 )
 from tapegrad.extending.arrays import Tracer, as_tracer, dispatch, stacked, unmade
+from tapegrad.extending.runs import following, is_generator, randomness
 from tapegrad.scipy.stats.laws import Law, Located, law_of, parameters_of, prepared
 from tapegrad.scipy.stats.methods import Frozen
 from tapegrad.scipy.stats.others import instance

@@ -20,13 +20,13 @@ from tapegrad.extending import (
     any_traced,
     as_called,
     at_line,
-    borrowing,
     declare_method,
     observed,
     refusal,
     unobserved,
 )
 from tapegrad.extending.arrays import Tracer, unmade
+from tapegrad.extending.runs import borrowing
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.quadrature import quad
 from tapegrad.scipy.outside import stopped

@@ -15,17 +15,9 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
-from tapegrad.extending import (
-    accepted,
-    any_traced,
-    as_called,
-    at_line,
-    borrowing,
-    declare_method,
-    refusal,
-    unobserved,
-)
+from tapegrad.extending import any_traced, as_called, at_line, declare_method, refusal, unobserved
 from tapegrad.extending.arrays import stacked
+from tapegrad.extending.runs import accepted, borrowing
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.constraints import slopes_of
 from tapegrad.scipy.optimize.roots import ending, example

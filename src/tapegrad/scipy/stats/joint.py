@@ -17,7 +17,6 @@ from scipy.stats import _multivariate as theirs
 
 from tapegrad.extending import (
     Carrier,
-    accepted,
     any_traced,
     at_line,
     declare_calls,
@@ -28,6 +27,7 @@ from tapegrad.extending import (
     unobserved,
 )
 from tapegrad.extending.arrays import as_tracer, settle, stacked, unmade
+from tapegrad.extending.runs import accepted
 from tapegrad.scipy.refusing import DEFAULT
 from tapegrad.scipy.stats.formulas import LOG_2PI
 from tapegrad.scipy.stats.matrices import (

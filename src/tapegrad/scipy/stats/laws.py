@@ -24,8 +24,9 @@ import scipy.special as sc
 from scipy import stats
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.extending import at_line, following, held_in, read, refusal
+from tapegrad.extending import at_line, held_in, read, refusal
 from tapegrad.extending.arrays import Tracer, as_tracer, dispatch
+from tapegrad.extending.runs import following
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.optimize.elementwise import Each

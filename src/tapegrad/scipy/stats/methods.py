@@ -18,11 +18,9 @@ from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.extending import (
     Carrier,
-    accepted,
     any_traced,
     as_parameter,
     at_line,
-    borrowing,
     declare_calls,
     declare_method,
     observed,
@@ -32,6 +30,7 @@ from tapegrad.extending import (
 )
 from tapegrad.extending.arrays import Tracer, settle, stacked, unmade
 from tapegrad.extending.primitives import Known
+from tapegrad.extending.runs import accepted, borrowing
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.expectations import ADVICE, expected

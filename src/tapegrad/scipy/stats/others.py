@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tapegrad.extending import at_line, borrowing, let_through, observed, refusal
+from tapegrad.extending import at_line, observed, refusal
+from tapegrad.extending.runs import borrowing, let_through
 
 FORMULAS = ("cdf", "sf", "logcdf", "logsf", "ppf", "isf")
 ADVICE = "Use the logarithm of its density, written in NumPy's functions"

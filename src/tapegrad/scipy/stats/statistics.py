@@ -22,18 +22,15 @@ from tapegrad.extending import (
     answering,
     any_traced,
     at_line,
-    borrowing,
     declare,
     is_traced,
-    let_through,
     observed,
-    observer,
     refusal,
-    row_of,
     stands_for,
     unobserved,
 )
 from tapegrad.extending.arrays import Tracer, dispatch, scales
+from tapegrad.extending.runs import borrowing, let_through, observer, row_of
 from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
 

@@ -1,0 +1,22 @@
+"""The run that is traced: what it reads and calls, whose code runs, and which errors end it."""
+
+from tapegrad.core.handlers import let_through as let_through
+from tapegrad.core.statics import is_generator as is_generator
+from tapegrad.observe.answers.answers import original_of as original_of
+from tapegrad.observe.answers.answers import row_of as row_of
+from tapegrad.observe.guards.foreign import answers as answers
+from tapegrad.observe.objects import randomness as randomness
+from tapegrad.observe.objects.settings import note_settings as note_settings
+from tapegrad.observe.observer import following as following
+from tapegrad.observe.observer import observer as observer
+from tapegrad.observe.packages.callers import names_in as names_in
+from tapegrad.observe.packages.callers import note_variables as note_variables
+from tapegrad.observe.program.source import asks_itself as asks_itself
+from tapegrad.observe.program.source import user_frames as user_frames
+from tapegrad.observe.values.texts import tell as tell
+from tapegrad.tracing.frontend.calling import borrowing as borrowing
+from tapegrad.tracing.frontend.calling.accepting import accepted as accepted
+from tapegrad.tracing.frontend.calling.accepting import error_of as error_of
+from tapegrad.tracing.recording.trace import refusing as refusing
+from tapegrad.tracing.runs.floating import is_operand as is_operand
+from tapegrad.tracing.runs.floating import watched as watched
