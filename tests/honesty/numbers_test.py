@@ -110,6 +110,17 @@ def test_powers_of_special_numbers():
 
 
 @quiet
+@pytest.mark.parametrize("x", [-0.0, -INF])
+def test_a_root_by_an_operator_of_a_number(x):
+    """`x ** 0.5` of a number that is -0.0 or -inf -> -0.0 and nan, as of an array; NumPy's numbers
+    have 0.0 and inf, as `np.float_power` has, which is followed"""
+    for how in ("never", "always"):
+        assert_same(jit(lambda x: x**0.5, compile=how)(np.float64(x)), np.sqrt(np.float64(x)))
+    assert_as_numpy(lambda x: np.float_power(x, 0.5), SPECIAL)
+    assert_as_numpy(lambda x: np.float_power(x, 0.5), np.float64(x))
+
+
+@quiet
 def test_reductions_with_nan():
     """sums, largest and smallest elements, sorting and searching among NaN and infinities -> as
     NumPy's"""

@@ -128,7 +128,11 @@ def _logaddexp2(x: Any, y: Any) -> Any:
 
 
 def _float_power(x: Any, y: Any) -> Any:
-    return _power(*promoted(np.float_power, x, y))
+    """C's power: that to 0.5 is no root at -0.0, where it is 0.0, and -inf, where it is inf."""
+    x, y = promoted(np.float_power, x, y)
+    if isinstance(y, Tracer) or np.ndim(y) or y != 0.5 or x.dtype.kind != "f":
+        return _power(x, y)
+    return np.sqrt(np.where(x == -np.inf, np.inf, x + 0.0))
 
 
 def _heaviside(x: Any, h: Any) -> Any:
