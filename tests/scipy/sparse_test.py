@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from tapegrad import grad, jit, jvp, value_and_grad, vjp
-from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
+from tapegrad.errors import ArgumentError, ConversionError, TapegradError, UnsupportedError
 
 D = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5]])
 X = np.array([1.0, 2, 3])
@@ -376,3 +376,14 @@ def test_dicts_of_keys_as_arguments_are_refused(kind: Any) -> None:
     """They are dicts, too, but their truth is an array's."""
     with pytest.raises(ArgumentError, match="'S' is a dok_"):
         grad(lambda p, S: np.sum((S @ p) ** 2))(np.ones(2), kind(np.eye(2)))
+
+
+@pytest.mark.parametrize("kind", [sparse.lil_matrix, sparse.dok_array, sparse.csr_array])
+def test_a_traced_element_that_is_set_says_how_the_matrix_is_made(kind):
+    def f(x):
+        matrix = kind((3, 3))
+        matrix[0, 1] = x[0]
+        return np.sum(matrix @ x)
+
+    with pytest.raises(ConversionError, match=r"matrix\[0, 1\] = x\[0\].*csr_array\(\(values"):
+        grad(f)(np.ones(3))

@@ -182,7 +182,15 @@ class Conversions:
         )
 
     def _assigned(self) -> ConversionError:
-        """The error for `a[k] = self` where `a` is a plain array."""
+        """The error for `a[k] = self` where `a` is a plain array, or one of SciPy's matrices."""
+        if caller() == "SciPy":
+            return self._trace.refused(
+                ConversionError(
+                    f"a traced value ({self._aval}) is assigned into a sparse matrix{at_line()}, "
+                    "whose elements are plain; it carries no derivative. Make the matrix of all "
+                    "elements, with scipy.sparse.csr_array((values, (rows, columns)))"
+                )
+            )
         what = self._trace.unfilled or (
             "that the function hasn't made, or that code has which isn't traced"
         )
