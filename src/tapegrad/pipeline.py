@@ -199,6 +199,12 @@ def playable(tape: Tape) -> Tape:
     return prune(settled(tape))
 
 
+def slimmed(tape: Tape) -> Tape:
+    """A tape that becomes part of another trace: what nothing needs is gone, all else is left to
+    that trace's own passes."""
+    return run_passes(tape, (slim_loops, prune))
+
+
 def finished(tape: Tape) -> Tape:
     """A settled tape, or one that becomes part of another trace, at its best."""
     return _for(tape, run_passes(tape, AFTER))

@@ -15,9 +15,8 @@ cotangent of what isn't computed is no number, but 0 times a slope that is infin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tapegrad.ir.inputs import renumbered
@@ -54,11 +53,10 @@ def sink(tape: Tape) -> Tape:
     systems, make for themselves what is quick and made of what they have, or of less."""
     if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
         return tape
-    made: dict[Operand, Call] = {out: call for call in tape.calls for out in call.outs}
     rewriter = Rewriter(tape)
-    for call in tape.calls:
+    for k, call in enumerate(tape.calls):
         if isinstance(call.primitive, Repeated) and _is_slow(call.primitive.body):
-            call = _sunk(call, made, {*tape.inputs})
+            call = _sunk(call, tape.calls[:k], {*tape.inputs})
         rewriter.copy(call)
     return remove_dead(rewriter.finish())
 
@@ -80,24 +78,23 @@ def _is_plain(call: Call) -> bool:
     return p.pointwise or isinstance(p, (View, Region))
 
 
-def _sunk(call: Call, made: Mapping[Operand, Call], there: set[Operand]) -> Call:
+def _sunk(call: Call, before: Sequence[Call], there: set[Operand]) -> Call:
     """A loop whose rounds make what is quick. Its operands are those there are, or are made of
     them."""
     loop: Any = call.primitive
     heads, given = loop.heads(call.operands), list(loop.given(call.operands))
-    quick: dict[Operand, bool] = {}
-
-    def is_quick(x: Operand) -> bool:
-        if x not in quick:
-            plain = x in made and _is_plain(made[x])
-            quick[x] = plain and all(map(partial(is_ready, x), made[x].operands))
-        return quick[x]
-
-    def is_ready(x: Operand, y: Operand) -> bool:
-        return LESS * y.aval.size <= x.aval.size or y in there or is_quick(y)
-
     first, body = loop.carried, loop.body
     there = {*there, *given[first:]}
+    quick: set[Operand] = set()
+    for by in before:
+        x = by.outs[0]
+        ready = (LESS * y.aval.size <= x.aval.size or y in there or y in quick for y in by.operands)
+        if x.shape and _is_plain(by) and all(ready):
+            quick.add(x)
+    wanted = quick.intersection(given[first:])
+    for by in reversed(before):
+        if by.outs[0] in wanted:
+            wanted.update(quick.intersection(by.operands))
     inner: dict[Operand, Var] = {}
     stays: dict[Operand, Var] = {}
     number = itertools.count(body.last + 1)
@@ -108,15 +105,15 @@ def _sunk(call: Call, made: Mapping[Operand, Call], there: set[Operand]) -> Call
         if isinstance(x, Literal):
             return x
         if x not in inner:
-            by = made[x] if x.shape and is_quick(x) else None
-            operands = tuple([inside(y) for y in by.operands]) if by else ()
-            inner[x] = Var(next(number), x.aval)
-            if by is None:
-                stays[x] = inner[x]
-            else:
-                calls.append(Call(by.primitive, operands, (inner[x],), by.src, by.reason))
+            inner[x] = stays[x] = Var(next(number), x.aval)
         return inner[x]
 
+    for by in before:
+        x = by.outs[0]
+        if x in wanted:
+            operands = tuple(map(inside, by.operands))
+            inner[x] = Var(next(number), x.aval)
+            calls.append(Call(by.primitive, operands, (inner[x],), by.src, by.reason))
     named: dict[Operand, Operand] = {
         var: inside(x) for var, x in zip(body.inputs[1 + first :], given[first:], strict=True)
     }

@@ -203,7 +203,7 @@ class Pushforward(Transformation):
         )
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Derivation:
-        from tapegrad.pipeline import finished, playable, pushforward
+        from tapegrad.pipeline import playable, pushforward, slimmed
 
         traced = with_constants(traced)
         count = len(traced.tape.outputs)
@@ -212,7 +212,7 @@ class Pushforward(Transformation):
         tangents = [tape.outputs[count + at] for at in outputs if at is not None]
         tape = replace(tape, outputs=(*tape.outputs[:count], *tangents), output_names=())
         tape, traced = among_arguments(tape, traced, selection)
-        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
+        tape, traced = with_captured(playable(tape) if final else slimmed(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, range(count))
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:

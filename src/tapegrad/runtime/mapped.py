@@ -123,7 +123,8 @@ class VMap(Transformation):
 
         kept = range(len(traced.tape.outputs))
         tape = playable(traced.tape)
-        return Derivation(self, tape, traced.without_values(), Selection(), kept)
+        computed = traced.computed if final else None
+        return Derivation(self, tape, traced.without_values(), Selection(), kept, computed)
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
         return derivation.result(values)

@@ -22,7 +22,7 @@ from tapegrad.ir.tape import Builder, Literal, Tape
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.chosen import Argnum, Chosen
-from tapegrad.tracing.runs.run import Traced, own_result, plain_value, replay
+from tapegrad.tracing.runs.run import Computed, Traced, own_result, plain_value, replay
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
@@ -106,6 +106,7 @@ class Derivation:
     traced: Traced
     selection: Selection
     kept: Sequence[int]
+    computed: Computed | None = None  # with the trace, where that is all that the tape computes
 
     def __post_init__(self) -> None:
         # What the trace depends on in the arrays from outside, besides what they hold. A tape that
@@ -150,7 +151,8 @@ class Jit(Transformation):
 
         tape = playable(traced.tape) if final else traced.tape
         kept = range(len(tape.outputs))
-        return Derivation(self, tape, traced.without_values(), selection, kept)
+        computed = traced.computed if final else None
+        return Derivation(self, tape, traced.without_values(), selection, kept, computed)
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
         return derivation.result(values)

@@ -188,6 +188,7 @@ class Trace:
         self.level = next(_levels_made)
         self.src: Source | None = None
         self.reason = ""
+        self.seconds = 0.0  # that its values took to compute
         # Captured inputs: id of the outside object -> (variable, object). Holding the object keeps
         # its id from being given to another.
         self.captured: dict[int, tuple[Var, Any]] = {}

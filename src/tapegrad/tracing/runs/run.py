@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,14 @@ if TYPE_CHECKING:
     from tapegrad.observe.observer import Observer
 
 
+class Computed(NamedTuple):
+    """The values of a tape's outputs for the arguments that it was traced with, and the seconds
+    that they took."""
+
+    values: Sequence[Any]
+    seconds: float
+
+
 @dataclass
 class Traced:
     """What a run of a function of this name left: its tape, and how the results are put together.
@@ -79,6 +87,20 @@ class Traced:
     left: int = 0
     lines: Sequence[tuple[str, Source | None]] = ()
     keeping: Keeping | None = None
+    seconds: float = 0.0  # that its values took to compute
+
+    @property
+    def computed(self) -> Computed | None:
+        """What the run itself has computed; None where it has left more than its result."""
+        if self.has_tracers or self.draws is not None or self.left or self.written:
+            return None
+        values: list[Any] = [None] * len(self.tape.outputs)
+        for at, leaf in zip(self.outputs, self.leaves, strict=True):
+            if at is not None:
+                values[at] = plain_value(leaf)
+        kinds = [(np.shape(x), getattr(x, "dtype", None)) for x in values]
+        told = [(x.shape, x.dtype) for x in self.tape.outputs]
+        return Computed(values, self.seconds) if kinds == told else None
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
@@ -395,6 +417,7 @@ class Run:
             len(further),
             keeping.lines if keeping is not None else (),
             keeping if keeping is not None and keeping.inside else None,
+            trace.seconds,
         )
 
 

@@ -14,6 +14,7 @@ import sys
 from abc import ABCMeta
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
+from time import perf_counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -444,12 +445,14 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         values.append(value)
         known = known and value is not None
     found: Any = None
+    start = perf_counter()
     try:
         found = (evaluate or primitive.evaluate)(*values) if known else None
     except Exception as error:
         if not (isinstance(error, TapegradError) or primitive.refuses(*[x.aval for x in plain])):
             trace.note_raised(primitive.name)
         raise
+    trace.seconds += perf_counter() - start
     if primitive.results == 1:
         result = found[0] if type(found) is tuple else found
         aval = one_type(primitive.avals(*[x.aval for x in plain])[0])
