@@ -6,9 +6,11 @@ import sys
 
 import numpy as np
 
-from tapegrad import grad
+from tapegrad import grad, jit, vmap
+from tapegrad.backends.numpy.play import run
 from tapegrad.core.request import Request
 from tapegrad.pipeline import trace
+from tapegrad.runtime import variant
 from tapegrad.runtime.entry import flat_function
 from tapegrad.runtime.often import SOME, Often, guarded
 
@@ -58,3 +60,30 @@ def test_machine_code_that_is_called_where_names_are_swapped():
     finally:
         sys.settrace(before)
     np.testing.assert_array_equal(found, np.ones(3))
+
+
+def test_the_first_result_is_the_traced_runs(monkeypatch):
+    """Nothing is played for it, and no result is what somebody else holds."""
+    played = []
+    monkeypatch.setattr(variant, "run", lambda *args: played.append(1) or run(*args))
+    kept = np.ones(2)
+
+    def f(x):
+        y = np.sin(x)
+        return y, y, y[:1], x, kept, 3.0 * y[0]
+
+    for made, x in ((jit, np.ones(2)), (vmap, np.ones((3, 2)))):
+        played.clear()
+        g = made(f, compile="never")
+        results = []
+        for k in range(3):
+            results.append(g(x))
+            assert len(played) == k
+            for y in results[-1]:
+                held = [x, kept, *[z for z in results[-1] if z is not y]]
+                assert not any(np.may_share_memory(y, z) for z in held)
+        first, *others = results
+        for other in others:
+            for a, b in zip(first, other, strict=True):
+                assert type(a) is type(b) and a.dtype == b.dtype
+                np.testing.assert_array_equal(a, b)
