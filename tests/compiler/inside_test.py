@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tapegrad.backends.cpu import kernel_cache, support
 from tapegrad.compiler import inside
+from tapegrad.compiler.first import compile_first
 
 
 @pytest.fixture
@@ -57,3 +59,21 @@ def test_programs_one_after_the_other(echo):
         if number % 3 == 0:
             time.sleep(number % 7 * 1e-5)
     assert answers(compiler, 300) == [(number, "program") for number in range(300)]
+
+
+def test_a_compiler_that_starts_finds_what_kernels_share(tmp_path, monkeypatch):
+    """Each process has one, and a product's functions are the same for all."""
+    made = []
+
+    def shared_code(symbol, of=support.shared_code):
+        made.append(symbol)
+        return of(symbol)
+
+    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(support, "shared_code", shared_code)
+    counts = []
+    for _ in range(2):
+        monkeypatch.setattr(kernel_cache, "kernels", kernel_cache.Memo())
+        compile_first()
+        counts.append(len(made))
+    assert 2 < counts[0] == counts[1]
