@@ -331,7 +331,7 @@ class Elementwise(Primitive):
         self.commutative, self.linear, self.additive = commutative, linear, additive
         self.selects = selects or bool(additive)
         self.of_complex, self.numpys = of_complex, numpys
-        count = self._operands()
+        count = self._operands() if scalar is None or commutative or linear or additive else 0
         if scalar is None and count:
             scalar = f"{self.name}({', '.join([f'{{{k}}}' for k in range(count)])})"
         self.scalar = scalar
@@ -347,20 +347,20 @@ class Elementwise(Primitive):
 
     def _check(self, count: int) -> None:
         """That its facts fit together."""
-        places = (*self.linear, *self.additive)
-        rules = (self.partials, self._times, self._vjp)
-        wrong = {
-            "say what its `scalar` is": self.scalar is None,
-            "give partials, times, or vjp and jvp": sum(f is not None for f in rules) > 1,
-            "a `vjp` or `kink` needs a `jvp`, or partials": (self._vjp or self._along)
-            and not (self._jvp or self.partials),
-            "what is commutative has two operands": self.commutative and count not in (0, 2),
-            "it is `linear` and `additive` in operands that it has": count
-            and not {*places} <= {*range(count)},
-        }
-        for message, is_so in wrong.items():
-            if is_so:
-                raise ValueError(f"the elementwise primitive {self.name!r}: {message}")
+        partials, times, vjp = self.partials, self._times, self._vjp
+        if self.scalar is None:
+            wrong = "say what its `scalar` is"
+        elif (partials and (times or vjp)) or (times and vjp):
+            wrong = "give partials, times, or vjp and jvp"
+        elif (vjp or self._along) and not (self._jvp or partials):
+            wrong = "a `vjp` or `kink` needs a `jvp`, or partials"
+        elif self.commutative and count not in (0, 2):
+            wrong = "what is commutative has two operands"
+        elif count and any(k >= count for k in (*self.linear, *self.additive)):
+            wrong = "it is `linear` and `additive` in operands that it has"
+        else:
+            return
+        raise ValueError(f"the elementwise primitive {self.name!r}: {wrong}")
 
     def aval(self, *xs: Aval) -> Aval:
         last = xs[-1]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,6 @@ class InDouble(Elementwise):
         super().__init__(function, partials and self._precise(partials), kink=kink, **how)
 
     def _precise(self, partials: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-        @wraps(partials)
         def precise(out: Any, *xs: Any) -> Sequence[Any]:
             if out.dtype == np.result_type(out.dtype, np.float64):
                 return partials(out, *xs)
@@ -59,6 +57,7 @@ class InDouble(Elementwise):
             found = partials(self(*doubles), *doubles)
             return [_as(out.dtype, x) if isinstance(x, Node) else x for x in found]
 
+        precise.__wrapped__ = partials  # type: ignore[attr-defined]
         return precise
 
     def _precise_rule(self, rule: Callable[..., Any]) -> Callable[..., Any]:
