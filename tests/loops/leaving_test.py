@@ -165,3 +165,52 @@ def test_an_index_that_is_out_of_bounds_is_an_error_where_it_is_read():
     with pytest.raises(IndexError):
         derivative(x, 7)
     assert derivative(x, 5)[0] == scanned(x, 5)
+
+
+def asked_behind_a_value(x, a):
+    n = j = 0
+
+    def read(k):
+        nonlocal n
+        n += 1
+        return x[k % 7] + 0.01 * k
+
+    total = 0.0
+    while total < 3.0 and read(j) < 1.9:
+        total = total + x[j % 7] ** 2 * a
+        j += 1
+    return total + n
+
+
+def asked_behind_a_value_in_rounds(x, a):
+    count, total = [0], 0.0
+
+    def read(k):
+        count[0] += 1
+        return x[k % 7]
+
+    for v in x[:12]:
+        j = 0
+        while j * v < 2.0 and read(j) < 0.9 and j < 5:
+            total = total + x[j % 7] ** 2 * a
+            j += 1
+    return total + count[0]
+
+
+def kept_entries(x, a):
+    pairs, kept, total = [(0.1 * k, 1.0 * k) for k in range(20)], [], 0.0
+    for pair in pairs:
+        kept.append(pair)
+        total = total + pair[0] * a * x[0]
+    for pair, backwards in zip(pairs, reversed(pairs), strict=True):
+        total = total + (pair is kept[3]) * x[1] + (backwards is kept[4]) * x[2]
+    return total
+
+
+@by_program(asked_behind_a_value, asked_behind_a_value_in_rounds, kept_entries)
+def test_what_only_python_may_tell(f):
+    derivative = value_and_grad(f, compile="never")
+    for k in range(3):
+        rng = np.random.default_rng(k)
+        x, a = rng.standard_normal(30), rng.uniform(0.4, 1.4)
+        assert derivative(x, a)[0] == pytest.approx(f(x.copy(), a), rel=1e-12)

@@ -268,7 +268,7 @@ def _of_iterator(x: Any) -> Items | None:
     if made is reversed:
         if state != [len(whole) - 1]:
             return None
-        return _of_list(whole, True) if type(whole) in (list, tuple) else _of_whole(whole, True)
+        return _of_whole(whole, True)
     if made is not iter or state not in ([0], [None]):
         return None
     return _of_whole(whole)
@@ -342,7 +342,8 @@ def _of_whole(x: Any, backwards: bool = False) -> Items | None:
         return Numbers(x)
     if kind is ArrayTracer or kind is np.ndarray:
         return _of_array(x, backwards)
-    return _of_list(x) if kind in (list, tuple) else None
+    found = _of_list(x, backwards) if kind in (list, tuple) else None
+    return found if isinstance(found, Entries) else None  # tuples of a list are its own
 
 
 def _of_generator(x: Any) -> Items | None:

@@ -26,7 +26,7 @@ from tapegrad.observe.program.comprehensions import as_list
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.joins import Sides, sides_of
 from tapegrad.primitives.loops import CALLS, ROUNDS
-from tapegrad.tracing.loops.items import Items, Numbers, items_of
+from tapegrad.tracing.loops.items import Items, Numbers, Zipped, items_of
 from tapegrad.tracing.operators.sizes import span
 from tapegrad.tracing.recording.trace import current_trace, traces_under_way
 from tapegrad.tracing.statements.counted import Counted, Driven, Plain
@@ -60,6 +60,9 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     short = short or count is not None
     if items is None or (len(items) < ROUNDS and not (short or (leaves and trace.in_frame))):
         return None
+    is_unpacked = sides.flow.at[sides.flow.next[place]].opname == "UNPACK_SEQUENCE"
+    if type(items) is Zipped and type(x) in (list, tuple) and not is_unpacked:
+        return None  # somebody may ask whether its entries are those of the loop
     if leaves:
         items.settle()
         return None if count is not None else Leaving(items, sides, place)

@@ -106,16 +106,24 @@ def _begin(a: Activation, sides: Sides, jump: int, condition: Tracer, found: boo
     if flow.leads_on(jump) is not None:  # the test behind it is the one
         trace.holds = None if is_idle else going
         trace_stored(a.frame, jump, trace)
-        a.asked = jump, going, to_operand(trace, condition)[0], len(trace.builder.guards)
+        operand = to_operand(trace, condition)[0]
+        a.asked = jump, going, operand, len(trace.builder.guards), _changes(a)
         return None
     if before is not None and flow.leads_on(before[0]) == jump:
-        _, first, operand, count = before
-        if len(trace.builder.guards) == count or _taken_back(trace, operand, count):
+        _, first, operand, count, changes_before = before
+        is_known = changes_before == _changes(a)
+        if is_known and (len(trace.builder.guards) == count or _taken_back(trace, operand, count)):
             going = ew.logical_and(first, going)
     for each in traces_under_way():
         each.counted.append((sides, jump))
     a.turning = Turning(a, sides, jump, exit_, trace, going)
     return a.turning.begun()
+
+
+def _changes(a: Activation) -> tuple[int, int] | None:
+    """How much has been changed: a test that others decide to ask may change nothing."""
+    effects = a.o.effects
+    return None if effects is None else (effects.count, len(effects.written))
 
 
 def _taken_back(trace: Trace, operand: Operand, count: int) -> bool:
@@ -166,6 +174,7 @@ class Turning:
         # In a round: the tests before its last, if they hold, and how many guards there were then
         self._holds: Any = None
         self._guards = 0
+        self._changes: tuple[int, int] | None = None
 
     @property
     def frame(self) -> FrameType:
@@ -186,10 +195,13 @@ class Turning:
         assert own is not None
         going = condition if own.stays else ew.logical_not(condition)
         if self._holds is not None:
+            if _changes(self.activation) != self._changes:
+                raise again_with(each_round(self.sides, self.jump))
             self._soften()
             going = ew.logical_and(self._holds, going)
         if last is not jump and found is own.stays:
             self._holds, self._guards = going, len(_guards())
+            self._changes = _changes(self.activation)
             trace = current_trace()
             assert trace is not None
             trace.holds = going
