@@ -10,6 +10,7 @@ from pandas._libs import algos
 
 from tapegrad import grad, vjp
 from tapegrad.core.installed import is_installed
+from tapegrad.errors import UnsupportedError
 
 X = np.array([1.0, 2.0])
 PACKAGE = """
@@ -108,6 +109,9 @@ class Model:
 
     def run(self, x):
         return odeint(self._rhs, [1.0], [0.0, 1.0], args=(x[0],))[-1, 0]
+
+def digest(x):
+    return x.view("i1").sum()
 
 class Graph:
     def __init__(self, edges):
@@ -278,6 +282,14 @@ def test_where_it_is_installed(installed):
     for _ in range(4):
         np.testing.assert_allclose(g(X), 2 * X)
     assert g.cache_info().traces == 1
+
+
+def test_what_to_do_about_bits_that_a_package_reads(installed):
+    """Its line isn't the user's to change."""
+    with pytest.raises(UnsupportedError, match=r"called at .*in the place of that package's"):
+        grad(lambda x: np.sum(x) * installed[0].digest(x))(X)
+    with pytest.raises(UnsupportedError, match=r"Use astype"):
+        grad(lambda x: np.sum(x) * x.view("i1").sum())(X)
 
 
 def test_functions_in_c_of_an_installed_package():

@@ -143,7 +143,7 @@ OF_THREADS = (
 )
 _OF_PICKLES = (
     "What is written for another process or for a cache, as dask does, is more than the function "
-    "computes with: call plain functions in it, one after another"
+    "computes with: call plain functions in it, one after another, and copy by copy.deepcopy"
 )
 _OF_EVENT_LOOPS = (
     "An event loop reads the clock and the system at each call: await outside, and compute with "

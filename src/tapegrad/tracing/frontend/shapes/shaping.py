@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.observe.program.source import at_line
+from tapegrad.observe.program.source import at_line, is_in_package
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
@@ -381,10 +381,11 @@ def at_least_a_vector(x: Any) -> Any:
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
     """ndarray.view, of the same dtype and class."""
     if dtype is not None and np.dtype(dtype) != x.dtype:
+        use = "NumPy's functions in the place of that package's" if is_in_package() else "astype"
         raise x._trace.refused(
             UnsupportedError(
                 f"ndarray.view as another type reads the bits of an array, which a trace doesn't "
-                f"follow{at_line()}. Use astype"
+                f"follow{at_line()}. Use {use}"
             )
         )
     return Reshape(x.shape)(x)
