@@ -202,10 +202,8 @@ def part(low: Lowering, call: Call) -> None:
     if call.out not in low.fronts.views:
         whole = indices_for(cell.shape)
         low.steps += nest(whole, [store(cell, at_indices(whole), primitive.fill, call.src)])
-    indices = indices_for(cell.shape, front)
-    at = at_indices(indices)
-    read = low.read(call.operands[0], low.in_larger(call, at))
-    low.steps += nest(indices, [Compute(cell, at, ew.copy, (read,), src=call.src)])
+    x, indices = call.operands[0], indices_for(cell.shape, front)
+    low.copy_into(cell, lambda at: low.read(x, low.in_larger(call, at)), call.src, indices)
     low.cells[call.out] = cell
 
 

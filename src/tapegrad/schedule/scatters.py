@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tapegrad.primitives.base import Slice
 from tapegrad.primitives.kinds import Indexed, Moving
 from tapegrad.primitives.views import index_map
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest, store
-from tapegrad.schedule.fronts import front_of, places
+from tapegrad.schedule.fronts import Front, front_of, places
 from tapegrad.schedule.lowering import Lowering
 
 
@@ -48,25 +49,37 @@ def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) ->
     primitive: Any = call.primitive
     written = call.operands[1 if primitive.onto == "first" else 0 :]
     if isinstance(primitive, Moving):
-        into_moving(low, cell, call, written[0], combine)
+        found = places(call, low.affine)
+        front = front_of(call, found) if found else ()
+        put(low, cell, partial(low.in_larger, call), written[0], combine, call.src, front)
         return
-    boxes = primitive.boxes(*written)
-    if boxes:
+    if boxes := primitive.boxes(*written):
         for index, x in zip(boxes, written, strict=True):
-            into(low, cell, index, x, combine, call.src)
+            put(low, cell, partial(index_map, index), x, combine, call.src)
         return
     y, *arrays = written
     if primitive.indexed:
         check_ranges(low, arrays, cell.shape, call)
-    indices = indices_for(y.shape)
-    at = at_indices(indices)
-    if primitive.indexed:
-        target = indirect(low, arrays, cell.shape, at)
+        put(low, cell, partial(indirect, low, arrays, cell.shape), y, combine, call.src)
     else:
-        target = entries(primitive.write(at))
-    low.steps += nest(
-        indices, [Compute(cell, target, ew.copy, (low.read(y, at),), combine, call.src)]
-    )
+        put(low, cell, primitive.write, y, combine, call.src)
+
+
+def put(
+    low: Lowering,
+    cell: Cell,
+    place: Callable[[At], Iterable[Any]],
+    y: Operand,
+    combine: Fold | None,
+    src: Any,
+    front: Front = (),
+) -> None:
+    """Each element of an operand, or of its front, in its place in a cell, or combined with what is
+    there."""
+    indices = indices_for(y.shape, front)
+    at = at_indices(indices)
+    target = entries(place(at))
+    low.steps += nest(indices, [Compute(cell, target, ew.copy, (low.read(y, at),), combine, src)])
 
 
 def fill_zeros(low: Lowering, cell: Cell, call: Call) -> bool:
@@ -94,24 +107,6 @@ def start_scattered(low: Lowering, cell: Cell, call: Call) -> bool:
     return filled
 
 
-def into(low: Lowering, cell: Cell, index: Any, x: Operand, combine: Fold | None, src: Any) -> None:
-    """`cell[index] = x`, or `+=`."""
-    indices = indices_for(x.shape)
-    at = at_indices(indices)
-    target = entries(index_map(index, at))
-    low.steps += nest(indices, [Compute(cell, target, ew.copy, (low.read(x, at),), combine, src)])
-
-
-def into_moving(low: Lowering, cell: Cell, call: Call, y: Operand, combine: Fold | None) -> None:
-    """The same where an index moves; of a part as far as that goes."""
-    found = places(call, low.affine)
-    indices = indices_for(y.shape, front_of(call, found) if found else ())
-    at = at_indices(indices)
-    target = low.in_larger(call, at)
-    step = Compute(cell, target, ew.copy, (low.read(y, at),), combine, call.src)
-    low.steps += nest(indices, [step])
-
-
 def fill_around(low: Lowering, cell: Cell, index: Any, src: Any) -> None:
     """Zeros outside a box; everywhere, if the index has gaps."""
     boxes = [k if isinstance(k, Slice) else Slice(k, 1) for k in index]
@@ -136,11 +131,8 @@ def lookup(low: Lowering, call: Call) -> None:
     x, *arrays = call.operands
     source = low.materialized(x)
     check_ranges(low, arrays, x.shape, call)
-    cell = low.result(call)
-    indices = indices_for(cell.shape)
-    at = at_indices(indices)
-    read = Read(source, indirect(low, arrays, x.shape, at))
-    low.steps += nest(indices, [Compute(cell, at, ew.copy, (read,), src=call.src)])
+    place = partial(indirect, low, arrays, x.shape)
+    low.copy_into(low.result(call), lambda at: Read(source, place(at)), call.src)
 
 
 def indirect(low: Lowering, arrays: Sequence[Operand], shape: tuple[int, ...], at: At) -> At:
