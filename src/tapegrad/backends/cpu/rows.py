@@ -9,7 +9,7 @@ from tapegrad.ir.fold import Fold
 from tapegrad.ir.steps import Compute, Loop
 from tapegrad.primitives.elementwise import FUNCTION
 
-ROLLED = range(8, 65)  # extents of inner loops of which LLVM would make no vectors
+ROLLED = range(8, 65)  # extents that LLVM must not know: of longer rows it makes vectors anyway
 LANES = 4  # of a vector; what is left over of a row is computed one by one
 
 
