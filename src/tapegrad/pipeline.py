@@ -200,8 +200,7 @@ def playable(tape: Tape) -> Tape:
 
 
 def slimmed(tape: Tape) -> Tape:
-    """A tape that becomes part of another trace: what nothing needs is gone, all else is left to
-    that trace's own passes."""
+    """A tape that becomes part of another trace, whose passes do all but drop what isn't needed."""
     return run_passes(tape, (slim_loops, prune))
 
 
@@ -406,10 +405,9 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
-    if not prices or most == math.inf:
-        return Looped(tape, first, passes, plan)
+    prices = prices if most < math.inf else ()
     best = large, price
-    for dearer in (*prices, None):
+    for dearer in (*prices, None) if prices else ():
         if (scratch := scratch_of(plan)) <= MORE * most:
             break
         if dearer:
@@ -419,7 +417,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
         other = run_passes(first, passes)
         if scratch_of(other) < scratch:
             plan, best = other, (large, price)
-    if scratch_of(plan) > MUCH * most and (less := sink(tape)) is not tape:
+    if prices and scratch_of(plan) > MUCH * most and (less := sink(tape)) is not tape:
         start = lowered(less, most / 64, prices[-1])
         other = run_passes(start, passes)
         if scratch_of(other) < 0.75 * scratch_of(plan):  # rounds take longer
@@ -492,15 +490,11 @@ def _text(tape: Tape) -> Any:
 
     program = schedule(optimized(tape))
     name = program.scope.fresh(tape.name)
-    names = [program.names[c] for c in program.plan.inputs]
-    free = len(tape.free_inputs)
+    names = [program.names[c] for c in program.plan.inputs][: len(tape.free_inputs)]
     examples = [
         np.zeros((), v.dtype).item() if v.aval.weak else np.zeros(v.shape, v.dtype)
         for v in tape.free_inputs
     ]
-
-    def result(outputs: Sequence[Any]) -> Any:
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
+    result: Any = (lambda outputs: outputs[0]) if len(tape.outputs) == 1 else tuple
     doc = f"The tape {tape.name}."
-    return standalone(program, name, names[:free], examples, tape.captured, result, doc)
+    return standalone(program, name, names, examples, tape.captured, result, doc)
