@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tapegrad.ir.allocation import Allocation
     from tapegrad.ir.plan import Plan
     from tapegrad.observe.observer import Observer
-    from tapegrad.tracing.runs.run import Traced
+    from tapegrad.tracing.runs.traced import Traced
 
 Pass = Callable[[Tape], Tape]
 Code = TypeVar("Code", Tape, "Plan")
@@ -73,6 +73,9 @@ AFTER: tuple[Pass, ...] = (
     slim_loops,  # of the cotangents that loops carry few are wanted
     remove_dead,  # last: rules return every cotangent, and few are wanted
 )
+
+# Of what becomes part of another trace, whose own passes do the rest.
+INSIDE: tuple[Pass, ...] = (slim_loops, prune)
 
 # Of what is compiled, and played where its guards on magnitudes don't hold.
 ORDER: tuple[Pass, ...] = (expand_ordered, reorder)
@@ -161,11 +164,6 @@ def derive(
     return reverse(tell_softplus(tell_roots(tape)), wrt, seed, keep, checkpoint=checkpoint)
 
 
-def inlined(tape: Tape) -> Tape:
-    """A tape in which the calls of sub-tapes stand by themselves."""
-    return inline_calls(tape)
-
-
 def pushforward(tape: Tape, wrt: Sequence[int], apart: bool = False) -> Tape:
     """The tape of the outputs, and of their tangents for those of the inputs `wrt`, which are its
     last inputs. With `apart` the values don't depend on these."""
@@ -197,11 +195,6 @@ def settled(tape: Tape) -> Tape:
 def playable(tape: Tape) -> Tape:
     """A tape as its first calls play it: what nothing needs is gone, all else is the compiler's."""
     return prune(settled(tape))
-
-
-def slimmed(tape: Tape) -> Tape:
-    """A tape that becomes part of another trace, whose passes do all but drop what isn't needed."""
-    return run_passes(tape, (slim_loops, prune))
 
 
 def finished(tape: Tape) -> Tape:

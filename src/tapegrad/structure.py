@@ -135,7 +135,7 @@ def _traced(f: Function, args: tuple[Any, ...], what: str) -> tuple[Any, Any, li
 
     from tapegrad.core.trees import flatten, is_traced
     from tapegrad.runtime.traced import traced as made
-    from tapegrad.tracing.runs.run import plain_value
+    from tapegrad.tracing.runs.traced import plain_value
 
     request = Request(f, args).check(what)
     traced = made(request, lambda found: found)
@@ -170,13 +170,13 @@ def jacobian_sparsity(f: Function, *args: Any) -> Any:
     ------
     ArgumentError, TraceError : as `trace` does.
     """
-    from tapegrad.pipeline import inlined
+    from tapegrad.optimize.inline import inline_calls
     from tapegrad.sparsity.pattern import pattern
 
     traced, known, groups = _traced(f, args, "jacobian_sparsity")
     tape = traced.tape
     rows = [at for at in traced.outputs if at is not None and tape.outputs[at].dtype.kind in "fc"]
-    return pattern(inlined(tape), [k for group in groups for k in group], rows, known)
+    return pattern(inline_calls(tape), [k for group in groups for k in group], rows, known)
 
 
 @short_traceback
@@ -202,11 +202,11 @@ def depends(f: Function, *args: Any) -> Any:
     ArgumentError, TraceError : as `trace` does.
     """
     from tapegrad.core.trees import unflatten
-    from tapegrad.pipeline import inlined
+    from tapegrad.optimize.inline import inline_calls
     from tapegrad.sparsity.degrees import WORDS, degrees
 
     traced, _, groups = _traced(f, args, "depends")
-    found = degrees(inlined(traced.tape), groups)
+    found = degrees(inline_calls(traced.tape), groups)
     none = ("not",) * len(args)
     leaves = [
         none if at is None else tuple([WORDS[degree] for degree in found[at]])
@@ -254,7 +254,7 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     from tapegrad.runtime.operators import Products, Side
     from tapegrad.runtime.pullback import Pushing, both_maps
     from tapegrad.tracing.recording.trace import tracing_depth
-    from tapegrad.tracing.runs.run import input_aval
+    from tapegrad.tracing.runs.traced import input_aval
 
     pull: Any
     if tracing_depth():  # one run, whose draws are the same for both

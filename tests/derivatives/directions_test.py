@@ -13,6 +13,7 @@ from tapegrad.backends.numpy.play import run
 from tapegrad.differentiate import outer as outer_products
 from tapegrad.differentiate.slices import in_slices
 from tapegrad.ir.text import parse
+from tapegrad.optimize.inline import inline_calls
 from tapegrad.runtime import coloured, jacobians
 
 N = 24
@@ -293,7 +294,7 @@ def test_rows_of_panels_are_those_of_single_passes(f, monkeypatch):
     made = []
 
     def narrow(whole, in_panels, in_slices, size):
-        made.append(pipeline.inlined(in_panels(5)))
+        made.append(inline_calls(in_panels(5)))
         return made[-1]
 
     monkeypatch.setattr(jacobians, "narrow", narrow)
@@ -406,7 +407,7 @@ def test_a_diagonal_is_no_part_along_one_axis():
 """
     )
     x = DENSE[:6, :6]
-    ((found,), _) = run(pipeline.inlined(in_slices(tape, 6, 0, True, 4)), [x])
+    ((found,), _) = run(inline_calls(in_slices(tape, 6, 0, True, 4)), [x])
     np.testing.assert_allclose(found, np.diagonal(np.exp(x)) * x, rtol=1e-14)
 
 

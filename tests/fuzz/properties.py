@@ -32,7 +32,8 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten
 from tapegrad.errors import TapegradError
 from tapegrad.pipeline import optimized
-from tapegrad.tracing.runs.run import plain_value, trace_function
+from tapegrad.tracing.runs.run import trace_function
+from tapegrad.tracing.runs.traced import plain_value
 
 DIFFERENTIABLE = (np.float32, np.float64, np.complex128)
 COMPARED, SKIPPED, REFUSED, RAISED = "compared", "skipped", "refused", "raised"

@@ -28,7 +28,8 @@ from tapegrad.observe.values.proxy import Proxy
 from tapegrad.runtime.directional import Pushforward
 from tapegrad.runtime.pullback import Pulling
 from tapegrad.tracing.recording.trace import Trace, current_trace, running
-from tapegrad.tracing.runs.run import input_aval, own_result, plain_value, replay
+from tapegrad.tracing.runs.run import own_result, replay
+from tapegrad.tracing.runs.traced import input_aval, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 __all__ = ["JVPNode", "VJPNode", "backward_pass", "new_box", "trace", "trace_stack"]

@@ -12,7 +12,7 @@ from tapegrad.ir.tape import Guard as Guard
 from tapegrad.ir.tape import Literal as Literal
 from tapegrad.ir.tape import Tape as Tape
 from tapegrad.ir.tape import Var as Var
-from tapegrad.pipeline import inlined as inlined
+from tapegrad.optimize.inline import inline_calls as inline_calls
 from tapegrad.primitives.control import NOT_CONVERGED as NOT_CONVERGED
 from tapegrad.primitives.control import CallTape as CallTape
 from tapegrad.primitives.control import Custom as Custom
@@ -25,7 +25,7 @@ from tapegrad.tracing.recording.trace import innermost as innermost
 from tapegrad.tracing.recording.trace import traces_under_way as traces_under_way
 from tapegrad.tracing.runs.alike import are_alike as are_alike
 from tapegrad.tracing.runs.alike import marks_of as marks_of
-from tapegrad.tracing.runs.run import Traced as Traced
-from tapegrad.tracing.runs.run import input_aval as input_aval
-from tapegrad.tracing.runs.run import plain_value as plain_value
 from tapegrad.tracing.runs.run import trace_function as trace_function
+from tapegrad.tracing.runs.traced import Traced as Traced
+from tapegrad.tracing.runs.traced import input_aval as input_aval
+from tapegrad.tracing.runs.traced import plain_value as plain_value

@@ -22,7 +22,7 @@ from tapegrad.observe.guards.state import State
 from tapegrad.runtime.traced import is_inside, observed
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing.recording.decisions import only
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 
 if TYPE_CHECKING:
     from tapegrad.ir.plan import Plan

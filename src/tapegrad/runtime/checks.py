@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Tape
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 
 
 def value_part(traced: Traced, has_aux: bool, what: str) -> tuple[Any, Sequence[int | None]]:

@@ -44,7 +44,7 @@ def dense(
     """The tape of the outputs `kept`, and the derivatives of each output behind these with respect
     to each input in `wrt`; None, if colours don't save much. Those of a gradient aren't taken to be
     symmetric: by a rule of the user's they may not be."""
-    from tapegrad.pipeline import inlined
+    from tapegrad.optimize.inline import inline_calls
 
     rows = range(len(kept), len(tape.outputs))
     ins, outs = [tape.inputs[k] for k in wrt], [tape.outputs[k] for k in rows]
@@ -55,7 +55,7 @@ def dense(
         return None
     if len({x.dtype for x in (*ins, *outs)}) > 1 or ins[0].dtype.kind != "f":
         return None
-    of = inlined(tape)
+    of = inline_calls(tape)
     if _elements(of) > width * height:
         return None
     from tapegrad.sparsity.pattern import pattern
@@ -148,7 +148,7 @@ def entries_of(
     """The tape of the outputs `kept`, and the entries of the Jacobian of the outputs `rows`, in the
     order of the pattern, or `among` so many zeros at these places. `values` has the integers among
     its inputs. With a `share`, None unless each entry by itself takes so little of the work."""
-    from tapegrad.pipeline import inlined
+    from tapegrad.optimize.inline import inline_calls
     from tapegrad.sparsity.entries import entries
 
     seeds: dict[int, Any] = {}  # the arrays that these are made of, by their ids
@@ -162,7 +162,7 @@ def entries_of(
         builder.guards += tape.guards
         (empty,) = [full(0.0)(Writer(builder), _empty(tape, rows)).operand]
         return builder.finish([*[tape.outputs[k] for k in kept], empty], tape.captured)
-    joined = inlined(_joined(parts, len(kept)))
+    joined = inline_calls(_joined(parts, len(kept)))
     free = len(tape.inputs) - len(tape.captured)
     known = {joined.inputs[k]: x for k, x in values.items() if k < free}
     given = {id(tape.captured[k - free]): x for k, x in values.items() if k >= free}

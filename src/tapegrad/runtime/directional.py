@@ -35,7 +35,7 @@ from tapegrad.runtime.transformations import (
     with_loss,
 )
 from tapegrad.tracing.frontend.numpy.answering import stacked
-from tapegrad.tracing.runs.run import Traced, input_aval
+from tapegrad.tracing.runs.traced import Traced, input_aval
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Pushforward(Transformation):
         )
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Derivation:
-        from tapegrad.pipeline import playable, pushforward, slimmed
+        from tapegrad.pipeline import INSIDE, playable, pushforward, run_passes
 
         traced = with_constants(traced)
         count = len(traced.tape.outputs)
@@ -212,7 +212,8 @@ class Pushforward(Transformation):
         tangents = [tape.outputs[count + at] for at in outputs if at is not None]
         tape = replace(tape, outputs=(*tape.outputs[:count], *tangents), output_names=())
         tape, traced = among_arguments(tape, traced, selection)
-        tape, traced = with_captured(playable(tape) if final else slimmed(tape), traced)
+        tape = playable(tape) if final else run_passes(tape, INSIDE)
+        tape, traced = with_captured(tape, traced)
         return Derivation(self, tape, traced.without_values(), selection, range(count))
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:

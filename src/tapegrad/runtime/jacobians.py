@@ -38,7 +38,7 @@ from tapegrad.runtime.transformations import (
     with_constants,
     with_loss,
 )
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 
 Shape = tuple[int, ...]
 

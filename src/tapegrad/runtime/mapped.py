@@ -22,7 +22,7 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.runtime.paths import Mixed, Rows, is_axis, spread, together
 from tapegrad.runtime.rows import Runs, row_of
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
@@ -147,9 +147,10 @@ class VMap(Transformation):
 
     def _mixed(self, runs: Runs, rows: Rows) -> Derivation:
         """The tape of all rows, of those of their paths."""
-        from tapegrad.pipeline import finished, inlined, settled
+        from tapegrad.optimize.inline import inline_calls
+        from tapegrad.pipeline import finished, settled
 
-        mixed = Mixed(runs.paths, rows, inlined, settled, runs.drawn)
+        mixed = Mixed(runs.paths, rows, inline_calls, settled, runs.drawn)
         tape, structure, captured = mixed.tape(self.out_axes.spec)
         count = len(tape.outputs)
         done = replace(

@@ -25,14 +25,15 @@ def narrow(
 ) -> Tape:
     """The tape of all directions; or that of a few at a time, where it needs more memory beside its
     results than these take: by rows of what it computes, or else of directions."""
-    from tapegrad.pipeline import LARGE, MORE, SCARCE, inlined
+    from tapegrad.optimize.inline import inline_calls
+    from tapegrad.pipeline import LARGE, MORE, SCARCE
 
     results = sum(x.aval.nbytes for x in whole.outputs)
     if results <= LARGE:
         return whole
     most = MORE * results
     count = -(-size // PANELS)
-    panels = inlined(in_panels(count))
+    panels = inline_calls(in_panels(count))
     dear = work_of(panels) > DEARER * work_of(whole)
     if (dear and _is_loops(whole)) or (needs := _memory_of(whole)) <= most:
         return whole
@@ -49,13 +50,13 @@ def narrow(
     less = _memory_of(panels)
     if less > most:
         count = max(1, int(count * results / (2 * less)))  # not as many as fit: in the caches
-        panels = inlined(in_panels(count))
+        panels = inline_calls(in_panels(count))
         less = _memory_of(panels)
     if less > most and count > 1:  # each direction takes about as much memory
-        one = inlined(in_panels(1))
+        one = inline_calls(in_panels(1))
         least = _memory_of(one)
         fit = 1 + int((count - 1) * max(0, most - least) / (less - least)) if less > least else 1
-        panels = one if fit == 1 else inlined(in_panels(fit))
+        panels = one if fit == 1 else inline_calls(in_panels(fit))
         less = least if fit == 1 else _memory_of(panels)
     if less <= most:
         return panels

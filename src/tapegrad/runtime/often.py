@@ -19,7 +19,7 @@ from tapegrad.checking import debug
 from tapegrad.core.late import is_loading_machine_code
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
-from tapegrad.pipeline import inlined
+from tapegrad.optimize.inline import inline_calls
 from tapegrad.runtime.entry import Miss, by_number, compiled_text, played, prepared
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.variant import own
@@ -30,7 +30,7 @@ SOME = 32  # calls, after which machine code is looked for
 def guarded(tape: Tape) -> Callable[..., list[Any] | None]:
     """A tape as a function of its inputs, which NumPy runs: its outputs, or None where a guard
     doesn't hold."""
-    tape = inlined(tape)
+    tape = inline_calls(tape)
     call = straight(tape)
 
     def called(*xs: Any) -> list[Any] | None:
@@ -47,7 +47,7 @@ class Often:
     """A tape without guards as a function of its inputs, which returns the list of its outputs."""
 
     def __init__(self, tape: Tape, name: str) -> None:
-        self.tape = inlined(tape)
+        self.tape = inline_calls(tape)
         self.tier = Tier(replace(self.tape, ordered=True), "auto", name)
         self.play = straight(self.tape)
         self.compiled: Callable[..., list[Any]] | None = None

@@ -35,7 +35,7 @@ from tapegrad.primitives.reductions import All, Any_, ArgMax
 from tapegrad.primitives.scatter import gather
 from tapegrad.primitives.views import Reshape, Transpose
 from tapegrad.runtime.transformations import Selection
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 
 
 @dataclass(frozen=True)

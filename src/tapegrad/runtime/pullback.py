@@ -52,7 +52,8 @@ from tapegrad.runtime.transformations import (
 from tapegrad.runtime.unpacking import Holding
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing.recording import trace as traces
-from tapegrad.tracing.runs.run import Traced, own_result, replay
+from tapegrad.tracing.runs.run import own_result, replay
+from tapegrad.tracing.runs.traced import Traced
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
@@ -240,7 +241,7 @@ _pulling, _pushing = functools.lru_cache(Pulling), functools.lru_cache(Pushing)
 
 def aval_in(x: Any) -> Aval:
     """The type of a leaf as an input."""
-    from tapegrad.tracing.runs.run import input_aval
+    from tapegrad.tracing.runs.traced import input_aval
 
     return input_aval(x)
 

@@ -11,7 +11,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
 from tapegrad.observe.program.source import at_source
 from tapegrad.runtime import cache
-from tapegrad.tracing.runs.run import plain_value
+from tapegrad.tracing.runs.traced import plain_value
 
 if TYPE_CHECKING:
     from tapegrad.core.request import Request

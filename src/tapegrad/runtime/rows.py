@@ -41,7 +41,7 @@ from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.recording.decisions import without_values
 from tapegrad.tracing.recording.layout import laid_out_like
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
-from tapegrad.tracing.runs.run import Traced, plain_value
+from tapegrad.tracing.runs.traced import Traced, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 MAX_PATHS = 16  # of one call
@@ -295,9 +295,9 @@ def _own(trace: Trace, x: Any) -> Any:
 
 
 def _has_conditions(traced: Traced) -> bool:
-    from tapegrad.pipeline import inlined
+    from tapegrad.optimize.inline import inline_calls
 
-    return any(call.primitive.checks for call in inlined(traced.tape).calls)
+    return any(call.primitive.checks for call in inline_calls(traced.tape).calls)
 
 
 def _holds(tape: Tape, inputs: Sequence[Any]) -> bool:

@@ -31,7 +31,7 @@ from tapegrad.runtime.transformations import (
     with_loss,
 )
 from tapegrad.tracing.recording.decisions import is_given
-from tapegrad.tracing.runs.run import Traced, plain_value
+from tapegrad.tracing.runs.traced import Traced, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
@@ -69,7 +69,8 @@ class SparseJacobian(Jacobian):
         return Valued(found.wrt, found.structures, found.real, values, given)
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Derivation:
-        from tapegrad.pipeline import finished, inlined, playable
+        from tapegrad.optimize.inline import inline_calls
+        from tapegrad.pipeline import finished, playable
         from tapegrad.sparsity.pattern import pattern
 
         traced = with_constants(traced)
@@ -83,7 +84,7 @@ class SparseJacobian(Jacobian):
         whole, rows, wrt = self.differentiated_tape(traced, selection, kept)
         ins, outs = [whole.inputs[k] for k in wrt], [whole.outputs[k] for k in rows]
         mode = self._mode(traced.name, ins, outs)
-        of = inlined(whole)
+        of = inline_calls(whole)
         structure = pattern(of, wrt, rows, values)
         head = len(kept)
         for colouring, share in self.colourings(structure, mode):

@@ -34,7 +34,7 @@ from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.transformations import Derivation, Jit, with_captured, with_loss
 from tapegrad.tracing.frontend.numpy.answering import has_traced
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 
 _numbers = count()
 

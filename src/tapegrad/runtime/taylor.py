@@ -30,7 +30,7 @@ from tapegrad.runtime.transformations import (
     with_captured,
     with_loss,
 )
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tapegrad.tracing.outside.found import without_found
 from tapegrad.tracing.outside.kept import let_be_plain
 from tapegrad.tracing.outside.lending import Choices, begin
 from tapegrad.tracing.recording.trace import tracing_depth
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 from tapegrad.tracing.tracers.tracer import Tracer
 
 T = TypeVar("T")

@@ -22,7 +22,8 @@ from tapegrad.ir.tape import Builder, Literal, Tape
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.chosen import Argnum, Chosen
-from tapegrad.tracing.runs.run import Computed, Traced, own_result, plain_value, replay
+from tapegrad.tracing.runs.run import own_result, replay
+from tapegrad.tracing.runs.traced import Computed, Traced, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

@@ -28,7 +28,7 @@ from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.draws.drawn import Changed, Taken
 from tapegrad.tracing.memory.aliasing import check_apart
-from tapegrad.tracing.runs.run import Traced, plain_value
+from tapegrad.tracing.runs.traced import Traced, plain_value
 
 if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable

@@ -40,7 +40,7 @@ from tapegrad.extending.tapes import (
     are_alike,
     batch,
     describe,
-    inlined,
+    inline_calls,
     innermost,
     input_aval,
     marks_of,
@@ -408,7 +408,7 @@ class Many:
         xs = [builder.input(v.aval) for v in callback.tape.inputs]
         outs = [builder.call(CallTape(callback.tape), xs)[0]]
         outs += builder.call(CallTape(callback.pulled), xs) if callback.wrt else []
-        self.tape, self.have_rows = batch(inlined(builder.finish(outs)), [0], count)
+        self.tape, self.have_rows = batch(inline_calls(builder.finish(outs)), [0], count)
 
     def table(self, run: Callable[[Any], Any], xs: np.ndarray) -> np.ndarray:
         rows = []

@@ -275,9 +275,9 @@ def _colouring(tape: Tape) -> Any:
     """How the Jacobian of a tape by its first input is found from few products; None, where they
     are many, as they are where nothing is known."""
     from tapegrad.extending.sparsity import choose, pattern
-    from tapegrad.extending.tapes import inlined
+    from tapegrad.extending.tapes import inline_calls
 
-    found = choose(pattern(inlined(tape), [0]), reverse=False)
+    found = choose(pattern(inline_calls(tape), [0]), reverse=False)
     return found if 2 * found.count < tape.inputs[0].aval.size else None
 
 

@@ -43,7 +43,8 @@ from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.outside.holdings import Reached
 from tapegrad.tracing.recording.trace import Trace, innermost, traces_under_way
 from tapegrad.tracing.runs.alike import Marks, are_alike, marks_of
-from tapegrad.tracing.runs.run import Run, Traced, input_aval, plain_value
+from tapegrad.tracing.runs.run import Run
+from tapegrad.tracing.runs.traced import Traced, input_aval, plain_value
 from tapegrad.tracing.tracers.either import check_elements
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 

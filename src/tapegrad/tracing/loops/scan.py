@@ -39,7 +39,7 @@ from tapegrad.tracing.loops.rounds import (
 )
 from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.runs.run import input_aval
+from tapegrad.tracing.runs.traced import input_aval
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

@@ -41,7 +41,8 @@ from tapegrad.tracing.runs.mixed import (
     sources_of,
     value_of,
 )
-from tapegrad.tracing.runs.run import Traced, input_aval, trace_function
+from tapegrad.tracing.runs.run import trace_function
+from tapegrad.tracing.runs.traced import Traced, input_aval
 from tapegrad.tracing.tracers.subclassed import check_stays
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 

@@ -30,7 +30,7 @@ from tapegrad.tracing.recording.trace import is_untraced
 from tapegrad.tracing.rules.call import call
 from tapegrad.tracing.rules.given import Given, Rule
 from tapegrad.tracing.rules.operation import Operation
-from tapegrad.tracing.runs.run import input_aval
+from tapegrad.tracing.runs.traced import input_aval
 
 
 class CustomPrimitive(Named, Operation):

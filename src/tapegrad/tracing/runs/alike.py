@@ -14,7 +14,7 @@ from typing import Any
 from tapegrad.core.statics import static_key
 from tapegrad.ir.tape import Call, Literal, Operand, Tape
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.runs.run import Traced
+from tapegrad.tracing.runs.traced import Traced
 from tapegrad.tracing.tracers.tracer import Tracer
 
 # Traces that are under way, the innermost last, and how many calls and captured inputs they had

@@ -29,7 +29,7 @@ from tapegrad.primitives.control import ForeignCall
 from tapegrad.tracing.operators.again import errors_now
 from tapegrad.tracing.recording.trace import Trace, innermost, refusing
 from tapegrad.tracing.runs.mixed import MixedTree, mixed_tree
-from tapegrad.tracing.runs.run import input_aval
+from tapegrad.tracing.runs.traced import input_aval
 from tapegrad.tracing.tracers.tracer import Tracer, record
 
 _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbers

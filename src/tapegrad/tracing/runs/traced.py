@@ -1,0 +1,115 @@
+"""What a run of a function left: its tape, and how its results are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.core.arrays import native, plain
+from tapegrad.core.trees import is_number, unflatten
+from tapegrad.ir.tape import Aval, Source, Tape
+from tapegrad.tracing.draws.drawn import Draws
+from tapegrad.tracing.memory.aliasing import Written
+from tapegrad.tracing.tracers.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tapegrad.tracing.outside.kept import Keeping
+
+
+class Computed(NamedTuple):
+    """The values of a tape's outputs for the arguments that it was traced with, and the seconds
+    that they took."""
+
+    values: Sequence[Any]
+    seconds: float
+
+
+@dataclass
+class Traced:
+    """What a run of a function of this name left: its tape, and how the results are put together.
+
+    `captured` are the values of the tape's last inputs: arrays that the function reached without
+    being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
+    result: the position of a tape output, or None for a leaf that isn't traced, whose value
+    `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
+    numbers, and `written` which inputs the function wrote to. `draws` are the random numbers among
+    the captured inputs, which later calls draw anew, and what they leave outside, of which the last
+    outputs are made, as many as `left` says; `lines` says what is left, and where. `keeping` passes
+    on what a run that is part of another one has left.
+    """
+
+    name: str
+    tape: Tape
+    captured: tuple[Any, ...]
+    structure: Any
+    outputs: list[int | None]
+    leaves: list[Any]
+    weak: list[bool]
+    written: Written = ()
+    draws: Draws | None = None
+    left: int = 0
+    lines: Sequence[tuple[str, Source | None]] = ()
+    keeping: Keeping | None = None
+    seconds: float = 0.0  # that its values took to compute
+
+    @property
+    def computed(self) -> Computed | None:
+        """What the run itself has computed; None where it has left more than its result."""
+        if self.has_tracers or self.draws is not None or self.left or self.written:
+            return None
+        values: list[Any] = [None] * len(self.tape.outputs)
+        for at, leaf in zip(self.outputs, self.leaves, strict=True):
+            if at is not None:
+                values[at] = plain_value(leaf)
+        kinds = [(np.shape(x), getattr(x, "dtype", None)) for x in values]
+        told = [(x.shape, x.dtype) for x in self.tape.outputs]
+        return Computed(values, self.seconds) if kinds == told else None
+
+    def rebuild(self, values: Sequence[Any]) -> Any:
+        """The function's result, of the values of the tape's outputs."""
+        found = [self.leaf(k) if at is None else values[at] for k, at in enumerate(self.outputs)]
+        return unflatten(self.structure, found)
+
+    def leaf(self, k: int) -> Any:
+        """A leaf that isn't traced: an array is the caller's own, at each call."""
+        leaf = self.leaves[k]
+        return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+    def without_values(self) -> Traced:
+        """The same without the values of this run, for keeping: they may be large."""
+        leaves = [
+            leaf if at is None else None for at, leaf in zip(self.outputs, self.leaves, strict=True)
+        ]
+        return replace(self, leaves=leaves)
+
+    def bound_tape(self) -> Tape:
+        """The tape with the captured inputs' values bound to it: it plays by itself."""
+        if self.has_tracers:
+            return self.tape
+        return replace(self.tape, captured=tuple(self.captured))
+
+    @property
+    def has_tracers(self) -> bool:
+        """Whether a value of an outer trace went in."""
+        return any(isinstance(x, Tracer) for x in self.captured)
+
+
+def input_aval(x: Any) -> Aval:
+    """The type of an argument's leaf on the tape; a Python number is weak."""
+    if isinstance(x, Tracer):
+        return Aval(x.shape, x.dtype, weak=x._weak)
+    if is_number(x):
+        return Aval((), np.dtype(np.float64 if isinstance(x, float) else np.int64), weak=True)
+    return Aval(x.shape, native(x.dtype))
+
+
+def plain_value(x: Any) -> Any:
+    """The NumPy value that a leaf is played with; None for a tracer whose type alone is known."""
+    if isinstance(x, Tracer):
+        return x._read()[1]
+    if is_number(x):
+        return np.float64(x) if isinstance(x, float) else np.int64(x)
+    return plain(x)
