@@ -276,6 +276,20 @@ def test_warnings_that_are_made_errors_are_branches() -> None:
         assert float(g(np.float64(x))) == pytest.approx(float(f(np.float64(x))), rel=1e-12)
 
 
+def test_filters_that_a_library_adds_while_it_is_imported_make_no_branches() -> None:
+    """What they say of other warnings is nothing new about NumPy's, which were errors before."""
+
+    def f(x: Any) -> Any:
+        y = np.exp(x)
+        warnings.simplefilter("always", category=DeprecationWarning)  # as scipy.special does
+        return np.sum(np.log(y))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, tape = trace(f, np.ones(3))
+    assert [call.primitive.name for call in tape.calls] == ["exp", "log", "sum"]
+
+
 def test_numpys_warnings_come_as_without_a_trace() -> None:
     def f(x: Any) -> Any:
         y = x

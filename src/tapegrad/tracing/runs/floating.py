@@ -262,8 +262,15 @@ def _warnings_matter(trace: Trace, category: Any = RuntimeWarning) -> bool:
         return True
     if warnings.filters is filters and filters == were:
         return False
-    first = next((f for f in warnings.filters if issubclass(category, f[2])), None)
+    first = _first_filter(warnings.filters, category)
+    if warnings.filters is filters and first == _first_filter(were, category):
+        return False  # a library that was imported meanwhile has filters of its own
     return first is not None and first[0] == "error"
+
+
+def _first_filter(filters: Sequence[Any], category: type[Warning]) -> Any:
+    """The filter that decides about a warning of this kind, if there is one."""
+    return next((f for f in filters if issubclass(category, f[2])), None)
 
 
 def _refuse_effects(func: Any, modes: Any, found: int) -> None:
