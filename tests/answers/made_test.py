@@ -544,3 +544,21 @@ def test_objects_that_make_arrays_of_themselves(f):
         wanted = [(f(x + step) - f(x - step)) / 2e-6 for step in steps]
         np.testing.assert_allclose(slopes, wanted, rtol=1e-7, atol=1e-7)
     assert derived.cache_info().traces <= 3
+
+
+def test_partials_of_numpys_functions_and_methods_outlive_the_trace():
+    """What they hold are the plain arrays, and they can be called."""
+
+    @functools.lru_cache
+    def kept(n):
+        w = np.linspace(0.0, 1.0, n)
+        return functools.partial(np.dot, w), functools.partial(w.dot, w), functools.partial(np.exp)
+
+    def f(x):
+        dot, square, exp = kept(3)
+        return x * (dot(np.ones(3)) + square()) + exp(x)
+
+    for x in (2.0, 3.0):
+        assert grad(f)(x) == pytest.approx(1.5 + 1.25 + np.exp(x))
+        assert f(x) == pytest.approx(2.75 * x + np.exp(x))
+    assert kept(3)[0].args[0].tolist() == [0.0, 0.5, 1.0]

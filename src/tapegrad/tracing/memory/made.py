@@ -277,7 +277,15 @@ class MadeTracer(ArrayTracer):
         found = getattr(self._value, name)
         if not callable(found):
             return found
-        return lambda *args, **kwargs: dispatch.method(name, self, *args, **kwargs)
+
+        x: Any = self  # a plain array, where this has outlived the run
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if not isinstance(x, Tracer):
+                return getattr(x, name)(*args, **kwargs)
+            return dispatch.method(name, x, *args, **kwargs)
+
+        return called
 
     def item(self, *args: Any) -> Any:
         return self._value.item(*args) if self._is_plain() else self.item(*args)

@@ -10,7 +10,7 @@ a list goes as an array, which is stacked here where the user calls them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache, wraps
 from types import ModuleType
 from typing import Any
 
@@ -121,6 +121,17 @@ def _of_lists(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*given, **named)
 
 
+def _for_lists(function: Any) -> Callable[..., Any]:
+    """What answers it: no `partial`, which those that the user makes of it would take apart."""
+
+    @wraps(function)
+    @unobserved
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return _of_lists(function, *args, **kwargs)
+
+    return called
+
+
 def _by_name(name: str, x: Any) -> Any:
     return x if name in PARAMETERS or name in ("out", "where") else stacked(x)
 
@@ -162,10 +173,10 @@ def declare_all() -> None:
     for module, name, found in followed():
         lists = FUNCTIONS[found].lists if found in FUNCTIONS else _LISTS.get(name, "")
         if lists is not None:
-            declare(module, name, partial(_of_lists, found), lists=True)
+            declare(module, name, _for_lists(found), lists=True)
     for name, found in [*vars(np).items()]:
         if type(found) is np.ufunc:
-            declare(np, name, partial(_of_lists, found), lists=True)
+            declare(np, name, _for_lists(found), lists=True)
     for name in ("reduce", "accumulate", "reduceat", "outer", "at"):
         declare(np.ufunc, name, _method(name), lists=True)
     declare_calls(np.ufunc, _ufunc, lists=True)
