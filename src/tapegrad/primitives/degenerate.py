@@ -9,6 +9,7 @@ from vectors that Z has chosen, as `kinks` has it for other ties.
 
 Values count as equal up to the root of the precision: a quotient of differences of smaller numbers
 is less accurate than its limit. Of derivatives of higher order that isn't known, and they are NaN.
+How vectors turn is divided by how far values are apart itself: see `turns`.
 
 Names: `w`, `v` eigenvalues and eigenvectors; `u`, `s`, `vt` singular values and vectors; `c` the
 cotangent of values; `z` a direction; k the number of singular values.
@@ -22,9 +23,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import parametric, total
-from tapegrad.primitives.contractions import matmul, swapped
+from tapegrad.primitives.base import Elementwise, parametric, total
+from tapegrad.primitives.complexes import imag, real
+from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.elementwise import (
+    AsType,
     logical_and,
     logical_or,
     not_equal,
@@ -34,11 +37,16 @@ from tapegrad.primitives.elementwise import (
 )
 from tapegrad.primitives.extrema import Max
 from tapegrad.primitives.kinds import Library
-from tapegrad.primitives.kinked import absolute
+from tapegrad.primitives.kinked import absolute, hypot
 from tapegrad.primitives.kinks import Sided, unless
 from tapegrad.primitives.reductions import Any_
 from tapegrad.primitives.triangles import folded, mirrored, over_batch
 from tapegrad.primitives.views import Diagonal, ExpandDims, PlaceDiagonal
+
+# Powers of the precision. Up to the first three values count as equal for their vectors, as too
+# close for a difference over theirs, and as too close for its derivative; the next one is what sums
+# of products are rounded by, and up to the last one a difference is that of what is almost equal.
+TIE, ONCE, TWICE, ROUNDED, SMOOTH = 0.9, 0.75, 0.4, 0.9, 0.2
 
 
 def row(x: Any) -> Any:
@@ -206,6 +214,17 @@ def unknown(ct: Any, where_: Any) -> Any:
     return unless(logical_and(asked, where_), ct)
 
 
+# `known_once(condition, x)` is x, whose derivative isn't known where the condition holds.
+known_once = Elementwise(
+    lambda c, x: np.where(c, x, x),
+    times=lambda t, out, c, x: (None, unknown(t, c)),
+    name="known_once",
+    scalar="{1}",
+    numpy="np.where({0}, {1}, {1})",
+    cost=0,
+)
+
+
 def _chosen_eigenvectors(w: Any, v: Any, z: Any) -> Any:
     if not (np.all(np.isfinite(v)) and np.all(np.isfinite(z))):
         return v
@@ -336,23 +355,64 @@ def _chosen_singular_vectors(u: Any, s: Any, vt: Any, z: Any) -> tuple[Any, Any]
 # ---- vectors that are arbitrary
 
 
-def between_equal(turned: Any, values: Any, ct_values: Any) -> Any:
-    """What the rotation between vectors of equal values has for a cotangent, for the turn
-    M = V^T V' of V's: 0 or NaN.
+def turns(m: Any, values: Any, ct_values: Any) -> Any:
+    """(M - M^H) / 2 (w_j - w_i), of M = V^H V' for the cotangent V' of vectors, and values w.
 
-    A function that doesn't depend on the rotation has a symmetric M there. If it is one of the
-    vectors alone, it has none of the derivative. If it reads the values too, as V diag(f(w)) V^T
-    does, there is a part f'(w) that isn't seen from here.
+    A function that doesn't depend on how vectors of equal values are rotated has an M there that
+    is its own adjoint, and nothing of the derivative if it is one of the vectors alone. If it reads
+    the values too, as V diag(f(w)) V^H does, there is a part f'(w) that isn't seen from here. That
+    is so for values that are almost equal, too: what M is rounded by is divided by how far they are
+    apart, and once more by each derivative. Where little would be right of the quotient it is NaN,
+    and where that is so of its derivative the derivative is.
     """
+    odd = antisymmetric(m)
+    left, both = sizes(odd), sizes(m) + sizes(adjoint(m))
+    rounding = greatest(m) * precision(values, ROUNDED)
+    small = left <= both * precision(values, SMOOTH)
+    nothing = logical_and(left <= rounding, both * precision(values, SMOOTH) > rounding)
+    near = beside(values, TWICE)
+    odd = where(logical_and(near, nothing), odd.constant(0), odd)
+    gaps = whole_like(gaps_between(values, logical_and(near, small)), odd) * odd
     if ct_values is None:
-        size = (absolute(turned) + absolute(swapped(turned))) * precision(turned, 0.5)
-        wrong = absolute(turned - swapped(turned)) > size
+        wrong = left > both * precision(values, 0.5) * 0.5
     else:
         asked = not_equal(ct_values, ct_values.constant(0))
-        read = not_equal(turned, turned.constant(0))
-        wrong = logical_or(logical_or(row(asked), column(asked)), logical_or(read, swapped(read)))
-        wrong = logical_and(wrong, not_equal(*places(values)))
-    return where(wrong, turned.constant(np.nan), turned.constant(0))
+        wrong = logical_or(logical_or(row(asked), column(asked)), both > 0)
+    wrong = logical_and(wrong, beside(values, TIE))
+    lost = logical_and(logical_and(small, left > rounding), beside(values, ONCE))
+    return where(logical_or(wrong, lost), odd.constant(np.nan), gaps)
+
+
+def gaps_between(values: Any, unclear: Any) -> Any:
+    """1 / (w_j - w_i), and 0 for equal values; the derivative is NaN where it is unclear."""
+    gaps = known_once(unclear, row(values) - column(values))
+    return inverted(gaps, equal(values, TIE))
+
+
+def beside(values: Any, power: float) -> Any:
+    """Which values are equal to others, up to a power of the precision."""
+    return logical_and(equal(values, power), not_equal(*places(values)))
+
+
+def antisymmetric(x: Any) -> Any:
+    """(X - X^H) / 2."""
+    return (x - adjoint(x)) * 0.5
+
+
+def greatest(x: Any) -> Any:
+    """The largest of each matrix's absolute values, as a matrix of one."""
+    size, axes = stop_gradient(sizes(x)), (x.ndim - 2, x.ndim - 1)
+    return ExpandDims(axes)(Max(axes)(size)) if 0 not in x.shape[-2:] else size
+
+
+def whole_like(x: Any, z: Any) -> Any:
+    """Real numbers in the dtype of z, which may be complex."""
+    return x if x.dtype == z.dtype else AsType(z.dtype)(x)
+
+
+def sizes(z: Any) -> Any:
+    """The absolute values of real or complex numbers."""
+    return hypot(real(z), imag(z)) if z.dtype.kind == "c" else absolute(z)
 
 
 def over_gaps(turned: Any, w: Any, read: bool = False) -> Any:

@@ -24,21 +24,18 @@ from tapegrad.primitives.complexes import PARTS, WHOLES, cartesian, conj, imag, 
 from tapegrad.primitives.contractions import adjoint, matmul
 from tapegrad.primitives.degenerate import (
     column,
-    equal,
     inverted,
     over_gaps,
     placed,
-    places,
-    precision,
     row,
+    turns,
 )
-from tapegrad.primitives.elementwise import AsType, logical_and, logical_or, not_equal, where
+from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.solving import LU, Factored, inverse_t
 from tapegrad.primitives.spectral import (
     FLAG,
-    TIE,
     Subset,
     Turning,
     apart,
@@ -46,7 +43,7 @@ from tapegrad.primitives.spectral import (
     by_driver,
     decomposed,
     moved_vectors,
-    sizes,
+    turned_singular,
 )
 from tapegrad.primitives.triangles import (
     below,
@@ -162,10 +159,7 @@ class HermitianEigH(Turning):
         if ct_w is not None:
             terms.append(matmul(v * row(_complex(ct_w)), adjoint(v)))
         if ct_v is not None:
-            turned = matmul(adjoint(v), conj(ct_v))
-            ties = equal(w, TIE)
-            gaps = _complex(inverted(row(w) - column(w), ties))
-            turned = where(ties, _between_equal(turned, w, ct_w), gaps * turned)
+            turned = turns(matmul(adjoint(v), conj(ct_v)), w, ct_w)
             terms.append(matmul(matmul(v, turned), adjoint(v)))
         if not terms:
             return (None,)
@@ -178,19 +172,6 @@ class HermitianEigH(Turning):
         t = from_triangle(t if self.lower else adjoint(t))
         turned = matmul(adjoint(v), matmul(t, v))
         return real(Diagonal(0)(turned)), matmul(v, apart(turned, w, read[0])), None
-
-
-def _between_equal(turned: Any, values: Any, ct_values: Any) -> Any:
-    """0 or NaN, as `degenerate.between_equal` has it."""
-    if ct_values is None:
-        size = (sizes(turned) + sizes(adjoint(turned))) * precision(values, 0.5)
-        wrong = sizes(turned - adjoint(turned)) > size
-    else:
-        asked = not_equal(ct_values, ct_values.constant(0))
-        read = not_equal(turned, turned.constant(0))
-        wrong = logical_or(logical_or(row(asked), column(asked)), read)
-    wrong = logical_and(wrong, not_equal(*places(values)))
-    return where(wrong, turned.constant(np.nan), turned.constant(0))
 
 
 @parametric
@@ -302,7 +283,7 @@ class ComplexSVD(Turning):
                 rest = g - matmul(v, right)
                 terms.append(matmul(u, column(whole) * adjoint(rest)))
         if left is not None or right is not None:
-            inner.append(_turned(s, ct_s, left, right))
+            inner.append(turned_singular(s, ct_s, left, right))
         terms.append(matmul(u, matmul(total(inner), vh)))
         return (conj(total(terms)),)
 
@@ -311,22 +292,6 @@ class ComplexSVD(Turning):
         t_u, t_vh = moved_vectors(u, s, vh, t, read[1])
         t_s = real(Diagonal(0)(matmul(matmul(adjoint(u), t), adjoint(vh))))
         return t_u, t_s, t_vh, None
-
-
-def _turned(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
-    """F * (L S + S R), of the skew-Hermitian parts L of U^H U' and R of V^H V':
-    (L + R) / (s_j - s_i) + (L - R) / (s_j + s_i), of which the second has nothing to do with equal
-    values."""
-
-    def skew(x: Any) -> Any:
-        return (x - adjoint(x)) * 0.5
-
-    both = total([left, right])
-    apart = left if right is None else -right if left is None else left - right
-    ties, nothing = equal(s, TIE), row(s) + column(s)
-    gaps = _complex(inverted(row(s) - column(s), ties)) * skew(both)
-    rest = _complex(inverted(nothing)) * skew(apart)
-    return where(ties, _between_equal(both, s, ct_s), gaps) + rest
 
 
 # ---- determinants

@@ -15,29 +15,33 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
-from tapegrad.primitives.complexes import cartesian, conjugated, imag, real
+from tapegrad.primitives.complexes import cartesian, conjugated, imag
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.degenerate import (
+    ONCE,
+    TWICE,
     EigenvaluePullback,
     SingularValuePullback,
-    between_equal,
+    antisymmetric,
+    beside,
     chosen_eigenvectors,
     chosen_singular_vectors,
     column,
-    equal,
+    gaps_between,
+    greatest,
     inverted,
     placed,
-    places,
     precision,
     read_triangle,
     row,
+    sizes,
     symmetric,
     triangle_of,
+    turns,
+    whole_like,
 )
-from tapegrad.primitives.elementwise import AsType, logical_and, not_equal, where
-from tapegrad.primitives.extrema import Max
+from tapegrad.primitives.elementwise import logical_and, where
 from tapegrad.primitives.kinds import Library, Underived
-from tapegrad.primitives.kinked import absolute, hypot
 from tapegrad.primitives.triangles import (
     below,
     from_triangle,
@@ -46,10 +50,9 @@ from tapegrad.primitives.triangles import (
     solve_upper,
     square,
 )
-from tapegrad.primitives.views import Diagonal, ExpandDims
+from tapegrad.primitives.views import Diagonal
 
 FLAG = np.dtype(bool)
-TIE = 0.9  # the power of the precision up to which values of vectors count as equal
 
 
 def attempted(
@@ -167,13 +170,7 @@ class EigH(Turning):
                 of_values = matmul(chosen * row(ct_w), swapped(chosen))
             of_vectors = None
             if ct_v is not None:
-                turned = matmul(swapped(v), ct_v)
-                ties = equal(w, TIE)
-                turned = where(
-                    ties,
-                    between_equal(turned, w, ct_w),
-                    inverted(row(w) - column(w), ties) * turned,
-                )
+                turned = turns(matmul(swapped(v), ct_v), w, ct_w)
                 of_vectors = matmul(matmul(v, turned), swapped(v))
             whole = total([of_values, of_vectors])
         return (None if whole is None else triangle_of(whole, self.lower),)
@@ -191,26 +188,13 @@ def apart(turned: Any, values: Any, read: bool) -> Any:
     vectors would have to turn at once for X_ij not to be 0: of what doesn't depend on the rotation
     nothing is missed then, if it is one of the vectors alone. If the values are read, too, it is
     NaN."""
-    ties = equal(values, TIE)
-    gaps = whole_like(inverted(row(values) - column(values), ties), turned)
+    turning = sizes(turned) > greatest(turned) * precision(values, 0.5)
+    gaps = whole_like(gaps_between(values, logical_and(beside(values, TWICE), turning)), turned)
+    gaps = gaps * turned
     if not read:
-        return gaps * turned
-    beside = logical_and(ties, not_equal(*places(values)))
-    size = sizes(turned)
-    scale = Max((size.ndim - 2, size.ndim - 1))(size) if 0 not in size.shape[-2:] else size
-    scale = ExpandDims((scale.ndim, scale.ndim + 1))(scale) if scale.ndim < size.ndim else scale
-    wrong = logical_and(beside, size > scale * precision(values, 0.5))
-    return where(wrong, turned.constant(np.nan), gaps * turned)
-
-
-def whole_like(x: Any, z: Any) -> Any:
-    """Real numbers in the dtype of z, which may be complex."""
-    return x if x.dtype == z.dtype else AsType(z.dtype)(x)
-
-
-def sizes(z: Any) -> Any:
-    """The absolute values of real or complex numbers."""
-    return hypot(real(z), imag(z)) if z.dtype.kind == "c" else absolute(z)
+        return gaps
+    wrong = logical_and(beside(values, ONCE), turning)
+    return where(wrong, turned.constant(np.nan), gaps)
 
 
 # ---- singular values
@@ -284,7 +268,7 @@ class SVD(Turning):
                 rest = column(inverted(s)) * (ct_vt - matmul(swapped(right), vt))
                 terms.append(matmul(u, rest))
         if left is not None or right is not None:
-            terms.append(matmul(u, matmul(_turned(s, ct_s, left, right), vt)))
+            terms.append(matmul(u, matmul(turned_singular(s, ct_s, left, right), vt)))
         return (total(terms),)
 
     def tangents(self, read: Any, directions: Any, ts: Any, out: Any, *xs: Any) -> Any:
@@ -316,22 +300,14 @@ def moved_vectors(u: Any, s: Any, vh: Any, t: Any, values: bool) -> tuple[Any, A
     return t_u, adjoint(t_v)
 
 
-def _turned(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
+def turned_singular(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
     """F * (L S + S R), of the antisymmetric parts L of U^T U' and R of V^T V': with quotients of
     sums and differences, (L + R) / (s_j - s_i) + (L - R) / (s_j + s_i), of which the second has
     nothing to do with equal values."""
     both = total([left, right])
     apart = left if right is None else -right if left is None else left - right
-    ties, nothing = equal(s, TIE), row(s) + column(s)
-    gaps = inverted(row(s) - column(s), ties) * antisymmetric(both)
-    return where(ties, between_equal(both, s, ct_s), gaps) + inverted(nothing) * antisymmetric(
-        apart
-    )
-
-
-def antisymmetric(x: Any) -> Any:
-    """(X - X^T) / 2."""
-    return (x - swapped(x)) * 0.5
+    nothing = whole_like(inverted(row(s) + column(s)), apart)
+    return turns(both, s, ct_s) + nothing * antisymmetric(apart)
 
 
 # ---- orthogonal factors
