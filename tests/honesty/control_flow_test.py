@@ -382,6 +382,26 @@ def test_integers_that_are_looked_up(derivative):
     df.at(np.array([2.0, 1.0]), 0)
 
 
+def test_values_of_keys(derivative):
+    """an array, a list or a tuple is a value in `dict(a=x)`, `d.update(a=x)`, `dict(**d)`,
+    `dict.fromkeys(names, x)` or `d.get(name, x)` -> it stays what it is"""
+
+    def f(x, n):
+        parts = [x[0]]
+        d = dict({"m": x}, a=x, parts=parts, pair=(x, n))
+        parts.append(x[1] * n)
+        d.update(more=2 * x, both=(x, parts))
+        d = dict(**d)
+        e = dict.fromkeys("cd", x**2)
+        found = d.get("none", x) + e.setdefault("e", x**3) + dict.get(e, "none", x)
+        assert d["parts"] is d["both"][1] and type(d["pair"]) is tuple
+        return np.sum(d["a"] * d["more"] + e["d"] + found) * sum(d["parts"]) * d["pair"][1]
+
+    df = derivative(f)
+    for n in (1, 2, 1):
+        df.at(np.array([1.0, 2.0]), n)
+
+
 def test_integers_that_are_remembered(derivative):
     """an integer is kept as a key of a dict, in a set or by functools.lru_cache -> guarded: what is
     kept is the plain integer"""

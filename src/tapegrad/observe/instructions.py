@@ -403,7 +403,7 @@ def call_with(
     note = made_as_one(a, f, positional, kwargs, at, passed)
     if note is not FOLLOWED:
         return note
-    f = put(a, f, above + count + (first is not MISSING), values, places)
+    f = put(a, f, above + count + (first is not MISSING), values, places, named=named)
     a.o.running = a
     a.direct = code_called(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)

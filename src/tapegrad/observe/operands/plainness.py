@@ -252,6 +252,15 @@ def keys_of(f: Any) -> Plain | None:
     return _pairs if f.__name__ == "update" and issubclass(owner, dict) else _elements
 
 
+def place_of_keys(f: Any) -> int | None:
+    """Which argument is a key or has keys, of what makes or asks a dict; the others are values.
+    None for all else, of which each may."""
+    owner = dict if f is dict else _owner(f)
+    if owner is None or not issubclass(owner, (dict, types.MappingProxyType)):
+        return None
+    return int(type(f) in (types.MethodDescriptorType, types.WrapperDescriptorType))  # behind it
+
+
 def _elements(x: Any) -> Any:
     """Elements that become keys."""
     return _each(functools.partial(_or_itself, plain_of_key), x)

@@ -44,6 +44,7 @@ from tapegrad.observe.operands import table_writes
 from tapegrad.observe.operands.plainness import (
     called_plainly,
     is_foreign,
+    place_of_keys,
     plain_of,
     takes_numbers,
 )
@@ -63,10 +64,12 @@ def put(
     args: Sequence[Any],
     places: Sequence[int] = (),
     together: int | None = None,
+    named: int = 0,
 ) -> Any:
     """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
-    operands at these places, or stand `together` in one. Returns what is noted as called: `f`, but
-    for a function or class written in Python, of which nothing will run."""
+    operands at these places, the last `named` of them by name, or stand `together` in one. Returns
+    what is noted as called: `f`, but for a function or class written in Python, of which nothing
+    will run."""
     if type(f) is MethodWrapperType and f.__name__ == "__call__" and type(f.__self__) in _IN_C:
         f = f.__self__  # `np.zeros.__call__(n)`
         frames.replace(operand_at(a.stack, at), f)
@@ -102,7 +105,14 @@ def put(
         return getattr(answer.by, "func", answer.by) if _is_pythons(f) else f
     plain = plain_of(f, args)
     if plain is not None:
-        put_plain(a, places, together, plain)
+        key = place_of_keys(f)
+        if key is None:
+            put_plain(a, places, together, plain)
+        elif together is None:  # what is passed by name is a value
+            k = len(args) - 1 - key
+            put_plain(a, places[k : k + 1] if k >= named else (), None, plain)
+        else:
+            put_plain(a, (), together, plain, key)
     if any(x is UNKNOWN for x in args) and takes_numbers(f):
         frames.replace(operand_at(a.stack, at), called_plainly(f))
         return f
@@ -377,10 +387,15 @@ _OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)
 
 
 def put_plain(
-    a: Activation, places: Sequence[int], together: int | None, plain_of: Callable[[Any], Any]
+    a: Activation,
+    places: Sequence[int],
+    together: int | None,
+    plain_of: Callable[[Any], Any],
+    only: int | None = None,
 ) -> None:
     """Put plain values in the place of others, of which there are, for code that reads its
-    arguments as they lie: a function that numba or Cython has compiled doesn't ask for an array."""
+    arguments as they lie: a function that numba or Cython has compiled doesn't ask for an array.
+    Of those that stand `together` it may be that `only` this one is asked for."""
     for k in places:
         plain = plain_of(a.top(k))
         if plain is not None:
@@ -389,8 +404,9 @@ def put_plain(
         return
     args, named = a.top(together), a.top(0) if together else None
     if type(args) in (list, tuple):
-        found = [x if (plain := plain_of(x)) is None else plain for x in args]
+        asked = [plain_of(x) if only in (None, k) else None for k, x in enumerate(args)]
+        found = [x if plain is None else plain for x, plain in zip(args, asked, strict=True)]
         frames.replace(operand_at(a.stack, together), tuple(found))
-    if type(named) is dict:
+    if type(named) is dict and only is None:
         new = {n: x if (plain := plain_of(x)) is None else plain for n, x in named.items()}
         frames.replace(operand_at(a.stack, 0), new)
