@@ -85,13 +85,17 @@ def _is_added(x: Any, *start: Any) -> bool:
 
 
 def _is_tested(*args: Any) -> bool:
-    return len(args) == 1 and (is_waiting(args[0]) or _are_numbers(args[0]))
+    return len(args) == 1 and (_is_gone_over(args[0]) or _are_few(args[0], 1))
+
+
+def _is_gone_over(x: Any) -> bool:
+    return is_waiting(x) or _are_numbers(x)
 
 
 def _is_compared(*args: Any) -> bool:
     if len(args) == 2 and callable(args[1]):  # the key
         return is_ordered(args[0])
-    return _are_few(args) if len(args) > 1 else _is_tested(*args) or _are_few(*args)
+    return _are_few(args) if len(args) > 1 else _is_gone_over(*args) or _are_few(*args)
 
 
 def _is_of_round(*args: Any) -> bool:
@@ -114,9 +118,9 @@ def _is_gone_through(entries: Any, *others: Any) -> bool:
     return type(entries) is ArrayTracer and entries.ndim > 0
 
 
-def _are_few(x: Any) -> bool:
+def _are_few(x: Any, least: int = 3) -> bool:
     """Whether these are numbers of which some are traced, more than two: Python compares two."""
-    if type(x) not in (list, tuple) or not 2 < len(x) < CALLS:
+    if type(x) not in (list, tuple) or not least <= len(x) < CALLS:
         return False
     kinds = {*map(type, x)}
     return any(issubclass(kind, Tracer) for kind in kinds) and not any(
@@ -234,7 +238,7 @@ def _extreme(original: Any, entries: Any, *others: Any, **options: Any) -> Any:
 def _tested(original: Any, entries: Any) -> Any:
     """`any` and `all` of many entries that are there: then those count, too, behind the first that
     decides. Their rounds have changed nothing."""
-    if not _are_numbers(entries):
+    if not (_are_numbers(entries) or _are_few(entries, 1)):
         return None
     return _as_pythons(_TESTING[original](dispatch.as_operand(entries)))
 
