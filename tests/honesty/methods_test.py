@@ -34,10 +34,8 @@ SOUGHT = {"__array__", "__array_ufunc__", "__array_function__", "__copy__", "__d
 ABSENT = {"__array_interface__", "__array_struct__", "__array_wrap__", "__array_finalize__"}
 ABSENT |= {"__dlpack__", "__dlpack_device__", "__class_getitem__"}
 ABSENT |= {"__getnewargs__", "__getformat__", "__setstate__"}
-# what math.floor and its like would take a plain float without;
+# and what math.floor and its like would take a plain float without.
 WHOLE = {"__floor__", "__ceil__"}
-# and of NumPy's scalars, which have indices, what says that Python can't go through these.
-ITERATED = {"__iter__"}
 
 ABCS = [getattr(collections.abc, n) for n in collections.abc.__all__]
 ABCS += [getattr(numbers, n) for n in numbers.__all__]
@@ -151,7 +149,7 @@ def test_attributes(kind):
     """`hasattr(x, name)` for every attribute of Python's numbers and of NumPy's -> as untraced, but
     for NumPy's protocols; what belongs to memory (`x.flags`) is refused"""
     make, values = KINDS[kind]
-    asked = NAMES - SOUGHT - ABSENT - WHOLE - (ITERATED if kind.startswith("np.") else set())
+    asked = NAMES - SOUGHT - ABSENT - WHOLE
     wrong, refused = differences(
         lambda x: {n: outcome(lambda n=n: hasattr(make(x), n)) for n in sorted(asked)}, values[:1]
     )
@@ -504,11 +502,6 @@ def test_the_type_of_a_traced_value(x):
 
     assert f(x) == jit(f)(x) == 2.0 * np.sum(x)
     assert jit(lambda x: type(x + x) is type(x))(x) is (type(x + x) is type(x))
-
-
-def test_known_gaps_of_kinds():
-    """`hasattr(x, "__iter__")` of a NumPy scalar -> a known gap: yes"""
-    assert jit(lambda x: hasattr(x, "__iter__"))(np.float64(2.0)) is True
 
 
 def test_powers_modulo_a_number():

@@ -1,5 +1,5 @@
-"""`id`, `is` as a function, `inspect.getattr_static`: which object a traced value is, and what
-there is in its class, as plain Python has it.
+"""`id`, `is` as a function, `hasattr`, `inspect.getattr_static`: which object a traced value is,
+and what there is in its class, as plain Python has it.
 
 The operators `is` and `is not` are seen as instructions: see `observe.guards.identities`.
 """
@@ -18,7 +18,7 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.guards.identities import same_single, single_of
 from tapegrad.observe.observer import following, unobserved
 from tapegrad.observe.program.source import is_users_line
-from tapegrad.tracing.tracers.tracer import Tracer
+from tapegrad.tracing.tracers.tracer import ScalarTracer, Tracer
 
 
 @unobserved
@@ -54,6 +54,16 @@ def _static(x: Any, name: str, *default: Any) -> Any:
     return inspect.getattr_static(np.empty(()) if kind is np.ndarray else kind(), name, *default)
 
 
+def _has_no_iterator(x: Any, name: str) -> bool:
+    """hasattr(x, "__iter__") of a NumPy scalar. A tracer's class says there that it has none, since
+    Python would try indices else."""
+    return False
+
+
+def _of_iterator(args: Sequence[Any]) -> bool:
+    return len(args) == 2 and isinstance(args[0], ScalarTracer) and args[1] == "__iter__"
+
+
 def _two(args: Sequence[Any]) -> bool:
     return len(args) == 2 and any(isinstance(x, Tracer) for x in args)
 
@@ -71,4 +81,5 @@ def declare_all() -> None:
     declare(operator, "is_", _is, when=_two)
     declare(operator, "is_not", _is_not, when=_two)
     declare(builtins, "id", _id, when=_one)
+    declare(builtins, "hasattr", _has_no_iterator, when=_of_iterator)
     declare(inspect, "getattr_static", _static, when=_first)
