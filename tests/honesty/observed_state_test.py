@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 from tests.honesty.check import refused
 
-from tapegrad import Function, defvjp, grad, primitive
+from tapegrad import Function, defvjp, grad, primitive, value_and_grad
 from tapegrad.errors import RandomnessError, UnsupportedError
 
 # What is compiled is the same for all ways to read something.
@@ -928,3 +928,30 @@ def test_caches_that_forget():
     remembered(3)
     assert df(1.0) == 8.0
     assert made == [1, 1, 2, 3, 1]
+
+
+@pytest.mark.parametrize("most", [None, 2])
+def test_caches_that_remember_traced_values(most):
+    """a function of functools.lru_cache reads what the function has set -> the derivative, and
+    plain numbers in the cache, which later calls find there"""
+    held = {}
+
+    @functools.lru_cache(maxsize=most)
+    def remembered(k):
+        return k * held["rate"]
+
+    def f(x):
+        held["rate"] = x[0]
+        found = remembered(4) * x[1]
+        del held["rate"]
+        return found
+
+    df = value_and_grad(f, compile="never")
+    expected = [(8.0, [8.0, 4.0]), (12.0, [0.0, 4.0]), (16.0, [0.0, 4.0])]
+    for k, (value, slopes) in enumerate(expected):
+        found = df(np.array([1.0, 2.0]) + k)
+        assert found[0] == value
+        np.testing.assert_array_equal(found[1], slopes)
+        assert type(remembered(4)) is np.float64
+    assert f(np.array([5.0, 5.0])) == 20.0
+    assert df.cache_info().traces == 2

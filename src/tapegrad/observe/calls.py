@@ -374,7 +374,7 @@ def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
 
 def _remembered(o: Notes, f: Any, x: Any) -> None:
     """What functools.lru_cache returns may be what it returned before, as long as it keeps that."""
-    note_cache(o.reads, f, name_of(f))
+    note_cache(o.reads, f, name_of(f), x)
     if type(x) not in PLAIN_TYPES and not isinstance(x, Value) and o.reads.place(x) is None:
         o.reads.constant(x, name_of(f)).like = type(x) in CONTAINERS
 

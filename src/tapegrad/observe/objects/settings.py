@@ -29,13 +29,22 @@ def note_warning(reads: Any, category: Any) -> None:
     _note(reads, ("warnings", category), text, errors_of(category), "the filters of warnings")
 
 
-def note_cache(reads: Any, f: Any, word: str) -> None:
-    """A function of functools.lru_cache is called: what it has remembered it has to keep."""
+def note_cache(reads: Any, f: Any, word: str, x: Any) -> None:
+    """A function of functools.lru_cache is called: what it has remembered it has to keep. That is
+    plain numbers at the next call, where it is traced values now."""
+    if hasattr(x, "_trace") and not x._is_constant():
+        reads.lost(word)
+        reads._first["cache", id(f), id(x)] = f, x
     hits, misses, _, _ = f.cache_info()
     text = f"keeps({reads._value(f)}, {hits}, {misses})"
     if reads.place(f) is not None and ("cache", id(f)) not in reads._first:
         reads._first["cache", id(f)] = None
         reads.found(text, True, word)
+
+
+def traced_in_caches(reads: Any) -> list[tuple[Any, Any]]:
+    """Such functions, each with a traced value that it has remembered."""
+    return [found for key, found in reads._first.items() if key[0] == "cache" and found]
 
 
 def keeps(f: Any, hits: int, misses: int) -> bool:

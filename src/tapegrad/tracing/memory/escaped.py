@@ -41,6 +41,14 @@ def give_back() -> None:
             var.set(plain[id(x)])
 
 
+def put_in_cache(cache: Any, x: Any, plain: Any) -> None:
+    """Put a plain value in the place of one that a function of functools.lru_cache remembers."""
+    _put(cache, {id(x): plain})
+    for held in gc.get_referents(cache):
+        if type(held) is dict and held is not cache.__dict__:
+            _put_items(held, [*held.items()], {id(x): plain})
+
+
 def _put(holder: Any, plain: dict[int, Any]) -> None:
     """Put these, by the ids of what they replace, where one object holds them."""
     kind: Any = type(holder)

@@ -18,7 +18,9 @@ from tapegrad.ir.tape import Source, Tape, Var
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.harmless import is_pythons_class
+from tapegrad.observe.objects.settings import traced_in_caches
 from tapegrad.observe.program.source import at_source
+from tapegrad.tracing.memory.escaped import put_in_cache
 from tapegrad.tracing.outside.kept import plain
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer
@@ -27,7 +29,11 @@ _DEEPEST = 4  # of containers in containers
 
 
 def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
-    """A LeakedTracerError if one of the trace's values is where the function has written."""
+    """A LeakedTracerError if one of the trace's values is where the function has written. What
+    functools.lru_cache remembers is what it would be without a trace."""
+    for cache, x in traced_in_caches(reads):
+        if x._trace is trace:
+            put_in_cache(cache, x, plain(trace, x))
     for write in reads.written.values():
         for found in _tracers(write.now(), _DEEPEST):
             if found._trace is trace and not found._is_constant():

@@ -329,7 +329,7 @@ class Trace:
             )
         raise LeakedTracerError(
             f"a value traced in {self.label} was used after that trace had ended{at_line()}. "
-            f"It was kept in a list, an attribute or a global. {advice}"
+            f"It was kept in a list, an attribute, a global or a cache. {advice}"
         )
 
     def capture(self, outside: Any, aval: Aval) -> Var:
