@@ -185,3 +185,25 @@ def test_numbers_in_a_list_whose_length_each_call_says():
         assert df(np.array(x)) == pytest.approx(dividing(np.array(x)))
     with pytest.raises(ZeroDivisionError):
         df(np.array(points[0]))
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+@pytest.mark.parametrize("test", [lambda t: t > 0, np.isfinite, lambda t: (t > 0) ^ (t > 1)])
+def test_a_float_made_of_a_test_is_a_float(test, mode):
+    """In each round, and so in a list of them: the sum of two isn't that of booleans."""
+
+    def floats(x):
+        hits, t, last = [], 0.0, None
+        for v in x:
+            t = t * 0.5 + v
+            last = float(test(t))
+            hits.append(last)
+        hits = np.array(hits)
+        return hits, hits + hits, np.diff(hits), last
+
+    derivative = jit(floats, compile=mode)
+    for seed in range(3):
+        x = np.random.default_rng(seed).normal(size=30)
+        for found, wanted in zip(derivative(x), floats(x), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+            assert np.asarray(found).dtype == np.asarray(wanted).dtype

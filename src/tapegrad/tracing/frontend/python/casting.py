@@ -42,7 +42,7 @@ def _float(*args: Any, **kwargs: Any) -> Any:
         float(number)  # an error
     if x.shape:
         float(np.empty(x.shape, x.dtype))  # NumPy's own error, where it makes no float of it
-    return x if x._weak and x.dtype.kind == "f" else as_python(x)
+    return x if x._weak and x.dtype.kind == "f" else as_python(cast(x, np.float64))
 
 
 @unobserved
