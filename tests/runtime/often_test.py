@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from typing import Any
 
 import numpy as np
+import pytest
+import scipy.integrate
 
 from tapegrad import grad, jit, vmap
 from tapegrad.backends.numpy.play import run
+from tapegrad.backends.numpy.rounds import Broken
 from tapegrad.core.request import Request
 from tapegrad.pipeline import trace
 from tapegrad.runtime import variant
@@ -31,6 +36,44 @@ def test_what_is_called_often_is_compiled():
             np.testing.assert_allclose(a, b, rtol=1e-14)
         assert found[1] is not x
         assert (often.compiled is None) == (k + 1 < SOME)
+
+
+def test_a_guard_that_fails_is_said_of_what_is_called_often():
+    """Played and compiled."""
+    often = Often(trace(Request(lambda x, a: np.log(x) * a if x > 0 else x, (2.0, 3.0))).tape, "f")
+    often.tier.mode = "always"
+    call = often.on([2.0])
+    for _ in range(2 * SOME):
+        assert call(3.0) == pytest.approx((2.0 * np.log(3.0),))
+        with pytest.raises(Broken):
+            call(-1.0)
+    assert often.compiled is not None
+
+
+def test_what_a_solver_calls_is_one_function(monkeypatch):
+    """Of each evaluation Python enters three: what looks at the arguments, what counts the calls,
+    and the tape's. NumPy's warnings and what the callback reaches are settled once for all."""
+
+    def f(p):
+        def slope(y, t):
+            return [p[0] * y[0] - p[1] * y[0] * y[1], p[2] * y[0] * y[1] - p[3] * y[1]]
+
+        times = np.linspace(0, 5, 20)
+        y, told = scipy.integrate.odeint(slope, [1.0, 1.0], times, full_output=True)
+        return y[-1], told["nfe"][-1]
+
+    monkeypatch.setattr("tapegrad.runtime.often.SOME", 1 << 20)  # no machine code is looked for
+    g, p = jit(f, compile="never"), np.array([1.0, 0.3, 0.2, 0.8])
+    expected, evaluations = [g(p) for _ in range(4)][-1]
+    entered: list[Any] = []
+    sys.setprofile(lambda frame, event, arg: event == "call" and entered.append(frame.f_code))
+    try:
+        found, _ = g(p)
+    finally:
+        sys.setprofile(None)
+    np.testing.assert_array_equal(found, expected)
+    often = [code for code, count in Counter(entered).items() if count == evaluations]
+    assert len(often) == 3
 
 
 def test_a_tape_whose_guard_fails_gives_nothing():

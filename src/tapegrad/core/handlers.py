@@ -35,6 +35,12 @@ def quiet(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return run
 
 
+def quiet_here(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The same for calls from here alone: where there are no warnings, the function as it is."""
+    here = any(variable.get() is value for variable, _, value in _ERRORS)
+    return function if here else quiet(function)
+
+
 def ignoring(function: Callable[..., _T], args: Any, kwargs: Any) -> _T:
     """The result of a call without NumPy's warnings, in a context that is left behind it.
 

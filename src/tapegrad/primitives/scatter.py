@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.values import UPDATED
+from tapegrad.core.values import OWN, UPDATED
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.batches import all_mapped, put_first, put_last, row_numbers
@@ -117,6 +117,7 @@ class _Joined(AlongAxis, Scatter):
     """Operands next to each other along `axis`, each in a box of the result."""
 
     onto = "nothing"
+    memory = OWN
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return [GetItem(index)(ct) for index in self.boxes(*xs)]

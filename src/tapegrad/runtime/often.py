@@ -13,9 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tapegrad.backends.numpy.play import straight
+from tapegrad.backends.numpy.play import run_inner, straight
 from tapegrad.backends.numpy.rounds import Broken
+from tapegrad.backends.numpy.rounds import often as written
 from tapegrad.checking import debug
+from tapegrad.core.handlers import quiet_here
 from tapegrad.core.late import is_loading_machine_code
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
@@ -44,46 +46,48 @@ def guarded(tape: Tape) -> Callable[..., list[Any] | None]:
 
 
 class Often:
-    """A tape without guards as a function of its inputs, which returns the list of its outputs."""
+    """A tape as a function of its inputs, which returns its outputs in order; `Broken` where a
+    guard doesn't hold."""
 
     def __init__(self, tape: Tape, name: str) -> None:
         self.tape = inline_calls(tape)
         self.tier = Tier(replace(self.tape, ordered=True), "auto", name)
-        self.play = straight(self.tape)
+        self._bound: dict[int, Callable[..., Any]] = {}  # what `on` runs, by how many are last
         self.compiled: Callable[..., list[Any]] | None = None
         self.calls = 0
-        self.seconds = 0.0
 
-    def on(self, last: Sequence[Any]) -> Callable[..., list[Any]]:
-        """The function of the first inputs, where the last ones are these."""
-        inputs = self.tape.inputs
-        first = len(inputs) - len(last)
-        ready = [prepared(x, v) for x, v in zip(last, inputs[first:], strict=True)]
-        plain = played(ready, inputs[first:])
+    def on(self, last: Sequence[Any]) -> Callable[..., Sequence[Any]]:
+        """The function of the first inputs, where the last ones are these, to be called from
+        here: numbers are floats, and arrays NumPy's own."""
+        inputs, count = self.tape.inputs, len(last)
+        rest = inputs[len(inputs) - count :]
+        ready = [prepared(x, v) for x, v in zip(last, rest, strict=True)]
+        if count not in self._bound:
+            self._bound[count] = written(self.tape, run_inner, count)
+        play = quiet_here(self._bound[count](*played(ready, rest)))
 
-        def called(*xs: Any) -> list[Any]:
+        def called(*xs: Any) -> Sequence[Any]:
             if self.compiled is not None:
                 try:
                     return self.compiled(*map(prepared, xs, inputs), *ready)
-                except Miss:  # an index out of range: NumPy says so
+                except Miss:  # a guard, or an index out of range: NumPy says so
                     pass
-            return self._played([*played(xs, inputs), *plain])
+            self.calls += 1
+            if self.calls % SOME:
+                return play(*xs)
+            start = time.perf_counter()
+            try:
+                return play(*xs)
+            finally:
+                self._look(SOME * (time.perf_counter() - start))
 
         return called
 
-    def _played(self, values: Sequence[Any]) -> list[Any]:
-        start = time.perf_counter()
-        found = own(self.play(*values), values)
-        self.seconds += time.perf_counter() - start
-        self.calls += 1
-        if self.calls % SOME == 0 and self.compiled is None:
-            self.tier.note(self.seconds)
-            self.seconds = 0.0
-            self._look()
-        return found
-
-    def _look(self) -> None:
-        """Use the machine code, if it is there."""
+    def _look(self, seconds: float) -> None:
+        """Use the machine code, if it is there. Playing has taken so long since this was asked."""
+        if self.compiled is not None:
+            return
+        self.tier.note(seconds)
         executable = None if is_loading_machine_code() else self.tier.executable()
         if executable is None:
             return

@@ -12,6 +12,7 @@ Names: `xs` what SciPy passes; `p` what the function reaches besides, which are 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -24,7 +25,7 @@ from tapegrad.extending import at_line, observed, refusal, unobserved
 from tapegrad.extending.arrays import Tracer, has_traced, record, stacked
 from tapegrad.extending.primitives import BroadcastTo, Sided
 from tapegrad.extending.primitives import elementwise as ew
-from tapegrad.extending.solvers import Often, guarded, sides
+from tapegrad.extending.solvers import Broken, Often, guarded, sides
 from tapegrad.extending.tapes import (
     METHODS,
     Aval,
@@ -45,7 +46,6 @@ from tapegrad.extending.tapes import (
     input_aval,
     marks_of,
     plain_value,
-    same_bits,
     trace_function,
     traces_under_way,
 )
@@ -336,18 +336,27 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
     return found
 
 
-_FLOAT = np.dtype(float)
-
-
-def _fit(xs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether arguments have these types as they are: nearly all that SciPy passes."""
-    for x, shape in zip(xs, shapes, strict=True):
-        if not shape:
-            if type(x) is not float:
-                return False
-        elif type(x) is not np.ndarray or x.dtype is not _FLOAT or x.shape != shape:
-            return False
-    return True
+def _lean(avals: Sequence[Aval], is_one: bool) -> Callable[..., Any]:
+    """What makes the function that SciPy calls of one of arguments with these types: nearly all
+    that it passes have them, and are looked at and passed on in the fewest steps of Python's."""
+    names = [f"x{k}" for k in range(len(avals))]
+    others = []
+    for x, v in zip(names, avals, strict=True):
+        same = f"type({x}) is ndarray and {x}.dtype is number and {x}.shape == {v.shape}"
+        others.append(f"not ({same if v.shape else f'type({x}) is float or type({x}) is float64'})")
+    given = "".join(f"{x}, " for x in names)
+    text = (
+        "def made(run, fitted, Broken, Other):\n"
+        f"    def called({given}):\n"
+        f"        if {' or '.join(others)}: {given} = fitted({given})\n"
+        f"        try: return {'run({})[0]' if is_one else 'tuple(run({}))'}\n"
+        "        except Broken: raise Other from None\n"
+        "    return called"
+    ).format(given)
+    known: dict[str, Any] = {"ndarray": np.ndarray, "float64": np.float64}
+    known["number"] = np.dtype(float)
+    exec(compile(text, f"{__file__}: called", "exec"), known)
+    return known["made"]
 
 
 def as_floats(x: Any) -> Any:
@@ -432,13 +441,9 @@ class Runner:
         tape = callback.pulled if slopes else callback.tape
         self.callback = callback
         self.name = f"slopes of {callback.name}" if slopes else callback.name
-        self.count = len(tape.outputs)
-        self.expected = [guard.expected for guard in tape.guards]
-        operands = tuple([guard.operand for guard in tape.guards])
-        whole = replace(tape, outputs=(*tape.outputs, *operands), guards=(), output_names=())
-        self.avals = [v.aval for v in tape.inputs]
-        self.run = Often(whole, self.name)
-
+        self.avals = [v.aval for v in tape.inputs[: len(callback.xs)]]
+        self.run = Often(tape, self.name)
+        self.made = _lean(self.avals, len(tape.outputs) == 1)
         self._many: dict[int, tuple[Many, Often]] = {}
 
     @cached_property
@@ -451,31 +456,29 @@ class Runner:
             many = Many(self.callback, count)
             self._many[count] = many, Often(many.tape, f"rows of {self.name}")
         many, often = self._many[count]
-        return many.table(often.on([plain_value(x) for x in p]), xs)
+        try:
+            return many.table(often.on([plain_value(x) for x in p]), xs)
+        except Broken:
+            raise Other from None
 
     def on(self, p: Sequence[Any]) -> Callable[..., Any]:
         """The function of what SciPy passes; `Other` where none of its ways is right."""
-        avals = self.avals[: len(self.avals) - len(p)]
-        run = self.run.on([plain_value(x) for x in p])
+        values = [plain_value(x) for x in p]
+        f = self.made(
+            self.run.on(values), lambda *xs: fitting(xs, self.avals, self.name), Broken, Other
+        )
 
-        shapes = [v.shape for v in avals]
-
-        def f(*xs: Any) -> Any:
-            found = run(*(xs if _fit(xs, shapes) else fitting(xs, avals, self.name)))
-            if not self.expected:
-                return _result(found)
-            for x, expected in zip(found[self.count :], self.expected, strict=True):
-                if not same_bits(np.asarray(x)[()], expected):
-                    raise Other
-            return _result(found[: self.count])
+        @functools.cache
+        def of_slopes() -> Callable[..., Any]:
+            return self.slopes.on(p)
 
         def slopes(*xs: Any) -> np.ndarray:
             if not self.callback.wrt:
                 return np.zeros(0)
-            found = self.slopes.on(p)(*xs)
+            found = of_slopes()(*xs)
             return joined(found if isinstance(found, tuple) else [found])
 
-        vars(f)["values"] = [plain_value(x) for x in p]
+        vars(f)["values"] = values
         vars(f)["slopes"] = slopes
         vars(f)["many"] = lambda xs, count: self.many(xs, count, p)
         return f

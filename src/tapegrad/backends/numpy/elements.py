@@ -141,9 +141,9 @@ class Elements(Lines):
         is_whole = elements is None or x in names
         return self._atom(x, names, depth) if is_whole else "", elements
 
-    def _hoisted(self, body: Tape, names: Names, count: int, depth: int) -> None:
+    def _hoisted(self, inputs: Sequence[Var], names: Names, depth: int) -> None:
         """Have the elements of what rounds read, and don't change, in front of them."""
-        for x in body.inputs[1 + count :]:
+        for x in inputs:
             if x in names.wanted and x not in names.elements:
                 names.elements[x] = self._unpacked(names[x], x.aval.shape, depth)
 

@@ -88,6 +88,12 @@ def whole(
     return _Text(run).straight(tape, own)
 
 
+def often(tape: Tape, run: Callable[..., list[Any]], last: int) -> Callable[..., Any]:
+    """The same for many calls of which the `last` inputs are alike, and results the caller's own:
+    a function of these, which makes that of the others. Short arrays are in elements."""
+    return _Text(run).bound(tape, last)
+
+
 def owned(x: Any, others: Sequence[Any]) -> Any:
     """An array, copied where it shows the memory of another one, or is one of the others."""
     flags = x.flags
@@ -127,13 +133,35 @@ class _Text(Elements):
     def straight(self, tape: Tape, own: bool) -> Any:
         given = [self._given(x) for x in tape.inputs]
         names = Names(zip(tape.inputs, given, strict=True))
-        self._body(tape, "", names, (), 1)
-        outs = self._left(tape, names, 1)
-        outs = self._own(tape, given, outs) if own else outs
-        outs = [as_numpys(name, x.aval) for name, x in zip(outs, tape.outputs, strict=True)]
-        return self._made(given, "".join(f"{x}, " for x in outs) or "()", tape.name)
+        return self._made(given, self._results(tape, given, names, own, 1), tape.name)
 
-    def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str]) -> list[str]:
+    def bound(self, tape: Tape, last: int) -> Any:
+        self.apart = True
+        first = len(tape.inputs) - last
+        names, called = Names(), self._fresh("f")
+        names.wanted = read_in_elements(tape)
+        given: list[list[str]] = []
+        for depth, inputs in ((1, tape.inputs[first:]), (2, tape.inputs[:first])):
+            head = len(self.lines)
+            given.append([self._given(x, depth) for x in inputs])
+            names.update(zip(inputs, given[-1], strict=True))
+            self._hoisted(inputs, names, depth)
+        self.lines.insert(head, f"{INDENT}def {called}({', '.join(given[-1])}):")
+        results = self._results(tape, [x for xs in given for x in xs], names, True, 2)
+        self._line(2, f"return {results}")
+        return self._made(given[0], called, tape.name)
+
+    def _results(
+        self, tape: Tape, given: Sequence[str], names: Names, own: bool, depth: int
+    ) -> str:
+        """What says the results of a tape, after its calls."""
+        self._body(tape, "", names, (), depth)
+        outs = self._left(tape, names, depth)
+        outs = self._own(tape, given, outs, depth) if own else outs
+        outs = [as_numpys(name, x.aval) for name, x in zip(outs, tape.outputs, strict=True)]
+        return "".join(f"{x}, " for x in outs) or "()"
+
+    def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str], depth: int) -> list[str]:
         """What says the results, which share no memory. Of what is new for sure only the order in
         memory is looked at."""
         made = {
@@ -149,13 +177,13 @@ class _Text(Elements):
                 continue
             if x in made and name not in names:
                 flags = self._fresh("v")
-                self._line(1, f"{flags} = {name}.flags")
+                self._line(depth, f"{flags} = {name}.flags")
                 near = f"{flags}.c_contiguous and {flags}.owndata"
-                self._line(1, f"if not ({near}): {name} = array({name}, order='C')")
+                self._line(depth, f"if not ({near}): {name} = array({name}, order='C')")
             else:
                 others = "".join(f"{y}, " for y in (*given, *names))
                 value, name = f"{self._global(owned)}({name}, ({others}))", self._fresh("v")
-                self._line(1, f"{name} = {value}")
+                self._line(depth, f"{name} = {value}")
             names.append(name)
         return names
 
@@ -168,11 +196,11 @@ class _Text(Elements):
         exec(_code(text, f"{__file__}: {name}", "exec"), self.known)
         return self.known.pop("made")  # which would hold itself by its globals
 
-    def _given(self, x: Var) -> str:
+    def _given(self, x: Var, depth: int = 1) -> str:
         """The name of what the function is passed."""
         name = self._fresh("c")
         if not x.shape:
-            self._line(1, f"{name} = {as_number(name, x.aval)}")
+            self._line(depth, f"{name} = {as_number(name, x.aval)}")
         return name
 
     # ---- loops
@@ -211,7 +239,7 @@ class _Text(Elements):
                 names.elements.update({x: elements} if elements else {})
         if self.apart:
             names.wanted = read_in_elements(body)
-            self._hoisted(body, names, count, depth)
+            self._hoisted(body.inputs[1 + count :], names, depth)
         if targets:
             self._line(depth, f"{', '.join(targets)} = {', '.join(start)}")
         step = self._fresh("t")
