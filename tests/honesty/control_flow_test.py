@@ -936,6 +936,29 @@ def test_more_paths_than_are_kept(derivative):
             df.at(1.5, n)
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_places_that_values_say(kind):
+    """an entry of a list, or of a dict, at a place or by a key that traced values say -> guarded;
+    the warning for many paths says that arrays take such an index, which are one trace"""
+
+    def f(x):
+        sums = kind([0.0] * 8)
+        for v in x:
+            sums[int(v)] += v**2
+        return sum(k * total for k, total in enumerate(sums))
+
+    df = grad(f, compile="never")
+    rng = np.random.default_rng(0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for x in rng.uniform(0.0, 8.0, (20, 6)):
+            np.testing.assert_allclose(df(x), 2 * np.floor(x) * x)
+    if kind is list:
+        assert "Arrays take a traced index where lists and dicts don't" in str(found[0].message)
+    else:
+        assert df.cache_info().traces == 1 and not found
+
+
 def test_a_guard_after_the_output(derivative):
     """a branch taken after the value is known, which changes only an earlier list -> guarded"""
 

@@ -123,6 +123,7 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> str:
     fix = (
         "np.where, np.maximum and np.clip choose without a branch"
         if guard.what == "a condition"
-        else "Index with an integer array (np.take), or keep sizes fixed and mask what is too much"
+        else "Arrays take a traced index where lists and dicts don't (np.zeros(n), np.array(a)); "
+        "keep sizes fixed, and mask what is too much"
     )
     return f"What keeps failing is {guard.what}{at_source(guard.src)}. {fix}"
