@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -332,15 +333,16 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) 
 
 
 @_makes(np.fromiter)
-def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
-    if args or any(x is not None for name, x in kwargs.items() if (name, x) != ("count", -1)):
-        return np.fromiter(iter, dtype, *args, **kwargs)
-    entries = list(iter)
+def fromiter(iter: Any, dtype: Any, count: Any = -1, *, like: Any = None) -> Any:
+    if like is not None:
+        return np.fromiter(iter, dtype, count, like=like)
+    entries = list(iter if count < 0 else itertools.islice(iter, count))
     if has_traced(entries):
+        np.fromiter(range(len(entries)), int, count)  # NumPy's own error, where there are fewer
         if any(isinstance(x, ArrayTracer) and x.ndim for x in entries):
             np.fromiter([np.empty(2)], float)  # NumPy's own error
         return array(entries, dtype)
-    return _kept(np.fromiter(unmade(entries), dtype), "fc")
+    return _kept(np.fromiter(unmade(entries), dtype, count), "fc")
 
 
 class Joining:

@@ -22,6 +22,7 @@ from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.python.mathematics import as_complex, is_followed, said, said_complex
+from tapegrad.tracing.frontend.shapes.making import check_fits
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.operators.sizes import whole
@@ -101,8 +102,7 @@ def _type(kind: Any) -> Callable[..., Any]:
             with observed():
                 return kind(*args if x is None else [x], **kwargs)
         x._trace.check_alive()
-        if x._weak and x.dtype.kind == "f" and issubclass(kind, np.integer):
-            _check_fits(x, kind)
+        check_fits([x] if x._weak else [], kind)
         if x._weak and x.dtype.kind == "c" and not issubclass(kind, (np.complexfloating, np.bool_)):
             kind(1j)  # an error
         if x._weak or x._is_scalar():
@@ -112,13 +112,6 @@ def _type(kind: Any) -> Callable[..., Any]:
 
     cast_to.__name__ = cast_to.__qualname__ = kind.__name__
     return cast_to
-
-
-def _check_fits(x: Any, kind: Any) -> None:
-    """Python's error for a float whose integer the type doesn't hold. That it does is guarded."""
-    held, whole = np.iinfo(kind), np.trunc(x)
-    if not (whole >= float(held.min) and whole < float(held.max) + 1):
-        kind(x._concrete.item())
 
 
 # ---- methods of the classes: `float.__mul__(x, y)`

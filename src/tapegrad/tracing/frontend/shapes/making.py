@@ -43,10 +43,15 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
     if dtype is None:
         check_elements(x if isinstance(x, (list, tuple)) else [x])
     if isinstance(x, Tracer):
+        check_fits([x] if x._weak else [], dtype)
         made = copy_of(x) if x._is_scalar() else x
         return made if dtype is None else made.astype(dtype, copy=False)
     if has_tracer(x) or _holds_arrays(x):
-        parts = [part if isinstance(part, Tracer) else from_contents(trace, part) for part in x]
+        inner = dtype if dtype is not None and dtype.kind in "iu" else None
+        parts = [
+            part if isinstance(part, Tracer) else from_contents(trace, part, inner) for part in x
+        ]
+        check_fits([part for part in parts if isinstance(part, Tracer)], dtype)
         made = stack(list(map(strong, parts)))
         return made if dtype is None else made.astype(dtype, copy=False)
     plain = np.array(x, dtype)
@@ -56,6 +61,25 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
         return _constant(trace, plain)
     made = record(trace, ew.copy, [_constant(trace, x)])
     return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def check_fits(xs: list[Tracer], dtype: Any) -> None:
+    """Floats that become integers one by one: the error of one that is none, or that the type
+    doesn't hold. That there is none is guarded. NumPy's own wrap around in unsigned types."""
+    if dtype is None or np.dtype(dtype).kind not in "iu":
+        return
+    found = [x for x in xs if x.dtype.kind == "f" and (x._weak or x._is_scalar())]
+    if np.dtype(dtype).kind == "u":
+        found = [x for x in found if x._weak]
+    if not found or any(x._read()[1] is None for x in found):
+        return
+    held, floats = np.iinfo(dtype), stack([strong(x) for x in found])
+    whole: Any = np.trunc(floats)
+    fits: Any = np.all(np.logical_and(whole >= float(held.min), whole < float(held.max) + 1))
+    valid = bool(fits._concrete)
+    fits._trace.guard(fits, valid, "that integers hold floats", fixed=valid)
+    if not valid:
+        np.array(floats._concrete.tolist(), dtype)  # NumPy's own error
 
 
 def _holds_arrays(x: Any) -> bool:

@@ -1,0 +1,98 @@
+"""Arrays that are made of single numbers: of lists of them, one by one, and of iterators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapegrad import jit, value_and_grad
+
+
+def outcome(f, *args):
+    """What a function gives, or the class of its error."""
+    try:
+        return np.asarray(f(*args))
+    except Exception as error:
+        return type(error)
+
+
+def check(f, *calls):
+    played = jit(f, compile="never")
+    for args in calls:
+        found, wanted = outcome(played, *args), outcome(f, *args)
+        if isinstance(wanted, type):
+            assert found is wanted
+        else:
+            np.testing.assert_array_equal(found, wanted)
+            assert found.dtype == wanted.dtype
+
+
+def caught(x, p):
+    try:
+        return np.array([x[0], p], dtype=int) * 1.0
+    except (ValueError, OverflowError):
+        return x * 2
+
+
+def looped(x, p):
+    total = 0.0
+    for k in range(30):
+        places = np.array([x[k % 2] * k / 10, k], dtype=int)
+        total += places[0] * p + places[1]
+    return total
+
+
+INTEGERS: list[Any] = [
+    *(caught, looped),
+    lambda x, p: np.array([x[0], 2], dtype=int) * p,
+    lambda x, p: np.asarray([p, 2], np.int32) * x,
+    lambda x, p: np.array([x[0], 1.5], dtype=np.uint8) * p,
+    lambda x, p: np.array([[x[0], 1.5], [p, 3]], dtype=np.int8) * p,
+    lambda x, p: np.array(p, dtype=np.int16) * x,
+    lambda x, p: np.array([x, x], dtype=int) * p,
+    lambda x, p: np.int32(p) * x,
+]
+
+
+@pytest.mark.parametrize("f", INTEGERS)
+def test_floats_become_integers_one_by_one(f):
+    """NaN and what the type doesn't hold are errors, at each call; in an array they aren't."""
+    first = np.array([0.3, -1.2]), 0.7
+    others = (
+        (np.array([np.nan, 1.0]), np.nan),
+        (np.array([np.inf, 1.0]), -np.inf),
+        (np.array([1e30, 1.0]), 1e300),
+        (np.array([-(2.0**63), 1e10]), 70000.5),
+        (np.array([-5.5, 300.0]), -200.5),
+    )
+    with np.errstate(all="ignore"):
+        check(f, first, *others, first)
+
+
+def left_over(x):
+    rest = (2 * v for v in x)
+    return np.fromiter(rest, float, 1), next(rest)
+
+
+ITERATORS: list[Any] = [
+    lambda x: np.fromiter((2 * v for v in x), float, 2),
+    lambda x: np.fromiter((2 * v for v in x), dtype=float, count=len(x)),
+    lambda x: np.fromiter([2 * v for v in x], "f8", -1),
+    lambda x: np.fromiter([2 * v for v in x], "f8", 9),
+    lambda x: np.fromiter([2 * v for v in x], "f8", 0).sum() + x,
+    lambda x: np.fromiter([1.0, 2.0], float, 2) * x[0],
+    lambda x: np.fromiter([1.0, 2.0], float, 9) * x[0],
+    lambda x: left_over(x)[0] * left_over(x)[1],
+]
+
+
+@pytest.mark.parametrize("f", ITERATORS)
+def test_so_many_numbers_of_an_iterator(f):
+    check(f, (np.array([0.5, 1.5]),), (np.array([2.5, -1.5, 3.0]),))
+
+
+def test_the_slope_of_numbers_of_an_iterator():
+    f = value_and_grad(lambda x: np.sum(np.fromiter((v**2 for v in x), float, 2)))
+    np.testing.assert_allclose(f(np.array([1.0, 2.0, 3.0]))[1], [2.0, 4.0, 0.0])
