@@ -164,6 +164,24 @@ def test_a_clock_is_read_at_each_call(name, compile, monkeypatch):
     assert f.cache_info().traces == 1
 
 
+MISSING = None
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        lambda x: MISSING(x),
+        lambda x: MISSING(lambda: x, 2),
+        lambda x: MISSING(x, n=2),
+        lambda x: MISSING(*(x, 1), **{"n": 2}),
+        lambda x: MISSING(*(x,)),
+    ],
+)
+def test_none_is_no_clock(missing):
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        grad(missing)(2.0)
+
+
 def test_a_time_that_is_only_printed_or_compared_costs_no_trace(capsys):
     """The text is that of the trace; a limit is a guard."""
 

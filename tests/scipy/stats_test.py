@@ -474,6 +474,9 @@ def test_numbers_are_drawn_as_scipy_draws_them():
         lambda r, m: (stats.gamma.rvs(2.5, scale=m, size=4, random_state=r) * w).sum(),
         lambda r, m: (stats.weibull_min.rvs(m, size=4, random_state=r) * w).sum(),
         lambda r, m: m * stats.poisson(3.0).rvs(4, r).sum(),
+        lambda r, m: (stats.norm.rvs(m, 2.0, 4, random_state=r) * w).sum(),
+        lambda r, m: (stats.gamma.rvs(2.5, 0.0, m, (2, 4), random_state=r) * w).sum(),
+        lambda r, m: m * stats.poisson.rvs(3.0, 0, 4, random_state=r).sum(),
         lambda r, m: (stats.norm.rvs(m, 2.0, size=4, random_state=7) * w).sum(),
     ]
     for f in cases:

@@ -20,4 +20,4 @@ class Clocks:
 
 def is_clock(f: Any) -> bool:
     """Whether a function of the module `time` tells the time as a number."""
-    return _CLOCKS.get(id(f)) is f
+    return f is not None and _CLOCKS.get(id(f)) is f

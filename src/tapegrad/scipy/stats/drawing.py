@@ -9,6 +9,7 @@ refused there.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -83,13 +84,12 @@ def _rvs(dist: Any, *args: Any, **kwds: Any) -> Any:
     kwds = {key: stacked(x) for key, x in kwds.items()}
     given = dict(kwds)
     random_state, discrete = given.pop("random_state", None), isinstance(dist, stats.rv_discrete)
-    if "size" in given:
-        given["size"] = as_parameter(given["size"])
     formula = _formula(dist) if type(dist).rvs in _GENERIC else None
     if formula is None:
         return _by_scipy(type(dist).rvs, dist, args, kwds)
-    asked = given.pop("size", None) if "size" in given else None
-    shapes, loc, scale = dist._parse_args(*args, **given)
+    passed = inspect.signature(dist._parse_args_rvs).bind(*args, **given)
+    asked = as_parameter(passed.arguments.pop("size", None))  # the last one by position, too
+    shapes, loc, scale = dist._parse_args(*passed.args, **passed.kwargs)
     *shapes, loc, scale = (_leading(x) for x in (*shapes, loc, scale))
     stand_ins = [np.broadcast_to(0.0, np.shape(x)) for x in (*shapes, loc, scale)]
     size = dist._argcheck_rvs(*stand_ins, size=asked)[3]
