@@ -89,7 +89,7 @@ def test_names_are_right_or_refused(home, monkeypatch, tmp_path):
         warnings.simplefilter("ignore")
         for of, name in NAMES:
             if of == home and name not in APART:
-                for w in (W, Z[::-1].conj()):
+                for w in (W, 1.01 * Z[::-1].conj()):  # no real parts alike, where orders jump
                     found = fault(name, function(call_of(home, name), w))
                     if found:
                         faults[name] = found
