@@ -266,6 +266,17 @@ def test_what_it_cannot_take_is_an_error():
         x[0] = 1.0
         return x
 
+    buffer = np.zeros(4)
+
+    @checkpoint
+    def fills(x):
+        buffer[:] = x
+        return np.sum(x)
+
+    with pytest.raises(
+        UnsupportedError, match=r"'buffer', .* in a checkpoint, which runs again\. Let"
+    ):
+        grad(fills)(X)
     with pytest.raises(UnsupportedError, match=r"checkpoint of writes: .* writes to an operand"):
         grad(lambda x: np.sum(writes(x)))(X)
 

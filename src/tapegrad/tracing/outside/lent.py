@@ -86,10 +86,12 @@ class Loan:
         """What stands for the array was written to."""
         trace = x._trace
         if trace.repeats:
+            where = "what is traced once for all rounds. Let the rounds carry it, and return it"
+            if trace.once:
+                where = "a checkpoint, which runs again. Let it return the numbers to be written"
             raise trace.refused(
                 UnsupportedError(
-                    f"{self.word!r}, an array of the outside, is written to{at_line()} in what is "
-                    "traced once for all rounds. Let the rounds carry it, and return it"
+                    f"{self.word!r}, an array of the outside, is written to{at_line()} in {where}"
                 )
             )
         self.src = self.src or user_source()
