@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,18 @@ def two_sides(x, rate):
         else:
             h = 0.5 * h
         total += h
+    return total
+
+
+@one_loop()
+def errors_of_a_side(x, rate):
+    total = 0.0
+    for t in range(len(x)):
+        u = math.fabs(x[t]) - 0.5
+        if u > 0:
+            total += math.log(u) + rate * math.sqrt(u) + u**1.5
+        else:
+            total -= u
     return total
 
 

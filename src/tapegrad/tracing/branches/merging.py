@@ -109,7 +109,7 @@ def apart(
     others = _stand_ins(trace, held, arrays)
     known = {id(real): x for x, real in others}
     free = {id(x): real for x, real in others}
-    around, calm = trace.writable, trace.calm
+    around, calm, supposing = trace.writable, trace.calm, trace.supposing
 
     def may_write(x: Any) -> bool:
         if id(x) in free:
@@ -118,7 +118,7 @@ def apart(
                 around(free[id(x)])
         return id(x) in free or getattr(x._operand, "id", 0) >= first
 
-    trace.writable = may_write
+    trace.writable, trace.supposing = may_write, True
     for cell, x in zip(given, held, strict=True):
         if cell is not x:
             cell.cell_contents = known.get(id(x), x)
@@ -127,6 +127,7 @@ def apart(
         done = done and trace.refusal is refusal and not trace.raised
     finally:
         trace.writable, trace.refusal, trace.raised = around, refusal, raised
+        trace.supposing = supposing
         trace.bounds, trace.calm = bounds, calm
         for real, _ in arrays.values():
             real._doubt = ""

@@ -163,7 +163,7 @@ class _IsComplex(Exception):
 
 def _check_overflow(result: Any, x: Any, y: Any) -> None:
     """Python's powers of finite numbers are finite."""
-    if result._trace.idle:
+    if result._trace.idle or result._trace.supposing:
         finite = np.isfinite(result)
         finite._trace.guard(finite, True, "a power that is finite", fixed=True)
     elif not np.isfinite(result) and _both(_is_finite(y), _is_finite(x)):
@@ -180,9 +180,9 @@ def _check_shift(x: Any, y: Any) -> None:
 
 
 def checked(check: Callable[[Any, Any], None], x: Any, y: Any) -> None:
-    """Make a check; in a function that isn't called with these values, it is presumed to pass."""
+    """Make a check; in what isn't called with these values, it is presumed to pass."""
     trace = innermost((x, y))
-    if trace.idle:
+    if trace.idle or trace.supposing:
         with trace.presumed():
             check(x, y)
     else:

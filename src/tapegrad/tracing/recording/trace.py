@@ -245,7 +245,7 @@ class Trace:
         self.in_frame: bool = frame is not None or (
             around is not None and around.in_frame and not repeats
         )
-        self.presuming = False
+        self.presuming = self.supposing = False  # or a side is run that these values don't take
         # How warnings were treated when it began, and what stands for errors of floating point that
         # nobody watches for: see `tracing.runs.floating`
         show = vars(warnings).get("_showwarnmsg_impl")
@@ -295,9 +295,9 @@ class Trace:
 
     @contextlib.contextmanager
     def presumed(self) -> Iterator[None]:
-        """In here the conditions of errors are asked for. If it is idle they don't hold, whatever
-        the values are, and are guarded."""
-        before, self.presuming = self.presuming, self.idle
+        """In here the conditions of errors are asked for. What isn't called with these values has
+        none of them, whatever the values are, and that is guarded."""
+        before, self.presuming = self.presuming, self.idle or self.supposing
         try:
             yield
         finally:

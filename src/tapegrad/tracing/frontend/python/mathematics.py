@@ -131,7 +131,12 @@ def _answered(
 
 def is_finite(x: Any) -> bool:
     """Whether a result is, or isn't known."""
-    return not isinstance(x, Tracer) or x._value is None or bool(np.isfinite(x))
+    if not isinstance(x, Tracer) or x._value is None:
+        return True
+    finite = np.isfinite(x)
+    if x._trace.supposing:
+        x._trace.guard(finite, True, "a result that is finite", fixed=True)
+    return x._trace.supposing or bool(finite)
 
 
 def _asked(
