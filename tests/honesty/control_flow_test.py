@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from array import array
+from collections import OrderedDict, defaultdict
 from functools import lru_cache, singledispatch
 from typing import Any
 
@@ -412,6 +413,8 @@ def test_integers_that_are_remembered(derivative):
 
     def f(x, n):
         known, seen = {n: x[0]}, {n, n + 1}
+        known = defaultdict(list, OrderedDict([(n, known[n])]))
+        known = OrderedDict(defaultdict(list, [(n, known[n])]))
 
         def power(k):
             if k not in known:

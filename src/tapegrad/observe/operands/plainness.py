@@ -236,13 +236,14 @@ def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
 _KEYED = (dict, set, frozenset, types.MappingProxyType)
 _BY_KEY = {"get", "setdefault", "pop", "add", "discard", "remove", "move_to_end"}
 _BY_KEY |= {"__getitem__", "__setitem__", "__delitem__", "__contains__"}
+_MADE_OF_PAIRS = (dict, collections.OrderedDict, collections.defaultdict)
 
 
 def keys_of(f: Any) -> Plain | None:
     """The same for a method of a dict or set, and for what makes one of elements or pairs."""
     if f is set or f is frozenset or getattr(f, "__name__", "") == "_count_elements":
         return _elements
-    if f is dict:
+    if any(f is x for x in _MADE_OF_PAIRS):
         return _pairs
     owner = _owner(f)
     if owner is None or not issubclass(owner, _KEYED) or f.__name__ in ("__init__", "__new__"):
@@ -255,7 +256,9 @@ def keys_of(f: Any) -> Plain | None:
 def place_of_keys(f: Any) -> int | None:
     """Which argument is a key or has keys, of what makes or asks a dict; the others are values.
     None for all else, of which each may."""
-    owner = dict if f is dict else _owner(f)
+    if any(f is x for x in _MADE_OF_PAIRS):
+        return int(f is collections.defaultdict)  # behind what makes values
+    owner = _owner(f)
     if owner is None or not issubclass(owner, (dict, types.MappingProxyType)):
         return None
     return int(type(f) in (types.MethodDescriptorType, types.WrapperDescriptorType))  # behind it
