@@ -16,7 +16,7 @@ import scipy.sparse.linalg as solvers
 import scipy.stats
 from scipy.stats import qmc
 
-from tapegrad import grad
+from tapegrad import grad, value_and_grad
 
 X = np.array([1.0, 2.0, 0.5])
 MODES = pytest.mark.parametrize("compile", ["always", "never"])
@@ -160,6 +160,18 @@ def totalled(table, more):
 def computed(x):
     return x.f(*x.args) if isinstance(x, Delayed) else x
 
+class Net:
+    def __init__(self, n):
+        self.x, self.w = np.ones(n + 1), np.random.normal(0, 1, n + 1)
+
+    def train(self, rows):
+        errors = np.zeros(len(rows))
+        for k in range(len(rows)):
+            self.x[1:] = rows[k]
+            errors[k] = 1.0 - np.sum(self.w * self.x)
+            self.w += 0.1 * errors[k] * self.x
+        return errors
+
 class Wrapper:
     def __init__(self):
         np.random.uniform()
@@ -296,3 +308,21 @@ def test_a_generator_that_another_attempt_asks_for_is_another_one(compile):
         f(X)
         np.testing.assert_array_equal(g(X), np.full(3, 2.0))
     assert graph["a"]["b"]["w"] == 0.5**11
+
+
+@MODES
+@pytest.mark.filterwarnings("ignore:value_and_grad_f was traced for three calls")
+def test_arrays_that_each_attempt_is_given_anew_are_written_to(package, compile):
+    """Each is another one, and is read before it is written to: no attempt was the last."""
+
+    def f(x):
+        np.random.seed(0)
+        return np.sum(package.Net(3).train(x) ** 2)
+
+    g = value_and_grad(f, compile=compile)
+    x = 0.3 * np.random.default_rng(0).normal(size=(4, 3))
+    for k in range(3):
+        z, along = x * (1 + 0.1 * k), 1e-6 * x
+        value, slope = g(z)
+        assert value == pytest.approx(f(z), rel=1e-13)
+        assert np.sum(slope * along) == pytest.approx((f(z + along) - f(z - along)) / 2, rel=1e-6)

@@ -21,6 +21,7 @@ import dis
 import functools
 import gc
 import types
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ _OPEN |= {functools.partial}
 _ELSEWHERE = (Value, type, types.ModuleType, types.FunctionType, types.CodeType, types.FrameType)
 _RETURNS = dis.opmap["RETURN_VALUE"]
 _MOST = 100  # objects that are looked through
+_ANEW = 8  # arrays at one place that are told by their ids
 
 
 def _is_of_iterators(f: Any) -> bool:
@@ -71,12 +73,15 @@ def _is_of_iterators(f: Any) -> bool:
 class Choices:
     """What the traces of one call have found out of arrays, by the ids of who has their memory:
     which are lent `early`; which stay `plain`, since lending them has failed, and it may be that no
-    traced value is written to them; and to which one is after all."""
+    traced value is written to them; and to which one is after all. Arrays that each trace is given
+    anew, by what a package's function makes, have another id in each: they go by where they are
+    found, once several of there were."""
 
     def __init__(self) -> None:
-        self.early: set[int] = set()
-        self.plain: set[int] = set()
-        self.traced: set[int] = set()
+        self.early: set[Any] = set()
+        self.plain: set[Any] = set()
+        self.traced: set[Any] = set()
+        self.met: Counter[str] = Counter()  # how many were found at the same place
         self.in_turn: set[int] = set()  # functions whose rows do more than to compute: see `vmap`
         self.held: list[Any] = []  # so that no id is given away
 
@@ -87,7 +92,7 @@ class Lending:
     def __init__(self, o: Notes, choices: Choices) -> None:
         self.o, self.choices = o, choices
         self.loans: dict[int, Loan] = {}  # by the id of who has the memory
-        self.notes: list[tuple[set[int], int]] = []  # on what the trace is made again with
+        self.notes: list[tuple[set[Any], Any]] = []  # on what the trace is made again with
 
     # ---- before an instruction
 
@@ -152,7 +157,7 @@ class Lending:
     def _array(self, x: np.ndarray) -> Any:
         owner = owner_of(x)
         loan = self.loans.get(id(owner))
-        if loan is None and id(owner) in self.choices.early and self.is_outside(owner):
+        if loan is None and self.is_outside(owner) and self.holds(self.choices.early, owner):
             loan = self.lend(x, False, early=True)
         if loan is not None:
             found = loan.shown(x)
@@ -214,7 +219,8 @@ class Lending:
         owner, o = owner_of(x), self.o
         if not self.is_outside(owner):
             return None
-        if id(owner) in self.choices.plain and id(owner) not in self.choices.traced:
+        choices = self.choices
+        if self.holds(choices.plain, owner) and not self.holds(choices.traced, owner):
             if not traced:
                 return None
             self.again(self.choices.traced, owner)
@@ -253,9 +259,14 @@ class Lending:
             return True
         return any(k == key and type(at) is tuple and at[0] == "element" for k, at in reads._first)
 
-    def again(self, held: set[int], owner: Any) -> None:
-        if id(owner) not in held:
-            self.notes.append((held, id(owner)))
+    def holds(self, held: set[Any], owner: Any) -> bool:
+        return id(owner) in held or self.o.reads._owners[id(owner)][0].word in held
+
+    def again(self, held: set[Any], owner: Any) -> None:
+        if not self.holds(held, owner):
+            word = self.o.reads._owners[id(owner)][0].word
+            self.choices.met[word] += 1
+            self.notes.append((held, word if self.choices.met[word] > _ANEW else id(owner)))
 
     # ---- what else looks at them
 
@@ -285,7 +296,7 @@ class Lending:
             if (loan.seen or overlapping) and not raised:
                 if not loan.early:
                     self.again(self.choices.early, loan.owner)
-                elif id(loan.owner) not in self.choices.traced:
+                elif not self.holds(self.choices.traced, loan.owner):
                     self.again(self.choices.plain, loan.owner)
                 else:
                     raise self._seen(loan)
@@ -329,7 +340,7 @@ class Lending:
             "itself, or write to a copy and return that"
         )
 
-    def without(self, error: Exception) -> list[tuple[set[int], int]]:
+    def without(self, error: Exception) -> list[tuple[set[Any], Any]]:
         """A trace has failed with this error: what another one is made with."""
         for loan in self.all():
             if isinstance(error, (TapegradError, TypeError)):
@@ -379,7 +390,8 @@ def is_lent(o: Notes, x: Any) -> bool:
     """Whether this is an array in memory that is lent, or will be when it is used."""
     if not isinstance(x, np.ndarray) or o.lent is None:
         return False
-    early = id(owner_of(x)) in o.choices.early
+    owner = owner_of(x)
+    early = o.lent.is_outside(owner) and o.lent.holds(o.choices.early, owner)
     return early or any(np.may_share_memory(x, loan.owner) for loan in o.lent.all())
 
 
