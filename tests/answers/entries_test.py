@@ -1,4 +1,4 @@
-"""Arrays that are made of single numbers: of lists of them, one by one, and of iterators."""
+"""Arrays that are made of single numbers: of lists, one by one and by operators; of iterators."""
 
 from __future__ import annotations
 
@@ -96,3 +96,41 @@ def test_so_many_numbers_of_an_iterator(f):
 def test_the_slope_of_numbers_of_an_iterator():
     f = value_and_grad(lambda x: np.sum(np.fromiter((v**2 for v in x), float, 2)))
     np.testing.assert_allclose(f(np.array([1.0, 2.0, 3.0]))[1], [2.0, 4.0, 0.0])
+
+
+PLAIN = np.array([[2.0, 3.0], [0.5, -1.0]])
+
+
+def rotated(x):
+    total = 0.0
+    for k in range(20):
+        total += np.sum(PLAIN @ [np.sin(k * x[0]), x[1]])
+    return total
+
+
+OPERATORS: list[Any] = [
+    rotated,
+    lambda x: np.sum(PLAIN @ [x[0], x[1]]) + np.sum([x[0], 1.0] @ PLAIN),
+    lambda x: np.sum((PLAIN - (np.sin(x[0]), x[1])) ** 2),
+    lambda x: np.sum(PLAIN / [[x[0], x[1]], [1.0, x[0]]]),
+    lambda x: np.sum(([x[0], 1.5] > PLAIN) * x),
+]
+
+
+@pytest.mark.parametrize("f", OPERATORS)
+def test_a_list_beside_a_plain_array_is_an_array(f):
+    """An operator makes one of it, whatever the array holds at a call."""
+    derivative, step = value_and_grad(f, compile="never"), np.eye(2) * 1e-6
+    for k in range(4):
+        PLAIN[0] = 2.0 + k, 3.0
+        x = np.array([1.3 + k, 2.2])
+        value, slope = derivative(x)
+        assert value == pytest.approx(f(x), rel=1e-13)
+        slopes = [(f(x + e) - f(x - e)) / 2e-6 for e in step]
+        np.testing.assert_allclose(slope, slopes, rtol=1e-6, atol=1e-6)
+    assert derivative.cache_info().traces == 1
+
+
+def test_numpys_own_error_of_a_list_beside_a_plain_array():
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        jit(lambda x: PLAIN * [x[0], x[1], 1.0])(np.ones(2))

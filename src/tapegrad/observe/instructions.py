@@ -266,10 +266,10 @@ def binary(a: Activation, in_place: bool) -> Then | None:
     for answers in (afterwards.operation, libraries.operation):
         if (asked := answers(a, x, y)) is not FOLLOWED:
             return asked
-    put_operands(a, x, y)
+    read = put_operands(a, x, y)
     if type(x) is str:
         a.o.printed(y if type(y) is tuple else [y])
-    return a.o.operands([x, y])
+    return a.o.operands(read)
 
 
 def compare(a: Activation, asks_truth: bool) -> Then | None:

@@ -285,8 +285,14 @@ def put_without_derivative(a: Activation, x: Any, name: str) -> None:
         frames.replace(operand_at(a.stack, 0), SimpleNamespace(_value=stop_gradient(x)))
 
 
-def put_operands(a: Activation, x: Any, y: Any) -> None:
-    """Put what stands for an operand beside a traced one in its place."""
+def put_operands(a: Activation, x: Any, y: Any) -> list[Any]:
+    """Put what stands for an operand beside a traced one in its place, and an array in that of a
+    list of traced values beside a plain array. Returns what is read by that."""
+    for k, operand, other in ((0, y, x), (1, x, y)):
+        if type(other) is np.ndarray and _holds_traced(operand):
+            stacked = dispatch.as_operand(operand)
+            frames.replace(operand_at(a.stack, k), stacked)
+            return [x, y, stacked]
     if isinstance(x, np.ndarray) and stood_for(type(y)) is not None:
         beside = dispatch.beside(x, y)  # whose operators Python asks first
         if beside is not None:
@@ -303,6 +309,14 @@ def put_operands(a: Activation, x: Any, y: Any) -> None:
         row = Answer(type(operand), "operand", operand, by, when=when)
         if is_answered(row, a.frame.f_code, (other if plain is None else plain,)):
             frames.replace(operand_at(a.stack, k), by(operand))
+    return [x, y]
+
+
+def _holds_traced(x: Any) -> bool:
+    """Whether a traced value is in nested lists."""
+    if type(x) not in (list, tuple):
+        return False
+    return any(isinstance(entry, Value) or _holds_traced(entry) for entry in x)
 
 
 def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> bool:
