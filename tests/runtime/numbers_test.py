@@ -10,9 +10,10 @@ import pytest
 import tapegrad as tg
 from tapegrad.backends.numpy import rounds
 from tapegrad.backends.numpy.lives import reads, standing_zeros
-from tapegrad.backends.numpy.play import run, straight
+from tapegrad.backends.numpy.play import Script, run, straight
+from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
-from tapegrad.ir.tape import Aval, Builder, Literal
+from tapegrad.ir.tape import Aval, Builder, Literal, Var
 from tapegrad.primitives.base import DECLARED, Elementwise, Slice
 from tapegrad.primitives.elementwise import (
     AsType,
@@ -51,9 +52,21 @@ def of_one_call(primitive, avals):
     return builder.finish(builder.call(primitive, list(map(builder.input, avals))))
 
 
+@quiet
+def evaluated(tape, xs):
+    """What the calls of a tape give, one by one."""
+    values = dict(zip(tape.inputs, xs, strict=True))
+    for call in tape.calls:
+        given = [values[x] if isinstance(x, Var) else x.value for x in call.operands]
+        values[call.outs[0]] = call.primitive.evaluate(*given)
+    return [values[x] for x in tape.outputs]
+
+
 def same(tape, xs, expected=None):
     """Both ways to play a tape give the same types and bits, which may be known."""
     ways = [straight(tape)(*xs), run(tape, xs)[0], *([[expected]] if expected is not None else [])]
+    if all(call.primitive.results == 1 and not call.primitive.tapes for call in tape.calls):
+        ways.append(evaluated(tape, xs))
     for found in zip(*ways, strict=True):
         one, *others = [x if np.shape(x) else x[()] for x in found]
         for other in others:
@@ -134,6 +147,22 @@ def test_zeros_of_small_arrays_stand():
     tape = builder.finish([*builder.call(SetItem((1,)), [ct, Literal(np.float64(3.0))]), found])
     assert standing_zeros(tape, reads(tape)) == {}
     same(tape, [np.zeros(4), np.full(4, np.nan)])
+
+
+def test_zeros_of_numbers_stand():
+    """A mask of four calls is one step, and no more than a comparison."""
+    number = Aval((), np.dtype(float))
+    builder = Builder("f")
+    ct, x = builder.input(number), builder.input(number)
+    (test,) = builder.call(equal, [ct, ZERO])
+    (product,) = builder.call(mul, [ct, x])
+    (power,) = builder.call(mul, [x, x])
+    first, second = masked(builder, test, product), masked(builder, test, power)
+    tape = builder.finish([*builder.call(add, [first, second]), second, product])
+    assert len(tape.calls) == 10
+    assert len(Script(tape).steps) == 5
+    for xs in itertools.product(NUMBERS["f8"], repeat=2):
+        same(tape, [*map(np.float64, xs)])
 
 
 def stepping(x, a):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -105,45 +105,65 @@ def added_places(
 
 def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operand, Operand] | None]:
     """Where a contribution x that isn't a number is 0 if its cotangent is (`differentiate.masks`),
-    of small arrays: both, by the position of the last call; None at those of the others, if nobody
-    else reads these. Without NaN, for which to look takes a fifth of the time, it is x:
+    of numbers and small arrays: both, by the position of the last call; None at those of the
+    others, if nobody else reads these. Without NaN, for which to look takes a fifth of the time, it
+    is x. Nothing writes to it in place, as `where` isn't known to make new memory:
 
         where(logical_and(equal(ct, 0.0), isnan(x)), 0.0, x)   -->   kept(ct, x)
     """
     found: dict[int, tuple[Operand, Operand] | None] = {}
-    made: dict[Operand, tuple[int, Call]] = {}
-    written = {c.operands[0] for c in tape.calls if c.primitive.memory.updates}
+    calls = tape.calls
+    last = [k for k, call in enumerate(calls) if call.primitive.name == "where"]
+    if not last:
+        return found
+    written: set[Operand] = set()
+    made: dict[int, int] = {}  # where variables come from, by their numbers
+    for position, call in enumerate(calls):
+        primitive: Any = call.primitive
+        made[call.outs[0].id] = position
+        if primitive.memory.updates:
+            written.add(call.operands[0])
+        elif primitive.repeats:
+            written.update(primitive.given(call.operands)[: primitive.carried])
     tests: Counter[Operand] = Counter()
-    for position, call in enumerate(tape.calls):
-        made.update((x, (position, call)) for x in call.outs if x.shape and not _is_large(x))
-        pair = _standing(call, made)
+    for position in last:
+        pair = _standing(calls, position, made)
         if pair is None or pair[0] in written:
             continue
-        both, (zero, nan) = made[call.operands[0]][0], made[call.operands[0]][1].operands
-        if uses[call.operands[0]] == uses[nan] == 1:
-            found.update({position: pair, both: None, made[nan][0]: None})
+        both: Any = calls[position].operands[0]
+        zero, nan = cast(tuple[Any, Any], calls[made[both.id]].operands)
+        if uses[both] == uses[nan] == 1:
+            found.update({position: pair, made[both.id]: None, made[nan.id]: None})
             tests[zero] += 1
             if tests[zero] == uses[zero]:
-                found[made[zero][0]] = None
+                found[made[zero.id]] = None
     return found
 
 
-def _standing(call: Call, made: dict[Operand, tuple[int, Call]]) -> tuple[Operand, Operand] | None:
+def _standing(
+    calls: Sequence[Call], position: int, made: dict[int, int]
+) -> tuple[Operand, Operand] | None:
     """The cotangent and the contribution, which is new memory, of such a call."""
 
-    def operands(x: Operand, name: str) -> tuple[Operand, ...]:
-        by = made[x][1] if x in made else None
+    def operands(x: Any, name: str) -> tuple[Any, ...]:
+        by = calls[made[x.id]] if isinstance(x, Var) and x.id in made else None
         return by.operands if by is not None and by.primitive.name == name else ()
 
-    if call.primitive.name != "where" or not _is_zero(call.operands[1]):
-        return None
-    test, _, x = call.operands
-    both = operands(test, "logical_and")
+    test, zero, x = calls[position].operands
+    both = operands(test, "logical_and") if _is_zero(zero) else ()
     of = operands(both[0], "equal") if both else ()
     if not of or operands(both[1], "isnan") != (x,) or not _is_zero(of[1]):
         return None
-    is_new = x in made and is_ufunc(made[x][1].primitive)
-    return (of[0], x) if is_new and _is_part(x, call.out) and x.aval.dtype.kind == "f" else None
+    if not isinstance(x, Var):
+        return None
+    is_new = x.id in made and is_ufunc(calls[made[x.id]].primitive)
+    fits = is_new and _is_part(x, calls[position].out) and x.aval.dtype.kind == "f"
+    return (of[0], x) if fits and not _is_large(x) else None
+
+
+def kept_number(ct: Any, x: Any) -> Any:
+    """`kept`, of numbers."""
+    return x.dtype.type(0) if x != x and ct == 0 else x
 
 
 def kept(ct: Any, x: Any) -> Any:

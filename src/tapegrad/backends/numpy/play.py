@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.numpy.lives import SMALL, written_over
+from tapegrad.backends.numpy.lives import (
+    SMALL,
+    kept,
+    kept_number,
+    reads,
+    standing_zeros,
+    written_over,
+)
 from tapegrad.backends.numpy.numbers import of_numbers
 from tapegrad.backends.numpy.rounds import Broken, copied, repeat, whole
 from tapegrad.core.arrays import plain
@@ -48,6 +55,7 @@ class Script:
         dead = last_uses(tape) if any(self.start) or frees else {}
         over = written_over(tape, dead) if dead else {}
         writes = in_place(tape, own)
+        standing = standing_zeros(tape, reads(tape))
         taken = set(over.values())
         guards: dict[int, list[Guard]] = {}  # by the variables' numbers
         for guard in tape.guards:
@@ -62,13 +70,20 @@ class Script:
         slots = self.slots
         for position, call in enumerate(tape.calls):
             primitive: Any = call.primitive
-            xs = call.operands
+            zeros = standing.get(position, call.operands)
+            if zeros is None:
+                continue
+            xs = zeros
             operands = tuple([slots[x.id] if type(x) is Var else self._slot(x) for x in xs])
             outs = [self._define(x) for x in call.outs]
             gone: list[int] = []
             checked: list[tuple[int, Guard]] = []
             if position in dead:
-                gone = [slots[k] for k in dead[position] if k in taken or self.start[slots[k]]]
+                gone = [
+                    slots[k]
+                    for k in dead[position]
+                    if k in taken or (k in slots and self.start[slots[k]])
+                ]
             if guards:
                 checked = [(slots[x.id], g) for x in call.outs for g in guards.get(x.id, ())]
             rest = None
@@ -80,6 +95,8 @@ class Script:
                 function = primitive.update
             elif position in writes.copies:
                 function = partial(copied, primitive.evaluate)
+            elif position in standing:
+                function = kept if xs[1].aval.shape else kept_number
             else:
                 function = of_numbers(call) or primitive.for_types(*[x.aval for x in xs])
             if gone or checked or position in over or primitive.results != 1 or primitive.tapes:

@@ -37,13 +37,7 @@ from tapegrad.backends.numpy.lives import (
     summed_places,
     written_over,
 )
-from tapegrad.backends.numpy.numbers import (
-    FLOAT,
-    FLOATS,
-    INTEGER,
-    as_number,
-    as_numpys,
-)
+from tapegrad.backends.numpy.numbers import FLOAT, FLOATS, INTEGER, as_number, as_numpys
 from tapegrad.core.values import same_bits
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
@@ -311,6 +305,12 @@ class _Text(Elements):
                 elements = self._masked(pair, names, depth) if pair is not None else None
                 if elements is not None:
                     names.elements[call.outs[0]] = elements
+                elif pair is not None and not pair[1].aval.shape:
+                    ct, e = [self._atom(x, names, depth) for x in pair]
+                    zero = self._name(call.operands[1], names)
+                    text = f"({e} if {e} == {e} or {ct} != {zero} else {zero})"
+                    names[call.outs[0]] = self._kept(text, uses[call.outs[0]] == 1, depth)
+                    self._check(guards.get(call.outs[0], ()), names, depth)
                 elif pair is not None:
                     self._whole(pair, names, depth)
                     text = ", ".join([self._name(x, names) for x in pair])
