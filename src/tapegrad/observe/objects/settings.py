@@ -31,9 +31,11 @@ def note_warning(reads: Any, category: Any) -> None:
 
 def note_cache(reads: Any, f: Any, word: str, x: Any) -> None:
     """A function of functools.lru_cache is called: what it has remembered it has to keep. That is
-    plain numbers at the next call, where it is traced values now."""
+    plain numbers at the next call, where it is traced values now; one that the function makes is
+    made anew then."""
     if hasattr(x, "_trace") and not x._is_constant():
-        reads.lost(word)
+        if reads.place(f) is not None:
+            reads.lost(word)
         reads._first["cache", id(f), id(x)] = f, x
     hits, misses, _, _ = f.cache_info()
     text = f"keeps({reads._value(f)}, {hits}, {misses})"
