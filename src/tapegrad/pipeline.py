@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from tapegrad.checking.tape_verify import verify
+from tapegrad.core.handlers import let_through
 from tapegrad.core.late import REPETITION, SERIES, load
 from tapegrad.differentiate.activity import check_kept
 from tapegrad.differentiate.forward import forward
@@ -290,12 +291,17 @@ def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers
         return schedule(best), ()
     for other in kind.others():
         axes = varied(tape, other)
-        one, two = looped(replace(best, axes=axes)), looped(replace(at_its_best(other), axes=axes))
+        one = looped(replace(best, axes=axes))
+        try:
+            two = looped(replace(at_its_best(other), axes=axes))
+        except Exception as error:  # it may only be guessed, and make no sense
+            let_through(error)
+            continue
         if is_alike(one.plan, two.plan):
             program = written(one, assign(one.plan, like=two.plan))
-            others = numbers_of(program, written(two, assign(two.plan, like=one.plan)))
-            if others is not None:
-                return program, others
+            beside = written(two, assign(two.plan, like=one.plan))
+            if (others := numbers_of(program, beside)) is not None:
+                return replace(program, lengths=program.lengths & beside.lengths), others
     kind.keep()
     return schedule(best), ()
 

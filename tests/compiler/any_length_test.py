@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tapegrad
-from tapegrad import value_and_grad
+from tapegrad import grad, value_and_grad
+from tapegrad.observe.program.joins import sides_of
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -98,6 +99,54 @@ def test_two_lengths_are_compiled_and_serve_all(name):
         agree(compiled(*make(n)), played(*make(n)), name == "single precision")
     info = compiled.cache_info()
     assert (info.kernels, info.compiles, info.variants) == (kernels, len(LENGTHS), len(LENGTHS))
+
+
+SHORT = {
+    "first rows": "rows of a batch",
+    "a network": "a network",
+    "the last axis": "the last axis",
+    "short loops": "rounds",
+}
+
+
+@pytest.mark.every(2)
+@pytest.mark.parametrize("name", SHORT)
+def test_one_row_says_that_the_axis_varies(name):
+    """The next length has a kernel for all, in which loops of two rounds are loops, too."""
+    sides_of.cache_clear()  # what other tests have found out about the loop
+    f, make, _ = PROGRAMS[SHORT[name]]
+    compiled, played = (value_and_grad(f, compile=mode) for mode in ("always", "never"))
+    for n in (1, 3, 2, 4, 5, 7, 8, 12, 16, 31, 50):  # of the network two columns are others
+        agree(compiled(*make(n)), played(*make(n)))
+    assert compiled.cache_info().kernels == 2
+
+
+def test_two_axes_that_vary_by_themselves():
+    def apart(w, x, y):
+        return np.sum(np.exp(-(x @ w)[:, None] * (y @ w)))
+
+    compiled, played = (value_and_grad(apart, compile=mode) for mode in ("always", "never"))
+    for n, m in ((32, 30), (7, 49), (64, 30), (20, 11), (64, 11)):
+        args = normal(3), normal(n, 3), normal(m, 3)
+        agree(compiled(*args), played(*args))
+    assert compiled.cache_info().kernels == 2
+
+
+def test_a_length_that_is_that_of_a_tile():
+    """Loops serve any number of rounds at once, of 64 too, which a number of the code's own is."""
+    sides_of.cache_clear()
+
+    def loss(w, x):
+        h = 0.0
+        for row in x:
+            h = h + np.tanh(row @ w) ** 2
+        return h
+
+    compiled, played = (grad(loss, compile=mode) for mode in ("always", "never"))
+    for n in (512, 300, 64, 128, 31):
+        found, expected = (g(normal(5), normal(n, 5)) for g in (compiled, played))
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    assert compiled.cache_info().kernels == 1
 
 
 def test_no_row_and_a_single_row():

@@ -6,6 +6,10 @@
 
 What two such programs have in common becomes a template (`backends/cpu/templates.py`). Of each kind
 some are kept, in the compiler's memory and on disk, and a program is compiled beside one of them.
+
+The tape for one row is of another kind, and so is that of a loop which another number of rounds is
+written as. But they tell that the axis varies, so the first program of the next kind is compiled
+beside what it would be for another length, as far as it tells (`schedule/resized.py`).
 """
 
 from __future__ import annotations
@@ -21,14 +25,15 @@ from tapegrad.compiler.disk import digest
 from tapegrad.compiler.key import kernel_key
 from tapegrad.compiler.packed import Packed, dumped, loaded, opaque_of
 from tapegrad.core.handlers import let_through
-from tapegrad.ir.tape import Literal, Tape, Var
+from tapegrad.ir.tape import Aval, Literal, Source, Tape, Var
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive
 from tapegrad.schedule.lengths import varied
+from tapegrad.schedule.resized import resized
 
 LONG = 2000  # calls of a program: to schedule two takes as long as to compile one
 MOST = 8  # that are kept of a kind
 TRIED = 3  # beside which a program is compiled, until it has their loops
-KIND = "kind"
+KIND, AXES = "kind", "axes"
 
 
 class Kind:
@@ -39,22 +44,30 @@ class Kind:
         self._packed, self._tape, self._size = packed, tape, _size(tape)
         self._known: list[tuple[float, bytes]] = []
         self._key: Any = None
+        self._axes: list[tuple[int, int]] = []  # that vary
         if len(tape.calls) > LONG or opaque_of(packed.primitives):
             return
         self._key = KIND, digest("\n".join(_described(tape)).encode()), None
-        kept_on_disk = disk.location() is not None
-        self._name = kept.named(kernel_key(self._key)) if kept_on_disk else None
-        content = kernel_cache.kernels.get(self._key) or kept.find(self._name)
-        if content is not None:
-            self._known = pickle.loads(content)
+        self._known = _found(self._key) or []
+        self._axes = _varying(tape)
 
     def others(self) -> Iterator[Tape]:
-        """Programs for other lengths, those of the next size first."""
+        """Programs for other lengths, those of the next size first: that vary in all axes which are
+        known to, and then those that don't."""
         nearest = sorted(self._known, key=lambda one: abs(one[0] - self._size))
+        partly = []
         for _, content in nearest[:TRIED]:
             other = loaded(content).unpack()
-            if varied(self._tape, other):
+            axes = varied(self._tape, other)
+            if axes and {*axes}.issuperset(self._axes):
                 yield other
+            elif axes:
+                partly.append(other)
+        for far in (True, False):
+            if self._axes and (other := resized(self._tape, self._axes, far)) is not None:
+                self.keep()  # it may be wrong about that, and is told by this one then
+                yield other
+        yield from partly
 
     def keep(self) -> None:
         """Have later programs compiled beside this one."""
@@ -65,9 +78,45 @@ class Kind:
         except Exception as error:  # it refers to what only this process knows
             let_through(error)
             return
-        content = pickle.dumps([*self._known, (self._size, content)][-MOST:])
-        kernel_cache.kernels.add({self._key: content})
-        kept.keep(self._name, content)
+        _keep(self._key, [*self._known, (self._size, content)][-MOST:])
+
+
+def _varying(tape: Tape) -> list[tuple[int, int]]:
+    """The axes of inputs that had another length in a program of this function, of any kind."""
+    types = [_type(x.aval) for x in (*tape.inputs, *tape.outputs)]
+    src = next((call.src for call in tape.calls if call.src), Source("", 0))
+    words = [tape.name, src.file, src.function, str(len(tape.inputs)), *types]
+    key = AXES, digest(" ".join(words).encode()), None
+    shapes, axes = [v.shape for v in tape.inputs], set()
+    if (known := _found(key)) is not None:
+        before, axes = known
+        pairs = enumerate(zip(shapes, before, strict=True))
+        varied = [(k, a) for k, (x, y) in pairs for a, n in enumerate(x) if n != y[a]]
+        if axes.issuperset(varied):
+            return sorted(axes)
+        shapes, axes = before, axes.union(varied)
+    _keep(key, (shapes, axes))
+    return sorted(axes)
+
+
+def _found(key: Any) -> Any:
+    """What was kept under such a key; None if nothing was."""
+    content = kernel_cache.kernels.get(key) or kept.find(_name_of(key))
+    return None if content is None else pickle.loads(content)
+
+
+def _keep(key: Any, x: Any) -> None:
+    content = pickle.dumps(x)
+    kernel_cache.kernels.add({key: content})
+    kept.keep(_name_of(key), content)
+
+
+def _name_of(key: Any) -> str | None:
+    return kept.named(kernel_key(key)) if disk.location() is not None else None
+
+
+def _type(x: Aval) -> str:
+    return f"{x.dtype.str}{len(x.shape)}"
 
 
 def _size(tape: Tape) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,7 +77,7 @@ class Program:
     names: dict[Any, str]
     constants: dict[str, Any] = field(default_factory=dict)
     nested: set[Cell] = field(default_factory=set)
-    lengths: Collection[int] = ()
+    lengths: frozenset[int] = frozenset()
     axes: Axes = ()
 
     @cached_property

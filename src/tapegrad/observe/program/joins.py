@@ -19,6 +19,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from types import CodeType, FrameType
 from typing import Any
 
@@ -98,6 +99,12 @@ class Sides:
     # The same in a loop that makes so many rounds or fewer, and how many it made the last time
     short: set[tuple[int, int, int]] = field(default_factory=set)
     lengths: dict[int, int] = field(default_factory=dict)
+    # In which trace of a function of this name they were met, how long first, with its inputs'
+    # shapes; and those that go along an axis that varies
+    met: dict[tuple[int, str], tuple[int, int, Sequence[tuple[int, ...]]]] = field(
+        default_factory=dict
+    )
+    varying: set[tuple[int, str]] = field(default_factory=set)
     counted: set[int] = field(
         default_factory=set
     )  # and those whose lists are as long as a guard says
@@ -118,6 +125,20 @@ class Sides:
         return any(
             each == place and self.lengths[around] <= most for each, around, most in self.short
         )
+
+    def varies(
+        self, place: int, name: str, number: int, length: int, shapes: Sequence[tuple[int, ...]]
+    ) -> bool:
+        """Whether a `for` statement makes more rounds where an axis is by as much longer: so many
+        in the trace of this number, of a function of this name and inputs of these shapes."""
+        key = place, name
+        before, first, others = self.met.get(key, (0, length, shapes))
+        if before != number:
+            self.met[key] = number, length, shapes
+            pairs = zip(chain(*shapes), chain(*others), strict=False)
+            if first != length and any(n - m == length - first for n, m in pairs):
+                self.varying.add(key)
+        return key in self.varying
 
     @cached_property
     def _meetings(self) -> _Meetings:

@@ -57,7 +57,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     x = a.top()
     short = type(x) is Counted
     items, count = _entries_of(x.numbers if short else x, holders)
-    short = short or count is not None
+    short = short or count is not None or _varies(sides, place, items)
     if items is None or (len(items) < ROUNDS and not (short or (leaves and trace.in_frame))):
         return None
     is_unpacked = sides.flow.at[sides.flow.next[place]].opname == "UNPACK_SEQUENCE"
@@ -75,6 +75,16 @@ def _entries_of(x: Any, holders: int) -> tuple[Items | None, Count | None]:
     if kind in (VaryingList, VaryingIterator, FilledList):
         return x.items() or (None, None)
     return items_of(x, holders), None
+
+
+def _varies(sides: Sides, place: int, items: Items | None) -> bool:
+    """Whether a loop along an axis made another number of rounds in an earlier trace: one round
+    serves them all."""
+    if items is None:
+        return False
+    trace, length = traces_under_way()[0], len(items)
+    shapes = [var.shape for var in trace.builder.inputs]
+    return sides.varies(place, trace.builder.name, trace.level, length, shapes) and length > 1
 
 
 def _once(
@@ -106,7 +116,8 @@ def turned(x: GeneratorType[Any, Any, Any], short: bool) -> Callable[[], Any] | 
         items, count = _entries_of(entries, 1) if may_be else (None, None)
         given = None
         if place is not None and items is not None:
-            given = _once(sides, place, items, count, short or count is not None)
+            short = short or count is not None or _varies(sides, place, items)
+            given = _once(sides, place, items, count, short)
         if given is not None:
             return functools.partial(_function_of(code, frame), iter(given))
     watched = following.observer is not None and following.observer.effects is not None
