@@ -7,6 +7,8 @@ respect to a tolerance it is 0, since what is approximated doesn't depend on tha
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 from scipy import fft, integrate, linalg, ndimage, optimize, signal, special, stats
@@ -65,8 +67,11 @@ def test_each_call_has_its_own_option(f, first, second):
             assert np.isclose(slope(V, option)[k], expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("f, first, second", REALS)
-def test_a_derivative_that_would_be_lost_is_an_error(f, first, second):
+def test_a_derivative_that_would_be_lost_is_an_error():
+    def f(x, s):
+        return x[0] * float(Decimal(s))
+
+    first = 1.5
     for wrt in (1, (0, 1)):
         with pytest.raises(ConversionError, match="carries no derivative"):
             grad(f, wrt)(V, first)

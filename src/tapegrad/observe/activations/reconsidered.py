@@ -24,7 +24,7 @@ class Reconsidered(BaseException):
 def settled(run: Callable[[], _T]) -> _T:
     """What a run gives that makes a trace; that is made again where it has to be."""
     failed: list[Reconsidered] = []
-    while not failed or failed[-1].notes or len(failed) < TRIES:
+    while len(failed) < MOST and (not failed or failed[-1].notes or len(failed) < TRIES):
         try:
             return run()
         except Reconsidered as found:
@@ -44,3 +44,4 @@ def _take_back(failed: Sequence[Reconsidered]) -> None:
 
 
 TRIES = 3  # another thread may note the same
+MOST = 500  # what is new in each attempt is never settled
