@@ -455,7 +455,7 @@ def test_a_value_that_outlives_its_trace():
         assert says(
             found, "traced in loss", "after that trace had ended", "errors_test.py", "leaked"
         )
-        assert says(found, "list, an attribute or a global", "has_aux=True")
+        assert says(found, "list, an attribute, a global or a cache", "has_aux=True")
 
 
 # ---- the exceptions themselves

@@ -44,7 +44,9 @@ class Answer:
     """A row: `by` answers the user's calls of `original`, the attribute `name` of `module`; with
     `lists`, only of those that are passed a list or tuple, with `traced` a traced value, a list or
     an object that may say it is one, and with `when` those of which that says so, given the
-    arguments. `looked_up` is what stands for an object that isn't called but indexed."""
+    arguments; functions that are handed on, with arguments that aren't known yet, are answered too,
+    unless they are answered `here` alone. `looked_up` is what stands for an object that isn't
+    called but indexed."""
 
     module: ModuleType | type
     name: str
@@ -54,6 +56,7 @@ class Answer:
     looked_up: bool = False
     traced: bool = False
     when: Callable[[Sequence[Any]], bool] | None = None
+    here: bool = False
 
 
 _Test = Callable[[Sequence[Any]], bool]
@@ -78,6 +81,7 @@ def declare(
     looked_up: bool = False,
     traced: bool = False,
     when: Callable[[Sequence[Any]], bool] | None = None,
+    here: bool = False,
 ) -> None:
     """Add a row to the table, in the place of one for the same."""
     original = original_of(getattr(module, name))  # it may be swapped just now
@@ -87,7 +91,7 @@ def declare(
     _declared.append(None)
     if isinstance(module, type):
         _classes.add(module)
-    _rows[id(original)] = Answer(module, name, original, by, lists, looked_up, traced, when)
+    _rows[id(original)] = Answer(module, name, original, by, lists, looked_up, traced, when, here)
 
 
 def declare_late(module: str, load: Callable[[], object]) -> None:
@@ -238,7 +242,7 @@ def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
 
 def _is_meant(answer: Answer, args: Sequence[Any]) -> bool:
     if answer.when is not None:
-        return answer.when(args) or any(x is UNKNOWN for x in args)
+        return answer.when(args) or (not answer.here and any(x is UNKNOWN for x in args))
     if answer.lists or answer.traced:
         lists = any(isinstance(x, (list, tuple, deque)) or tells_itself(x) for x in args)
         return lists or (answer.traced and any(isinstance(x, Value) or says(x) for x in args))

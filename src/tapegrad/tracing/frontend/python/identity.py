@@ -54,10 +54,10 @@ def _static(x: Any, name: str, *default: Any) -> Any:
     return inspect.getattr_static(np.empty(()) if kind is np.ndarray else kind(), name, *default)
 
 
-def _has_no_iterator(x: Any, name: str) -> bool:
-    """hasattr(x, "__iter__") of a NumPy scalar. A tracer's class says there that it has none, since
-    Python would try indices else."""
-    return False
+def _hasattr(x: Any, name: str) -> bool:
+    """hasattr(x, "__iter__") of a NumPy scalar is False. A tracer's class says there that it has
+    none, since Python would try indices else."""
+    return not _of_iterator((x, name)) and hasattr(x, name)
 
 
 def _of_iterator(args: Sequence[Any]) -> bool:
@@ -81,5 +81,5 @@ def declare_all() -> None:
     declare(operator, "is_", _is, when=_two)
     declare(operator, "is_not", _is_not, when=_two)
     declare(builtins, "id", _id, when=_one)
-    declare(builtins, "hasattr", _has_no_iterator, when=_of_iterator)
+    declare(builtins, "hasattr", _hasattr, when=_of_iterator, here=True)
     declare(inspect, "getattr_static", _static, when=_first)
