@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tapegrad import jit, value_and_grad
+from tapegrad.errors import ConversionError
 
 
 def outcome(f, *args):
@@ -134,3 +135,41 @@ def test_a_list_beside_a_plain_array_is_an_array(f):
 def test_numpys_own_error_of_a_list_beside_a_plain_array():
     with pytest.raises(ValueError, match="could not be broadcast"):
         jit(lambda x: PLAIN * [x[0], x[1], 1.0])(np.ones(2))
+
+
+ROWS = np.arange(12.0).reshape(3, 4) + 1.0
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        lambda rows: np.split(rows, [1, 3], axis=1),
+        lambda rows: np.array_split(rows, 3, axis=1),
+        lambda rows: np.split(rows, 2, axis=1),
+        lambda rows: np.split(rows, 3),
+        lambda rows: np.hsplit(rows, 2),
+        lambda rows: np.unstack(rows),
+        lambda rows: np.take_along_axis(rows, np.array([[0], [1], [0]]), 1),
+    ],
+)
+def test_lists_that_numpy_asks_for_what_arrays_have(split):
+    """It takes a list's length for that of any axis, or refuses it: no other parts are returned."""
+    rows = [list(row) for row in ROWS]
+    plain: Any = None
+    try:
+        split(rows)
+    except AttributeError as error:
+        plain = type(error)
+    with pytest.raises((plain or ConversionError, ConversionError)):
+        jit(lambda x: split([list(row) for row in x]), compile="never")(ROWS)
+
+
+def test_lists_that_are_split():
+    for split in (
+        lambda rows: np.array_split(rows, 2),
+        lambda rows: np.split(rows, [1, 2]),
+        lambda rows: np.split(ary=rows, indices_or_sections=[2]),
+    ):
+        found = jit(lambda x, split=split: split([list(row) for row in x]), compile="never")(ROWS)
+        for x, y in zip(found, split([list(row) for row in ROWS]), strict=True):
+            np.testing.assert_array_equal(x, y)

@@ -9,7 +9,7 @@ a list goes as an array, which is stacked here where the user calls them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, wraps
 from types import ModuleType
 from typing import Any
@@ -44,6 +44,8 @@ _LISTS: dict[str, str | None] = {
     **dict.fromkeys(("vstack", "hstack", "dstack", "column_stack", "row_stack"), "tup"),
     "multi_dot": "arrays",
     **dict.fromkeys(("block", "ix_", "einsum_path", "piecewise"), None),
+    # These ask a list for what arrays alone have, so NumPy refuses it
+    **dict.fromkeys(("hsplit", "apply_over_axes", "unstack"), None),
 }
 _EINSUM, _TEXTS = np.einsum, (np.array2string, np.array_repr, np.array_str)
 
@@ -107,7 +109,7 @@ def _of_lists(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A call of NumPy's function with lists or tuples, of which some may be arrays."""
     # An object's own method of this name is what NumPy would call
     args = tuple([x if hasattr(x, function.__name__) else of_itself(x) for x in args])
-    if not any(map(has_traced, (*args, *kwargs.values()))):
+    if not any(map(has_traced, (*args, *kwargs.values()))) or _asks_list(function, args, kwargs):
         return function(*args, **kwargs)
     declared = None if type(function) is np.ufunc else function_of(function)
     if declared is None:
@@ -119,6 +121,18 @@ def _of_lists(function: Any, *args: Any, **kwargs: Any) -> Any:
     ]
     named = {k: _each_stacked(x) if k in lists else _by_name(k, x) for k, x in kwargs.items()}
     return function(*given, **named)
+
+
+def _asks_list(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether NumPy takes the length of a list for that of an axis behind the first, or asks it for
+    its shape: where it is split into parts."""
+    if function not in (np.split, np.array_split, np.vsplit):
+        return False
+    named = dict(zip(("ary", "indices_or_sections", "axis"), args, strict=False)) | kwargs
+    if type(named.get("ary")) not in (list, tuple):
+        return False
+    by_places = function is np.array_split or hasattr(named.get("indices_or_sections"), "__len__")
+    return named.get("axis", 0) != 0 or not by_places
 
 
 def _for_lists(function: Any) -> Callable[..., Any]:
