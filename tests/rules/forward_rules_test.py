@@ -240,7 +240,7 @@ def test_rules_inside_of_a_loop(cube):
     np.testing.assert_allclose(jvp(f, [X], [T]), 2.0**20 * T)
 
 
-def test_a_function_of_a_library():
+def test_a_function_of_a_library(own_answers):
     from scipy.special import mathieu_a
 
     defjvp(mathieu_a, None, lambda t, out, m, q: t * (q + out))
