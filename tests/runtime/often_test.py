@@ -130,3 +130,12 @@ def test_the_first_result_is_the_traced_runs(monkeypatch):
             for a, b in zip(first, other, strict=True):
                 assert type(a) is type(b) and a.dtype == b.dtype
                 np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_what_the_run_has_computed_is_let_go(ahead):
+    """by the first call, whoever answers that, and by what is compiled ahead"""
+    g = jit(lambda x: np.sin(x) * 2.0, compile="always")
+    g.compile(np.ones(3)) if ahead else g(np.ones(3))
+    (kept,) = [v for known in g.cache._signatures.values() for v in known]
+    assert kept.derivation.computed is None

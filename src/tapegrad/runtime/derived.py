@@ -295,6 +295,7 @@ class Derived(Named):
                 lambda traced: transformation.derive(traced, selection, final=True),
                 without=given is not None,
             )
+        derivation.computed = None  # nothing is called
         variant = Variant(derivation, state, self.mode, self.front, self.__name__)
         return Lowered(self, request, variant)
 

@@ -89,6 +89,7 @@ class Variant:
         """The result in a 1-tuple, or None if a guard doesn't hold; a `fresh` variant was just
         traced with these arguments, and has drawn its random numbers."""
         found = self._found(root, request, fresh)
+        self.derivation.computed = None  # the run's results may be large
         if found is not None and self.entry is None:
             self.runs += 1
             if self.runs >= OFTEN_PLAYED:
@@ -136,8 +137,7 @@ class Variant:
 
     def _play(self, leaves: Sequence[Any], fresh: bool, taken: Taken) -> tuple[Any] | None:
         inputs = [*map(plain_value, leaves), *taken.among(self.traced.captured)]
-        computed, self.derivation.computed = self.derivation.computed, None
-        if fresh and computed is not None:
+        if fresh and (computed := self.derivation.computed) is not None:
             if not self.state.never:
                 self._note(computed.seconds)
             return (self.derivation.assemble(own(computed.values, inputs)),)
