@@ -82,6 +82,6 @@ SURFACE = (
         "mapping",
         "methods",
     ),
-    *("numpy", "pandas", "random", "registering", "roots", "rules", "scipy", "series"),
+    *("nn", "numpy", "pandas", "random", "registering", "roots", "rules", "scipy", "series"),
     *("settings", "structure", "testing", "typing"),
 )

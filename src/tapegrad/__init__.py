@@ -110,12 +110,13 @@ __all__ = [  # without `map` and `range`, which would hide Python's
 
 if _typing.TYPE_CHECKING:
     from tapegrad import autograd as autograd
+    from tapegrad import nn as nn
     from tapegrad import numpy as numpy
 else:
 
     def __getattr__(name):
         """The module that waits until it is named: few programs need it."""
-        if name not in ("numpy", "autograd"):
+        if name not in ("numpy", "autograd", "nn"):
             from tapegrad.elsewhere import missing
 
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{missing(name)}")
@@ -126,5 +127,5 @@ else:
 
     def __dir__():
         """What users import: the names above, and the modules that have some of their own."""
-        modules = ("autograd", "errors", "extending", "numpy", "random", "testing", "typing")
+        modules = ("autograd", "errors", "extending", "nn", "numpy", "random", "testing", "typing")
         return sorted([*__all__, "map", "range", "__version__", *modules])

@@ -1,0 +1,402 @@
+"""Convolutions and their transposes, as products of matrices.
+
+All windows of an array are copied side by side, and one product takes them to all channels of the
+result. Where a group has one channel there is nothing to sum up but the window: then shifted parts
+of the array, times one number each, are added up.
+
+Names: `n` the size of a batch, `c` channels, `g` groups, `k` the sizes of a kernel, one an axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import tapegrad.numpy as filled  # whose arrays can be filled with traced values
+
+__all__ = [
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+]
+
+FEW = 64  # terms of a sum that are written out
+
+
+# ---- arguments
+
+
+def for_each(name: str, given: Any, count: int, least: int) -> tuple[int, ...]:
+    """An option that is one integer or one for each axis; a ValueError if it isn't."""
+    found = np.ravel(given)
+    if found.size not in (1, count) or found.dtype.kind not in "iu" or (found < least).any():
+        what = "an integer" if count == 1 else f"an integer or {count} of them"
+        raise ValueError(f"{name}={given!r} should be {what}, from {least} up")
+    return tuple(int(k) for k in np.broadcast_to(found, count))
+
+
+def as_batch(name: str, x: Any, count: int) -> tuple[Any, bool]:
+    """The operand with an axis for the batch, and whether it had one."""
+    x = x if isinstance(x, np.ndarray) else np.asarray(x)
+    if x.ndim not in (count + 1, count + 2):
+        raise ValueError(
+            f"{name}: the input has the shape {x.shape}, and should have {count + 2} axes "
+            f"(batch, channels and {count}), or {count + 1} without a batch"
+        )
+    return (x, True) if x.ndim == count + 2 else (x[None], False)
+
+
+# ---- windows
+
+
+def padded(x: Any, before: Sequence[int], after: Sequence[int], value: Any = 0) -> Any:
+    """With so many more elements at the ends of the last axes; fewer, where it is negative."""
+    pairs = list(zip(before, after, strict=True))
+    if any(k < 0 for pair in pairs for k in pair):
+        ends = [n - max(0, -m) for n, (_, m) in zip(x.shape[2:], pairs, strict=True)]
+        x = x[(..., *[slice(max(0, -k), end) for end, (k, _) in zip(ends, pairs, strict=True)])]
+    wide = [(max(0, k), max(0, m)) for k, m in pairs]
+    return np.pad(x, [(0, 0), (0, 0), *wide], constant_values=value) if any(map(any, wide)) else x
+
+
+def shifted(x: Any, axis: int, start: int, count: int, step: int) -> Any:
+    """So many elements along an axis."""
+    index = [slice(None)] * x.ndim
+    index[axis] = slice(start, start + (count - 1) * step + 1, step)
+    return x[tuple(index)]
+
+
+def windows(
+    x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
+) -> Any:
+    """What each window has of the last axes: (n, c, *sizes) becomes (n, c, *k, *counts)."""
+    for axis in reversed(range(len(k))):
+        along = 1 + len(k)  # with the axes of the kernel that stand before it
+        starts = [j * dilation[axis] for j in range(k[axis])]
+        parts = [shifted(x, along, start, counts[axis], stride[axis]) for start in starts]
+        x = np.stack(parts, axis=2) if len(parts) > 1 else parts[0][:, :, None]
+    return x
+
+
+def overlaid(x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
+    """The transpose of `windows`: (n, c, *k, *counts) becomes (n, c, *sizes), and what several
+    windows have is added up."""
+    along = 1 + len(k)
+    for size, step, spacing in zip(k, stride, dilation, strict=True):
+        shape = [*x.shape[:2], *x.shape[3:]]
+        count = shape[along]
+        if size == step == 1:
+            x = x[:, :, 0]
+            continue
+        shape[along] = (count - 1) * step + (size - 1) * spacing + 1
+        total = filled.zeros(shape, x.dtype)
+        for j in range(size):
+            place = [slice(None)] * along
+            place.append(slice(j * spacing, j * spacing + (count - 1) * step + 1, step))
+            total[tuple(place)] += x[:, :, j]
+        x = total
+    return x
+
+
+# ---- convolutions
+
+
+def conv1d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """`conv2d` of sequences: input (n, c, length), weight (out, c / groups, size).
+
+    Shapes, options and errors are those of `conv2d`, with one axis in the place of two.
+    """
+    return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """The sums of products of a kernel with the windows of images.
+
+        out[n, o, y, x] = bias[o] + sum over c, i, j of
+            weight[o, c, i, j] input[n, c, y stride + i dilation - padding, ...]
+
+    with zeros where that is outside. Of several groups, each part of the channels of the result
+    has the sum over the same part of the input's.
+
+        >>> conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).shape
+        (1, 1, 2, 2)
+
+    Parameters
+    ----------
+    input : (n, c, height, width), or (c, height, width), which gives (out, height, width).
+    weight : (out, c / groups, rows, columns).
+    bias : (out,), or None.
+    stride, dilation : how far neighbouring windows, and elements of one, are apart: an integer, or
+        one for each axis.
+    padding : how many zeros stand at each end, an integer or one for each axis; "valid" is 0, and
+        with "same" a stride of 1 leaves the size as it is: if an odd number is needed, the end gets
+        one more.
+    groups : a divisor of c and of out.
+
+    Returns
+    -------
+    (n, out, height', width') with height' = (height + 2 padding - dilation (rows - 1) - 1) //
+    stride + 1, and the width likewise. The dtype is that of `input * weight`.
+
+    Raises
+    ------
+    ValueError : the shapes don't fit, a window is larger than the padded input, or an option is
+        none of these.
+    """
+    return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """`conv2d` of volumes: input (n, c, depth, height, width), weight (out, c / groups, ...).
+
+    Shapes, options and errors are those of `conv2d`, with three axes in the place of two.
+    """
+    return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv(
+    name: str,
+    count: int,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    x, is_batch = as_batch(name, x, count)
+    weight = _kernel(name, weight, count)
+    stride = for_each("stride", stride, count, 1)
+    dilation = for_each("dilation", dilation, count, 1)
+    out, own, *k = weight.shape
+    if x.shape[1] != own * groups or out % groups:
+        raise ValueError(
+            f"{name}: a weight of the shape {weight.shape} with groups={groups} takes "
+            f"{own * groups} channels to a multiple of {groups}; the input has the shape {x.shape}"
+        )
+    extents = [spacing * (size - 1) + 1 for size, spacing in zip(k, dilation, strict=True)]
+    if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise ValueError(f'padding={padding!r} should be "same", "valid" or integers')
+        if padding == "same" and any(step > 1 for step in stride):
+            raise ValueError(f'padding="same" needs a stride of 1, and not {stride}')
+        total = [n - 1 if padding == "same" else 0 for n in extents]
+        before = [n // 2 for n in total]
+        after = [n - m for n, m in zip(total, before, strict=True)]
+    else:
+        before = after = list(for_each("padding", padding, count, 0))
+    x = padded(x, before, after)
+    counts = [(n - m) // s + 1 for n, m, s in zip(x.shape[2:], extents, stride, strict=True)]
+    if any(n < 1 for n in counts):
+        raise ValueError(
+            f"{name}: windows of {tuple(extents)} are larger than the padded input, whose shape "
+            f"is {x.shape}"
+        )
+    if own == 1 and groups > 1 and math.prod(k) <= FEW:
+        found = _each_channel(x, weight, groups, stride, dilation, counts)
+    else:
+        columns = windows(x, k, stride, dilation, counts)
+        split = (groups,) if groups > 1 else ()
+        rows = weight.reshape(*split, out // groups, own * math.prod(k))
+        found = rows @ columns.reshape(len(x), *split, own * math.prod(k), math.prod(counts))
+    return _finished(name, found.reshape(len(x), out, *counts), bias, is_batch)
+
+
+def _each_channel(
+    x: Any,
+    weight: Any,
+    groups: int,
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    counts: Sequence[int],
+) -> Any:
+    """The convolution where each group has one channel: (n, g, out of each, *counts)."""
+    out, _, *k = weight.shape
+    rest = (None,) * len(k)
+    weight = weight.reshape(groups, out // groups, *k)
+    terms = []
+    for place in np.ndindex(*k):
+        part = x
+        for axis, j in enumerate(place):
+            part = shifted(part, 2 + axis, j * dilation[axis], counts[axis], stride[axis])
+        terms.append(weight[(..., *place, *rest)] * part[:, :, None])
+    return sum(terms[1:], terms[0])
+
+
+def _kernel(name: str, weight: Any, count: int) -> Any:
+    weight = weight if isinstance(weight, np.ndarray) else np.asarray(weight)
+    if weight.ndim != count + 2 or 0 in weight.shape[2:]:
+        raise ValueError(
+            f"{name}: the weight has the shape {weight.shape}, and should have {count + 2} axes, "
+            f"the last {count} of them the sizes of the kernel"
+        )
+    return weight
+
+
+def _finished(name: str, found: Any, bias: Any, is_batch: bool) -> Any:
+    if bias is not None:
+        if np.shape(bias) != (found.shape[1],):
+            raise ValueError(
+                f"{name}: the bias has the shape {np.shape(bias)}, and the result has "
+                f"{found.shape[1]} channels"
+            )
+        found = found + np.reshape(bias, (-1, *[1] * (found.ndim - 2)))
+    return found if is_batch else found[0]
+
+
+# ---- their transposes
+
+
+def conv_transpose1d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """`conv_transpose2d` of sequences: input (n, c, length), weight (c, out / groups, size).
+
+    Shapes, options and errors are those of `conv_transpose2d`, with one axis in the place of two.
+    """
+    options = (stride, padding, output_padding, groups, dilation)
+    return _conv_transpose("conv_transpose1d", 1, input, weight, bias, *options)
+
+
+def conv_transpose2d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """The transpose of `conv2d` as a linear map of its input, with the same weight and options.
+
+        out[n, o, y stride + i dilation - padding, ...] += weight[c, o, i, j] input[n, c, y, x]
+
+    and what is outside is left out. It is no inverse, but has its shapes.
+
+        >>> conv_transpose2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), stride=2).shape
+        (1, 1, 6, 6)
+
+    Parameters
+    ----------
+    input : (n, c, height, width), or (c, height, width), which gives (out, height, width).
+    weight : (c, out / groups, rows, columns).
+    bias : (out,), or None.
+    stride, dilation : as in `conv2d`.
+    padding : how many elements are left out at each end, an integer or one for each axis.
+    output_padding : how many more there are at the end of each axis, fewer than the stride or the
+        dilation: it says which of the sizes that `conv2d` takes to the input's is meant.
+    groups : a divisor of c and of out.
+
+    Returns
+    -------
+    (n, out, height', width') with height' = (height - 1) stride - 2 padding + dilation (rows - 1) +
+    1 + output_padding, and the width likewise. The dtype is that of `input * weight`.
+
+    Raises
+    ------
+    ValueError : the shapes don't fit, nothing is left, or an option is none of these.
+    """
+    options = (stride, padding, output_padding, groups, dilation)
+    return _conv_transpose("conv_transpose2d", 2, input, weight, bias, *options)
+
+
+def conv_transpose3d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """`conv_transpose2d` of volumes: input (n, c, depth, height, width), weight (c, out / groups,
+    ...).
+
+    Shapes, options and errors are those of `conv_transpose2d`, with three axes in the place of two.
+    """
+    options = (stride, padding, output_padding, groups, dilation)
+    return _conv_transpose("conv_transpose3d", 3, input, weight, bias, *options)
+
+
+def _conv_transpose(
+    name: str,
+    count: int,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> Any:
+    x, is_batch = as_batch(name, x, count)
+    weight = _kernel(name, weight, count)
+    stride = for_each("stride", stride, count, 1)
+    dilation = for_each("dilation", dilation, count, 1)
+    padding = for_each("padding", padding, count, 0)
+    more = for_each("output_padding", output_padding, count, 0)
+    c, own, *k = weight.shape
+    if x.shape[1] != c or c % groups:
+        raise ValueError(
+            f"{name}: a weight of the shape {weight.shape} with groups={groups} takes {c} "
+            f"channels, a multiple of {groups}; the input has the shape {x.shape}"
+        )
+    if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)):
+        raise ValueError(
+            f"{name}: output_padding={output_padding!r} should be less than the stride or the "
+            f"dilation, which are {stride} and {dilation}"
+        )
+    n, counts = len(x), x.shape[2:]
+    split = (groups,) if groups > 1 else ()
+    rows = weight.reshape(*split, c // groups, own * math.prod(k))
+    columns = x.reshape(n, *split, c // groups, math.prod(counts))
+    found = np.swapaxes(rows, -1, -2) @ columns
+    found = overlaid(found.reshape(n, groups * own, *k, *counts), k, stride, dilation)
+    after = [m - p for m, p in zip(more, padding, strict=True)]
+    found = padded(found, [-p for p in padding], after)
+    if 0 in found.shape[2:]:
+        raise ValueError(
+            f"{name}: padding={padding} leaves nothing of an input of the shape {x.shape}"
+        )
+    return _finished(name, found, bias, is_batch)
