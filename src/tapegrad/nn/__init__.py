@@ -14,14 +14,28 @@ from tapegrad.nn.convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from tapegrad.nn.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "avg_pool1d",
+    "avg_pool2d",
     "conv1d",
     "conv2d",
     "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "max_pool1d",
+    "max_pool2d",
 ]
 
 
