@@ -71,6 +71,8 @@ class Scale:
 
 scale = Scale()
 elementwise = np.frompyfunc(lambda v: v * K, 1, 1)
+folding = np.frompyfunc(lambda a, b: a + b * K, 2, 1)
+ordering = np.frompyfunc(lambda v: v * (2.5 - K), 1, 1)
 vectorized = np.vectorize(lambda v: v * K)
 
 FILLED = {
@@ -123,6 +125,13 @@ CALLED = {
     "iter of a call": lambda x: x[0] * next(iter(lambda: K, None)),
     "re.sub": lambda x: x[0] * float(re.sub("a", lambda m: str(K), "a")),
     "frompyfunc": lambda x: np.sum(elementwise(x)),
+    "frompyfunc of a made array": lambda x: np.sum(elementwise(np.arange(3.0)).astype(float) * x),
+    "its reduce": lambda x: x[0] * folding.reduce(np.arange(3.0)),
+    "its accumulate": lambda x: x[0] * folding.accumulate(np.arange(3.0))[-1],
+    "its outer": lambda x: x[0] * np.sum(folding.outer(np.arange(3.0), ROWS).astype(float)),
+    "reduce by one": lambda x: x[0] * functools.reduce(folding, ROWS),
+    "max by one": lambda x: x[0] * max(ROWS, key=ordering),
+    "max by a reduction": lambda x: x[0] * max(([1.0, -2.0], [0.0, 1.5]), key=folding.reduce)[1],
     "vectorize": lambda x: np.sum(vectorized(x)),
     "apply_along_axis": lambda x: np.sum(np.apply_along_axis(lambda r: r * K, 0, x)),
     "fromfunction": lambda x: np.sum(np.fromfunction(lambda i: i * K, (3,)) * x),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -136,6 +137,14 @@ def beside_objects(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: 
 def is_of_function(ufunc: np.ufunc) -> bool:
     """Whether np.frompyfunc has made it."""
     return ufunc.__name__.endswith(" (vectorized)") and not set("".join(ufunc.types)) - set("O->")
+
+
+def calling(ufunc: Any) -> Any:
+    """The context in which NumPy calls a ufunc, or a method of one: what that goes on to is
+    followed."""
+    ufunc = getattr(ufunc, "__self__", ufunc)
+    goes_on = isinstance(ufunc, np.ufunc) and is_of_function(ufunc)
+    return observed() if goes_on else nullcontext()
 
 
 def call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:

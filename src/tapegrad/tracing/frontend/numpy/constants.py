@@ -30,6 +30,7 @@ from tapegrad.observe.observer import (
     unobserved,
 )
 from tapegrad.primitives.views import GetItem
+from tapegrad.tracing.frontend.calling.vectorizing import calling, is_of_function
 from tapegrad.tracing.frontend.indexing.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.indexing.scattering import setitem
 from tapegrad.tracing.frontend.numpy.methods import call_method
@@ -102,7 +103,7 @@ class _Given:
             return slice(self.plain(x.start), self.plain(x.stop), self.plain(x.step))
         if is_array(x):
             self.outside.append(x)
-        elif callable(x) and not (isinstance(x, (type, np.ufunc)) or _is_numpys(x)):
+        elif callable(x) and not (isinstance(x, type) or _is_numpys(x)):
             raise _Traced
         return x
 
@@ -152,6 +153,8 @@ def remembered(x: Any) -> np.ndarray:
 
 
 def _is_numpys(x: Any) -> bool:
+    if isinstance(x, np.ufunc):
+        return not is_of_function(x)
     return (getattr(x, "__module__", None) or "").partition(".")[0] == "numpy"
 
 
@@ -175,7 +178,8 @@ def _plainly(
     if func in _TEXTS and given.made:
         note_printed(given.made[0]._value)
     try:
-        found = func(*plain, **named)
+        with calling(func):
+            found = func(*plain, **named)
     finally:
         for x in targets:
             x._changed()

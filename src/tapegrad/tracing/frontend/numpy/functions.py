@@ -23,6 +23,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
 from tapegrad.tracing.frontend.calling.accepting import accepted
 from tapegrad.tracing.frontend.calling.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.calling.vectorizing import calling
 from tapegrad.tracing.frontend.numpy.answering import has_traced, stacked
 from tapegrad.tracing.frontend.operands.declaring import FUNCTIONS, Declared, shown
 from tapegrad.tracing.frontend.operands.operands import of_itself
@@ -164,14 +165,16 @@ def _method(name: str) -> Callable[..., Any]:
     @unobserved
     def called(ufunc: np.ufunc, *args: Any, **kwargs: Any) -> Any:
         given = [stacked(x) if k in places else x for k, x in enumerate(args)]
-        return own(ufunc, *given, **kwargs)
+        with calling(ufunc):
+            return own(ufunc, *given, **kwargs)
 
     return called
 
 
 @unobserved
 def _ufunc(ufunc: np.ufunc, *args: Any, **kwargs: Any) -> Any:
-    return ufunc(*map(stacked, args), **kwargs)
+    with calling(ufunc):
+        return ufunc(*map(stacked, args), **kwargs)
 
 
 def followed() -> Iterator[tuple[ModuleType, str, Any]]:
