@@ -6,6 +6,10 @@ def loss(weight, images, labels):
     return np.mean((nn.conv2d(images, weight, padding=1) - labels) ** 2)
 """
 
+from tapegrad.nn.attention import (
+    scaled_dot_product_attention,
+    soft_attention,
+)
 from tapegrad.nn.convolution import (
     conv1d,
     conv2d,
@@ -14,6 +18,9 @@ from tapegrad.nn.convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from tapegrad.nn.ctc import (
+    ctc_loss,
+)
 from tapegrad.nn.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -21,6 +28,16 @@ from tapegrad.nn.pooling import (
     avg_pool2d,
     max_pool1d,
     max_pool2d,
+)
+from tapegrad.nn.recurrent import (
+    fast_weights,
+    fast_weights_cell,
+    gru,
+    gru_cell,
+    lstm,
+    lstm_cell,
+    rnn,
+    rnn_cell,
 )
 
 __all__ = [
@@ -34,8 +51,19 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "ctc_loss",
+    "fast_weights",
+    "fast_weights_cell",
+    "gru",
+    "gru_cell",
+    "lstm",
+    "lstm_cell",
     "max_pool1d",
     "max_pool2d",
+    "rnn",
+    "rnn_cell",
+    "scaled_dot_product_attention",
+    "soft_attention",
 ]
 
 
