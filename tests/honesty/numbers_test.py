@@ -112,12 +112,25 @@ def test_powers_of_special_numbers():
 @quiet
 @pytest.mark.parametrize("x", [-0.0, -INF])
 def test_a_root_by_an_operator_of_a_number(x):
-    """`x ** 0.5` of a number that is -0.0 or -inf -> -0.0 and nan, as of an array; NumPy's numbers
-    have 0.0 and inf, as `np.float_power` has, which is followed"""
-    for how in ("never", "always"):
-        assert_same(jit(lambda x: x**0.5, compile=how)(np.float64(x)), np.sqrt(np.float64(x)))
+    """`x ** 0.5` of a number that is -0.0 or -inf -> 0.0 and inf, as of NumPy's and Python's;
+    those of an array are -0.0 and nan"""
     assert_as_numpy(lambda x: np.float_power(x, 0.5), SPECIAL)
-    assert_as_numpy(lambda x: np.float_power(x, 0.5), np.float64(x))
+    functions = [
+        lambda x: x**0.5,
+        lambda x: x ** np.float64(0.5),
+        lambda x: np.power(x, 0.5),
+        lambda x: np.float_power(x, 0.5),
+        lambda x: (x * np.ones(2))[0] ** 0.5,
+        lambda x: np.asarray(x) ** 0.5,
+        lambda x: (x * np.ones(2)) ** 0.5,
+        lambda x: math.pow(x, 0.5),
+        lambda x: sum([v**0.5 for v in [x, x, x]]),
+    ]
+    for f in functions:
+        for number in (float(x), np.float64(x), np.float32(x)):
+            assert_as_numpy(f, number)
+    for number in (np.float64(x), np.float32(x)):
+        assert_as_numpy(lambda x, p: x**p, number, type(number)(0.5))
 
 
 @quiet

@@ -108,6 +108,7 @@ ELEMENTARY: dict[str, tuple[str, Any]] = {
     "reciprocal": ("r", lambda x: 1 / x),
     "power": ("p b", lambda x, y: x**y),
     "sqrt": ("p", mp.sqrt),
+    "root": ("p", mp.sqrt),
     "cbrt": ("r", cbrt),
     "exp": ("r", mp.exp),
     "exp2": ("r", lambda x: mpf(2) ** x),

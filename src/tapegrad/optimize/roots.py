@@ -34,12 +34,12 @@ from tapegrad.primitives.views import (
 
 OF_ONE = (BroadcastTo, GetItem)
 STEPS = (Sum, ExpandDims, Reshape, Squeeze, Transpose)
-ROOTS: dict[Any, int] = {ew.sqrt: 2, kinked.hypot: 2, ew.cbrt: 3}
+ROOTS: dict[Any, int] = {ew.sqrt: 2, ew.root: 2, kinked.hypot: 2, ew.cbrt: 3}
 
 
 def tell_roots(tape: Tape) -> Tape:
     """Apply the rewrites to each root, and to each power of one."""
-    if not any(call.primitive in (ew.sqrt, ew.cbrt, kinked.hypot) for call in tape.calls):
+    if not any(call.primitive in ROOTS for call in tape.calls):
         return tape
     rewriter = Rewriter(tape)
     made = {call.out: call for call in tape.calls if len(call.outs) == 1}
@@ -48,7 +48,7 @@ def tell_roots(tape: Tape) -> Tape:
         value = rewriter.operand(call.outs[0])
         if call.outs[0].dtype.kind == "c":  # these rules are those of real roots
             continue
-        if call.primitive is ew.sqrt:
+        if call.primitive in (ew.sqrt, ew.root):
             terms = _squares(made, call.operands[0], rewriter)
             if terms:
                 primitive: Any = Norm(tuple(path for _, path in terms))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Call, Literal, dtype_name
+from tapegrad.ir.tape import Aval, Call, Literal, aval_of, dtype_name
 from tapegrad.primitives import slopes
 from tapegrad.primitives.base import Elementwise, parametric, total
 from tapegrad.primitives.complexes import cast_back
@@ -132,15 +132,33 @@ def _power_times(ts: Any, out: Any, x: Any, y: Any) -> list[Any]:
 
 
 class _Power(Elementwise):
+    """Of two numbers it is C's, as that of their operator is: NumPy's ufunc takes sqrt for 0.5."""
+
+    def evaluate(self, *xs: Any) -> Any:
+        return self.for_types(*map(aval_of, xs))(*xs)
+
+    def for_types(self, *avals: Aval) -> Any:
+        x, y = avals
+        if x.dtype.kind != "f" or x.shape or y.shape:
+            return self.ufunc
+        return np.float_power if x.dtype == np.float64 else _power_of_numbers
+
     def template(self, dtype: np.dtype, given: Any) -> str:
-        """The power to a known exponent as products, or as the root that NumPy takes too."""
+        """The power to a known exponent as products."""
         exponent = None if given[1] is None or dtype.kind == "c" else float(given[1].value)
         if dtype.kind == "f" and exponent in (3.0, 4.0):
             return " * ".join(["{0}"] * int(exponent))
-        if exponent == 0.5:
-            return "sqrt({0})"
         text = super().template(dtype, given)
         return text.replace(str(self.scalar), "{0} ** {1}") if dtype.kind in "iu" else text
+
+
+def _power_of_numbers(x: Any, y: Any) -> Any:
+    return x[()] ** y[()]
+
+
+def _root(x: Any) -> Any:
+    """C's power to 0.5: that of -0.0 is 0.0, and that of -inf is inf."""
+    return np.sqrt(np.where(x + x == x, x * x, x))
 
 
 class _Reciprocal(Elementwise):
@@ -177,11 +195,25 @@ reciprocal = _Reciprocal(
     cost=DIVISION,
     of_complex=True,
 )
+
+
+def _over_twice(t: Any, out: Any, x: Any) -> tuple[Any]:
+    return (select(not_equal(out, zero(out)), t / (out * 2)),)
+
+
 sqrt = Elementwise(
     np.sqrt,
-    times=lambda t, out, x: (select(not_equal(out, zero(out)), t / (out * 2)),),
+    times=_over_twice,
     cost=DIVISION,
     of_complex=True,
+)
+root = Elementwise(
+    _root,
+    name="root",
+    scalar="sqrt(where({0} + {0} == {0}, {0} * {0}, {0}))",
+    quick="sqrt({0} * {0} if {0} + {0} == {0} else {0})",
+    times=_over_twice,
+    cost=DIVISION,
 )
 cbrt = Elementwise(
     np.cbrt,

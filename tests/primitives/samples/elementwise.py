@@ -31,6 +31,7 @@ ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "square": (normal, lambda x: x * x),
     "reciprocal": (normal, lambda x: 1 / x),
     "sqrt": (positive, math.sqrt),
+    "root": (positive, math.sqrt),
     "cbrt": (normal, lambda x: math.copysign(abs(x) ** (1 / 3), x)),
     "exp": (normal, math.exp),
     "exp2": (normal, lambda x: 2**x),

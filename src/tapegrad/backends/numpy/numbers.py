@@ -18,7 +18,11 @@ from tapegrad.primitives.base import Elementwise
 FLOAT, TRUTH, INTEGER = map(np.dtype, (np.float64, np.bool_, np.int64))
 TRUE, FLOATS = {TRUTH}, {FLOAT, TRUTH}  # the types of numbers that are Python's
 NO: frozenset[int] = frozenset()
-FUNCTIONS = {"divide": np.true_divide, "mod": np.mod}  # for zero, in operators of numbers
+FUNCTIONS = {
+    "divide": np.true_divide,
+    "mod": np.mod,
+    "sqrt": np.sqrt,
+}  # for zero, in operators of numbers
 
 
 def kinds_of(call: Call) -> set[np.dtype]:

@@ -15,7 +15,7 @@ MOST = 100  # values on the way from these to a number
 
 _SAME_BITS = (ew.neg, ew.copy, ew.stop_gradient)
 # Operations whose result IEEE 754 defines to the last bit
-_ROUNDED = (ew.add, ew.sub, ew.mul, ew.div, ew.neg, ew.sqrt)
+_ROUNDED = (ew.add, ew.sub, ew.mul, ew.div, ew.neg, ew.sqrt, ew.root)
 
 
 def is_exact(trace: Any, operand: Operand) -> bool:

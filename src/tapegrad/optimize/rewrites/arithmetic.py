@@ -187,6 +187,8 @@ def _power(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return literal(1, x.dtype)
     if _is(y, 2):  # x ** 2 --> square(x)
         return s.make(ew.square, x)
+    if _is(y, 0.5):  # x ** 0.5 --> sqrt(x), of a number root(x)
+        return s.make(ew.sqrt if shape else ew.root, x)
     return x if _is(y, 1) else None  # x ** 1 --> x
 
 

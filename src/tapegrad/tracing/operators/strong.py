@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.operators.again import alone, binary
 from tapegrad.tracing.operators.complexes import as_float
@@ -134,10 +135,21 @@ def _by_pythons(name: str, numpys: Any = None) -> Any:
     return operator
 
 
-def _power(self: Any, other: Any) -> Any:
-    """A scalar's: that of a boolean is that of an integer; the ufunc's is that of an int8."""
+def power(self: Any, other: Any) -> Any:
+    """A scalar's: that of a boolean is that of an integer; the ufunc's is that of an int8. Two
+    numbers have C's power, whose root isn't the ufunc's."""
+    if self.dtype.kind == "f" and isinstance(other, (float, np.floating)) and other == 0.5:
+        dtype = np.result_type(0.0 if self._weak else self.dtype, other)
+        return ew.root(self if dtype == self.dtype else self.astype(dtype))
     if self.dtype == np.bool_ and type(other) is int:
         self = self.astype(np.int64)
+    return _Ufuncs.__pow__(self, other)
+
+
+def _array_power(self: Any, other: Any) -> Any:
+    """An array's: that of booleans to 2 is their square, which is one of int8."""
+    if self.dtype == np.bool_ and type(other) is int and other == 2:
+        return np.square(self)
     return _Ufuncs.__pow__(self, other)
 
 
@@ -176,7 +188,7 @@ class ArrayOperators(_Arithmetic, _Ufuncs):
 
     __slots__ = ()
     __eq__, __ne__ = _equality("eq"), _equality("ne")
-    __pow__ = alone("__pow__", _Ufuncs.__pow__)
+    __pow__ = alone("__pow__", _array_power)
     __matmul__: Any = _direct(np.matmul, "__matmul__")
     __iadd__ = _direct(np.add, "__iadd__", in_place=True)
     __isub__ = _direct(np.subtract, "__isub__", in_place=True)
@@ -217,7 +229,7 @@ class ScalarOperators(_Arithmetic):
     __pos__ = _Ufuncs.__pos__
     __invert__ = _Ufuncs.__invert__
 
-    __pow__ = alone("__pow__", _power)
+    __pow__ = alone("__pow__", power)
 
     def __getitem__(self, index: Any) -> Any:
         try:

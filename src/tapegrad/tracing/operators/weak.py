@@ -40,6 +40,7 @@ from tapegrad.tracing.operators.sizes import (
     size,
     value,
 )
+from tapegrad.tracing.operators.strong import power
 from tapegrad.tracing.recording.trace import innermost
 
 _recorded = quiet(operator.call)  # Python doesn't warn as NumPy does
@@ -237,9 +238,8 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         if known and name in _CHECKS:
             checked(_CHECKS[name], x, y)
     except _IsComplex:
-        if x != -math.inf:
+        if x != -math.inf:  # whose power is a real number
             return complexes.computed(name, complexes.as_complex(x), y, _recorded)
-        x = -x  # that of inf: a real number
     if whole and (is_wide(x) or is_wide(y) or (name == "truediv" and not _divides(x, y))):
         return _by_value(name, x, y)
     most = None
@@ -255,7 +255,8 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         if outgrows(name, x, y):
             return _by_value(name, x, y)
         most = size(name, x, y)
-    result = _recorded(getattr(NDArrayOperatorsMixin, f"__{name}__"), x, y)
+    of_numbers = np.float_power if name == "pow" and "f" in kinds else None  # which is C's
+    result = _recorded(of_numbers or getattr(NDArrayOperatorsMixin, f"__{name}__"), x, y)
     if name == "pow" and known and "f" in kinds:
         _check_overflow(result, x, y)
     if most is not None:
@@ -375,7 +376,8 @@ def _binary(name: str) -> list[Any]:
 
     def form(reflected: bool) -> Any:
         numpys = getattr(NDArrayOperatorsMixin, f"__{'r' if reflected else ''}{name}__")
-
+        if name == "pow" and not reflected:
+            numpys = power
         asked = "" if reflected else _TURNED[name]
 
         def operator(self: Any, other: Any) -> Any:

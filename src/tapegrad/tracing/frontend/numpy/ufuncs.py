@@ -40,7 +40,6 @@ from tapegrad.tracing.frontend.operands.operands import (
     cast_all,
     chosen,
     dtype_of,
-    is_weak,
     loop_dtypes,
     mask_of,
     promoted,
@@ -83,18 +82,12 @@ def _power(x: Any, y: Any) -> Tracer:
             y = exponent = int(y)  # guarded: an integer exponent decides which code is best
     elif isinstance(y, (int, float, np.generic)) and not isinstance(y, (bool, np.complexfloating)):
         exponent = float(y)
-    floating = isinstance(x, Tracer) and x.dtype.kind in "fc"
-    if exponent == 2 and isinstance(x, Tracer) and isinstance(y, int):
+    kind = x.dtype.kind if isinstance(x, Tracer) else ""
+    if exponent == 2 and kind in "iu" and isinstance(y, int):
         return applied(ew.square, np.square, [x])
-    if floating and (is_weak(y) or dtype_of(y) == x.dtype):
-        if exponent == 2:
-            return applied(ew.square, np.square, [x])
-        if exponent == 1:
-            return applied(ew.copy, np.positive, [x])
-        if exponent == 0.5:
-            return applied(ew.sqrt, np.sqrt, [x])
-        if exponent == -1:
-            return applied(ew.reciprocal, np.reciprocal, [x])
+    if exponent in _SHORT and kind in "fc":
+        primitive, ufunc = _SHORT[exponent]
+        return applied(primitive, ufunc, [cast(x, loop_dtypes(np.power, [x, y])[0])])
     if isinstance(y, (Tracer, np.ndarray)) and loop_dtypes(np.power, [x, y])[0].kind == "i":
         powers = as_tracer(y, x)
         result = applied(ew.power, np.power, [x, powers])  # NumPy refuses negative ones
@@ -102,6 +95,14 @@ def _power(x: Any, y: Any) -> Tracer:
         valid._trace.guard(valid, True, "the sign of integer exponents", fixed=True)
         return result
     return applied(ew.power, np.power, [x, y])
+
+
+_SHORT: dict[float | None, Any] = {
+    2: (ew.square, np.square),
+    1: (ew.copy, np.positive),
+    0.5: (ew.sqrt, np.sqrt),
+    -1: (ew.reciprocal, np.reciprocal),
+}
 
 
 def _modf(x: Any) -> tuple[Any, Any]:
@@ -128,11 +129,12 @@ def _logaddexp2(x: Any, y: Any) -> Any:
 
 
 def _float_power(x: Any, y: Any) -> Any:
-    """C's power: that to 0.5 is no root at -0.0, where it is 0.0, and -inf, where it is inf."""
+    """C's power: that to 0.5 is 0.0 at -0.0, and inf at -inf."""
     x, y = promoted(np.float_power, x, y)
     if isinstance(y, Tracer) or np.ndim(y) or y != 0.5 or x.dtype.kind != "f":
         return _power(x, y)
-    return np.sqrt(np.where(x == -np.inf, np.inf, x + 0.0))
+    root: Tracer = ew.root(x)
+    return root
 
 
 def _heaviside(x: Any, h: Any) -> Any:

@@ -186,14 +186,6 @@ def _infinite(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return called
 
 
-def _power(x: Any, y: Any) -> Any:
-    """With an infinity or 0 for fractional powers of -inf, whose root is NaN in NumPy."""
-    found = np.power(x, y)
-    if is_finite(found):
-        return found
-    return np.where((x == -math.inf) & (np.floor(y) < y), np.power(np.abs(x), y), found)
-
-
 def _dist(p: Any, q: Any) -> Any:
     p, q = [said(x) for x in p], [said(x) for x in q]
     if not is_followed([*p, *q]):
@@ -280,7 +272,7 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "log10": np.log10,
     "log1p": np.log1p,
     "log2": np.log2,
-    "pow": _power,
+    "pow": np.float_power,
     "radians": np.radians,
     "remainder": _remainder,
     "sin": np.sin,
