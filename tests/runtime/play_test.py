@@ -127,6 +127,49 @@ def differences(f, x, step=1e-6):
     return [(f(x + d) - f(x - d)) / (2 * step) for d in step * np.eye(len(x))]
 
 
+def written(x):
+    """Rounds that aren't alike, and write to an array."""
+    y = np.zeros(7)
+    for k in range(60):
+        if k % 3 == 0:
+            y[k % 7] = y[k % 7] + np.sin(x[k % 5])
+        elif k % 7 == 1:
+            y[k % 6 : k % 6 + 2] += x[0] * x[k % 4]
+        else:
+            y[3 * k % 7] *= np.cos(x[k % 5])
+    return np.sum(y)
+
+
+def halved(x):
+    """Arrays that become shorter."""
+    v = x
+    for _ in range(39):
+        v = x[1] * v[:-1] + x[2] * v[1:]
+    return v[0]
+
+
+@pytest.mark.parametrize(("f", "most"), [(written, 1.0), (halved, 45.0)])
+def test_an_index_is_worked_out_once(f, most):
+    """Not whenever it is played: of a call Python enters one function at the most, and in rounds of
+    arrays that become shorter two or three for each part that they take or place."""
+    x = np.linspace(0.1, 0.5, 40)
+    g = value_and_grad(f, compile="never")
+    _, expected = g(x)
+    (tape,) = g.tapes
+    values = [x]
+    run(tape, values)  # which makes what is played
+    entered = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, arg: event == "call" and entered.append(frame.f_code))
+    try:
+        (_, found), _ = run(tape, values)
+    finally:
+        sys.setprofile(before)
+    np.testing.assert_array_equal(found, expected)
+    rounds = 39 if f is halved else len(tape.calls)
+    assert len(entered) <= most * rounds
+
+
 def test_the_trace_of_a_derivative_holds_few_of_its_values():
     """Of a hundred arrays that it computes few are live at a time."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tapegrad.core.values import Slice, Span
@@ -186,22 +186,10 @@ class MovingIndex:
             for k, start in zip(self.index, starts, strict=False)
         ]
 
-    def numpy(self, steps: Iterable[Any] = ()) -> tuple[Any, Any]:
-        """As NumPy takes it after so many steps: the index into the array, and that of the front of
-        what it takes."""
-        outer: list[Any] = []
-        inner: list[Any] = []
-        places = self.places(map(int, steps))
-        counts = iter(places[len(self.index) :])
-        for k, start in zip(self.index, places, strict=False):
-            if isinstance(k, int):
-                outer.append(start)
-                continue
-            count = k.count if isinstance(k, Slice) else max(0, next(counts))
-            stop = start + count * k.step
-            outer.append(slice(start, None if stop < 0 else stop, k.step) if count else EMPTY)
-            inner.append(slice(0, count))
-        return tuple(outer), tuple(inner)
+    def numpy(self) -> Callable[..., Any]:
+        """A function of the steps that says it as NumPy takes it: the index into the array, and
+        that of the front of what it takes. It is written out, as rounds of loops ask it."""
+        return _function(self)
 
     def text(self, steps: Sequence[str]) -> tuple[str, str]:
         """The same as NumPy's users write it, where steps have these names."""
@@ -238,3 +226,27 @@ class MovingIndex:
 
 def _text(x: Any) -> str:
     return x.text(const_first=True) if isinstance(x, Affine) else str(x)
+
+
+@lru_cache(maxsize=1024)
+def _function(where: MovingIndex) -> Callable[..., Any]:
+    """`MovingIndex.numpy`."""
+    steps = [f"t{k}" for k in range(len(where.moves))]
+    lines = [f"def at({', '.join(steps)}):", *[f"    {t} = int({t})" for t in steps]]
+    outer, inner = "", ""
+    places = [
+        Affine((), p) if isinstance(p, int) else p for p in where.places(map(Affine.part, steps))
+    ]
+    for axis, k in enumerate(where.at(places)):
+        if isinstance(k, Affine):
+            outer += f"{_text(k)}, "
+            continue
+        start, count, end = _text(k.start), f"n{axis}", f"e{axis}"
+        lines.append(f"    {count} = max(0, {_text(k.count) if isinstance(k, Span) else k.count})")
+        lines.append(f"    {end} = {start} + {count} * {k.step}")
+        whole = f"slice({start}, {end} if {end} >= 0 else None, {k.step})"
+        outer += f"{whole} if {count} else EMPTY, "
+        inner += f"slice(0, {count}), "
+    known: dict[str, Any] = {"EMPTY": EMPTY}
+    exec("\n".join([*lines, f"    return ({outer}), ({inner})"]), known)
+    return known["at"]

@@ -104,7 +104,7 @@ class Primitive:
         """The results, by their numbers, that may share memory with an operand."""
         return range(self.results)
 
-    def update(self, *xs: Any) -> Any:
+    def updating(self) -> Callable[..., Any]:
         """`evaluate` of what `updates`, in the memory of the first operand."""
         raise NotImplementedError
 

@@ -248,9 +248,11 @@ class Indexed(Parametric):
         """What places them among zeros."""
         raise NotImplementedError
 
-    def front(self, y: Any, steps: Sequence[Any]) -> tuple[Any, Any]:
-        """Where these elements are in the larger array, and those of a smaller one for them."""
-        return self.where.numpy(steps)[0], y
+    def front(self) -> Callable[..., tuple[Any, Any]]:
+        """A function of a smaller array and steps: where in the larger one its elements are, and
+        those of it that are there."""
+        where = self.where.numpy()
+        return lambda y, *steps: (where(*steps)[0], y)
 
     def texts(self, y: str, steps: Sequence[str]) -> tuple[str, str]:
         """The same as text."""
@@ -309,9 +311,9 @@ class Growing(Moving):
     def chosen(self, number: int) -> int | None:
         return None  # places are numbers of loops' steps
 
-    def front(self, y: Any, steps: Sequence[Any]) -> tuple[Any, Any]:
-        outer, inner = self.where.numpy(steps)
-        return outer, y[inner]
+    def front(self) -> Callable[..., tuple[Any, Any]]:
+        where = self.where.numpy()
+        return lambda y, *steps: ((at := where(*steps))[0], y[at[1]])
 
     def texts(self, y: str, steps: Sequence[str]) -> tuple[str, str]:
         outer, inner = self.where.text(steps)

@@ -54,12 +54,12 @@ class Part(Taking):
         return self.for_types(xs[0])(*xs)
 
     def for_types(self, *avals: Aval) -> Any:
-        where, dtype, fill = self.where, avals[0].dtype, self.fill
-        shape = where.extents
+        where, dtype, fill = self.where.numpy(), avals[0].dtype, self.fill
+        shape = self.where.extents
         before = [(slice(None),) * axis for axis in range(len(shape))]
 
         def part(x: Any, *steps: Any) -> Any:
-            outer, inner = where.numpy(steps)
+            outer, inner = where(*steps)
             out = np.empty(shape, dtype)
             out[inner] = x[outer]
             for whole, k, extent in zip(before, inner, shape, strict=True):

@@ -48,16 +48,26 @@ class Update(Indexed, Scatter):
         return x.with_shape(x.shape)
 
     def evaluate(self, *xs: Any) -> Any:
-        return self.update(np.array(xs[0]), *xs[1:])
+        return self.for_types()(*xs)
 
-    def update(self, *xs: Any) -> Any:
-        out, y, *steps = xs
-        at, y = self.front(y, steps)
-        if self.adds:
+    def for_types(self, *avals: Aval) -> Any:
+        update = self.updating()
+        return lambda x, *xs: update(np.array(x), *xs)
+
+    def updating(self) -> Any:
+        front = self.front()
+
+        def add(out: Any, *xs: Any) -> Any:
+            at, y = front(*xs)
             out[at] += y
-        else:
+            return out
+
+        def put(out: Any, *xs: Any) -> Any:
+            at, y = front(*xs)
             out[at] = y
-        return out
+            return out
+
+        return add if self.adds else put
 
     def quick_text(self, xs: Sequence[str]) -> str:
         at, y = self.texts(xs[1], xs[2:])
@@ -91,10 +101,14 @@ class SetItem(Fixed, Update):
 
     name = "setitem"
 
-    def update(self, *xs: Any) -> Any:
-        out, y = xs
-        out[as_numpy(self.index)] = y
-        return out
+    def updating(self) -> Any:
+        at = as_numpy(self.index)
+
+        def put(out: Any, y: Any) -> Any:
+            out[at] = y
+            return out
+
+        return put
 
     def quick_text(self, xs: Sequence[str]) -> str:
         return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}] = {xs[1]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,9 @@ class BroadcastTo(Linear, View):
     def for_types(self, *avals: Aval) -> Any:
         """A small array is filled in less time than NumPy takes to show it as a larger one."""
         shape, dtype = self.shape, avals[0].dtype
-        if not shape or self.aval(*avals).nbytes > FILLED:
+        if avals[0].shape == shape:
+            return _as_it_is
+        if self.aval(*avals).nbytes > FILLED:
             return self.evaluate
 
         def filled(x: Any) -> Any:
@@ -103,6 +105,10 @@ class BroadcastTo(Linear, View):
 
     def transpose(self, ct: Any, x: Aval) -> Any:
         return ct  # the differentiator sums it to the operand's shape
+
+
+def _as_it_is(x: Any) -> Any:
+    return x
 
 
 def zeros(like: Any, shape: tuple[int, ...]) -> Any:
@@ -247,7 +253,11 @@ class Takes(Indexed, View):
         return xs[0].with_shape(self.where.extents)
 
     def evaluate(self, *xs: Any) -> Any:
-        return xs[0][self.where.numpy(xs[1:])[0]]
+        return self.for_types(xs[0])(*xs)
+
+    def for_types(self, *avals: Aval) -> Any:
+        where = self.where.numpy()
+        return lambda x, *steps: x[where(*steps)[0]]
 
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         return index_map(self.index, at)
@@ -266,10 +276,18 @@ class Places(Indexed, Scatter):
         return xs[0].with_shape(self.shape)
 
     def evaluate(self, *xs: Any) -> Any:
-        at, y = self.front(xs[0], xs[1:])
-        out = np.zeros(self.shape, y.dtype)
-        out[at] = y
-        return out
+        return self.for_types(xs[0])(*xs)
+
+    def for_types(self, *avals: Aval) -> Any:
+        shape, dtype, front = self.shape, avals[0].dtype, self.front()
+
+        def place(*xs: Any) -> Any:
+            out = np.zeros(shape, dtype)
+            at, y = front(*xs)
+            out[at] = y
+            return out
+
+        return place
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,), (at, y) = outs, self.texts(xs[0], xs[1:])
@@ -292,8 +310,8 @@ class GetItem(Fixed, Takes):
     name = "getitem"
     additive = (0,)
 
-    def evaluate(self, *xs: Any) -> Any:
-        return xs[0][as_numpy(self.index)]
+    def for_types(self, *avals: Aval) -> Any:
+        return itemgetter(as_numpy(self.index))
 
     def quick_text(self, xs: Sequence[str]) -> str:
         return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}]"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,8 @@ OFTEN = 16  # runs of a tape; to write and compile a function takes as long as s
 class Script:
     """A tape as a list of steps, which is made once and then run with any values.
 
-    Values live in a list: each variable's and literal's. A step is a function, where its operands
-    are and where its result goes; and, where there is more to do than that, a `_Rest`.
+    Values live in a list: each variable's and literal's. A step is a function, what takes its
+    operands there and where its result goes; and, where there is more to do than that, a `_Rest`.
     """
 
     def __init__(self, tape: Tape, own: Sequence[int] = ()) -> None:
@@ -66,7 +67,7 @@ class Script:
         known = [guard for guard in tape.guards if isinstance(guard.operand, Literal)]
         known += [guard for var in tape.inputs for guard in guards.get(var.id, ())]
         self.first = [(self._slot(guard.operand), guard) for guard in known]
-        self.steps: list[tuple[Callable[..., Any], tuple[int, ...], int, _Rest | None]] = []
+        self.steps: list[tuple[Callable[..., Any], Callable[..., Any], int, _Rest | None]] = []
         slots = self.slots
         for position, call in enumerate(tape.calls):
             primitive: Any = call.primitive
@@ -74,7 +75,7 @@ class Script:
             if zeros is None:
                 continue
             xs = zeros
-            operands = tuple([slots[x.id] if type(x) is Var else self._slot(x) for x in xs])
+            operands = [slots[x.id] if type(x) is Var else self._slot(x) for x in xs]
             outs = [self._define(x) for x in call.outs]
             gone: list[int] = []
             checked: list[tuple[int, Guard]] = []
@@ -92,9 +93,9 @@ class Script:
             elif primitive.tapes:
                 function = partial(primitive.played, run_inner)
             elif position in writes.updates:
-                function = primitive.update
+                function = primitive.updating()
             elif position in writes.copies:
-                function = partial(copied, primitive.evaluate)
+                function = partial(copied, primitive.for_types(*[x.aval for x in xs]))
             elif position in standing:
                 function = kept if xs[1].aval.shape else kept_number
             else:
@@ -103,7 +104,7 @@ class Script:
                 place = slots[over[position]] if position in over else None
                 spare = {slots[k] for k in dead.get(position, ()) if k in taken} - {place}
                 rest = _Rest(outs, checked, gone, spare, place)
-            self.steps.append((function, operands, outs[0], rest))
+            self.steps.append((function, _taking(operands), outs[0], rest))
         self.outputs = [self._slot(x) for x in tape.outputs]
 
     def _define(self, var: Var) -> int:
@@ -132,14 +133,21 @@ class Script:
         try:
             for function, operands, out, rest in self.steps:
                 if rest is None:
-                    env[out] = function(*[env[k] for k in operands])
+                    env[out] = function(*operands(env))
                     continue
-                broken = rest.run(function, operands, env, spare)
+                broken = rest.run(function, operands(env), env, spare)
                 if broken is not None:
                     return [], broken
         except Broken as inside:
             return [], inside.guard
         return [env[k] for k in self.outputs], None
+
+
+def _taking(places: list[int]) -> Callable[..., Any]:
+    """What takes the entries at these places of a list, without a step of Python's."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 @dataclass
@@ -153,9 +161,8 @@ class _Rest:
     over: int | None  # the variable whose array this call writes over
 
     def run(
-        self, function: Any, operands: Sequence[int], env: list[Any], spare: dict[int, Any]
+        self, function: Any, values: Sequence[Any], env: list[Any], spare: dict[int, Any]
     ) -> Guard | None:
-        values = [env[k] for k in operands]
         if self.over is None:
             result = function(*values)
         else:

@@ -58,9 +58,9 @@ class Broken(Exception):
         self.guard = guard
 
 
-def copied(evaluate: Callable[..., Any], *xs: Any) -> Any:
+def copied(function: Callable[..., Any], *xs: Any) -> Any:
     """A view that is read after what it shows was written to."""
-    return np.array(evaluate(*xs))[()]
+    return np.array(function(*xs))[()]
 
 
 def repeat(loop: Repeated, own: Collection[int], run: Callable[..., list[Any]]) -> Any:
@@ -451,7 +451,7 @@ class _Text(Elements):
             window, _, number = quick.partition(" += ")
             quick = f"{window}[{', '.join(map(str, as_numpy(box)))}] += {number}"
         if not quick or names[call.operands[0]] == self._name(call.operands[1], names):
-            function = self._global(call.primitive.update)
+            function = self._global(call.primitive.updating())
             quick = f"{function}({', '.join(self._passed(call, names))})"
         self._line(depth, quick)
         return [names.pop(call.operands[0])]
@@ -490,7 +490,7 @@ class _Text(Elements):
             elif primitive.tapes:
                 function = partial(primitive.played, self.run)
             elif is_copied:
-                function = partial(copied, primitive.evaluate)
+                function = partial(copied, function)
             operands = self._passed(call, names) + [f"out={place}"] * bool(place)
             quick = f"{self._global(function)}({', '.join(operands)})"
             if is_ufunc(primitive) and out.dtype != FLOAT:

@@ -63,7 +63,7 @@ def put(view: SetItem, x: Tracer, y: Any) -> None:
         x._write(view, y)
         return
     part, elements = y._read() if isinstance(y, Tracer) else (y, y.value)
-    change = view.update if x._is_alone() else view.evaluate
+    change = view.updating() if x._is_alone() else view.evaluate
     operand, value = x._read()
     found = change(value, elements)
     src = trace.src or user_source()

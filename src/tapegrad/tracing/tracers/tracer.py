@@ -174,7 +174,7 @@ class Tracer(Conversions, Proxy):
             return
         self._owner._let_be_written()
         alone = root is None and primitive.memory.updates and self._is_alone()
-        new = record(trace, primitive, [self, *operands], primitive.update if alone else None)
+        new = record(trace, primitive, [self, *operands], primitive.updating() if alone else None)
         trace.note_write(self._owner)
         if root is None:
             self._operand, self._value = new._operand, laid_out_like(new._value, self._value)
