@@ -112,11 +112,22 @@ if _typing.TYPE_CHECKING:
     from tapegrad import autograd as autograd
     from tapegrad import nn as nn
     from tapegrad import numpy as numpy
+    from tapegrad import optim as optim
+    from tapegrad import trees as trees
+    from tapegrad.trees import tree_flatten as tree_flatten
+    from tapegrad.trees import tree_leaves as tree_leaves
+    from tapegrad.trees import tree_map as tree_map
+    from tapegrad.trees import tree_paths as tree_paths
+    from tapegrad.trees import tree_unflatten as tree_unflatten
 else:
 
     def __getattr__(name):
         """The module that waits until it is named: few programs need it."""
-        if name not in ("numpy", "autograd", "nn"):
+        if name.startswith("tree_"):
+            found = getattr(__getattr__("trees"), name, None)
+            if found is not None:
+                return found
+        if name not in ("numpy", "autograd", "nn", "optim", "trees"):
             from tapegrad.elsewhere import missing
 
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{missing(name)}")
@@ -127,5 +138,5 @@ else:
 
     def __dir__():
         """What users import: the names above, and the modules that have some of their own."""
-        modules = ("autograd", "errors", "extending", "nn", "numpy", "random", "testing", "typing")
-        return sorted([*__all__, "map", "range", "__version__", *modules])
+        modules = ("autograd", "errors", "extending", "nn", "numpy", "optim", "random", "testing")
+        return sorted([*__all__, "map", "range", "__version__", *modules, "trees", "typing"])

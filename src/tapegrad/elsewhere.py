@@ -35,7 +35,8 @@ _NAMES = {
         "primitive: a function that NumPy calls at each call"
     ),
     "no_grad detach inference_mode set_grad_enabled enable_grad": "stop_gradient(x)",
-    "flatten_util flatten_func flatten ravel_pytree": "tapegrad.autograd.misc.flatten",
+    "flatten_util flatten_func flatten ravel_pytree": "tapegrad.trees.flatten",
+    "tree": "tapegrad.trees",
     "vspace VSpace Box Node Tracer forward_ad func functional": (
         "grad and its like; programs of HIPS autograd's import tapegrad.autograd"
     ),
@@ -54,14 +55,14 @@ _NAMES = {
     "associative_scan": "scan",
     "switch": "Python's own if and match, or cond",
     "lax": "cond, scan, map and while_loop, which are tapegrad's own; else plain NumPy",
-    "tree_util register_pytree_node register_pytree_node_class": "register_tree",
+    "tree_util": "tapegrad.trees",
+    "register_pytree_node register_pytree_node_class": "register_tree",
     "set_mesh clear_caches": "clear_cache",
     "extend": "primitive and defvjp",
     "multigrad_dict": "grad(f), of a dict as the argument",
 }
 _MISSING = {
-    "tree tree_map": "Gradients mirror nested arguments, so plain Python goes through both",
-    "nn optim": "Layers are plain functions of arrays, and optimisers those of SciPy's",
+    "nn": "Layers are plain functions of arrays",
     """device_put device_get block_until_ready devices Array Device default_device default_backend
     device_count local_devices local_device_count process_count process_index live_arrays sharding
     NamedSharding P make_mesh distributed Tensor tensor Variable from_numpy

@@ -203,7 +203,7 @@ def test_options_of_other_libraries(call, advice):
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("tree_map", r"isn't here\. Gradients mirror nested arguments"),
+        ("tree_util", r"is here tapegrad\.trees"),
         ("hessian_vector_product", "is here hvp"),
         ("pmap", "is here vmap"),
         ("make_jvp", "is here jvp"),
@@ -243,7 +243,7 @@ OTHERS = """
     backward no_grad enable_grad set_grad_enabled inference_mode Function Variable gradcheck
     gradgradcheck functional detect_anomaly set_detect_anomaly saved_tensors_hooks forward_ad vhp
     hvp grad_and_value functionalize functional_call stack_module_state requires_grad_ detach
-    zero_grad retain_grad tensor Tensor from_numpy optim once_differentiable compile
+    zero_grad retain_grad tensor Tensor from_numpy once_differentiable compile
 """
 
 

@@ -205,6 +205,21 @@ def unflatten(structure: Any, leaves: Any) -> Any:
     return optree.tree_unflatten(structure, leaves)
 
 
+def is_leaf(tree: Any) -> bool:
+    """Whether this isn't taken apart: neither a container nor an instance, nor None."""
+    return bool(flatten(tree)[1].is_leaf())
+
+
+def open_once(tree: Any) -> tuple[list[Any], tuple[Any, ...], Any]:
+    """The parts of a container or an instance, their keys, positions or names, and the function
+    that makes such a container of a list of parts."""
+    import optree
+
+    flatten(tree)  # which registers classes that are new
+    parts, rest, entries, made = optree.tree_flatten_one_level(tree, namespace=NAMESPACE)
+    return list(parts), entries, functools.partial(made, rest)
+
+
 # A traced value passes for what it stands for (`Tracer.__class__`), so whoever asks for plain
 # numbers and arrays excludes it.
 

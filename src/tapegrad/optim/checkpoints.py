@@ -1,0 +1,99 @@
+"""Trees of arrays in files, from which a run goes on.
+
+A file is NumPy's own format (`np.savez`) with a description in JSON, and holds no pickled objects,
+so files of strangers are harmless. It is written beside its place, then moved there in one step: a
+process that is killed leaves the last file whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.trees import is_traced
+from tapegrad.errors import ArgumentError
+from tapegrad.trees import tree_flatten, tree_unflatten
+
+_NOTES = "notes"
+
+
+def save_tree(path: str | os.PathLike[str], tree: Any, notes: Any = None) -> None:
+    """Write the arrays and numbers of a tree, and `notes` beside them, into a file.
+
+    Parameters
+    ----------
+    path : of the file, with any ending. What was there is replaced when the new file is whole.
+    tree : its numeric leaves are kept, with their dtypes, bit for bit.
+    notes : what JSON can hold.
+    """
+    paths, leaves, _ = tree_flatten(tree, paths=True)
+    kept = [(at, np.asarray(x)) for at, x in zip(paths, leaves, strict=True) if is_traced(x)]
+    held = {"notes": notes, "places": [repr(at) for at, _ in kept]}
+    arrays = {f"leaf{k}": array for k, (_, array) in enumerate(kept)}
+    target = Path(path).absolute()
+    handle, made = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, **{_NOTES: np.array(json.dumps(held))}, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(made, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+        raise
+
+
+def load_tree(path: str | os.PathLike[str], like: Any) -> tuple[Any, Any]:
+    """Read a file of `save_tree`: `(tree, notes)`.
+
+    Parameters
+    ----------
+    path : of the file.
+    like : a tree of the structure that was saved; its numbers count for nothing, its leaves that
+        aren't numeric are taken over.
+
+    Raises
+    ------
+    ArgumentError : the file holds another tree (places, shapes or dtypes), or is no such file.
+    """
+    held, found = _read(path)
+    paths, leaves, structure = tree_flatten(like, paths=True)
+    wanted = [k for k, x in enumerate(leaves) if is_traced(x)]
+    places = [repr(paths[k]) for k in wanted]
+    if held["places"] != places:
+        other = sorted(set(held["places"]) ^ set(places))
+        raise ArgumentError(
+            f"{os.fspath(path)} holds another tree: {', '.join(other[:3]) or 'its order'} differs"
+        )
+    for k, place, array in zip(wanted, places, found, strict=True):
+        there = np.asarray(leaves[k])
+        if (there.shape, there.dtype) != (array.shape, array.dtype):
+            raise ArgumentError(
+                f"{os.fspath(path)} has {array.dtype}{list(array.shape)} at {place}, and "
+                f"{there.dtype}{list(there.shape)} is wanted"
+            )
+        leaves[k] = array if isinstance(leaves[k], np.ndarray) else array[()]
+    return tree_unflatten(structure, leaves), held["notes"]
+
+
+def load_notes(path: str | os.PathLike[str]) -> Any:
+    """The notes alone of a file of `save_tree`."""
+    return _read(path)[0]["notes"]
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The description in a file, and its arrays."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = json.loads(str(file[_NOTES]))
+            return held, [file[f"leaf{k}"] for k in range(len(held["places"]))]
+    except (KeyError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise ArgumentError(f"{os.fspath(path)} isn't a file of save_tree ({error})") from None

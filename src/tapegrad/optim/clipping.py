@@ -1,0 +1,57 @@
+"""Gradients that are too large, made smaller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ArgumentError
+from tapegrad.trees import tree_leaves, tree_map
+
+
+def global_norm(tree: Any) -> Any:
+    """The Euclidean norm of all numbers of a tree together: sqrt(sum of the squares).
+
+    Leaves whose squares overflow are measured in units of the largest number.
+    """
+    leaves = tree_leaves(tree)
+    if not leaves:
+        return np.float64(0.0)
+    largest = np.max(np.stack([np.max(np.abs(leaf), initial=0.0) for leaf in leaves]))
+    unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+    squares = [np.sum(np.square(leaf / unit.astype(np.result_type(leaf)))) for leaf in leaves]
+    return unit * np.sqrt(np.sum(np.stack(squares)))
+
+
+def clip_by_norm(tree: Any, largest: float) -> Any:
+    """The tree, scaled down so that its global norm is `largest` at most.
+
+        tree min(1, largest / norm)
+
+    `torch.nn.utils.clip_grad_norm_` adds 1e-6 to the norm. Where the norm is NaN, all numbers are.
+
+    Raises
+    ------
+    ArgumentError : `largest` isn't positive.
+    """
+    _positive("norm", largest)
+    norm = global_norm(tree)
+    scale = np.where(norm <= largest, 1.0, largest / norm)
+    return tree_map(lambda g: g * scale.astype(np.result_type(g)), tree)
+
+
+def clip_by_value(tree: Any, largest: float) -> Any:
+    """The tree with each number moved into [-largest, largest].
+
+    Raises
+    ------
+    ArgumentError : `largest` isn't positive.
+    """
+    _positive("value", largest)
+    return tree_map(lambda g: np.clip(g, -largest, largest), tree)
+
+
+def _positive(name: str, largest: float) -> None:
+    if not largest > 0:
+        raise ArgumentError(f"gradients are clipped by a {name} of {largest}, which isn't positive")

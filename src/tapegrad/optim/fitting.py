@@ -1,0 +1,368 @@
+"""Training on minibatches: `fit`.
+
+The order of the rows follows from the seed and the number of the epoch, every sum is taken in a
+fixed order, and machine code answers from the first step on. So a run is the same, bit for bit,
+each time, and one that was killed goes on from its checkpoint as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.api import jit
+from tapegrad.errors import ArgumentError
+from tapegrad.optim.checkpoints import load_notes, load_tree, save_tree
+from tapegrad.optim.optimiser import Optimiser, State
+from tapegrad.optim.rules import adam
+from tapegrad.optim.stepping import training_step
+from tapegrad.trees import tree_leaves, tree_map
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What `fit` returns.
+
+    params : the parameters; with validation data, those of the best epoch.
+    state : the optimiser's state after the last step.
+    history : of each epoch a dict of "epoch" (from 1 on), "loss" (the mean over the rows, while
+        training) and, with validation data, "validation".
+    best : the epoch of the best validation loss; the last one without validation data.
+    stopped : whether it ended early, since the validation loss had stopped to fall.
+    """
+
+    params: Any
+    state: State
+    history: list[dict[str, float]] = field(repr=False)
+    best: int
+    stopped: bool
+
+
+def fit(
+    loss: Callable[..., Any],
+    params: Any,
+    data: Any,
+    optimiser: Optimiser | None = None,
+    *,
+    epochs: int = 10,
+    batch_size: int | None = 32,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    seed: int = 0,
+    validation: Any = None,
+    patience: int | None = None,
+    min_change: float = 0.0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
+    progress: bool = False,
+    callback: Callable[[dict[str, float], Any], Any] | None = None,
+    compile: str = "always",
+) -> Fitted:
+    """Minimise the mean of a loss over minibatches of data.
+
+        fitted = fit(loss, params, (x, y), adam(1e-3), epochs=20, batch_size=64)
+
+    Parameters
+    ----------
+    loss : `loss(params, *batch)`, the mean over the rows of a batch. If it has a parameter `rng`,
+        it is given a generator there (`np.random.Generator`), for dropout and the like, whose
+        draws the seed and the checkpoint determine, too.
+    params : a tree of arrays and floats.
+    data : an array, or a tree of arrays, with the same number of rows. A tuple is passed as several
+        arguments.
+    optimiser : `adam()`, if you don't say.
+    epochs : how often each row is seen.
+    batch_size : rows a step; None for all of them.
+    shuffle : whether each epoch goes through the rows in an order of its own.
+    drop_last : leave out the rows that don't fill a batch.
+    seed : of the orders and of `rng`.
+    validation : data of the same form, on which the loss is computed after each epoch, without
+        `rng` if it has a default.
+    patience : stop after so many epochs without a better validation loss.
+    min_change : by how much a validation loss must be below the best one to be better.
+    checkpoint : a file. If it is there, the run goes on from it; it is written after each epoch.
+    checkpoint_every : write it after so many steps, too.
+    progress : show a bar (tqdm), a step each.
+    callback : called after each epoch with its entry of the history and the parameters. If it
+        returns True, the run stops.
+    compile : "always", or "never" or "auto" as in `grad`. By "auto" bits depend on when machine
+        code is there.
+
+    Returns
+    -------
+    Fitted : parameters, state, history.
+
+    Raises
+    ------
+    ArgumentError : the data have no rows, or arrays of different lengths; an option makes no sense;
+        the checkpoint is of another run.
+    FloatingPointError : the loss of a step isn't finite. The message says which step; the
+        checkpoint before it stays.
+    """
+    order = _Order(_rows(data), batch_size, shuffle, drop_last, seed)
+    _check(epochs, patience, validation, checkpoint, checkpoint_every)
+    run = _Run(loss, params, optimiser or adam(), order, seed, compile)
+    run.compile(data, validation)
+    if checkpoint is not None and os.path.exists(checkpoint):
+        run.go_on(checkpoint)
+    known = run.known
+    with _bar(progress, epochs * order.batches, known.epoch * order.batches + known.batch) as bar:
+        while known.epoch < epochs and not known.stopped:
+            for rows in order.of(known.epoch)[known.batch :]:
+                run.step(_rows_of(data, rows), len(rows))
+                bar.update(1)
+                if checkpoint and checkpoint_every and known.batch % checkpoint_every == 0:
+                    run.save(checkpoint)
+            entry = run.end_epoch(validation, patience, min_change)
+            if callback is not None and callback(entry, run.place.params) is True:
+                known.stopped = True
+            bar.set_postfix(entry)
+            if checkpoint is not None:
+                run.save(checkpoint)
+    return Fitted(run.place.best, run.place.state, known.history, known.best, known.stopped)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Which rows are seen together, and when: a function of the seed and the epoch alone."""
+
+    rows: int
+    size: int | None
+    shuffle: bool
+    drop_last: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 1:
+            raise ArgumentError(f"batch_size is {self.size}, and must be at least 1")
+        if self.batches == 0:
+            raise ArgumentError(f"{self.rows} rows fill no batch of {self.size}: drop_last=False")
+
+    @property
+    def batches(self) -> int:
+        """How many there are in an epoch."""
+        size = self.size or self.rows
+        return self.rows // size if self.drop_last else -(-self.rows // size)
+
+    def of(self, epoch: int) -> list[np.ndarray]:
+        """The rows of each batch of an epoch; the last may be shorter."""
+        at = np.arange(self.rows)
+        if self.shuffle:
+            at = np.random.default_rng([self.seed, epoch]).permutation(at)
+        size = self.size or self.rows
+        return [at[k * size : (k + 1) * size] for k in range(self.batches)]
+
+
+class _Place(NamedTuple):
+    """The numbers of a run, which a checkpoint holds: `total` is the sum of the losses of this
+    epoch's rows so far, and `best` are the parameters that count in the end."""
+
+    params: Any
+    state: State
+    best: Any
+    total: Any
+
+
+@dataclass
+class _Known:
+    """Where a run is. `lowest` is the best validation loss, of epoch `best`."""
+
+    epoch: int = 0
+    batch: int = 0
+    best: int = 0
+    lowest: float = np.inf
+    stopped: bool = False
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class _Run:
+    """A run: its compiled functions, and its state between two steps."""
+
+    def __init__(
+        self,
+        loss: Callable[..., Any],
+        params: Any,
+        optimiser: Optimiser,
+        order: _Order,
+        seed: int,
+        compile: str,
+    ) -> None:
+        self.optimiser = optimiser
+        self.order = order
+        self.draws = np.random.default_rng([seed, 0, 1])
+        trained, measured = _with_draws(loss, self.draws)
+        self.trained: Any = training_step(trained, optimiser, compile=compile)
+        self.measured = jit(measured, compile=compile)  # type: ignore[call-overload]
+        self.compiles = compile == "always"
+        params = tree_map(_as_numpy, params)
+        self.place = _Place(params, optimiser.init(params), params, np.float64(0.0))
+        self.known = _Known()
+
+    def compile(self, data: Any, validation: Any) -> None:
+        """Make the machine code of all steps, always in the same order: what a run that goes on
+        computes doesn't depend on where it was."""
+        if self.compiles:
+            before = self.draws.bit_generator.state
+            for size in dict.fromkeys(len(rows) for rows in self.order.of(0)):
+                batch = _rows_of(data, np.arange(size))
+                self.trained.compile(self.place.params, self.place.state, *batch)
+            if validation is not None:
+                self.measured.compile(self.place.params, *_arguments(validation))
+            self.draws.bit_generator.state = before
+
+    def step(self, batch: tuple[Any, ...], rows: int) -> None:
+        """One step, along the gradient of a batch."""
+        value, params, state = self.trained(self.place.params, self.place.state, *batch)
+        if not np.isfinite(value):
+            raise FloatingPointError(
+                f"the loss is {value} at batch {self.known.batch + 1} of epoch "
+                f"{self.known.epoch + 1}. Clipping (optimiser.clipped(norm=1.0)) or a smaller "
+                "learning rate may help"
+            )
+        total = self.place.total + np.float64(value) * rows
+        self.place = self.place._replace(params=params, state=state, total=total)
+        self.known.batch += 1
+
+    def end_epoch(self, validation: Any, patience: int | None, change: float) -> dict[str, float]:
+        """The entry of the epoch in the history; the parameters are kept if they are the best."""
+        known, params = self.known, self.place.params
+        known.epoch, known.batch = known.epoch + 1, 0
+        seen = sum(len(rows) for rows in self.order.of(0))
+        entry = {"epoch": known.epoch, "loss": float(self.place.total) / seen}
+        is_best = True
+        if validation is not None:
+            entry["validation"] = float(self.measured(params, *_arguments(validation)))
+            is_best = entry["validation"] < known.lowest - change
+        if is_best:
+            known.best, known.lowest = known.epoch, entry.get("validation", np.inf)
+            self.place = self.place._replace(best=params)
+        self.place = self.place._replace(total=np.float64(0.0))
+        known.history.append(entry)
+        known.stopped = patience is not None and known.epoch - known.best >= patience
+        return entry
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint."""
+        notes = {
+            "run": self._said(),
+            "known": vars(self.known),
+            "draws": self.draws.bit_generator.state,
+        }
+        save_tree(path, self.place, notes)
+
+    def go_on(self, path: str | os.PathLike[str]) -> None:
+        """Take up where the run was that wrote this checkpoint."""
+        notes = load_notes(path)
+        run = notes.get("run", {}) if isinstance(notes, dict) else {}
+        for name, now in self._said().items():
+            if run.get(name) != now:
+                raise ArgumentError(
+                    f"{os.fspath(path)} is of a run whose {name} is {run.get(name)!r}, and not "
+                    f"{now!r}. Pass the same, or another file"
+                )
+        self.place, _ = load_tree(path, like=self.place)
+        self.known = _Known(**notes["known"])
+        self.draws.bit_generator.state = notes["draws"]
+
+    def _said(self) -> dict[str, Any]:
+        """What must be the same for a run to go on."""
+        order = self.order
+        return {
+            "optimiser": self.optimiser.name,
+            "batch_size": order.size,
+            "rows": order.rows,
+            "shuffle": order.shuffle,
+            "drop_last": order.drop_last,
+            "seed": order.seed,
+        }
+
+
+def _as_numpy(leaf: Any) -> Any:
+    """A parameter as updates return it, in memory of its own."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.copy()
+    return np.float64(leaf) if type(leaf) is float else leaf
+
+
+def _with_draws(
+    loss: Callable[..., Any], draws: np.random.Generator
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The loss as it is trained, and as it is measured: with the generator, if it takes one, and
+    without it, if it can do without."""
+    try:
+        taken = inspect.signature(loss).parameters.get("rng")
+    except (TypeError, ValueError):
+        taken = None
+    if taken is None:
+        return loss, loss
+
+    def trained(params: Any, *batch: Any) -> Any:
+        return loss(params, *batch, rng=draws)
+
+    return trained, trained if taken.default is taken.empty else loss
+
+
+def _arguments(data: Any) -> tuple[Any, ...]:
+    """Data as the arguments of a loss behind the parameters."""
+    return data if type(data) is tuple else (data,)
+
+
+def _rows_of(data: Any, rows: np.ndarray) -> tuple[Any, ...]:
+    """Some rows of all arrays."""
+    return _arguments(tree_map(lambda x: np.asarray(x)[rows], data))
+
+
+def _rows(data: Any) -> int:
+    """The number of rows that all arrays have."""
+    found = {np.shape(x)[:1] for x in tree_leaves(data)}
+    if len(found) != 1 or () in found:
+        listed = ", ".join(str(list(np.shape(x))) for x in tree_leaves(data)) or "nothing"
+        raise ArgumentError(f"data are arrays with the same number of rows, and here: {listed}")
+    (rows,) = found.pop()
+    if rows == 0:
+        raise ArgumentError("the data have no rows")
+    return int(rows)
+
+
+def _check(
+    epochs: int, patience: int | None, validation: Any, checkpoint: Any, every: int | None
+) -> None:
+    """Whether the options make sense together."""
+    if epochs < 0:
+        raise ArgumentError(f"epochs is {epochs}, and must be at least 0")
+    if patience is not None and validation is None:
+        raise ArgumentError("patience is about the loss on validation data: pass validation=")
+    if patience is not None and patience < 1:
+        raise ArgumentError(f"patience is {patience}, and must be at least 1")
+    if every is not None and (checkpoint is None or every < 1):
+        raise ArgumentError("checkpoint_every is a number of steps, beside a file: checkpoint=")
+
+
+class _NoBar:
+    """Nothing is shown."""
+
+    def __enter__(self) -> _NoBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, n: int) -> None:
+        pass
+
+    def set_postfix(self, entry: Any) -> None:
+        pass
+
+
+def _bar(shown: bool, total: int, done: int) -> Any:
+    """A bar of the steps, of which some are done."""
+    if not shown:
+        return _NoBar()
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total, initial=done, unit="step")

@@ -1,0 +1,169 @@
+"""An optimiser: a rule for one array, applied to all arrays of a tree.
+
+    state = optimiser.init(params)
+    params, state = optimiser.update(grads, state, params)
+
+`update` is pure: it returns new parameters and a new state. It is compiled, one function for all
+leaves, and what calls it inside a traced function is compiled with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.api import jit
+from tapegrad.core.locks import cached_property
+from tapegrad.errors import ArgumentError
+from tapegrad.trees import Path, parts_at, tree_flatten, tree_map, tree_unflatten
+
+Schedule = Callable[[Any], Any]
+# (count of this update, learning rate, parameter, gradient, slots) -> (parameter, slots)
+Rule = Callable[[Any, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
+
+
+class State(NamedTuple):
+    """What an optimiser remembers: the number of updates so far, and its *slots*, trees like the
+    parameters, by name (the momentum of `sgd`, both moments of `adam`)."""
+
+    count: Any
+    slots: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Optimiser:
+    """How parameters follow from gradients.
+
+    name : as the user calls it.
+    rule : of one array: `rule(count, rate, p, g, slots)` is the new array and the new slots, where
+        `count` is 1 at the first update.
+    rate : the learning rate, a number or a schedule.
+    slots : the value of each slot at the beginning, by name, as a function of the array.
+    before : what is done with the tree of gradients first: clipping.
+    """
+
+    name: str
+    rule: Rule = field(repr=False)
+    rate: float | Schedule
+    slots: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict, repr=False)
+    before: Callable[[Any], Any] | None = field(default=None, repr=False)
+
+    def init(self, params: Any) -> State:
+        """The state before the first update of these parameters."""
+        leaves, structure = tree_flatten(params)
+
+        def slot(start: Callable[[Any], Any]) -> Any:
+            made = [start(np.asarray(x))[()] if _is_trained(x) else None for x in leaves]
+            return tree_unflatten(structure, made)
+
+        return State(np.int64(0), {name: slot(start) for name, start in self.slots.items()})
+
+    def update(
+        self, grads: Any, state: State, params: Any, *, inplace: bool = False
+    ) -> tuple[Any, State]:
+        """The parameters after one step, and the state then.
+
+        Parameters
+        ----------
+        grads : a tree like the parameters. Where it has None the parameter stays.
+        state : from `init`, or the last update.
+        params : a tree of arrays and floats. Leaves of another kind (integers, strings) stay.
+        inplace : write the new values into the arrays of `params` and `state`, which are returned,
+            too. Leaves that aren't arrays are new all the same.
+
+        Returns
+        -------
+        `(params, state)`, of the shapes and dtypes that went in.
+
+        Raises
+        ------
+        ArgumentError : the trees have different structures, the shapes of a gradient and of its
+            parameter differ, or a parameter is complex.
+        """
+        params_after, state_after = self._updated(grads, state, params)
+        if not inplace:
+            return params_after, state_after
+        slots = tree_map(_written, state.slots, state_after.slots)
+        return tree_map(_written, params, params_after), State(state_after.count, slots)
+
+    def clipped(self, *, norm: float | None = None, value: float | None = None) -> Optimiser:
+        """The same optimiser after clipping gradients: by `value` first, then by `norm`.
+
+        See `clip_by_norm` and `clip_by_value`.
+        """
+        from tapegrad.optim.clipping import clip_by_norm, clip_by_value
+
+        earlier = self.before
+
+        def before(grads: Any) -> Any:
+            grads = grads if earlier is None else earlier(grads)
+            grads = grads if value is None else clip_by_value(grads, value)
+            return grads if norm is None else clip_by_norm(grads, norm)
+
+        return replace(self, before=before)
+
+    @cached_property
+    def _updated(self) -> Callable[[Any, State, Any], tuple[Any, State]]:
+        """`update`, compiled."""
+        return jit(self.plain_update)
+
+    def plain_update(self, grads: Any, state: State, params: Any) -> tuple[Any, State]:
+        """`update` as plain NumPy, for functions that are traced as a whole."""
+        if self.before is not None:
+            grads = self.before(grads)
+        rate = self.rate(state.count) if callable(self.rate) else self.rate
+        count = state.count + 1
+        paths, leaves, structure = tree_flatten(params, paths=True)
+        columns = {name: parts_at(structure, tree) for name, tree in state.slots.items()}
+        after: list[Any] = []
+        slots_after: dict[str, list[Any]] = {name: [] for name in columns}
+        for k, (path, p, g) in enumerate(
+            zip(paths, leaves, parts_at(structure, grads), strict=True)
+        ):
+            slots = {name: column[k] for name, column in columns.items()}
+            if g is not None and _is_trained(p):
+                _check(self.name, path, p, g)
+                p, slots = self.rule(count, as_of(rate, p), p, g, slots)
+            after.append(p)
+            for name, value in slots.items():
+                slots_after[name].append(value)
+        made = {name: tree_unflatten(structure, found) for name, found in slots_after.items()}
+        return tree_unflatten(structure, after), State(count, made)
+
+
+def as_of(value: Any, p: Any) -> Any:
+    """A number in the precision of a parameter: float32 parameters stay what they are."""
+    return value.astype(p.dtype) if hasattr(value, "dtype") and hasattr(p, "dtype") else value
+
+
+def _is_trained(leaf: Any) -> bool:
+    """Whether a leaf is one that gradients move: floats, and arrays of such."""
+    return isinstance(leaf, float) or getattr(getattr(leaf, "dtype", None), "kind", None) in (
+        "f",
+        "c",
+    )
+
+
+def _check(name: str, path: Path, p: Any, g: Any) -> None:
+    """Whether a gradient can move a parameter."""
+    place = "".join(f"[{key!r}]" for key in path)
+    if np.shape(p) != np.shape(g):
+        raise ArgumentError(
+            f"{name}: params{place} has shape {np.shape(p)}, and its gradient {np.shape(g)}"
+        )
+    if np.iscomplexobj(p):
+        raise ArgumentError(
+            f"{name}: params{place} is complex, and steps are taken along real axes. Pass its real "
+            "and its imaginary part"
+        )
+
+
+def _written(place: Any, value: Any) -> Any:
+    """An array after a new value is written into it; another leaf is the new value."""
+    if not isinstance(place, np.ndarray) or place is value:
+        return value
+    np.copyto(place, value)
+    return place

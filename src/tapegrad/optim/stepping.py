@@ -1,0 +1,96 @@
+"""Gradient and update as one: a training step that is one compiled call, and steps by a function of
+one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from tapegrad.api import jit, value_and_grad
+from tapegrad.errors import ArgumentError
+from tapegrad.optim.optimiser import Optimiser, State
+from tapegrad.trees import Path, parts_at, tree_flatten
+
+Step = Callable[..., tuple[Any, Any, State]]
+
+
+def training_step(
+    loss: Callable[..., Any],
+    optimiser: Optimiser,
+    *,
+    has_aux: bool = False,
+    compile: str = "auto",
+) -> Step:
+    """One step of training, compiled as one function.
+
+        step = training_step(loss, adam())
+        value, params, state = step(params, state, x, y)
+
+    is `value, grads = value_and_grad(loss)(params, x, y)`, then
+    `params, state = optimiser.update(grads, state, params)`.
+
+    Parameters
+    ----------
+    loss : of the parameters and a batch, a number; with `has_aux`, `(number, more)`.
+    compile : "auto", "always" or "never", as in `grad`. By "auto" the first steps are played while
+        machine code is made, and may round otherwise.
+
+    Returns
+    -------
+    `step(params, state, *batch, **options)`, whose result is `(value, params, state)`. The value is
+    what `loss` returned, before the step.
+    """
+    derived = value_and_grad(loss, has_aux=has_aux)
+
+    def step(params: Any, state: State, *batch: Any, **options: Any) -> tuple[Any, Any, State]:
+        value, grads = derived(params, *batch, **options)
+        return value, *optimiser.plain_update(grads, state, params)
+
+    return jit(step, compile=compile)  # type: ignore[call-overload]
+
+
+def update(
+    params: Any,
+    grads: Any,
+    function: Callable[[Any, Any], Any] = np.subtract,
+    ignore: Collection[Any] = (),
+) -> Any:
+    """Write `function(p, g)` into each array p of the parameters, in place, and return them.
+
+        update(params, grads, lambda p, g: p - 0.1 * g, ignore={("embedding", "w")})
+
+    Parameters
+    ----------
+    params : a tree of arrays.
+    grads : a tree like it. Where it has None the array stays.
+    function : of an array and its gradient; it returns an array of that shape.
+    ignore : paths of arrays, or of parts of the tree, that stay: tuples of keys, positions and
+        names, or one of these alone where it is the first.
+
+    Raises
+    ------
+    ArgumentError : a leaf with a gradient isn't an array, and can't be written into; a path leads
+        to no leaf; or the trees differ.
+    """
+    paths, leaves, structure = tree_flatten(params, paths=True)
+    left = [path if isinstance(path, tuple) else (path,) for path in ignore]
+    for path in left:
+        if not any(_is_below(place, path) for place in paths):
+            raise ArgumentError(f"ignore has {path}, to which no leaf of the parameters belongs")
+    for place, p, g in zip(paths, leaves, parts_at(structure, grads), strict=True):
+        if g is None or any(_is_below(place, path) for path in left):
+            continue
+        if not isinstance(p, np.ndarray):
+            raise ArgumentError(
+                f"params{''.join(f'[{key!r}]' for key in place)} is {p!r}, which can't be written "
+                "into. Make it an array: np.array(...)"
+            )
+        np.copyto(p, function(p, g))
+    return params
+
+
+def _is_below(place: Path, path: Path) -> bool:
+    """Whether a leaf belongs to the part of a tree to which a path leads."""
+    return place[: len(path)] == path
