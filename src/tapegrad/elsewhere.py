@@ -62,7 +62,6 @@ _NAMES = {
     "multigrad_dict": "grad(f), of a dict as the argument",
 }
 _MISSING = {
-    "nn": "Layers are plain functions of arrays",
     """device_put device_get block_until_ready devices Array Device default_device default_backend
     device_count local_devices local_device_count process_count process_index live_arrays sharding
     NamedSharding P make_mesh distributed Tensor tensor Variable from_numpy
