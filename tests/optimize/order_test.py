@@ -3,14 +3,17 @@ number, whatever the magnitudes, and moderate numbers take the shorter way."""
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from tests.tapes import tape
 
-from tapegrad import jit, value_and_grad
+from tapegrad import jit, pipeline, trace, value_and_grad
 from tapegrad.ir.ranges import RANGE
 from tapegrad.ir.text import parse
 from tapegrad.optimize.simplify import reorder, simplify
+from tapegrad.primitives.elementwise import moderate
 
 
 def chained(A, B, x):
@@ -118,6 +121,24 @@ def test_the_order_changes_under_guards_alone():
     assert done.play(np.ones((3, 4)), np.ones(4)) == 12.0
     with pytest.raises(ValueError, match="range"):
         done.play(np.full((3, 4), 1e300), np.ones(4))
+
+
+def test_the_same_numbers_are_asked_about_once():
+    """Of products that are reordered one after the other, which ask how large the same matrix is,
+    the one is left that lets fewer numbers pass."""
+
+    def product(*matrices):
+        return np.sum(functools.reduce(np.matmul, matrices))
+
+    matrices = [np.full((3, 3), 2.0)] * 5
+    given = pipeline.gradient(trace(product, *matrices)[1], range(5), keep=[0])
+    done = reorder(given)
+    asked = [call.operands for call in done.calls if call.primitive is moderate]
+    assert len(asked) == len({x for x, _ in asked}) == len(done.guards)
+    assert {x for x, _ in asked} == {*done.inputs}
+    assert {bound.value for _, bound in asked} == {2.0**120}
+    for found, expected in zip(done.play(*matrices), given.play(*matrices), strict=True):
+        np.testing.assert_allclose(found, expected)
 
 
 def test_literals_are_asked_at_once():

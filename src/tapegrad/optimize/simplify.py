@@ -57,7 +57,7 @@ def reorder(tape: Tape) -> Tape:
         before, tape = tape, remove_dead(_simplified(simplifier))
         if not simplifier.moderate or _calls_in(tape) == _calls_in(before):
             break
-    return tape
+    return remove_dead(ranges.narrowest(tape))
 
 
 def _multiplies(tape: Tape) -> bool:

@@ -381,6 +381,17 @@ isinf = Elementwise(np.isinf, dtype=bool, of_complex=True)
 isfinite = Elementwise(np.isfinite, dtype=bool, quick="{0} * 0 == 0", of_complex=True)
 signbit = Elementwise(np.signbit, scalar="copysign(1.0, {0}) < 0.0", dtype=bool)
 
+
+def _is_moderate(x: Any, bound: Any) -> Any:
+    """Whether `x` is 0, or its magnitude between 1 / bound and bound, a power of two."""
+    size = np.abs(x)
+    return (size <= bound) & ((size >= 1 / bound) | (size == 0))
+
+
+moderate = Elementwise(
+    _is_moderate, name="moderate", scalar="moderate({0}, {1})", dtype=bool, cost=6
+)
+
 # ---- integers
 
 bitwise_and = Elementwise(np.bitwise_and, scalar="{0} & {1}", commutative=True)

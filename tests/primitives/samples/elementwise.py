@@ -228,6 +228,13 @@ def of_elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
         flags = (np.array([[True], [False]]), np.array([True, False, True]))
         operands = flags[:1] if name == "logical_not" else flags
         yield Sample(entry, operands, each(LOGIC[name], bool))
+    elif name == "moderate":
+        ends = np.array([4.0, 0.25, 4.1, -0.24, 1e-40, 1e38, -4.0])
+        reference = each(lambda x, bound: x == 0 or 1 / bound <= abs(x) <= bound, bool)
+        for xs in (KINKED, ends, ends.astype(np.float32)):
+            bound = xs.dtype.type(4.0)
+            yield Sample(entry, (xs, bound), reference, smooth=False, label=f"ends {xs.dtype}")
+        yield Sample(entry, (normal(2, 3), np.float64(1e6)), reference)
     elif name in TESTS:
         yield Sample(entry, (KINKED,), each(TESTS[name], bool), smooth=False, label="special")
         yield Sample(entry, (normal(2, 3),), each(TESTS[name], bool))

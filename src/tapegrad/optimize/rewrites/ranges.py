@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.ir.ranges import RANGE
-from tapegrad.ir.tape import Builder, Guard, Literal, Operand, Var, literal
+from tapegrad.ir.tape import Builder, Guard, Literal, Operand, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives import kinked
 from tapegrad.primitives.complexes import imag, real
 from tapegrad.primitives.kinds import Contraction, View
 from tapegrad.primitives.reductions import All, Sum
@@ -95,17 +95,28 @@ def guards(builder: Builder, moderate: Mapping[Var, int]) -> list[Guard]:
             [builder.call(part, [x])[0] for part in (real, imag)] if x.dtype.kind == "c" else [x]
         )
         for part in parts:
-            dtype = part.dtype
-            (size,) = builder.call(kinked.absolute, [part])
-            (small,) = builder.call(ew.less_equal, [size, literal(2.0**bound, dtype)])
-            (large,) = builder.call(ew.greater_equal, [size, literal(2.0**-bound, dtype)])
-            (zero,) = builder.call(ew.equal, [size, literal(0.0, dtype)])
-            (fits,) = builder.call(ew.logical_or, [large, zero])
-            (fits,) = builder.call(ew.logical_and, [small, fits])
+            (fits,) = builder.call(ew.moderate, [part, literal(2.0**bound, part.dtype)])
             if fits.shape:
                 (fits,) = builder.call(All(tuple(range(len(fits.shape)))), [fits])
             found.append(Guard(fits, Literal(np.bool_(True)), RANGE))
     return found
+
+
+def narrowest(tape: Tape) -> Tape:
+    """Of guards that ask about the same numbers the one that lets the fewest pass."""
+    made = {call.outs[0]: call for call in tape.calls}
+    kept: dict[Any, tuple[Any, Guard]] = {}
+    for guard in tape.guards:
+        call = made.get(guard.operand)  # type: ignore[arg-type]
+        if call is not None and isinstance(call.primitive, All):
+            call = made.get(call.operands[0])  # type: ignore[arg-type]
+        if call is not None and call.primitive is ew.moderate:
+            x, bound = call.operands
+            asked: tuple[Any, Guard] = bound.value, guard  # type: ignore[union-attr]
+            kept[x] = min(asked, kept.get(x, asked), key=lambda found: found[0])
+        else:
+            kept[guard] = math.inf, guard
+    return replace(tape, guards=tuple([guard for _, guard in kept.values()]))
 
 
 def _span(s: Any, x: Operand, depth: int) -> Span:

@@ -246,6 +246,25 @@ isfinite = _test("isfinite", lambda b, size, inf: b.fcmp_ordered("<", size, inf)
 
 
 @Intrinsic
+def moderate(typingctx: Any, x: Any, bound: Any) -> Any:
+    """Whether x is 0, or its magnitude between 1 / bound and bound, a power of two. Of floats
+    without their signs, the bits are in order."""
+    kind = types.unliteral(x)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        lltype = context.get_data_type(kind)
+        bits = ir.IntType(kind.bitwidth)
+        high = context.cast(builder, args[1], sig.args[1], kind)
+        low = builder.bitcast(builder.fdiv(ir.Constant(lltype, 1.0), high), bits)
+        size = builder.and_(builder.bitcast(args[0], bits), bits(2 ** (kind.bitwidth - 1) - 1))
+        span = builder.sub(builder.bitcast(high, bits), low)
+        fits = builder.icmp_unsigned("<=", builder.sub(size, low), span)
+        return builder.or_(fits, builder.icmp_unsigned("==", size, bits(0)))
+
+    return signature(types.boolean, kind, bound), codegen
+
+
+@Intrinsic
 def sign(typingctx: Any, x: Any) -> Any:
     """-1, 0 or 1; NaN for NaN."""
     x = types.unliteral(x)
