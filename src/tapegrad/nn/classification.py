@@ -1,0 +1,195 @@
+"""Losses of scores of classes, as `torch.nn.functional` names them.
+
+Scores are (c,), (n, c) or (n, c, d1, ...), of c classes; labels have that shape without c.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.api import stop_gradient
+from tapegrad.nn.activations import log_softmax, logsigmoid
+from tapegrad.nn.arguments import (
+    Array,
+    check_integers,
+    check_labels,
+    check_reduction,
+    check_same_shape,
+    check_shape,
+    reduced,
+)
+
+
+def nll_loss(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Array:
+    """-w[t] x[t], for log-probabilities x of classes and labels t.
+
+    `weight` has a number for each class, and the mean is over the sum of the weights that were
+    used. Labels that are `ignore_index` count nothing: where all are, the mean is NaN.
+
+    Raises ValueError for shapes that don't fit, IndexError for labels out of range.
+    """
+    check_reduction("nll_loss", reduction)
+    axis, labels, kept = _labels("nll_loss", input, target, weight, ignore_index)
+    picked = np.squeeze(np.take_along_axis(input, np.expand_dims(labels, axis), axis), axis)
+    losses = -picked
+    return _weighted(losses, labels, kept, weight, reduction)
+
+
+def cross_entropy(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:
+    """-w[t] log(softmax(x)[t]), for scores x of classes and labels t; see `nll_loss`.
+
+    Of labels it is computed as log(1 + exp(l - x[t])), where l is the logarithm of the sum of the
+    other classes' exponentials: a loss near 0 keeps its digits, and so do all slopes.
+
+    A `target` of floats with the shape of `input` has probabilities: -sum(w t log(softmax(x))).
+    `label_smoothing` = s takes (1 - s) of the label and s / c of each class.
+
+    Raises ValueError for shapes that don't fit and a smoothing that isn't from 0 to 1, IndexError
+    for labels out of range.
+    """
+    check_reduction("cross_entropy", reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"cross_entropy: label_smoothing={label_smoothing} isn't from 0 to 1")
+    if np.result_type(target).kind == "f":
+        return _of_probabilities(input, target, weight, reduction, label_smoothing)
+    axis, labels, kept = _labels("cross_entropy", input, target, weight, ignore_index)
+    losses = _of_labels(input, labels, axis)
+    found = _weighted(losses, labels, kept, weight, reduction)
+    if label_smoothing == 0:
+        return found
+    logs = log_softmax(input, axis)
+    smooth = -np.mean(logs if weight is None else logs * _along(weight, axis, input), axis=axis)
+    smooth = np.where(kept, smooth, 0)
+    if reduction == "mean":
+        smooth = np.sum(smooth) / _total(smooth, labels, kept, weight)
+    else:
+        smooth = reduced(smooth, reduction)
+    return (1 - label_smoothing) * found + label_smoothing * smooth
+
+
+def _of_labels(input: Array, labels: Array, axis: int) -> Array:
+    """log(1 + exp(l - x[t])) with the logarithm l of the sum of the others' exponentials."""
+    labels = np.expand_dims(labels, axis)
+    if np.shape(input)[axis] == 1:
+        return np.squeeze(input - input, axis)
+    picked = np.take_along_axis(input, labels, axis)
+    others = np.where(
+        _along(np.arange(np.shape(input)[axis]), axis, input) == labels, -np.inf, input
+    )
+    largest = stop_gradient(np.max(others, axis=axis, keepdims=True))
+    largest = np.where(np.isfinite(largest), largest, 0)
+    total = np.sum(np.exp(others - largest), axis=axis, keepdims=True)
+    some = total > 0
+    ahead = np.where(some, np.log(np.where(some, total, 1)) + (largest - picked), -np.inf)
+    return -logsigmoid(-np.squeeze(ahead, axis))
+
+
+def _of_probabilities(
+    input: Array, target: Array, weight: Array | None, reduction: str, label_smoothing: float
+) -> Array:
+    check_same_shape("cross_entropy", input=input, target=target)
+    axis = _class_axis("cross_entropy", input)
+    count = np.shape(input)[axis]
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / count
+    logs = log_softmax(input, axis)
+    if weight is not None:
+        check_shape("cross_entropy", "weight", weight, (count,))
+        logs = logs * _along(weight, axis, input)
+    return reduced(-np.sum(logs * target, axis=axis), reduction)
+
+
+def multi_margin_loss(
+    input: Array,
+    target: Array,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Array | None = None,
+    reduction: str = "mean",
+) -> Array:
+    """sum over j != t of w[t] max(0, margin - x[t] + x[j])^p / c, for scores (n, c) or (c,).
+
+    Raises ValueError for a p that is neither 1 nor 2 and for shapes that don't fit, IndexError for
+    labels out of range.
+    """
+    check_reduction("multi_margin_loss", reduction)
+    if p not in (1, 2):
+        raise ValueError(f"multi_margin_loss: p={p} is neither 1 nor 2")
+    if np.ndim(input) > 2:
+        raise ValueError(
+            f"multi_margin_loss: input has shape {np.shape(input)}, not (n, c) or (c,)"
+        )
+    _, labels, _ = _labels("multi_margin_loss", input, target, weight, None)
+    count = np.shape(input)[-1]
+    at = np.expand_dims(labels, -1)
+    u = margin - np.take_along_axis(input, at, -1) + input
+    terms = np.where((u > 0) & (np.arange(count) != at), u, 0)
+    terms = terms if p == 1 else terms * terms
+    losses = np.sum(terms, axis=-1) / count
+    return reduced(losses if weight is None else losses * weight[labels], reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Array, target: Array, weight: Array | None = None, reduction: str = "mean"
+) -> Array:
+    """-mean over c of w (t log(sigmoid(x)) + (1 - t) log(sigmoid(-x))), for t from 0 to 1."""
+    check_reduction("multilabel_soft_margin_loss", reduction)
+    check_same_shape("multilabel_soft_margin_loss", input=input, target=target)
+    losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
+    return reduced(np.mean(losses if weight is None else losses * weight, axis=-1), reduction)
+
+
+def _class_axis(function: str, input: Array) -> int:
+    if np.ndim(input) == 0:
+        raise ValueError(f"{function}: input is a number, and needs an axis of classes")
+    return 0 if np.ndim(input) == 1 else 1
+
+
+def _labels(
+    function: str, input: Array, target: Array, weight: Array | None, ignore_index: int | None
+) -> tuple[int, Array, Array]:
+    """The axis of classes, labels in range, and which of them count."""
+    axis = _class_axis(function, input)
+    shape = np.shape(input)
+    check_integers(function, "target", target)
+    check_shape(function, "target", target, shape[:axis] + shape[axis + 1 :])
+    if weight is not None:
+        check_shape(function, "weight", weight, (shape[axis],))
+    kept = target == target if ignore_index is None else target != ignore_index
+    labels = target if ignore_index is None else np.where(kept, target, 0)
+    check_labels(function, "target", labels, shape[axis])
+    return axis, labels, kept
+
+
+def _weighted(
+    losses: Array, labels: Array, kept: Array, weight: Array | None, reduction: str
+) -> Array:
+    losses = np.where(kept, losses if weight is None else losses * weight[labels], 0)
+    if reduction != "mean":
+        return reduced(losses, reduction)
+    return np.sum(losses) / _total(losses, labels, kept, weight)
+
+
+def _total(losses: Array, labels: Array, kept: Array, weight: Array | None) -> Array:
+    """How many labels count, or the sum of their weights: of the dtype of the losses."""
+    if weight is None:
+        return np.sum(kept).astype(np.result_type(losses))
+    return np.sum(np.where(kept, weight[labels], 0))
+
+
+def _along(values: Array, axis: int, input: Array) -> Array:
+    """One number for each class, in the shape that broadcasts with `input`."""
+    return np.reshape(values, (-1, *(1,) * (np.ndim(input) - axis - 1)))
