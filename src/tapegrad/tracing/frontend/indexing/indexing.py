@@ -413,7 +413,7 @@ def grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     return tuple(grids)
 
 
-@stands_for(np, of_complex=True, lists=None)  # of a list NumPy asks how many axes it has
+@stands_for(np, of_complex=True)
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """np.take_along_axis."""
     along = 0 if axis is None else normalize_axis_index(axis, x.ndim)  # it takes no lists

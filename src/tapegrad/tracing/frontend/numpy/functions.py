@@ -4,12 +4,13 @@ What is declared (`operands/declaring.py`) stands for a function. Any other that
 NumPy's own code, unless it is refused: that calls others, which are asked in their turn.
 
 NumPy asks the entries of a list only in functions that are made for lists of arrays. To all others
-a list goes as an array, which is stacked here where the user calls them.
+a list goes as an array, which is stacked here where the user calls them. The result is held against
+what NumPy makes of the list: some functions ask it for what arrays alone have, or return a list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from types import ModuleType
 from typing import Any
@@ -37,6 +38,7 @@ from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.runs.floating import watching
 from tapegrad.tracing.tracers.instead import is_refused, use
+from tapegrad.tracing.tracers.tracer import Tracer
 
 HOMES = (np.lib.stride_tricks, np.emath, np.fft, np.linalg, np)
 
@@ -44,9 +46,8 @@ HOMES = (np.lib.stride_tricks, np.emath, np.fft, np.linalg, np)
 _LISTS: dict[str, str | None] = {
     **dict.fromkeys(("vstack", "hstack", "dstack", "column_stack", "row_stack"), "tup"),
     "multi_dot": "arrays",
+    "histogramdd": "sample",
     **dict.fromkeys(("block", "ix_", "einsum_path", "piecewise"), None),
-    # These ask a list for what arrays alone have, so NumPy refuses it
-    **dict.fromkeys(("hsplit", "apply_over_axes", "unstack"), None),
 }
 _EINSUM, _TEXTS = np.einsum, (np.array2string, np.array_repr, np.array_str)
 
@@ -110,30 +111,29 @@ def _of_lists(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A call of NumPy's function with lists or tuples, of which some may be arrays."""
     # An object's own method of this name is what NumPy would call
     args = tuple([x if hasattr(x, function.__name__) else of_itself(x) for x in args])
-    if not any(map(has_traced, (*args, *kwargs.values()))) or _asks_list(function, args, kwargs):
+    if not any(map(has_traced, (*args, *kwargs.values()))):
         return function(*args, **kwargs)
     declared = None if type(function) is np.ufunc else function_of(function)
     if declared is None:
-        return function(*map(stacked, args), **{k: _by_name(k, x) for k, x in kwargs.items()})
-    form, lists = declared.form, (declared.lists or "").split()
-    given = [
-        _each_stacked(x) if form.is_named(k, lists) else x if form.is_parameter(k) else stacked(x)
-        for k, x in enumerate(args)
-    ]
-    named = {k: _each_stacked(x) if k in lists else _by_name(k, x) for k, x in kwargs.items()}
-    return function(*given, **named)
-
-
-def _asks_list(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether NumPy takes the length of a list for that of an axis behind the first, or asks it for
-    its shape: where it is split into parts."""
-    if function not in (np.split, np.array_split, np.vsplit):
-        return False
-    named = dict(zip(("ary", "indices_or_sections", "axis"), args, strict=False)) | kwargs
-    if type(named.get("ary")) not in (list, tuple):
-        return False
-    by_places = function is np.array_split or hasattr(named.get("indices_or_sections"), "__len__")
-    return named.get("axis", 0) != 0 or not by_places
+        given = [*map(stacked, args)]
+        named = {k: _by_name(k, x) for k, x in kwargs.items()}
+    else:
+        form, lists = declared.form, (declared.lists or "").split()
+        given = [
+            _each_stacked(x)
+            if form.is_named(k, lists)
+            else x
+            if form.is_parameter(k)
+            else stacked(x)
+            for k, x in enumerate(args)
+        ]
+        named = {k: _each_stacked(x) if k in lists else _by_name(k, x) for k, x in kwargs.items()}
+    pairs = [*zip(args, given, strict=True), *((kwargs[k], x) for k, x in named.items())]
+    if not any(isinstance(x, Tracer) and x is not y for y, x in pairs):
+        return function(*given, **named)
+    name = f"np.{function.__name__}" if declared is None else shown(function)
+    name += " of a list, where an array may do,"
+    return accepted(function, args, kwargs, lambda: function(*given, **named), name)
 
 
 def _for_lists(function: Any) -> Callable[..., Any]:

@@ -194,6 +194,11 @@ def _contraction(name: str) -> Handler:
     return handler
 
 
+def _signbit(x: Any) -> Any:
+    """NumPy has that of booleans and small integers as one of float16."""
+    return np.less(x, 0) if x.dtype.kind in "bui" else applied(ew.signbit, np.signbit, [x])
+
+
 def _scaled(ufunc: np.ufunc, factor: float) -> Handler:
     return lambda x: applied(ew.mul, np.multiply, [*promoted(ufunc, x), factor])
 
@@ -237,6 +242,7 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.sign: _by_kind(ew.sign, np.sign, sign_of),
     np.rint: _by_kind(ew.rint, np.rint, partial(by_parts, ew.rint)),
     np.conjugate: lambda x: applied(conj if x.dtype.kind == "c" else ew.copy, np.conjugate, [x]),
+    np.signbit: _signbit,
     np.divmod: lambda x, y: (np.floor_divide(x, y), np.mod(x, y)),
     np.modf: _modf,
     np.frexp: _frexp,
