@@ -148,3 +148,23 @@ def test_the_derivative_of_a_derivative_is_compiled_once():
     for _ in range(3):
         assert grad(grad(f))(2.0) == 12.0
     assert grad(grad(f)).cache_info() == (2, 1, 1, 0, 0, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_a_generator_is_handed_on_to_a_derivative(compile):
+    """Which one it is makes no difference to a trace, in a dict as alone; each draw is its own."""
+    x = np.arange(6.0).reshape(3, 2)
+    inner = tg.grad(lambda p, rng: np.sum((x @ p) * (rng.random(3) < 0.5)))
+    nested = tg.grad(lambda p, d: np.sum((x @ p) * (d["rng"][0].random(3) < 0.5)))
+
+    def both(p, rng):
+        return inner(p, rng) + nested(p, {"rng": [rng]})
+
+    f = tg.jit(both, compile=compile)
+    for seed in (1, 1, 2):
+        rng, plain = np.random.default_rng(seed), np.random.default_rng(seed)
+        for _ in range(2):
+            expected = x.T @ (plain.random(3) < 0.5) + x.T @ (plain.random(3) < 0.5)
+            np.testing.assert_allclose(f(np.ones(2), rng), expected)
+        assert rng.random() == plain.random()
+    assert f.cache_info().traces == 1

@@ -24,8 +24,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import is_installed
-from tapegrad.core.statics import is_watched
-from tapegrad.observe.activations.generators import draws_unseeded, made_generator, of_generator
+from tapegrad.observe.activations.generators import (
+    draws_unseeded,
+    made_generator,
+    of_generator,
+    taken_by_a_derivative,
+)
 from tapegrad.observe.activations.later import may_show, parts_of, read_back
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
@@ -159,15 +163,11 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     elif kind in _UNBOUND and args:
         if isinstance(args[0], contextvars.ContextVar):
             return in_context(o, args[0], f.__name__)
-    elif (
-        type(kind.__call__) is types.FunctionType
-        and is_own(kind.__call__.__code__)
-        and (not module_of(kind).startswith("tapegrad."))
-    ):
-        return o.taken([f, *args, *kwargs.values()], whole=True)  # one of NumPy's
     elif module_of(kind).startswith("tapegrad."):
         _go_on(o, f)
-        return o.taken([x for x in (*args, *kwargs.values()) if not is_watched(x)])
+        return taken_by_a_derivative(o, [*args, *kwargs.values()])
+    elif type(kind.__call__) is types.FunctionType and is_own(kind.__call__.__code__):
+        return o.taken([f, *args, *kwargs.values()], whole=True)  # one of NumPy's
     elif is_pythons_class(kind):  # its __call__ is followed
         o.lookups.attribute(f, "__call__")
         return None

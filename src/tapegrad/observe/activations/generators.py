@@ -6,7 +6,8 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from tapegrad.core.statics import is_generator
+from tapegrad.core.statics import is_generator, is_watched
+from tapegrad.core.trees import flatten
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
@@ -91,3 +92,14 @@ def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         draws_unseeded(o, args[0])
     note = o.taken([*args[1:], *kwargs.values()])  # what is drawn is drawn of these again
     return both(note, o.draws(args[0]))
+
+
+def taken_by_a_derivative(o: Notes, values: Sequence[Any]) -> Then | None:
+    """A derivative is called with these. Which generators are among them makes no difference to it,
+    and draws are noted where they are made."""
+    values = [x for x in values if not is_watched(x)]
+    o.drawn_from = {id(x) for x in flatten(values)[0] if is_generator(x)}
+    try:
+        return o.taken(values)
+    finally:
+        o.drawn_from = set()
