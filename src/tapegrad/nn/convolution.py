@@ -10,7 +10,7 @@ Names: `n` the size of a batch, `c` channels, `g` groups, `k` the sizes of a ker
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 FEW = 64  # terms of a sum that are written out
+AT_ONCE = 9  # places of a window
 
 
 # ---- arguments
@@ -75,13 +76,28 @@ def shifted(x: Any, axis: int, start: int, count: int, step: int) -> Any:
 def windows(
     x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
 ) -> Any:
-    """What each window has of the last axes: (n, c, *sizes) becomes (n, c, *k, *counts)."""
+    """What each window has of the last axes: (n, c, *sizes) becomes (n, c, *k, *counts). Parts of a
+    few places are taken at once, and of more axis by axis, which are fewer calls."""
+    if 1 < math.prod(k) <= AT_ONCE:
+        x = np.stack(list(_places(x, k, stride, dilation, counts)), axis=2)
+        return x.reshape(*x.shape[:2], *k, *counts)
     for axis in reversed(range(len(k))):
         along = 1 + len(k)  # with the axes of the kernel that stand before it
         starts = [j * dilation[axis] for j in range(k[axis])]
         parts = [shifted(x, along, start, counts[axis], stride[axis]) for start in starts]
         x = np.stack(parts, axis=2) if len(parts) > 1 else parts[0][:, :, None]
     return x
+
+
+def _places(
+    x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
+) -> Iterator[Any]:
+    """What all windows have at each of their places."""
+    for place in np.ndindex(*k):
+        part = x
+        for axis, j in enumerate(place):
+            part = shifted(part, 2 + axis, j * dilation[axis], counts[axis], stride[axis])
+        yield part
 
 
 def overlaid(x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
@@ -245,12 +261,9 @@ def _each_channel(
     out, _, *k = weight.shape
     rest = (None,) * len(k)
     weight = weight.reshape(groups, out // groups, *k)
-    terms = []
-    for place in np.ndindex(*k):
-        part = x
-        for axis, j in enumerate(place):
-            part = shifted(part, 2 + axis, j * dilation[axis], counts[axis], stride[axis])
-        terms.append(weight[(..., *place, *rest)] * part[:, :, None])
+    factors = [weight[(..., *place, *rest)] for place in np.ndindex(*k)]
+    parts = _places(x, k, stride, dilation, counts)
+    terms = [w * part[:, :, None] for w, part in zip(factors, parts, strict=True)]
     return sum(terms[1:], terms[0])
 
 

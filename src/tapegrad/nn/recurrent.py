@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.loops import scan
+from tapegrad.rules import defvjp, primitive
 
 __all__ = [
     "fast_weights",
@@ -24,15 +25,28 @@ __all__ = [
     "rnn_cell",
 ]
 
+
+# For derivatives a step keeps what gates are, and nothing else: they are differences of numbers up
+# to 1, and exact to a rounding of 1, as those of PyTorch's layers.
+
+
+@primitive
+def _tanh(x: Any) -> Any:
+    return np.tanh(x)
+
+
+@primitive
+def _sigmoid(x: Any) -> Any:
+    return 0.5 * np.tanh(0.5 * x) + 0.5
+
+
+defvjp(_tanh, lambda ct, out, x: ct * (1 - out * out))
+defvjp(_sigmoid, lambda ct, out, x: ct * (out * (1 - out)))
+
 NONLINEAR: dict[str, Callable[[Any], Any]] = {
-    "tanh": np.tanh,
+    "tanh": _tanh,
     "relu": lambda x: np.where(x > 0, x, 0),
 }
-
-
-def _sigmoid(x: Any) -> Any:
-    half = np.asarray(0.5, x.dtype)
-    return half * np.tanh(half * x) + half
 
 
 def _linear(name: str, x: Any, weight: Any, bias: Any, gates: int) -> Any:
@@ -68,8 +82,8 @@ def _lstm_step(x: Any, state: Any, w_hh: Any, b_hh: Any) -> Any:
     gates = x + _linear("lstm", h, w_hh, b_hh, 4)
     n = gates.shape[-1] // 4
     i, f, g, o = (gates[..., k * n : (k + 1) * n] for k in range(4))
-    c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-    return _sigmoid(o) * np.tanh(c), c
+    c = _sigmoid(f) * c + _sigmoid(i) * _tanh(g)
+    return _sigmoid(o) * _tanh(c), c
 
 
 def _gru_step(x: Any, h: Any, w_hh: Any, b_hh: Any) -> Any:
@@ -77,7 +91,7 @@ def _gru_step(x: Any, h: Any, w_hh: Any, b_hh: Any) -> Any:
     n = hidden.shape[-1] // 3
     r = _sigmoid(x[..., :n] + hidden[..., :n])
     z = _sigmoid(x[..., n : 2 * n] + hidden[..., n : 2 * n])
-    new = np.tanh(x[..., 2 * n :] + r * hidden[..., 2 * n :])
+    new = _tanh(x[..., 2 * n :] + r * hidden[..., 2 * n :])
     return (1 - z) * new + z * h
 
 
@@ -86,13 +100,13 @@ def _fast_step(decay: Any, rate: Any, inner: int, layer_norm: bool) -> Callable[
         h, fast = state
         fast = decay * fast + rate * h[..., :, None] * h[..., None, :]
         slow = x + _linear("fast_weights", h, w_hh, b_hh, 1)
-        h = np.tanh(slow)
+        h = _tanh(slow)
         for _ in range(inner):
             h = slow + (fast @ h[..., None])[..., 0]
             if layer_norm:
                 h = h - np.mean(h, axis=-1, keepdims=True)
                 h = h / np.sqrt(np.mean(h * h, axis=-1, keepdims=True) + 1e-5)
-            h = np.tanh(h)
+            h = _tanh(h)
         return h, fast
 
     return step
