@@ -14,6 +14,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import ArgumentError
+from tapegrad.runtime import cache
 from tapegrad.runtime.entry import Entry, Miss
 
 X = np.array([[0.5, -1.0, 2.0], [1.5, 3.0, -0.5]])
@@ -276,6 +277,31 @@ def test_a_guard_that_fails_goes_to_another_variant_and_back():
     info = df.cache_info()
     assert (info.traces, info.compiles, info.hits) == (2, 2, 4)
     assert len(df.front.recent) == 2
+
+
+def test_calls_with_many_shapes_in_turn_find_their_entries_at_once():
+    """No other one is asked, and no variant looked up."""
+    df = grad(lambda w, x: np.sum(np.tanh(w * x)))
+    sizes = range(2, 12)
+    for n in [*sizes, *sizes]:
+        df(0.5, np.ones(n))
+    before = df.front.fast_hits
+    for n in [*sizes, *sizes]:
+        np.testing.assert_allclose(df(0.5, np.ones(n)), n / np.cosh(0.5) ** 2)
+    assert df.front.fast_hits == before + 2 * len(sizes)
+    (entry,) = df.front.of_shapes((None, (2,)))
+    df.front.drop(entry)
+    assert len(df.front.shaped) == len(sizes) - 1
+    assert df(0.5, np.ones(2)) == df(0.5, np.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore:.*kinds of arguments")
+def test_entries_go_with_their_variants(monkeypatch):
+    monkeypatch.setattr(cache, "MAX_SIGNATURES", 3)
+    df = grad(lambda x: np.sum(x**2))
+    for n in range(2, 8):
+        np.testing.assert_array_equal(df(np.ones(n)), np.full(n, 2.0))
+    assert list(df.front.shaped) == [((n,),) for n in (5, 6, 7)]
 
 
 def test_more_paths_than_are_tried_first():

@@ -10,8 +10,10 @@ import functools
 import inspect
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tapegrad.core.locks import new_lock
 from tapegrad.core.request import has_objects
@@ -47,14 +49,21 @@ class CacheInfo(NamedTuple):
 EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads", "kernels")
 
 
+def shapes_of(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The shapes of the arrays among arguments; a number is like an array without axes."""
+    return tuple([(isinstance(x, np.ndarray) and x.shape) or None for x in args])
+
+
 class Front:
-    """What stands before a cache: the entries that a call tries first, `recent`, or `named` where
-    arguments are passed by name; and the counts.
+    """What stands before a cache: the entries that a call tries first, by the shapes of its
+    arguments, or `named` where some are passed by name; and the counts. `recent` are those of all
+    shapes, if there is one alone: so nothing is looked up then.
 
     Variants know it. They don't know the cache, which holds them: so all of them go with it."""
 
     def __init__(self) -> None:
         self.lock = new_lock()
+        self.shaped: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.recent: tuple[Any, ...] = ()
         self.named: tuple[Any, ...] = ()
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
@@ -70,24 +79,37 @@ class Front:
     def first(self, entry: Any) -> None:
         """Calls try this entry first."""
         with self.lock:
-            self.drop(entry)
-            if entry.named:
-                self.named = (entry, *self.named)[:4]
-            else:
-                self.recent = (entry, *self.recent)[:4]
+            self._hold(entry, (entry, *self._without(entry))[:4])
 
     def drop(self, entry: Any) -> None:
         """No call tries this entry any more."""
         with self.lock:
-            self.recent = tuple([x for x in self.recent if x is not entry])
-            self.named = tuple([x for x in self.named if x is not entry])
+            self._hold(entry, self._without(entry))
 
     def tries(self, entry: Any) -> bool:
         """Whether calls try this entry."""
-        return entry in self.recent or entry in self.named
+        return entry in (self.named if entry.named else self.of_shapes(entry.shapes))
+
+    def of_shapes(self, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The entries that calls try whose arguments have these shapes."""
+        return self.shaped.get(shapes, ())
+
+    def _without(self, entry: Any) -> tuple[Any, ...]:
+        held = self.named if entry.named else self.of_shapes(entry.shapes)
+        return tuple([x for x in held if x is not entry])
+
+    def _hold(self, entry: Any, held: tuple[Any, ...]) -> None:
+        """Have calls like those that this entry answers try these."""
+        if entry.named:
+            self.named = held
+            return
+        self.shaped.pop(entry.shapes, None)
+        if held:
+            self.shaped[entry.shapes] = held
+        self.recent = () if len(self.shaped) != 1 else next(iter(self.shaped.values()))
 
     def clear(self) -> None:
-        self.recent, self.named, self.fast_hits = (), (), 0
+        self.shaped, self.recent, self.named, self.fast_hits = {}, (), (), 0
         self.counts = dict.fromkeys(EVENTS, 0)
 
 
@@ -133,9 +155,12 @@ class Cache:
             held.insert(0, variant)
             most = MAX_SIGNATURES if has_objects(key) else MAX_VARIANTS
             full = len(held) > most or len(self._signatures) > MAX_SIGNATURES
+            gone = held[most:]
             del held[most:]
             while len(self._signatures) > MAX_SIGNATURES:
-                self._signatures.popitem(last=False)
+                gone += self._signatures.popitem(last=False)[1]
+            for entry in [x for old in gone for x in (old.entry, old.playing) if x is not None]:
+                self.front.drop(entry)
             first, self._overflowed = full and not self._overflowed, self._overflowed or full
             return first
 

@@ -25,7 +25,7 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.packages.libraries import not_followed
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime import relatives
-from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shared_cache
+from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shapes_of, shared_cache
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.retracing import (
     warn_of_kinds,
@@ -93,12 +93,15 @@ class Derived(Named):
         if traces.running:
             return self._slow(args, kwargs)
         try:
-            for entry in self.front.named if kwargs else self.front.recent:
+            front = self.front
+            for entry in (
+                front.named if kwargs else front.recent or front.of_shapes(shapes_of(args))
+            ):
                 try:
                     result = entry.call(self.root, args, kwargs)
                 except Miss:
                     continue
-                self.front.fast_hits += 1
+                front.fast_hits += 1
                 return result
             return self._slow(args, kwargs)
         except Exception as error:
@@ -368,7 +371,7 @@ def called(f: Any, transformation: Transformation, compile: str, *args: Any) -> 
     mode = checked_mode(compile)
     front = None if traces.running else known_front(f, (transformation, mode))
     if front is not None:
-        for entry in front.recent:
+        for entry in front.recent or front.of_shapes(shapes_of(args)):
             try:
                 result = entry.call(f, args, {})
             except Miss:

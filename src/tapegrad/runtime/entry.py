@@ -38,6 +38,7 @@ from tapegrad.core.trees import array_leaves, is_number, takes_functions
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.observe.guards.state import State
+from tapegrad.runtime.cache import shapes_of
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, said_of
 from tapegrad.tracing.draws.drawn import Changed, Taken
@@ -226,7 +227,7 @@ class Entry:
         self._functions = [self._generate_flat(text)]
         self.fast = False
         self.names = text.names
-        self.named = bool(kwargs)
+        self.named, self.shapes = bool(kwargs), shapes_of(args)
         self._generate_fast(text, args, kwargs)
         self._watch()
 

@@ -102,6 +102,7 @@ class Playing:
         text = PlayedText(self.tape)
         self._entry = Entry(variant.derivation, variant.state, text, args, kwargs, watched=False)
         self.fast, self.named = self._entry.fast, self._entry.named
+        self.shapes = self._entry.shapes
         self.told = True
         self.last, self.seconds = 0.0, 0.0  # when it was told, and the time that calls took since
         self.missed = 0  # how much more often than it has answered
