@@ -11,6 +11,7 @@ from array import array
 
 import numpy as np
 import pytest
+from scipy import integrate, optimize
 
 import tapegrad as tg
 from tapegrad import pipeline
@@ -218,6 +219,24 @@ def test_a_tape_with_a_users_function_has_none():
     for _ in range(CALLS):
         assert g(X[0]) == pytest.approx(np.sum(X[0]) ** 2)
     assert g.cache_info().traces == 1 and not is_in_front(g)
+
+
+@pytest.mark.parametrize(
+    ("solve", "has_one"),
+    [
+        (lambda a: optimize.brentq(lambda x: x**3 - a * x - 1.0, 0.0, 10.0), True),
+        (lambda a: integrate.quad(lambda t: np.exp(-a * t), 0.0, 1.0)[0], True),
+        (lambda a: optimize.basinhopping(lambda x: (x[0] - a) ** 2, [0.0], niter=1).x[0], False),
+    ],
+)
+def test_a_tape_with_a_solver_has_one(solve, has_one):
+    """A solver of SciPy's only computes, but for one that draws random numbers."""
+    g = tg.value_and_grad(solve, compile="never")
+    first = g(1.5)
+    for _ in range(CALLS):
+        np.testing.assert_allclose(g(1.5), first, rtol=1e-6)
+    assert g.cache_info().traces == 1 and is_in_front(g) == has_one
+    np.testing.assert_allclose(g(0.5), tg.value_and_grad(solve)(0.5), rtol=1e-6)
 
 
 def test_machine_code_takes_its_place():

@@ -15,6 +15,7 @@ from tapegrad.core.request import Request
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
 from tapegrad.pipeline import trace
+from tapegrad.scipy.callbacks import Runner
 from tapegrad.scipy.integrate import trajectories
 
 TIMES = np.linspace(0.0, 2.0, 7)
@@ -470,6 +471,27 @@ def test_integrals_at_kinks():
         value, gradient = value_and_grad(f)(at)
         np.testing.assert_allclose(value, f(at), rtol=1e-14)
         np.testing.assert_allclose(gradient, expected, rtol=1e-3)
+
+
+def test_the_nodes_of_an_integral_are_found_by_one_evaluation(monkeypatch):
+    """of the integrand and its slopes, at all that is looked at"""
+    asked = []
+    many = Runner.many
+
+    def counted(self, xs, count, p):
+        asked.append(len(xs))
+        return many(self, xs, count, p)
+
+    monkeypatch.setattr(Runner, "many", counted)
+    monkeypatch.setattr(Runner, "slopes", None)  # one by one
+
+    def f(p):
+        return integrate.quad(lambda t: np.exp(-p * t) * np.cos(t), 0.0, 2.0)[0]
+
+    g = grad(f)
+    for p in (0.5, 0.75, 1.0):
+        assert g(p) == pytest.approx(slope(f, p), rel=1e-8)
+    assert asked == [3 * 21 + 2] * 2  # the first call has a trace
 
 
 def test_integrals_at_later_calls():

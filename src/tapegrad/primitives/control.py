@@ -113,6 +113,7 @@ class ForeignCall(Library):
     why: str = ""
     forward: Forward | None = None
     of_complex: bool = False
+    repeatable: bool = False  # whether it only computes: a call may be given up, and made again
 
     name = "foreign_call"
     absent = False

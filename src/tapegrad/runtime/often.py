@@ -65,11 +65,14 @@ class Often:
         if count not in self._bound:
             self._bound[count] = written(self.tape, run_inner, count)
         play = quiet_here(self._bound[count](*played(ready, rest)))
+        are_numbers = not any(x.shape for x in inputs[: len(inputs) - count])
 
         def called(*xs: Any) -> Sequence[Any]:
             if self.compiled is not None:
                 try:
-                    return self.compiled(*map(prepared, xs, inputs), *ready)
+                    return self.compiled(
+                        *(xs if are_numbers else map(prepared, xs, inputs)), *ready
+                    )
                 except Miss:  # a guard, or an index out of range: NumPy says so
                     pass
             self.calls += 1

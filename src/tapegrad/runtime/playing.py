@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,7 +32,9 @@ def can_be_played(tape: Tape) -> bool:
     """Whether a call of the tape may be given up and made again: a user's function may do more than
     compute."""
     return not any(
-        c.primitive.foreign or not all(map(can_be_played, c.primitive.tapes)) for c in tape.calls
+        (c.primitive.foreign and not cast(Any, c.primitive).repeatable)
+        or not all(map(can_be_played, c.primitive.tapes))
+        for c in tape.calls
     )
 
 

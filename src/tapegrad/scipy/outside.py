@@ -78,13 +78,14 @@ class Outside:
         lead: Sequence[Any] = (),
         given: Sequence[Any] = (),
         at: Sequence[int] = (),
+        draws: bool = False,
     ) -> None:
         """The values are those of `lead`, of which the result doesn't depend, and `given`. Where
         the first result is, the callbacks numbered in `at` are known; those of several arguments
-        take further results."""
+        take further results. One that draws random numbers can't be called again in vain."""
         self.label, self.solver, self.callbacks = label, solver, callbacks
         self.lead, self.given = list(map(operand, lead)), list(map(operand, given))
-        self.at = at
+        self.at, self.repeatable = at, not draws
         self.structure: list[Any] = []  # operands behind all others
         values = values_of([*self.lead, *self.given])
         try:
@@ -173,7 +174,10 @@ class Outside:
         function.__name__ = self.label
         backward = None if rule is None else rule.backward
         forward = None if rule is None else rule.forward
-        primitive = ForeignCall(self.label, function, types, visible, backward, why, forward)
+        rules = backward, why, forward
+        primitive = ForeignCall(
+            *(self.label, function, types, visible, *rules), repeatable=self.repeatable
+        )
         operands = [*self.lead, *self.given, *self.p, *self.structure]
         found = recorded(primitive, operands, self.values)
         found[-1]._trace.guard(found[-1], self.state, f"how {self.label} has ended")

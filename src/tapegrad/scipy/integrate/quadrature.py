@@ -64,8 +64,8 @@ class Mesh:
     def of(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> Any:
         """Of these intervals of t, or of others, which are returned, too; and whether they do."""
         done, tiny = True, _tiny(where, value)
-        ends, rows = self._cut(where, ends, name, f, value)
-        if not self._does(where, ends, rows, name, f, value):
+        ends, does = self._cut(where, ends, name, f, value)
+        if not does:
             _, _, info = theirs.quad_vec(
                 where.integrand(_both(f, tiny)),
                 0.0,
@@ -83,47 +83,38 @@ class Mesh:
         if any(where.kind):
             nodes, weights = _that_count(nodes, weights, f, name, np.size(value))
         most = max(len(nodes), len(ends), 2 * len(rule(name)[0]))
-        self.room = max(self.room, 1 << (most - 1).bit_length())
-        nodes = np.append(nodes, np.full(self.room - len(nodes), nodes[0]))
-        weights = np.append(weights, np.zeros(self.room - len(weights)))
-        empty = np.full((self.room - len(ends), 2), np.max(ends))
-        return nodes, weights, np.concatenate([np.sort(ends, 1), empty]), done
-
-    def _does(self, where: Range, ends: Any, rows: Any, name: str, f: Any, value: Any) -> bool:
-        """Whether the rule is near enough in these intervals, held against one in their halves."""
-        middle = ends.mean(1, keepdims=True)
-        halves = np.concatenate(
-            [np.hstack([ends[:, :1], middle]), np.hstack([middle, ends[:, 1:]])]
-        )
-        of_halves = _rows(where, halves, name, f, value)
-        both = [_sum(name, *each) for each in ((ends, rows), (halves, of_halves))]
-        apart = np.abs(both[0] - both[1])
-        return bool(np.all(apart <= self._error(both[0])) or np.any(np.isnan(value)))
+        self.room = room = max(self.room, 1 << (most - 1).bit_length())
+        ends = _filled(np.sort(ends, 1), ends.max(), room)
+        return _filled(nodes, nodes[0], room), _filled(weights, 0.0, room), ends, done
 
     def _error(self, total: Any) -> float:
         """By how much integrals of this size may be wrong."""
-        return self.epsabs + self.epsrel * float(np.max(np.abs(total), initial=0.0))
+        return self.epsabs + self.epsrel * float(np.abs(total).max(initial=0.0))
 
-    def _cut(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> tuple[Any, Any]:
-        """Intervals that also end where a slope jumps between an end and the node next to it, and
-        the integrand at their nodes. No sum tells of such a jump, but at the end the polynomial
-        through the nodes is apart from the integrand."""
-        nodes, g = rule(name)[0], where.integrand(_both(f, _tiny(where, value)))
-        beside = np.array([np.min(nodes), np.max(nodes)])
+    def _cut(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> tuple[Any, bool]:
+        """Intervals that also end where a slope jumps between an end and the node next to it; and
+        whether the rule is near enough in them, held against one in their halves. No sum tells of
+        such a jump, but at the end the polynomial through the nodes is apart from the integrand."""
+        nodes, weights = rule(name)
+        tiny = _tiny(where, value)
+        beside = np.array([np.min(nodes), 1 - np.max(nodes)])
         while True:
-            rows = _rows(where, ends, name, f, value)
-            most, places = self._error(_sum(name, ends, rows)), []
-            rounding = self.rounding * np.max(np.abs(rows), (0, 1))
-            for (a, b), expected in zip(ends, _at_ends(name) @ rows, strict=True):
-                for end, node, y in zip((a, b), a + (b - a) * beside, expected, strict=True):
-                    start = end + NEAR * np.sign(node - end)
-                    least = np.maximum(most / (NEAR + abs(node - end)), rounding)
-                    if abs(node - end) > NEAR and np.any(np.abs(g(start) - y) > least):
-                        low, high = sorted((start, node))
-                        places.append(jump_between(g, low, high, least, 1.0))
-            cuts = [place for place in places if place is not None]
+            size = ends[:, 1] - ends[:, 0]
+            rows, halves, at_ends = _rows(where, ends, name, f, value, tiny)
+            total, of_halves = [size @ (weights @ x) for x in (rows, halves)]
+            most, apart = self._error(total), size[:, None] * beside
+            rounding = self.rounding * np.abs(rows).max((0, 1))
+            least = np.maximum(most / (NEAR + apart[:, :, None]), rounding)
+            jumps = (np.abs(at_ends - _at_ends(name) @ rows) > least).any(2) & (apart > NEAR)
+            cuts = []
+            for k, last in np.argwhere(jumps) if jumps.any() else ():
+                inside = np.array([NEAR, apart[k, last]]) * (-1 if last else 1)
+                low, high = map(float, np.sort(ends[k, last] + inside))
+                cut = jump_between(where.integrand(_both(f, tiny)), low, high, least[k, last], 1.0)
+                cuts += [] if cut is None else [cut]
             if not cuts or len(ends) > MOST:
-                return ends, rows
+                is_near = (np.abs(total - of_halves) <= most).all() or np.isnan(value).any()
+                return ends, bool(is_near)
             ends = np.stack([*itertools.pairwise(np.unique([*np.ravel(ends), *cuts]))])
 
 
@@ -145,18 +136,32 @@ def _at_ends(name: str) -> np.ndarray:
     return np.array(rows)
 
 
-def _rows(where: Range, ends: Any, name: str, f: Any, value: Any) -> np.ndarray:
-    """What `_both` is as a function of t, at the nodes of each interval."""
-    t, _ = map(np.ravel, in_intervals(name, ends))
-    nodes, factors = where.placed(t, np.ones(len(t)))
-    table = _table(f, nodes, name, np.size(value), _tiny(where, value)) * factors[:, None]
-    found: np.ndarray = table.reshape(-1, len(ends), len(rule(name)[0]), table.shape[1]).sum(0)
+@functools.cache
+def _places(name: str) -> np.ndarray:
+    """The nodes of a rule on the interval from 0 to 1, and those on its halves."""
+    nodes, _ = rule(name)
+    return np.concatenate([nodes, 0.5 * nodes, 0.5 + 0.5 * nodes])
+
+
+def _rows(where: Range, ends: Any, name: str, f: Any, value: Any, tiny: float) -> Any:
+    """What `_both` is as a function of t, at the nodes of each interval; at those of its halves,
+    the mean of both; and near its ends."""
+    places, low, high = _places(name), ends[:, :1], ends[:, 1:]
+    size, count = high - low, len(places) // 3
+    near = np.minimum(NEAR, 1e-3 * size)
+    t = np.concatenate([low + size * places, low + near, high - near], 1)
+    x, factors = where.placed(t.ravel(), np.ones(t.size))
+    table = _table(f, x, t.shape[1], np.size(value), tiny) * factors[:, None]
+    found = table.reshape(-1, *t.shape, table.shape[1]).sum(0)
+    halves = 0.5 * (found[:, count : 2 * count] + found[:, 2 * count : -2])
+    return found[:, :count], halves, found[:, -2:]
+
+
+def _filled(x: Any, fill: Any, room: int) -> np.ndarray:
+    """An array of `room` rows, which begins with these."""
+    found = np.full((room, *x.shape[1:]), fill)
+    found[: len(x)] = x
     return found
-
-
-def _sum(name: str, ends: Any, rows: Any) -> Any:
-    """The integral, of the integrand at the nodes of each interval."""
-    return np.einsum("i,j,ijk->k", ends[:, 1] - ends[:, 0], rule(name)[1], rows)
 
 
 def _tiny(where: Range, value: Any) -> float:
@@ -177,9 +182,11 @@ def _both(f: Any, tiny: float) -> Callable[[float], np.ndarray]:
     return g
 
 
-def _table(f: Any, nodes: Any, name: str, size: int, tiny: float) -> np.ndarray:
-    """`_both` at nodes of a rule: a row for each, of so many values and of derivatives."""
-    found: np.ndarray = f.many(nodes, len(rule(name)[0]))
+def _table(f: Any, nodes: Any, count: int, size: int, tiny: float) -> np.ndarray:
+    """`_both` at some times `count` nodes: a row for each, of so many values and of derivatives."""
+    found: np.ndarray = f.many(nodes, count)
+    if tiny < 0:
+        return found
     far = np.all(np.abs(found[:, :size]) <= tiny, 1)[:, None] & ~np.isfinite(found)
     far[:, :size] = False
     return np.where(far, 0.0, found)
@@ -189,7 +196,7 @@ def _that_count(nodes: Any, weights: Any, f: Any, name: str, size: int) -> tuple
     """The nodes without those far out at which neither the integrand nor its slopes count: there
     derivatives, of any order, may overflow on their way to 0."""
     with np.errstate(all="ignore"):
-        parts = np.abs(weights[:, None] * _table(f, nodes, name, size, np.inf))
+        parts = np.abs(weights[:, None] * _table(f, nodes, len(rule(name)[0]), size, np.inf))
         counts = np.any(parts > NOTHING * np.max(parts, 0, initial=0.0), 1)
     return (nodes[counts], weights[counts]) if np.any(counts) else (nodes, weights)
 

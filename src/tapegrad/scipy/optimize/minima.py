@@ -160,8 +160,9 @@ def minimum(
     bounds: Any,
     limits: Bounded,
     held: Constraints,
+    draws: bool = False,
 ) -> Result:
-    """The result of `search(fs, x0, bounds, constraints)`."""
+    """The result of `search(fs, x0, bounds, constraints)`, which may draw random numbers."""
     facts: dict[str, Any] = {}
     are_plain, own = not is_traced(bounds), len(callbacks) - len(held.callbacks)
 
@@ -184,7 +185,8 @@ def minimum(
         ended = ending(found and certain, certain)
         return x, side, active, _scalar(r.fun) * 1.0, *counts, *told, ended
 
-    outside = Outside(label, solver, callbacks, [x0], [*limits.given, *held.constants], at=(0,))
+    given = [*limits.given, *held.constants]
+    outside = Outside(label, solver, callbacks, [x0], given, at=(0,), draws=draws)
     x, counts = _recorded(outside, bool(limits.given), facts["certain"], held)
     value = outside.value(0, x, np.reshape(outside.values[3], callbacks[0].shape))
     names = ("nit", "nfev", "njev")
