@@ -98,6 +98,21 @@ def test_folders_of_tracing_import_each_other_one_way():
     assert {name: size for name, size in sizes.items() if size > 14} == {}
 
 
+def test_a_target_is_known_by_its_object_alone():
+    """Outside its folder one file imports from that: the one that says which target there is."""
+    folders = {Path(file).parent for file in FILES if file.endswith("/target.py")}
+    places = [folder for folder in folders if folder.name != "backends"]
+    assert places
+    inside = tuple(f"tapegrad.{'.'.join(folder.parts)}." for folder in places)
+    naming = {
+        file
+        for file, path in FILES.items()
+        if not any(folder in Path(file).parents for folder in places)
+        and any(f"{name}.".startswith(inside) for name in names_imported(path))
+    }
+    assert naming == {"backends/host.py"}
+
+
 def test_the_picture_of_the_imports_is_right(request):
     page = Path(__file__).parents[1] / "docs" / "design.md"
     text = page.read_text(encoding="utf-8")

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from tapegrad.backends.host import HOST
+from tapegrad.backends.target import Build, one_by_one
 from tapegrad.checking.tape_verify import verify
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import REPETITION, SERIES, load
@@ -44,10 +46,9 @@ from tapegrad.optimize.stops import drop_stops
 from tapegrad.optimize.unrolled import may_repeat_inside, unrolled_loop
 
 if TYPE_CHECKING:
-    from tapegrad.backends.cpu.machine_code import Build
-    from tapegrad.backends.cpu.templates import Numbers
     from tapegrad.backends.source.driver import Executable
     from tapegrad.backends.source.program import Program
+    from tapegrad.backends.target import Numbers, Target
     from tapegrad.core.request import Request
     from tapegrad.ir.affine import Index
     from tapegrad.ir.allocation import Allocation
@@ -250,7 +251,7 @@ def bytes_taken(tape: Tape, mode: str) -> int:
 
 def compile(
     tape: Tape,
-    build: Build | None = None,
+    build: Build = one_by_one,
     times: dict[str, float] | None = None,
     kind: Kind | None = None,
 ) -> Executable:
@@ -258,20 +259,17 @@ def compile(
     the tape says so, else who calls it plays the tape where it tells that the order counts. `build`
     compiles kernels, here if it isn't given; `times` receives the seconds that each part took.
     Beside a tape of the same `kind`, for other lengths, it gets kernels that serve any."""
-    from tapegrad.backends.cpu.machine_code import machine_code
-    from tapegrad.backends.source.driver import Executable
-
     at = [perf_counter()]
     best = at_its_best(tape)
     at.append(perf_counter())
     program, others = _beside(tape, best, kind)
     at.append(perf_counter())
-    code = machine_code(program, build, others)
+    made = HOST.build(program, build, others)
     at.append(perf_counter())
     if times is not None:
         parts = ("passes", "schedule", "kernels")
         times.update({part: at[k + 1] - at[k] for k, part in enumerate(parts)})
-    return Executable(program.driver(), code.kernels, code.shared, program.axes)
+    return made
 
 
 def at_its_best(tape: Tape) -> Tape:
@@ -283,7 +281,6 @@ def at_its_best(tape: Tape) -> Tape:
 def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers]:
     """The program of a tape, which is optimised; and the numbers that a program of the same kind,
     with the same loops, has in the place of its own."""
-    from tapegrad.backends.cpu.templates import numbers_of
     from tapegrad.schedule.buffers import assign, is_alike
     from tapegrad.schedule.lengths import varied
 
@@ -300,7 +297,7 @@ def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers
         if is_alike(one.plan, two.plan):
             program = written(one, assign(one.plan, like=two.plan))
             beside = written(two, assign(two.plan, like=one.plan))
-            if (others := numbers_of(program, beside)) is not None:
+            if (others := HOST.numbers_of(program, beside)) is not None:
                 return replace(program, lengths=program.lengths & beside.lengths), others
     kind.keep()
     return schedule(best), ()
@@ -353,9 +350,9 @@ def lowered(tape: Tape, large: float = math.inf, price: float = 1.0) -> Plan:
     return plan
 
 
-def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
-    """The plan of an optimised tape: its loops, fused. Where it needs more memory than its results,
-    and these are large, memory has these prices, one after the other.
+def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) -> Looped:
+    """The plan of an optimised tape: its loops, fused, as a target runs them. Where it needs more
+    memory than its results, and these are large, memory has these prices, one after the other.
 
     What does it is imported here: a process whose code is on disk needs none of it.
     """
@@ -396,11 +393,12 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE) -> Looped:
         tiled,  # registers between inner loops become rows, so it comes after shrinking
         apart,  # in nests that are too short for tiles, functions get loops of their own
         shrink,
-        shared_out,  # long loops in chunks, each a kernel, for several cores
-        arrange,  # what one core does waits, and short kernels become one
+        # Long loops in chunks, each a kernel, for several cores; what one core does waits, and
+        # short kernels become one.
+        *((shared_out, arrange) if target.threads else ()),
         gather_fills,  # small arrays that are filled one after the other are in one loop
-        cut,  # kernels that are too long for numba are cut ...
-        store_shared,  # ... and between kernels registers are in memory
+        # Kernels that take too long to compile are cut, and between them registers are in memory.
+        *((cut, store_shared) if target.cuts else ()),
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
@@ -445,17 +443,17 @@ def memory_of(plan: Plan) -> int:
     return scratch_of(plan) + max(made, default=0)
 
 
-def schedule(tape: Tape) -> Program:
-    """The program of an optimised tape: its plan, and the source of its kernels."""
+def schedule(tape: Tape, target: Target = HOST) -> Program:
+    """The program of an optimised tape for a target: its plan, and the source of its kernels."""
     from tapegrad.schedule.buffers import assign
 
-    found = looped(tape)
+    found = looped(tape, target=target)
     return written(found, assign(found.plan))
 
 
 def written(found: Looped, homes: Allocation) -> Program:
     """The program of a plan whose stored values have these homes."""
-    from tapegrad.backends.cpu.emit import emit
+    from tapegrad.backends.source.emit import emit
     from tapegrad.schedule.lengths import lengths
 
     tape, first, passes, plan = found

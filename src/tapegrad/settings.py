@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.host import HOST
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime import relatives
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
@@ -65,14 +66,12 @@ def set_num_threads(n: int | None = None) -> None:
     ------
     ArgumentError : `n` isn't such a number.
     """
-    from tapegrad.backends.cpu.threads import MOST, available_cores, pool
-
-    whole = isinstance(n, (int, np.integer)) and not isinstance(n, bool)
-    if n is not None and not (whole and 1 <= n <= MOST):
+    whole, most = isinstance(n, (int, np.integer)) and not isinstance(n, bool), HOST.most_threads
+    if n is not None and not (whole and 1 <= n <= most):
         raise ArgumentError(
-            f"set_num_threads takes a positive number of threads, up to {MOST}, not {n!r}"
+            f"set_num_threads takes a positive number of threads, up to {most}, not {n!r}"
         )
-    pool.resize(available_cores() if n is None else int(n))
+    HOST.work_in(None if n is None else int(n))
 
 
 def _caches(f: Any) -> list[Cache]:

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 from tapegrad import pipeline, primitive, trace
-from tapegrad.backends.cpu import emit as numba_source
+from tapegrad.backends.source import emit as numba_source
 from tapegrad.checking import oracle
 from tapegrad.errors import InternalError
 from tapegrad.ir.affine import Affine

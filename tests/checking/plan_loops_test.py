@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tests.ir.plans_by_hand import N, alone, along, cell, plan, store
 
-from tapegrad.backends.cpu.emit import emit
 from tapegrad.backends.cpu.linking import linked
 from tapegrad.backends.cpu.machine_code import machine_code
+from tapegrad.backends.source.emit import emit
 from tapegrad.checking.plan_run import run_plan
 from tapegrad.checking.plan_verify import verify_allocation, verify_plan
 from tapegrad.errors import InternalError

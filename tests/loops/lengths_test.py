@@ -13,9 +13,10 @@ from tests.loops.programs import PROGRAMS
 from tapegrad import grad, pipeline, scan, trace
 from tapegrad.backends.cpu import kernel_cache, support
 from tapegrad.backends.cpu.linking import ENTRY
-from tapegrad.backends.cpu.machine_code import kernel_function, one_by_one
+from tapegrad.backends.cpu.machine_code import kernel_function
 from tapegrad.backends.cpu.templates import template
 from tapegrad.backends.source.program import Kernel
+from tapegrad.backends.target import one_by_one
 from tapegrad.compiler import client, disk, key
 from tapegrad.compiler.packed import pack
 from tapegrad.compiler.templates import with_templates

@@ -27,7 +27,8 @@ from tests.primitives.samples import all_samples
 
 import tapegrad as tg
 from tapegrad.__main__ import main
-from tapegrad.compiler import disk, kept, key
+from tapegrad.backends.cpu import processor
+from tapegrad.compiler import disk, key
 from tapegrad.compiler.packed import pack
 from tapegrad.ir.tape import Aval, Builder, Tape
 from tapegrad.primitives.control import ForeignCall
@@ -260,11 +261,10 @@ def test_which_of_numpys_calls_are_the_same_is_part_of_the_key():
     assert key.program_key(other) == key.program_key(again)
 
 
-@pytest.mark.parametrize("part", ["_sources", "processor_key"])
-def test_other_versions_and_processors_have_their_own_code(part, folder, monkeypatch):
+@pytest.mark.parametrize("where, part", [(key, "_sources"), (processor, "processor_key")])
+def test_other_versions_and_processors_have_their_own_code(where, part, folder, monkeypatch):
     run(cubes(), X)
-    for where in (key, kept):
-        monkeypatch.setattr(where, part, lambda: "0" * 40, raising=False)
+    monkeypatch.setattr(where, part, lambda: "0" * 40)
     assert run(cubes(), X)[1] == (1, 0)
     assert len(files(folder)) == 2
 
@@ -314,10 +314,10 @@ def test_settings_of_numba_are_part_of_the_key(monkeypatch):
 @pytest.fixture
 def cpuinfo(tmp_path, monkeypatch):
     """A file that describes the processor, which this test writes; and who else may be asked."""
-    monkeypatch.setattr(key, "_CPUINFO", str(tmp_path / "cpuinfo"))
+    monkeypatch.setattr(processor, "_CPUINFO", str(tmp_path / "cpuinfo"))
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(key, "_processor_by_llvm", lambda: ("what LLVM says",))
+    monkeypatch.setattr(processor, "_processor_by_llvm", lambda: ("what LLVM says",))
     return tmp_path / "cpuinfo"
 
 
@@ -338,7 +338,7 @@ def test_the_processor_is_known_without_llvm(cpuinfo):
 
     def found(*cores, flags="avx512f"):
         cpuinfo.write_text("".join(CORE.format(core=c, speed=c**2, flags=flags) for c in cores))
-        return key.processor_key.__wrapped__()
+        return processor.processor_key.__wrapped__()
 
     assert found(0, 1) == found(5) == found(*range(100)) != found(0, flags="")
     assert found(0, flags="avx512f " * 2000) != found(0, flags="avx512f " * 2001)  # to the end
@@ -348,9 +348,9 @@ def test_the_processor_is_known_without_llvm(cpuinfo):
 def test_where_the_processor_isnt_described_llvm_is_asked(text, cpuinfo, monkeypatch):
     if text is not None:
         cpuinfo.write_text(text)
-    asked = key.processor_key.__wrapped__()
-    monkeypatch.setattr(key, "_processor_by_llvm", lambda: ("something else",))
-    assert key.processor_key.__wrapped__() != asked
+    asked = processor.processor_key.__wrapped__()
+    monkeypatch.setattr(processor, "_processor_by_llvm", lambda: ("something else",))
+    assert processor.processor_key.__wrapped__() != asked
 
 
 def test_sources_that_changed_under_the_process_are_not_those_that_run(folder, monkeypatch):
@@ -1065,7 +1065,7 @@ df = value_and_grad(evidence, compile=sys.argv[1])
 value, found = df(p, x, y)
 print(*[np.asarray(v).tobytes().hex() for v in (value, found["scale"], found["length"])])
 info = df.cache_info()
-compiling = {"numba", "networkx", "tapegrad.backends.cpu.emit", "tapegrad.schedule.lower"}
+compiling = {"numba", "networkx", "tapegrad.backends.source.emit", "tapegrad.schedule.lower"}
 compiling |= {"llvmlite.binding"} if platform.machine() == "x86_64" else set()
 print(info.compiles, info.loads, *sorted(compiling.intersection(sys.modules)))
 """

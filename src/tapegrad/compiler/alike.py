@@ -19,7 +19,7 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
-from tapegrad.backends.cpu import kernel_cache
+from tapegrad.backends.host import HOST
 from tapegrad.compiler import disk, kept
 from tapegrad.compiler.disk import digest
 from tapegrad.compiler.key import kernel_key
@@ -101,13 +101,13 @@ def _varying(tape: Tape) -> list[tuple[int, int]]:
 
 def _found(key: Any) -> Any:
     """What was kept under such a key; None if nothing was."""
-    content = kernel_cache.kernels.get(key) or kept.find(_name_of(key))
+    content = HOST.objects.get(key) or kept.find(_name_of(key))
     return None if content is None else pickle.loads(content)
 
 
 def _keep(key: Any, x: Any) -> None:
     content = pickle.dumps(x)
-    kernel_cache.kernels.add({key: content})
+    HOST.objects.add({key: content})
     kept.keep(_name_of(key), content)
 
 

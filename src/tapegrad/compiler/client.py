@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tapegrad.backends.cpu import kernel_cache
+from tapegrad.backends.host import HOST
 from tapegrad.backends.source.driver import Executable
 from tapegrad.compiler import key
 from tapegrad.compiler.job import Job
@@ -249,7 +249,7 @@ class Client:
 
     def clear(self) -> None:
         """Compile every kernel anew from now on, also those that are known."""
-        kernel_cache.kernels.clear()
+        HOST.objects.clear()
         self._alone(self._clear)
 
     # ---- one at a time

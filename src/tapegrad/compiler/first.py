@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tapegrad.backends.cpu.machine_code import one_by_one
+from tapegrad.backends.target import one_by_one
 from tapegrad.compiler.templates import with_templates
 from tapegrad.core.late import COMPILER, load
 from tapegrad.pipeline import compile

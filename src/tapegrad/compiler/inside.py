@@ -16,9 +16,8 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tapegrad.backends.cpu.kernel_cache import kernels
-from tapegrad.backends.cpu.linking import fortran
-from tapegrad.backends.cpu.machine_code import one_by_one
+from tapegrad.backends.host import HOST
+from tapegrad.backends.target import one_by_one
 from tapegrad.compiler import kept
 from tapegrad.compiler.alike import Kind
 from tapegrad.compiler.executable import encoded
@@ -104,8 +103,8 @@ class Inside:
 def _prepare(threads: bool) -> None:
     """Load what compiling takes, half a second long. Forks wait for that.
 
-    SciPy's BLAS, which machine code may call, starts its threads at once. Where there are none to
-    be had it would interrupt the process, as Ctrl-C does; so it is loaded here, for one thread.
+    SciPy's BLAS, which code may call, starts its threads at once. Where there are none to be had it
+    would interrupt the process, as Ctrl-C does; so it is loaded here, for one thread.
     """
     global _ready
     with no_forks():
@@ -117,7 +116,7 @@ def _prepare(threads: bool) -> None:
         try:
             compile_first()
             if alone:
-                fortran("blas")
+                HOST.prepare()
         except Exception as error:  # which the first program will meet too
             let_through(error)
         finally:
@@ -129,7 +128,7 @@ def _prepare(threads: bool) -> None:
 def _answer(job: Job) -> Answer:
     """Compile a program. Nothing of it travels, so it may refer to what only this process knows."""
     times: dict[str, float] = {}
-    start, compiled = time.perf_counter(), kernels.compiles
+    start, compiled = time.perf_counter(), HOST.objects.compiles
     try:
         build = with_templates(one_by_one, job.anew)
         tape = job.packed.unpack()
@@ -141,7 +140,7 @@ def _answer(job: Job) -> Answer:
         name = kept.named(job.kept_as)
         kept.keep(name, encoded(executable, opaque_of(job.packed.primitives)))
     times["all"] = time.perf_counter() - start
-    return Answer(executable, times=times, kernels=kernels.compiles - compiled)
+    return Answer(executable, times=times, kernels=HOST.objects.compiles - compiled)
 
 
 def _forked() -> None:

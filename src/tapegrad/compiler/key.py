@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.host import HOST
 from tapegrad.compiler import LOADED as LOADED
 from tapegrad.compiler import disk
 from tapegrad.compiler.disk import digest
@@ -29,8 +30,6 @@ from tapegrad.ir.tape import Aval, Literal, Tape
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
 from tapegrad.primitives.control import ForeignCall
 
-_CPUINFO = "/proc/cpuinfo"
-_PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -57,42 +56,7 @@ def kernel_key(identity: Any) -> str:
 def compiler_key() -> str | None:
     """What code depends on besides; None where it can't be kept."""
     sources = _sources()
-    return digest(sources.encode(), processor_key().encode()) if sources else None
-
-
-@cache
-def processor_key() -> str:
-    """What the machine code depends on besides: LLVM, and what it knows of the processor."""
-    import llvmlite
-
-    from tapegrad.backends.cpu.linking import vector_library
-
-    processor = _processor() or _processor_by_llvm()
-    return digest(repr((llvmlite.__version__, processor, vector_library())).encode())
-
-
-def _processor() -> list[bytes]:
-    """Make, model and features of an x86-64 processor in Linux's words, which LLVM needn't be
-    loaded for; empty for others. Of a processor's cores one is described like the other."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return []
-    text = b""
-    try:
-        with open(_CPUINFO, "rb", buffering=0) as file:  # a page at a time: a core is described
-            while b"\n\n" not in text and (more := file.read(4096)):  # in one, and there are many
-                text += more
-    except OSError:
-        return []
-    lines = (line.partition(b":") for line in text.partition(b"\n\n")[0].split(b"\n"))
-    known = {word.strip(): value for word, _, value in lines}
-    return [known[word] for word in _PROCESSOR] if known.keys() >= set(_PROCESSOR) else []
-
-
-def _processor_by_llvm() -> tuple[str, str, str]:
-    from llvmlite import binding
-
-    features = binding.get_host_cpu_features().flatten()
-    return binding.get_process_triple(), binding.get_host_cpu_name(), features
+    return digest(sources.encode(), HOST.key().encode()) if sources else None
 
 
 def _paths() -> list[str]:

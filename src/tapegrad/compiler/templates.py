@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tapegrad.backends.cpu import kernel_cache
-from tapegrad.backends.cpu.machine_code import Build
+from tapegrad.backends.host import HOST
+from tapegrad.backends.memo import is_common
+from tapegrad.backends.target import Build
 from tapegrad.compiler import disk, kept
 from tapegrad.compiler.key import kernel_key
 
@@ -26,7 +27,7 @@ def with_templates(build: Build, anew: bool = False) -> Build:
         for key, name in names.items():
             if not anew and (code := kept.find(name)) is not None:
                 found[key] = code
-        kernel_cache.kernels.add(found)
+        HOST.objects.add(found)
         new = build(work, {key: size for key, size in sizes.items() if key not in found})
         for key, code in new.items():
             kept.keep(names[key], code)
@@ -37,6 +38,6 @@ def with_templates(build: Build, anew: bool = False) -> Build:
 
 def _name_of(key: Any) -> str | None:
     """The name under which a kernel is kept; None if it isn't."""
-    if disk.location() is None or not kernel_cache.is_common(key):
+    if disk.location() is None or not is_common(key):
         return None
     return kept.named(kernel_key(key))

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapegrad.backends.cpu import kernel_cache
-from tapegrad.backends.cpu.machine_code import Build, one_by_one
+from tapegrad.backends.host import HOST
+from tapegrad.backends.target import Build, one_by_one
 from tapegrad.compiler import disk, kept
 from tapegrad.compiler.alike import Kind
 from tapegrad.compiler.executable import encoded
@@ -56,7 +56,7 @@ SIDE_BY_SIDE = 1_500  # letters of kernels from which on they are compiled on se
 def answer(request: Request, build: Build) -> Answer:
     """Compile a program, unless it is on disk or is just being put there by another process."""
     times: dict[str, float] = {}
-    compiled = kernel_cache.kernels.compiles
+    compiled = HOST.objects.compiles
     try:
         opaque = opaque_of(request.packed.primitives)
         start = time.perf_counter()
@@ -71,7 +71,7 @@ def answer(request: Request, build: Build) -> Answer:
                 made = compile(tape, build, times, Kind(request.packed, tape))
                 content = encoded(made, opaque)
                 kept.keep(name, content)
-        compiled = kernel_cache.kernels.compiles - compiled
+        compiled = HOST.objects.compiles - compiled
         return Answer(content, times=times, kernels=compiled, found=found)
     except Exception:
         return Answer(error=traceback.format_exc(), times=times)
@@ -202,7 +202,7 @@ class Server:
         self.received += found
         for number, content in messages(self.received):
             if number == FORGET:
-                kernel_cache.kernels.clear()
+                HOST.objects.clear()
             else:
                 self.waiting.append((number, content))
         return bool(found)
@@ -241,8 +241,8 @@ class Server:
             content = pickle.dumps(Answer(error=f"its process ended with {status}", died=True))
         else:
             content, added = pickle.loads(fork.buffer)
-            kernel_cache.kernels.add(added)
-            kernel_cache.kernels.added.clear()
+            HOST.objects.add(added)
+            HOST.objects.added.clear()
         self.to_send += message(number, content)
 
     def end(self) -> None:
@@ -262,7 +262,7 @@ def _job(content: bytes) -> tuple[bytes, dict[Any, bytes]]:
     _adopt(request.settings)
     found = answer(request, side_by_side)
     found.times["all"] = time.perf_counter() - start
-    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL), kernel_cache.kernels.added
+    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL), HOST.objects.added
 
 
 def _adopt(wanted: dict[str, str]) -> None:
@@ -282,7 +282,7 @@ def _adopt(wanted: dict[str, str]) -> None:
 def prepare() -> None:
     """Load what compiling takes, so that no fork has to."""
     compile_first()
-    kernel_cache.kernels.added.clear()
+    HOST.objects.added.clear()
     gc.collect()
     gc.freeze()  # a fork that collected all of this would copy it, and take 70 ms
 

@@ -53,7 +53,7 @@ SERIES = ("tapegrad.differentiate.taylor",)  # what Taylor coefficients take
 COMPILER = (  # what a compiler in this process takes
     "tapegrad.compiler.inside",
     "tapegrad.backends.source.names",
-    "tapegrad.backends.cpu.emit",
+    "tapegrad.backends.source.emit",
     "tapegrad.backends.cpu.support",
     "tapegrad.schedule.buffers",
 )

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.host import HOST
 from tapegrad.backends.numpy.play import checked_inputs, run, stale
 from tapegrad.backends.source.arguments import Mark, put_together
 from tapegrad.backends.source.driver import (
@@ -164,23 +165,11 @@ def compiled_text(executable: Executable) -> Text:
 
 def driver_namespace(executable: Executable) -> dict[str, Any]:
     """What a driver's lines mean: kernels, functions that NumPy runs, dtypes."""
-    from tapegrad.backends.cpu.layout import layout_fault
-    from tapegrad.backends.cpu.linking import linked  # loads LLVM, which playing doesn't need
-
-    if fault := layout_fault():
+    if fault := HOST.fault():
         raise InternalError(f"machine code can't be run here: {fault}")
     driver = executable.driver
-    names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, **NUMBERS, **dtypes()}
-    names[OUT_OF_RANGE] = OutOfRange
-    if any("parallel(" in line for line in driver.lines):
-        from tapegrad.backends.cpu.threads import parallel  # loads threads, which few need
-
-        names["parallel"] = parallel
-    functions: dict[bytes, Any] = {}  # kernels that are alike are linked once
-    for name, code in executable.kernels.items():
-        if code not in functions:
-            functions[code] = linked(name, code, executable.shared)
-        names[name] = functions[code]
+    names: dict[str, Any] = {"Stale": Miss, OUT_OF_RANGE: OutOfRange, **NUMBERS, **dtypes()}
+    names |= HOST.functions(executable)
     for name, primitive in driver.calls:
         names[name] = partial(_run_by_numpy, primitive)
     return names

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.host import HOST
 from tapegrad.backends.source.program import Program
 from tapegrad.backends.source.standalone import (
     Text,
@@ -52,9 +53,7 @@ class StandAlone:
         self._function = self._compiled()
 
     def _compiled(self) -> Callable[..., Any]:
-        from tapegrad.backends.cpu import support
-
-        names = support.namespace()
+        names = HOST.words()
         names["__name__"] = f"tapegrad.generated.{self._text.name}"
         for text in (self._text.source, self._text.compiling):
             file = f"<tapegrad {self._text.name} {next(_numbers)}>"

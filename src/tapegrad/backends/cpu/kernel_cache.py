@@ -8,51 +8,18 @@ constants and equal globals, that take equal types, are one kernel.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.memo import SHARED, Memo
+
 Types = Sequence[tuple[str, tuple[Any, ...], np.dtype]]
 
 
-class Memo:
-    """The object files of the kernels used last, and of what they share, by what these are.
-
-    `added` are those that were put there, since somebody last took them out of it; `compiles`
-    counts the kernels that were compiled.
-    """
-
-    def __init__(self, most: int = 512) -> None:
-        self.most = most
-        self.compiles = 0
-        self.added: dict[Any, bytes] = {}
-        self._held: OrderedDict[Any, bytes] = OrderedDict()
-
-    def get(self, key: Any) -> bytes | None:
-        """The machine code of the kernel of this identity, if it is known."""
-        if key in self._held:
-            self._held.move_to_end(key)
-        return self._held.get(key)
-
-    def add(self, codes: Mapping[Any, bytes]) -> None:
-        """Know these from now on."""
-        self.added.update(codes)
-        self._held.update(codes)
-        while len(self._held) > self.most:
-            self._held.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget all kernels. What they share is no part of a program."""
-        for held in (self._held, self.added):
-            for key in [key for key in held if not is_shared(key)]:
-                del held[key]
-
-
 kernels = Memo()
-SHARED = "shared"  # the last of an identity, if it is that of a function that kernels share
 
 
 def identity(
@@ -80,16 +47,6 @@ def identity(
 def shared_identity(name: str) -> tuple[Any, ...]:
     """All that the machine code of a function depends on that kernels share."""
     return name, _settings(), SHARED
-
-
-def is_shared(key: tuple[Any, ...]) -> bool:
-    """Whether this is the identity of such a function."""
-    return bool(key[-1] == SHARED)
-
-
-def is_common(key: tuple[Any, ...]) -> bool:
-    """Whether this is the identity of what many programs have: a template, a shared function."""
-    return key[-1] is not None
 
 
 def _settings() -> tuple[tuple[str, str], ...]:

@@ -5,36 +5,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tapegrad.backends.cpu import kernel_cache
 from tapegrad.backends.cpu.kernel_cache import Types
-from tapegrad.backends.cpu.templates import Numbers, template
+from tapegrad.backends.cpu.templates import template
+from tapegrad.backends.memo import is_shared
+from tapegrad.backends.source.driver import Executable
 from tapegrad.backends.source.program import Program
+from tapegrad.backends.target import Build, Numbers, one_by_one
 
-# What compiles kernels: the function that gives one's machine code, and for each kernel its text's
-# length. The result holds the machine code of each.
-Build = Callable[[Callable[[Any], bytes], Mapping[Any, int]], dict[Any, bytes]]
 SHARED = 1000  # letters of a kernel that takes as long to compile as a function that is shared
 
 
-def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
-    """The results of work that is done here, one piece after the other."""
-    return {key: work(key) for key in sizes}
-
-
-class MachineCode(NamedTuple):
-    """The object files of a program's kernels, and of the functions that they share, by name."""
-
-    kernels: dict[str, bytes]
-    shared: dict[str, bytes]
-
-
-def machine_code(program: Program, build: Build | None = None, others: Numbers = ()) -> MachineCode:
-    """The machine code of a program; `build` compiles what isn't known of it. Its kernels are
-    templates where a program for other lengths has `others` in the place of its numbers."""
+def machine_code(program: Program, build: Build = one_by_one, others: Numbers = ()) -> Executable:
+    """A program with the machine code of its kernels; `build` compiles what isn't known of it. They
+    are templates where a program for other lengths has `others` in the place of its numbers."""
     from tapegrad.backends.cpu import support
     from tapegrad.backends.cpu.linking import shared_names
 
@@ -63,14 +51,14 @@ def machine_code(program: Program, build: Build | None = None, others: Numbers =
         keys[kernel.name] = key
         wanted[key] = function, types, numbers
         sizes[key] = len(kernel.text)
-    build = build or one_by_one
     codes = _known_or_built(build, lambda key: support.object_code(*wanted[key]), sizes)
     kernels = {name: completing.get(name, bytes)(codes[key]) for name, key in keys.items()}
     names_of = {kernel_cache.shared_identity(x): x for c in codes.values() for x in shared_names(c)}
     found = _known_or_built(
         build, lambda key: support.shared_code(names_of[key]), dict.fromkeys(names_of, SHARED)
     )
-    return MachineCode(kernels, {names_of[key]: code for key, code in found.items()})
+    shared = {names_of[key]: code for key, code in found.items()}
+    return Executable(program.driver(), kernels, shared, program.axes)
 
 
 def _known_or_built(
@@ -80,7 +68,7 @@ def _known_or_built(
     memo = kernel_cache.kernels
     codes = {key: code for key in sizes if (code := memo.get(key)) is not None}
     new = build(work, {key: size for key, size in sizes.items() if key not in codes})
-    memo.compiles += sum(memo.get(key) is None for key in new if not kernel_cache.is_shared(key))
+    memo.compiles += sum(memo.get(key) is None for key in new if not is_shared(key))
     memo.add(new)
     return codes | new
 

@@ -34,6 +34,7 @@ import numpy as np
 
 from tapegrad.backends.cpu.kernel_cache import Types
 from tapegrad.backends.source.program import Kernel, Program
+from tapegrad.backends.target import Numbers
 
 FEW = 16  # rounds of loops, which LLVM may write out, that keep their numbers; small arrays
 NEAR = 2  # how far from a length a number may be: `range(n - 1)`, `x[n]`
@@ -63,9 +64,6 @@ class Template:
     def skeleton(self) -> tuple[Any, ...]:
         """All of it but the numbers."""
         return ast.dump(self.module), self.types, self.kinds
-
-
-Numbers = Sequence[Sequence[np.generic]]  # of each kernel of a program, in the order of the text
 
 
 def template(

@@ -1,8 +1,8 @@
 """Functions as text: what `tape.source` shows, and what `simplegrad` runs and saves.
 
 The readable part is the kernels and one function that takes the arguments apart, allocates the
-results, calls the kernels and puts the results together. A saved file adds `cpu.support`, on which
-the kernels stand, and needs NumPy, numba and SciPy's BLAS, but not tapegrad.
+results, calls the kernels and puts the results together. A saved file adds what the kernels stand
+on (`Machine.support`), and needs NumPy, numba and SciPy's BLAS, but not tapegrad.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.host import HOST
 from tapegrad.backends.source.arguments import (
     Made,
     Mark,
@@ -48,15 +49,13 @@ class Text:
 
     def whole(self) -> str:
         """The saved file: the readable part, then what it stands on."""
-        from tapegrad.backends.cpu import support
-
         return "\n\n".join(
             [
                 f"{_docstring(self.doc)}\n\nfrom __future__ import annotations",
                 self.source.strip(),
                 "# ---- what the functions above stand on, written by tapegrad:\n"
                 "# fixed arrays, scalar functions and BLAS for numba",
-                support.text(),
+                HOST.support(),
                 self.compiling.strip() + "\n",
             ]
         )

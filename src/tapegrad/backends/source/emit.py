@@ -1,7 +1,7 @@
-"""The numba emitter: a plan becomes readable Python of fused loops.
+"""The emitter: a plan becomes readable Python of fused loops, which targets translate.
 
 One function a kernel; a plan without calls of NumPy in between is one kernel. What the loops call
-(`exp`, `plus`, `matmul`, ...) is defined in `emit.support`, which a saved file carries with it.
+(`exp`, `plus`, `matmul`, ...) is the target's.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.cpu.products import emit_product
-from tapegrad.backends.cpu.rounds import emit_recurrence
-from tapegrad.backends.cpu.rows import is_short_row
 from tapegrad.backends.source.driver import INDENT
 from tapegrad.backends.source.names import Scope
+from tapegrad.backends.source.products import emit_product
 from tapegrad.backends.source.program import LINE, Axes, Kernel, Program, lines_of
+from tapegrad.backends.source.rounds import emit_recurrence
+from tapegrad.backends.source.rows import is_short_row
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.cells import At, Cell, Indirect, Read

@@ -1,0 +1,93 @@
+"""The processor that runs Python, by way of numba's code generator.
+
+What is asked for is imported then: a process whose code is on disk loads no compiler, and one that
+plays tapes no linker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.backends.target import Build, Machine, Numbers
+
+if TYPE_CHECKING:
+    from tapegrad.backends.memo import Memo
+    from tapegrad.backends.source.driver import Executable
+    from tapegrad.backends.source.program import Program
+
+
+class Cpu(Machine):
+    """This processor."""
+
+    name = "cpu"
+    threads = True
+    cuts = True
+
+    @property
+    def objects(self) -> Memo:
+        from tapegrad.backends.cpu import kernel_cache
+
+        return kernel_cache.kernels
+
+    def build(self, program: Program, build: Build, others: Numbers) -> Executable:
+        from tapegrad.backends.cpu.machine_code import machine_code
+
+        return machine_code(program, build, others)
+
+    def numbers_of(self, one: Program, other: Program) -> Numbers | None:
+        from tapegrad.backends.cpu.templates import numbers_of
+
+        return numbers_of(one, other)
+
+    def key(self) -> str:
+        from tapegrad.backends.cpu.processor import processor_key
+
+        return processor_key()
+
+    def prepare(self) -> None:
+        from tapegrad.backends.cpu.linking import fortran
+
+        fortran("blas")
+
+    def fault(self) -> str:
+        from tapegrad.backends.cpu.layout import layout_fault
+
+        return layout_fault()
+
+    def functions(self, executable: Executable) -> dict[str, Any]:
+        from tapegrad.backends.cpu.linking import linked
+
+        found: dict[str, Any] = {"empty": np.empty}
+        if any("parallel(" in line for line in executable.driver.lines):
+            from tapegrad.backends.cpu.threads import parallel  # starts threads, which few need
+
+            found["parallel"] = parallel
+        functions: dict[bytes, Any] = {}  # kernels that are alike are linked once
+        for name, code in executable.kernels.items():
+            if code not in functions:
+                functions[code] = linked(name, code, executable.shared)
+            found[name] = functions[code]
+        return found
+
+    @property
+    def most_threads(self) -> int:
+        from tapegrad.backends.cpu.threads import MOST
+
+        return MOST
+
+    def work_in(self, threads: int | None) -> None:
+        from tapegrad.backends.cpu.threads import available_cores, pool
+
+        pool.resize(available_cores() if threads is None else threads)
+
+    def words(self) -> dict[str, Any]:
+        from tapegrad.backends.cpu import support
+
+        return support.namespace()
+
+    def support(self) -> str:
+        from tapegrad.backends.cpu import support
+
+        return support.text()
