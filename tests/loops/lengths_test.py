@@ -97,7 +97,7 @@ def identities(program) -> list[Any]:
     return found
 
 
-def compiles(tape, build=None) -> int:
+def compiles(tape, build=one_by_one) -> int:
     """Compile a tape; how many kernels that took."""
     before = kernel_cache.kernels.compiles
     pipeline.compile(tape, build)
