@@ -10,6 +10,7 @@ import pytest
 
 from tapegrad import grad
 from tapegrad.ir.tape import DECLARED
+from tapegrad.ir.traits import Algebra
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise, Kink
 from tapegrad.primitives.special import erf
@@ -23,8 +24,16 @@ WRONG: dict[str, dict[str, Any]] = {
     "say what its `scalar` is": {"function": lambda x: x, "name": "nameless"},
     "partials, times, or vjp": {"function": np.exp, "partials": partials, "times": partials},
     "needs a `jvp`": {"function": np.exp, "kink": Kink(partials)},
-    "has two operands": {"function": np.exp, "partials": partials, "commutative": True},
-    "in operands that it has": {"function": np.exp, "partials": partials, "linear": (1,)},
+    "has two operands": {
+        "function": np.exp,
+        "partials": partials,
+        "algebra": Algebra(commutative=True),
+    },
+    "in operands that it has": {
+        "function": np.exp,
+        "partials": partials,
+        "algebra": Algebra(linear=(1,)),
+    },
 }
 
 
@@ -34,6 +43,21 @@ def test_facts_that_dont_fit_together_are_an_error(message):
     with pytest.raises(ValueError, match=f"'{name}': .*{message}"):
         Elementwise(**WRONG[message])
     assert before == DECLARED
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"linear": (0,), "additive": (0, 1)},
+        {"linear": (1, 1)},
+        {"additive": (-1,)},
+        {"additive": (0,), "commutative": True},
+    ],
+)
+def test_an_algebra_that_there_cant_be_is_an_error(facts):
+    """Such as an operand that is linear by itself, and only together with others."""
+    with pytest.raises(ValueError, match=r"in one of|are alike"):
+        Algebra(**facts)
 
 
 def test_names_and_expressions_follow_from_the_function():

@@ -23,6 +23,7 @@ from tapegrad.ir.cells import Cell
 from tapegrad.ir.plan import Plan, count_accesses
 from tapegrad.ir.steps import CheckGuard
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape
+from tapegrad.primitives.kinds import Library
 
 if TYPE_CHECKING:
     from tapegrad.backends.source.program import Program
@@ -125,7 +126,8 @@ def differs(
 def drawn(tape: Tape) -> Iterator[list[Any]]:
     """Values for the inputs of a tape for which it can be played."""
     free = tape.free_inputs
-    pivots = {call.operands[k] for call in tape.calls for k in call.primitive.pivots}
+    libraries = [call for call in tape.calls if isinstance(call.primitive, Library)]
+    pivots = {x for call in libraries for x in call.operands if x.dtype == np.int32}
     trusted = any(getattr(call.primitive, "trusts", False) for call in tape.calls)
     for integers in ((0,),) if trusted else ((0, 1, -1), (0,)):
         rng = np.random.default_rng(len(tape.calls))

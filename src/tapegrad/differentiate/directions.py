@@ -135,7 +135,7 @@ class _Directions(Batcher):
             return self._pointwise(p, xs, call.out.aval)
         if isinstance(p, Scatter):
             return self._boxed(p, xs, call)
-        if p.by_rows:
+        if p.algebra.by_rows:
             return self._by_rows(p, xs)
         summed: list[Any] = [self._summed(x) if isinstance(x, Parts) else x for x in xs]
         if None in summed:
@@ -402,11 +402,12 @@ def _at(x: Parts, rows: Rows, shape: Shape) -> Node:
 
 def _is_linear(p: Any, xs: Sequence[Any], mapped: Sequence[bool]) -> bool:
     """Whether a function of elements is linear in all operands with rows together."""
-    if sum(mapped) == 1 and mapped.index(True) in p.linear:
+    if sum(mapped) == 1 and mapped.index(True) in p.algebra.linear:
         return True
     other = [k for k, m in enumerate(mapped) if not m]
     moved = [k for k, m in enumerate(mapped) if m]
-    return set(moved) <= set(p.additive) and all(is_zero(xs[k]) for k in other if k in p.additive)
+    together = set(p.algebra.additive)
+    return together.issuperset(moved) and all(is_zero(xs[k]) for k in other if k in together)
 
 
 def _by_terms(p: Any, xs: Sequence[Any], mapped: Sequence[bool], shape: Shape) -> Parts:
@@ -421,7 +422,7 @@ def _by_terms(p: Any, xs: Sequence[Any], mapped: Sequence[bool], shape: Shape) -
                 terms[rows] = found
                 continue
             ts = [None if t is None else formed(t) for t in ts]
-        if p.additive:
+        if p.algebra.additive:
             found = p.jvp(
                 ts, None, *[x if t is None else t for (x, _), t in zip(pairs, ts, strict=True)]
             )

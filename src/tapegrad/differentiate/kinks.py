@@ -79,7 +79,7 @@ class _Kinks:
         self._two_sided = False
         for call in tape.calls:
             primitive = call.primitive
-            self._two_sided |= primitive.leans
+            self._two_sided |= primitive.ties.leans
             key = primitive.kink(call.operands)
             if key is None:
                 continue
@@ -137,15 +137,15 @@ class Kinks(_Kinks):
         """The cotangents of a call's operands, for the parts of that of its result."""
         primitive = call.primitive
         none = (None,) * len(call.operands)
-        if not self._two_sided and not primitive.leans:
+        if not self._two_sided and not primitive.ties.leans:
             return _each_part(parts, rule, none)
-        if primitive.leans:
+        if primitive.ties.leans:
             return self._pull_leaning(parts, none)
         key = self._key(call)
         if isinstance(primitive, Sided) and key is not None:
             return self._pull_pullback(call, key, parts, rule, none)
         known = self._of(key)
-        if known.there and not primitive.balanced:
+        if known.there and not primitive.ties.balanced:
             return Parts(rule(parts.sides()[0], known.there), none, none)
         return self._multiplied(key, parts, rule, none)
 
@@ -229,7 +229,7 @@ class MovingKinks(_Kinks):
         None where no operand has any."""
         primitive = call.primitive
         none = (None,) * len(call.outs)
-        if primitive.leans:
+        if primitive.ties.leans:
             return self._push_leaning(parts)
         if isinstance(primitive, Sided) and not _moves(primitive.points, parts):
             return _each_part(parts, rule, none)  # the sides that it has stay
@@ -264,7 +264,7 @@ class MovingKinks(_Kinks):
         rule: Rule,
         none: Sequence[Any],
     ) -> Parts:
-        if known.there and not primitive.balanced:
+        if known.there and not primitive.ties.balanced:
             along = rule(parts.sides()[0], known.there)
             if isinstance(primitive, Sided):
                 return Parts(along)

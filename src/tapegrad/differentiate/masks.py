@@ -51,7 +51,9 @@ class Masks:
     def keeps(self, call: Call, ct: Node) -> bool:
         """Whether the rule of a call with this cotangent, or tangent, has to keep zeros."""
         primitive = call.primitive
-        if not isinstance(primitive, Elementwise) or primitive.selects or _scales(call):
+        if not isinstance(primitive, Elementwise) or _scales(call):
+            return False
+        if primitive.algebra.selects or primitive.algebra.additive:
             return False
         return self.is_masked(ct)
 
@@ -83,6 +85,6 @@ def _scales(call: Call) -> bool:
     """Whether a call multiplies or divides by a constant, whose slope is finite."""
     numbers = [x for x in call.operands if isinstance(x, Literal)]
     moving = {k for k, x in enumerate(call.operands) if isinstance(x, Var)}
-    if not numbers or not moving or not moving.issubset(call.primitive.linear):
+    if not numbers or not moving or not moving.issubset(call.primitive.algebra.linear):
         return False
     return bool(np.isfinite(numbers[0].value)) and numbers[0].value != 0

@@ -272,7 +272,8 @@ def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
     """A linear function of elements of operands `xs`, of which some are such terms, in `ts`, where
     others have None; in the shape of the result. None if it needs them formed."""
     at = [k for k, t in enumerate(ts) if t is not None]
-    if p.additive and len(p.additive) < len(xs):  # it selects
+    additive = p.algebra.additive
+    if additive and len(additive) < len(xs):  # it selects
         return None
     if not all(isinstance(ts[k], Outer) for k in at):
         return None
@@ -282,7 +283,7 @@ def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
         return None
 
     def of(k: int) -> Any:
-        if p.additive:
+        if additive:
             one = np.float64(1)
             ones = [one if i == k else None for i in range(len(xs))]
             return ts[k].times(shape, lambda c: c, float(p.jvp(ones, None, *[one] * len(xs))))

@@ -47,7 +47,7 @@ def by_recurrence(
 
 def is_product(primitive: Primitive) -> bool:
     """Whether it is linear in each of two operands."""
-    return isinstance(primitive, Bilinear) or tuple(primitive.linear) == (0, 1)
+    return isinstance(primitive, Bilinear) or primitive.algebra.linear == (0, 1)
 
 
 def over(x: Coefficient, k: int) -> Coefficient:

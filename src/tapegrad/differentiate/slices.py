@@ -153,7 +153,7 @@ def _operands(call: Call, axis: int) -> Sequence[int | None] | None:
         return [term.index(letter) if letter in term else None for term in p.terms[:2]]
     if isinstance(p, Reduction) and len(xs) == 1:
         return [[a for a in range(len(xs[0].shape)) if a not in p.axes][axis]]
-    if p.by_rows and axis < ndim - 1:
+    if p.algebra.by_rows and axis < ndim - 1:
         return [*[None] * (len(xs) - 1), axis]
     if not isinstance(p, View) or len(xs) > 1:
         return None

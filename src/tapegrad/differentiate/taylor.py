@@ -372,7 +372,7 @@ class _Results:
         if isinstance(primitive, Sided):
             if not any(self._moves[: primitive.points]):
                 return False
-            if not primitive.balanced:
+            if not primitive.ties.balanced:
                 raise GradientError(
                     "the derivative of eigenvalues or singular values has no Taylor series here"
                 )
@@ -442,7 +442,7 @@ class _Results:
         """A coefficient where zeros stand, and where a length is 0."""
         if y is None:
             return None
-        origin = self._primitive.origin
+        origin = self._primitive.ties.origin
         if origin is not None and (origin < 0 or (m == origin and k > 1)):
             # A slope is 0 by convention, of which nothing follows for what comes after it.
             self._expansion.unknown = True

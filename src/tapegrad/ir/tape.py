@@ -31,6 +31,7 @@ from tapegrad.core.values import dtype_name as dtype_name
 from tapegrad.core.values import literal as literal
 from tapegrad.errors import GradientError, TapeError, UnsupportedError
 from tapegrad.ir.report import MemoryReport
+from tapegrad.ir.traits import PLAIN, SMOOTH
 
 # What methods of tapes and plans do that needs more than this module: `methods.py` puts it in.
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -50,23 +51,16 @@ class Primitive:
     pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own
     scalar: Any = ""  # that function as an emitted expression
     cost: Any = 1  # of an element, in additions
-    commutative: Any = False  # whether the order of the operands makes no difference to any bit
-    selects: Any = False  # whether its rules choose among cotangents, and never multiply
-    linear: Any = ()  # the operands in which it is linear with a finite slope, the others given
-    additive: Any = ()  # those in which it is linear together, if the others of these are 0
-    by_rows: ClassVar[bool] = False  # whether it is one linear map of each row of the last operand
+    algebra: Any = PLAIN  # in which operands it is linear, and the like
+    ties: Any = SMOOTH  # what its derivatives are like at kinks
     foreign: ClassVar[bool] = False  # a user's function: it may do more than compute
     visible: Any = None  # how many results have derivatives; the others are kept for a rule
-    pivots: ClassVar[tuple[int, ...]] = ()  # the operands that LAPACK takes for pivots, unchecked
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
     flat: Any = False  # whether its derivative is zero everywhere
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     of_complex: Any = False  # whether its rules and results are right for complex numbers
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
-    leans: ClassVar[bool] = False  # whether its second operand counts in derivatives at ties alone
-    origin: Any = None  # the result, or from -1 on the operand, that is 0 where its kink is
-    balanced: ClassVar[bool] = True  # whether its slope at a tie is the mean of those of both sides
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
         """This primitive with others in the place of the tapes that it holds."""

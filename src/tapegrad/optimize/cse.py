@@ -23,7 +23,7 @@ def identity(primitive: Primitive, operands: Sequence[Operand]) -> Any:
     arrays that loops fill, of which one would be copied."""
     if primitive.foreign or isinstance(primitive, Unset):
         return object()
-    return primitive, frozenset(operands) if primitive.commutative else tuple(operands)
+    return primitive, frozenset(operands) if primitive.algebra.commutative else tuple(operands)
 
 
 @everywhere

@@ -72,7 +72,6 @@ class BandedSolve(Routine):
     cores = (2, 2, 1, 2)
     overwrites = (3,)
     reads = (1, 2)
-    pivots = (2,)
 
     @property
     def kernel(self) -> str:

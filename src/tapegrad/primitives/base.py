@@ -47,6 +47,7 @@ from tapegrad.ir.tape import (
     literal,
 )
 from tapegrad.ir.tape import Primitive as Primitive  # whoever declares primitives finds these here
+from tapegrad.ir.traits import PLAIN, SMOOTH, Algebra, Ties
 
 
 class Parametric(Primitive):
@@ -268,7 +269,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class Kink:
     """Where the first `points` operands of an elementwise primitive have a kink: the reverse rule,
-    `rule(directions, ct, out, *xs)` (see `kinks`), and the `origin` (see `Primitive`)."""
+    `rule(directions, ct, out, *xs)` (see `kinks`), and the `origin` (see `Ties`)."""
 
     rule: Callable[..., Sequence[Any]]
     points: int = 1
@@ -312,10 +313,7 @@ class Elementwise(Primitive):
         cost: int = 1,
         numpy: str = "",
         quick: str = "",
-        commutative: bool = False,
-        selects: bool = False,
-        linear: tuple[int, ...] = (),
-        additive: tuple[int, ...] = (),
+        algebra: Algebra = PLAIN,
         of_complex: bool = False,
         numpys: bool = False,
     ) -> None:
@@ -323,15 +321,14 @@ class Elementwise(Primitive):
         self.ufunc = function
         self.partials, self._times, self._vjp, self._jvp = partials, times, vjp, jvp
         self._along = kink.rule if kink else None
-        self.points, self.origin = (kink.points, kink.origin) if kink else (1, None)
+        self.points, self.ties = (kink.points, Ties(kink.origin)) if kink else (1, SMOOTH)
         self.flat = not (partials or times or vjp or jvp or kink)
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.cost = cost
         self._numpy, self._quick = numpy, quick
-        self.commutative, self.linear, self.additive = commutative, linear, additive
-        self.selects = selects or bool(additive)
+        self.algebra = algebra
         self.of_complex, self.numpys = of_complex, numpys
-        count = self._operands() if scalar is None or commutative or linear or additive else 0
+        count = self._operands() if scalar is None or algebra is not PLAIN else 0
         if scalar is None and count:
             scalar = f"{self.name}({', '.join([f'{{{k}}}' for k in range(count)])})"
         self.scalar = scalar
@@ -354,9 +351,9 @@ class Elementwise(Primitive):
             wrong = "give partials, times, or vjp and jvp"
         elif (vjp or self._along) and not (self._jvp or partials):
             wrong = "a `vjp` or `kink` needs a `jvp`, or partials"
-        elif self.commutative and count not in (0, 2):
+        elif self.algebra.commutative and count not in (0, 2):
             wrong = "what is commutative has two operands"
-        elif count and any(k >= count for k in (*self.linear, *self.additive)):
+        elif count and not self.algebra.holds(count):
             wrong = "it is `linear` and `additive` in operands that it has"
         else:
             return
@@ -377,9 +374,10 @@ class Elementwise(Primitive):
         return self.ufunc
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
-        if self.linear:
-            return any(kept[k] for k in self.linear)
-        return bool(self.additive) and all(kept[k] for k in self.additive)
+        linear, additive = self.algebra.linear, self.algebra.additive
+        if linear:
+            return any(kept[k] for k in linear)
+        return bool(additive) and all(kept[k] for k in additive)
 
     def template(self, dtype: np.dtype, given: Sequence[Any]) -> str:
         text = str(self.scalar)
@@ -408,7 +406,7 @@ class Elementwise(Primitive):
     def kink(self, operands: Sequence[Any]) -> Any:
         if self._along is None:
             return None
-        return self.origin is not None, *operands[: self.points]
+        return self.ties.origin is not None, *operands[: self.points]
 
     def length(self, *xs: Any) -> Any:
         """Of what is 0 at its kink alone, as a distance is: the value for these operands."""

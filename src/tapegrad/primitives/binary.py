@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.traits import Algebra
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.elementwise import FUNCTION, stop_gradient
@@ -39,7 +40,7 @@ ldexp: Elementwise = Elementwise(
     times=lambda t, out, n, x: (None, ldexp(n, t)),
     cost=FUNCTION,
     numpy="np.ldexp({1}, {0})",
-    linear=(1,),
+    algebra=Algebra(linear=(1,)),
 )
 
 # The number next to x on the way to y: at a fixed distance from x, but for steps.

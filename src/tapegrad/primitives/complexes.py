@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
+from tapegrad.ir.traits import Algebra
 from tapegrad.primitives.base import Elementwise, broadcast_shapes
 
 PARTS: dict[Any, np.dtype] = {
@@ -81,7 +82,7 @@ real: Elementwise = _Part(
     vjp=lambda ct, out, z: (cartesian(ct, _nothing(ct)),),
     jvp=lambda ts, out, z: real(ts[0]),
     numpy="np.real({0})",
-    additive=(0,),
+    algebra=Algebra(additive=(0,)),
     of_complex=True,
 )
 imag: Elementwise = _Part(
@@ -91,7 +92,7 @@ imag: Elementwise = _Part(
     vjp=lambda ct, out, z: (cartesian(_nothing(ct), -ct),),
     jvp=lambda ts, out, z: imag(ts[0]),
     numpy="np.imag({0})",
-    additive=(0,),
+    algebra=Algebra(additive=(0,)),
     of_complex=True,
 )
 conj: Elementwise = Elementwise(
@@ -99,7 +100,7 @@ conj: Elementwise = Elementwise(
     name="conj",
     times=lambda t, out, z: (conj(t),),
     numpy="np.conj({0})",
-    additive=(0,),
+    algebra=Algebra(additive=(0,)),
     of_complex=True,
 )
 cartesian: Elementwise = _Whole(
@@ -109,7 +110,7 @@ cartesian: Elementwise = _Whole(
     vjp=lambda ct, out, x, y: (real(ct), -imag(ct)),
     jvp=lambda ts, out, x, y: cartesian(*[_nothing(x) if t is None else t for t in ts]),
     numpy="np.asarray({0}) + 1j * np.asarray({1})",
-    additive=(0, 1),
+    algebra=Algebra(additive=(0, 1)),
     of_complex=True,
 )
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
+from tapegrad.ir.traits import Ties
 from tapegrad.primitives.base import Elementwise, parametric, total
 from tapegrad.primitives.complexes import imag, real
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
@@ -122,7 +123,7 @@ class EigenvaluePullback(Sided):
     points = 1
     directions = 0
     pulls = True
-    balanced = False
+    ties = Ties(balanced=False)
 
     def kink(self, operands: Sequence[Any]) -> Any:
         return operands[0], self.lower
@@ -254,7 +255,7 @@ class SingularValuePullback(Sided):
     points = 1
     directions = 0
     pulls = True
-    balanced = False
+    ties = Ties(balanced=False)
 
     def aval(self, *xs: Aval) -> Aval:
         u, _, vt = xs[1:4]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Call, Literal, aval_of, dtype_name
+from tapegrad.ir.traits import Algebra
 from tapegrad.primitives import slopes
 from tapegrad.primitives.base import Elementwise, parametric, total
 from tapegrad.primitives.complexes import cast_back
@@ -47,8 +48,7 @@ add = Elementwise(
     lambda out, x, y: (1, 1),
     scalar="{0} + {1}",
     numpy="{0} + {1}",
-    commutative=True,
-    additive=(0, 1),
+    algebra=Algebra(additive=(0, 1), commutative=True),
     of_complex=True,
 )
 sub = Elementwise(
@@ -57,7 +57,7 @@ sub = Elementwise(
     name="sub",
     scalar="{0} - {1}",
     numpy="{0} - {1}",
-    additive=(0, 1),
+    algebra=Algebra(additive=(0, 1)),
     of_complex=True,
 )
 mul = Elementwise(
@@ -66,8 +66,7 @@ mul = Elementwise(
     name="mul",
     scalar="{0} * {1}",
     numpy="{0} * {1}",
-    commutative=True,
-    linear=(0, 1),
+    algebra=Algebra(linear=(0, 1), commutative=True),
     of_complex=True,
 )
 neg = Elementwise(
@@ -76,7 +75,7 @@ neg = Elementwise(
     name="neg",
     scalar="-{0}",
     numpy="-{0}",
-    additive=(0,),
+    algebra=Algebra(additive=(0,)),
     of_complex=True,
 )
 
@@ -97,7 +96,7 @@ div = Elementwise(
     cost=DIVISION,
     numpy="{0} / {1}",
     quick="{0} / {1} if {1} else divide({0}, {1})",
-    linear=(0,),
+    algebra=Algebra(linear=(0,)),
     of_complex=True,
 )
 
@@ -348,11 +347,13 @@ where: Elementwise = _Where(
     ),
     numpy="np.where({0}, {1}, {2})",
     quick="{1} if {0} else {2}",
-    additive=(1, 2),
+    algebra=Algebra(additive=(1, 2), selects=True),
     of_complex=True,
 )
 
 # ---- comparison and logic: no derivative
+
+COMMUTATIVE = Algebra(commutative=True)
 
 
 def _comparison(name: str, ufunc: Any, sign: str, **how: Any) -> Elementwise:
@@ -366,15 +367,15 @@ less: Elementwise = _comparison("less", np.less, "<", numpys=True)
 less_equal: Elementwise = _comparison("less_equal", np.less_equal, "<=", numpys=True)
 greater: Elementwise = _comparison("greater", np.greater, ">", numpys=True)
 greater_equal: Elementwise = _comparison("greater_equal", np.greater_equal, ">=", numpys=True)
-equal: Elementwise = _comparison("equal", np.equal, "==", commutative=True)
-not_equal: Elementwise = _comparison("not_equal", np.not_equal, "!=", commutative=True)
+equal: Elementwise = _comparison("equal", np.equal, "==", algebra=COMMUTATIVE)
+not_equal: Elementwise = _comparison("not_equal", np.not_equal, "!=", algebra=COMMUTATIVE)
 logical_and = Elementwise(
-    np.logical_and, scalar="{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
+    np.logical_and, scalar="{0} & {1}", dtype=bool, quick="{0} & {1}", algebra=COMMUTATIVE
 )
 logical_or = Elementwise(
-    np.logical_or, scalar="{0} | {1}", dtype=bool, quick="{0} | {1}", commutative=True
+    np.logical_or, scalar="{0} | {1}", dtype=bool, quick="{0} | {1}", algebra=COMMUTATIVE
 )
-logical_xor = Elementwise(np.logical_xor, scalar="{0} ^ {1}", dtype=bool, commutative=True)
+logical_xor = Elementwise(np.logical_xor, scalar="{0} ^ {1}", dtype=bool, algebra=COMMUTATIVE)
 logical_not = Elementwise(np.logical_not, scalar="not {0}", dtype=bool, quick="{0} == 0")
 isnan = Elementwise(np.isnan, dtype=bool, quick="{0} != {0}", of_complex=True)
 isinf = Elementwise(np.isinf, dtype=bool, of_complex=True)
@@ -394,9 +395,9 @@ moderate = Elementwise(
 
 # ---- integers
 
-bitwise_and = Elementwise(np.bitwise_and, scalar="{0} & {1}", commutative=True)
-bitwise_or = Elementwise(np.bitwise_or, scalar="{0} | {1}", commutative=True)
-bitwise_xor = Elementwise(np.bitwise_xor, scalar="{0} ^ {1}", commutative=True)
+bitwise_and = Elementwise(np.bitwise_and, scalar="{0} & {1}", algebra=COMMUTATIVE)
+bitwise_or = Elementwise(np.bitwise_or, scalar="{0} | {1}", algebra=COMMUTATIVE)
+bitwise_xor = Elementwise(np.bitwise_xor, scalar="{0} ^ {1}", algebra=COMMUTATIVE)
 invert = Elementwise(np.invert, scalar="~{0}")
 left_shift = Elementwise(np.left_shift)
 right_shift = Elementwise(np.right_shift)
@@ -422,7 +423,7 @@ copy = Elementwise(
     scalar="{0}",
     cost=0,
     numpy="np.copy({0})",
-    additive=(0,),
+    algebra=Algebra(additive=(0,)),
     of_complex=True,
 )
 

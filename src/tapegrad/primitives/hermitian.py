@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
+from tapegrad.ir.traits import Ties
 from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.complexes import PARTS, WHOLES, cartesian, conj, imag, real
 from tapegrad.primitives.contractions import adjoint, matmul
@@ -244,7 +245,7 @@ class ComplexSVD(Turning):
     driver: str = ""
 
     name = "complex_svd"
-    origin = 1
+    ties = Ties(origin=1, balanced=False)
     cores = (2,)
     results = 4
     of_complex = True

@@ -38,6 +38,7 @@ from tapegrad.core.values import OWN, UNSET, VIEW
 from tapegrad.ir.affine import MovingIndex
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.tape import METHODS, Aval, Builder, Call, Operand, Tape, aval_of
+from tapegrad.ir.traits import Algebra
 from tapegrad.primitives.base import Parametric, Slice, Writer, broadcast_shapes, parametric, total
 from tapegrad.primitives.texts import axes_text, dtype_text
 
@@ -49,7 +50,7 @@ class Linear(Parametric):
     """Mixin: a linear map of one operand. `transpose` gives the reverse rule; the map is its own
     forward rule."""
 
-    additive = (0,)
+    algebra = Algebra(additive=(0,))
 
     def transpose(self, ct: Any, x: Aval) -> Any:
         """The transposed map, applied to a cotangent; `x` is the operand's type."""

@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.traits import Algebra
 from tapegrad.primitives.base import Elementwise, Kink, total
 from tapegrad.primitives.elementwise import FUNCTION, not_equal, select, signbit, where, zero
 from tapegrad.primitives.kinks import shared, turned
 from tapegrad.primitives.norms import ALONE, norm_pullback
 from tapegrad.primitives.stated import stated
+
+SELECTS = Algebra(selects=True)
 
 
 def _abs_rule(ct: Any, x: Any) -> Any:
@@ -27,7 +30,7 @@ absolute = Elementwise(
     kink=Kink(lambda directions, ct, out, x: (turned(directions, x, ct),)),
     jvp=lambda ts, out, x: _abs_rule(ts[0], x),
     quick="abs({0})",
-    selects=True,
+    algebra=SELECTS,
 )
 
 
@@ -39,7 +42,7 @@ copysign = Elementwise(
     np.copysign,
     kink=Kink(lambda directions, ct, out, x, y: (turned(directions, x, _signed(ct, y)), None)),
     jvp=lambda ts, out, x, y: None if ts[0] is None else _abs_rule(_signed(ts[0], y), x),
-    selects=True,
+    algebra=SELECTS,
 )
 
 
@@ -64,7 +67,9 @@ def _choice(name: str, ufunc: Any) -> Elementwise:
         )
 
     scalar = name + "({0}, {1})"
-    return Elementwise(ufunc, name=name, scalar=scalar, kink=Kink(along, 2), jvp=jvp, selects=True)
+    return Elementwise(
+        ufunc, name=name, scalar=scalar, kink=Kink(along, 2), jvp=jvp, algebra=SELECTS
+    )
 
 
 maximum = _choice("maximum", np.maximum)

@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tapegrad.ir.tape import Aval
+from tapegrad.ir.traits import Ties
 from tapegrad.primitives.base import broadcast_shapes, parametric
 from tapegrad.primitives.batches import aligned, all_mapped
 from tapegrad.primitives.elementwise import where
@@ -85,7 +86,7 @@ class Sided(Composite):
         return True
 
     def kink(self, operands: Sequence[Any]) -> Any:
-        return self.origin is not None, *operands[: self.points]
+        return self.ties.origin is not None, *operands[: self.points]
 
     def sides(self, xs: Sequence[Any]) -> Sequence[Any]:
         """The directions among the operands."""
@@ -111,7 +112,7 @@ class Leaning(Composite):
     the sides of ties; further derivatives begin with all (`differentiate.kinks`)."""
 
     name = "leaning"
-    leans = True
+    ties = Ties(leans=True)
     of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:

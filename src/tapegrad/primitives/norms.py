@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.ir.tape import Aval
+from tapegrad.ir.traits import Ties
 from tapegrad.primitives.base import by_name, parametric, total
 from tapegrad.primitives.batches import expanded, repeated
 from tapegrad.primitives.elementwise import (
@@ -84,7 +85,7 @@ class Norm(Composite):
     paths: tuple[Path, ...]
 
     name = "norm"
-    origin = 0
+    ties = Ties(origin=0)
 
     def expand(self, *xs: Any) -> Any:
         return sqrt(xs[0])
@@ -141,7 +142,7 @@ class NormPullback(Sided):
     pulls: bool = False
 
     name = "norm_pullback"
-    origin = -2
+    ties = Ties(origin=-2)
 
     @property
     def points(self) -> int:  # type: ignore[override]

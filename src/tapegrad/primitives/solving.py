@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.core.handlers import quiet
 from tapegrad.ir.tape import Aval
+from tapegrad.ir.traits import Algebra
 from tapegrad.primitives.base import Parametric, broadcast_shapes, parametric
 from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.kinds import Routine
@@ -204,8 +205,6 @@ def _factored(a: Any) -> Any:
 class Factored(Parametric):
     """A function of A, given with A's LU factors: `x(A, lu, pivots, ...)`."""
 
-    pivots = (2,)
-
     def checked(self, a: Aval, factors: Aval, pivots: Aval) -> Aval:
         if not (square(str(self.name), a).shape == factors.shape == (*pivots.shape, a.shape[-1])):
             raise ValueError(f"{self.name}: {factors} and {pivots} aren't factors of {a}")
@@ -223,7 +222,7 @@ class LUSolve(Factored, Routine):
 
     name = "lu_solve"
     cores = (2, 2, 1, 2)
-    by_rows = True
+    algebra = Algebra(by_rows=True)
     of_complex = True
     overwrites = (3,)
     reads = (1, 2)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
+from tapegrad.ir.traits import Ties
 from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.complexes import cartesian, conjugated, imag
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
@@ -79,7 +80,7 @@ def attempted(
 class Turning(Library):
     """Has vectors for results that are determined up to a rotation where values are equal."""
 
-    balanced = False
+    ties = Ties(balanced=False)
 
     def tangents(self, read: Any, directions: Any, ts: Any, out: Any, *xs: Any) -> Any:
         """`jvp`, along directions; `read` says of each result whether anything reads it."""
@@ -225,7 +226,7 @@ class SVD(Turning):
     driver: str = ""
 
     name = "svd"
-    origin = 1
+    ties = Ties(origin=1, balanced=False)
     cores = (2,)
     results = 4
 

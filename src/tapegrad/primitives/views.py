@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.core.values import PICKED
 from tapegrad.ir.affine import MovingIndex
 from tapegrad.ir.tape import Aval, Call
+from tapegrad.ir.traits import Algebra
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
 from tapegrad.primitives.batches import expanded
 from tapegrad.primitives.kinds import At, Fixed, Indexed, Linear, Scatter, StaticIndex, View
@@ -308,7 +309,7 @@ class GetItem(Fixed, Takes):
     index: StaticIndex
 
     name = "getitem"
-    additive = (0,)
+    algebra = Algebra(additive=(0,))
 
     def for_types(self, *avals: Aval) -> Any:
         return itemgetter(as_numpy(self.index))
@@ -370,7 +371,7 @@ class Place(Fixed, Places):
     index: StaticIndex
 
     name = "place"
-    additive = (0,)
+    algebra = Algebra(additive=(0,))
 
     def evaluate(self, *xs: Any) -> Any:
         return self.for_types(xs[0])(*xs)

@@ -93,7 +93,7 @@ class _Resized:
         operands = list(call.operands)
         if isinstance(call.primitive, Repeated):
             operands[0] = self._as(operands[0], self._near)
-        elif call.primitive.pointwise and call.primitive.linear == (0,) and operands[1:]:
+        elif call.primitive.pointwise and call.primitive.algebra.linear == (0,) and operands[1:]:
             operands[1] = self._as(operands[1], lambda n: self.sizes.get(n, n))
         return operands
 

@@ -161,7 +161,7 @@ class Walk:
         self, call: Call, given: Sequence[Value | None], known: Sequence[Any]
     ) -> Sequence[Value | None]:
         p = call.primitive
-        if isinstance(p, Composite) and not p.leans:
+        if isinstance(p, Composite) and not p.ties.leans:
             return self.composite(call, given, known)
         how = relations(call, known, self.rounds) if len(call.outs) == 1 else None
         return self.lump(call, given) if how is None else [self.apply(how, call, given)]

@@ -86,7 +86,7 @@ def relations(call: Call, known: Known, rounds: int) -> Relations | None:
     """What the call's results are made of; None if that isn't known. A known integer has an axis
     for `rounds` if it isn't the same in all of them (see `Rounds`)."""
     p = call.primitive
-    if p.pointwise or p.leans:
+    if p.pointwise or p.ties.leans:
         return _pointwise(call, known)
     if isinstance(p, Moving) and not isinstance(p, Growing):
         return _window(call, known, rounds)
@@ -129,7 +129,7 @@ def numbers(shape: Sequence[int]) -> Any:
 
 def _pointwise(call: Call, known: Known) -> Relations:
     shape = call.out.shape
-    reads = _selected(call, known) if call.primitive.selects else {}
+    reads = _selected(call, known) if call.primitive.algebra.selects else {}
     terms = []
     for k, x in enumerate(call.operands):
         if not is_active(x.aval):
