@@ -302,9 +302,10 @@ def simplegrad(
     Returns
     -------
     A function of such arguments. `.source` is its readable source, `.save(path)` writes it as a
-    Python file that needs NumPy, numba and SciPy's BLAS, but not tapegrad. It can be pickled. Other
-    shapes and dtypes are a ValueError, and so is a path through `f` that wasn't traced; other types
-    are a TypeError, and none is converted.
+    Python file that needs NumPy, numba and SciPy's BLAS, but not tapegrad; or, where the path ends
+    in .c, in C, with a header. It can be pickled. Other shapes and dtypes are a ValueError, and
+    so is a path through `f` that wasn't traced; other types are a TypeError, and none is
+    converted.
 
     Raises
     ------

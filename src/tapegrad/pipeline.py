@@ -448,16 +448,16 @@ def schedule(tape: Tape, target: Target = HOST) -> Program:
     from tapegrad.schedule.buffers import assign
 
     found = looped(tape, target=target)
-    return written(found, assign(found.plan))
+    return written(found, assign(found.plan), target)
 
 
-def written(found: Looped, homes: Allocation) -> Program:
+def written(found: Looped, homes: Allocation, target: Target = HOST) -> Program:
     """The program of a plan whose stored values have these homes."""
     from tapegrad.backends.source.emit import emit
     from tapegrad.schedule.lengths import lengths
 
     tape, first, passes, plan = found
-    program = emit(plan, homes, lengths(tape), tape.axes)
+    program = emit(plan, homes, lengths(tape), tape.axes, target.reserved())
     if DEBUG:
         from tapegrad.checking.oracle import hold
 

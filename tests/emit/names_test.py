@@ -19,6 +19,7 @@ import pytest
 
 from tapegrad import grad, simplegrad, trace
 from tapegrad.backends.cpu import support
+from tapegrad.backends.host import HOST
 from tapegrad.backends.numpy.source import numpy_function
 from tapegrad.backends.source.driver import NUMBERS, dtypes
 from tapegrad.backends.source.names import Scope, reserved
@@ -40,12 +41,13 @@ STRANGE = [
     "match",
     "type",
 ]
+RESERVED = reserved() | HOST.reserved()
 FORMS = [f"as_{kind}{size}" for kind in "fiub" for size in (1, 2, 4, 8)]
 OTHERS = {"numpy", "total", "n_", "some_dict"}  # what the programs below say themselves
 WORDS = sorted(
     {
         unicodedata.normalize("NFKC", w)
-        for w in (*reserved(), *support.namespace(), *CONSTANTS, *SAID, *STRANGE, *FORMS)
+        for w in (*RESERVED, *support.namespace(), *CONSTANTS, *SAID, *STRANGE, *FORMS)
     }
     - {"__debug__", *keyword.kwlist, *OTHERS}
 )
@@ -199,12 +201,12 @@ def test_compiled_code_computes_what_the_names_say(half):
 
 
 def test_the_words_are_those_that_texts_find_where_they_run():
-    assert {*support.namespace()} <= reserved()
-    assert {*bound(support.text())} <= reserved()
+    assert {*support.namespace()} <= RESERVED
+    assert {*bound(support.text())} <= RESERVED
 
 
 def test_a_scope_hands_out_each_name_once():
-    scope = Scope()
+    scope = Scope(RESERVED)
     wanted = [
         "x",
         "x",
@@ -220,10 +222,10 @@ def test_a_scope_hands_out_each_name_once():
         "e\u0301",
         "y" * 300,
     ]
-    found = [scope.fresh(w) for w in (*wanted, *reserved())]
+    found = [scope.fresh(w) for w in (*wanted, *RESERVED)]
     assert len({*found}) == len(found)
     assert all(name.isidentifier() and not keyword.iskeyword(name) for name in found)
-    assert not {*found} & reserved()
+    assert not {*found} & RESERVED
     assert max(map(len, found)) < 70
 
 

@@ -5,14 +5,17 @@ kernels are functions in a small part of Python (`source.emit`), which a target 
 differs is a field or a method here, so a target is a subclass in a folder of its own:
 
     schedule    `threads`, `cuts`           which passes a plan goes through
+    emit        `reserved`                  names that no variable has
     compile     `build`, `numbers_of`       what a program becomes
                 `objects`, `key`            where that is known, and what it depends on
                 `prepare`                   libraries that it calls
     run         `fault`, `functions`        what a driver calls, and where its arrays live
                 `most_threads`, `work_in`
     save        `words`, `support`          what kernels call, and its text
+                `files`                     of a `Language`: a program in it
 
-`backends.host` says which one programs are compiled for in this process.
+`backends.host` says which one programs are compiled for in this process, and what they are saved
+in.
 """
 
 from __future__ import annotations
@@ -45,6 +48,19 @@ class Target:
     name: ClassVar[str]
     threads: ClassVar[bool] = False  # whether long loops are shared out, in chunks
     cuts: ClassVar[bool] = False  # whether long kernels take longer to compile than several
+
+    def reserved(self) -> frozenset[str]:
+        """The names that mean something in its code, so that no variable has one."""
+        return frozenset()
+
+
+class Language(Target, ABC):
+    """One whose programs are files, which others compile."""
+
+    @abstractmethod
+    def files(self, program: Program, captured: Sequence[np.ndarray], doc: str) -> dict[str, str]:
+        """A program as a function of that language, with arrays that it captured, and what is said
+        of it: the texts of files, by the ends of their names."""
 
 
 class Machine(Target, ABC):

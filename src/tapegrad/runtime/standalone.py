@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.host import HOST
+from tapegrad.backends.host import HOST, language
 from tapegrad.backends.source.program import Program
 from tapegrad.backends.source.standalone import (
     Text,
@@ -21,6 +21,7 @@ from tapegrad.backends.source.standalone import (
     refuse_foreign_calls,
 )
 from tapegrad.backends.source.standalone import standalone as text_of
+from tapegrad.backends.target import Language
 from tapegrad.core.frames import short_traceback
 from tapegrad.core.request import Request, argument_names, describe
 from tapegrad.core.trees import flatten, is_traced, unflatten
@@ -44,10 +45,12 @@ class StandAlone:
     """A compiled function for arguments of fixed shapes; see `tapegrad.standalone`.
 
     `source` is its readable Python source; `save(path)` writes a file that runs without tapegrad.
+    `tape` is what it computes of its leaves, and the arrays that it captured; None if it writes to
+    some of them.
     """
 
-    def __init__(self, text: Text) -> None:
-        self._text = text
+    def __init__(self, text: Text, tape: tuple[Tape, Sequence[np.ndarray]] | None) -> None:
+        self._text, self._tape = text, tape
         self.__name__ = text.name
         self.__doc__ = text.doc
         self._function = self._compiled()
@@ -81,12 +84,27 @@ class StandAlone:
         return self._text.source
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a Python file with this function in it, which needs NumPy, numba and SciPy only."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self._text.whole())
+        """Write a Python file with this function in it, which needs NumPy, numba and SciPy only; if
+        the path ends in .c, one in C and its header, which need the C library."""
+        stem, ending = os.path.splitext(os.fspath(path))
+        target = language(ending)
+        texts = {ending: self._text.whole()} if target is None else self._in(target)
+        for end, text in texts.items():
+            with open(stem + end, "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def _in(self, target: Language) -> dict[str, str]:
+        """The files in another language, by the ends of their names."""
+        if self._tape is None:
+            raise UnsupportedError(
+                f"{self.__name__} writes to its arguments, which is followed in Python alone. "
+                "Save it as a Python file"
+            )
+        tape, captured = self._tape
+        return target.files(schedule(tape, target), captured, self._text.doc)
 
     def __reduce__(self) -> Any:
-        return StandAlone, (self._text,)
+        return StandAlone, (self._text, self._tape)
 
     def __repr__(self) -> str:
         return f"<tapegrad {self.__name__}>"
@@ -198,13 +216,14 @@ def _built(
     doc: str,
 ) -> StandAlone:
     """The function of an optimised tape, which is called as `wanted` says where that is free."""
-    program = schedule(replace(tape, name=wanted))
+    tape = replace(tape, name=wanted)
+    program = schedule(tape)
     refuse_foreign_calls(program)
     places = _places(parameters, args, program)
     written = [k for k, _ in traced.written if k < len(leaves_of(args))]
     name = program.scope.fresh(wanted)
     text = text_of(program, name, places, args, traced.captured, result, doc, written)
-    return StandAlone(text)
+    return StandAlone(text, None if written else (tape, traced.captured))
 
 
 def _places(wanted: Sequence[str], args: Sequence[Any], program: Program) -> list[str]:

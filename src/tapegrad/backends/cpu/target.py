@@ -82,6 +82,11 @@ class Cpu(Machine):
 
         pool.resize(available_cores() if threads is None else threads)
 
+    def reserved(self) -> frozenset[str]:
+        from tapegrad.backends.cpu.reserved import support_words
+
+        return support_words()
+
     def words(self) -> dict[str, Any]:
         from tapegrad.backends.cpu import support
 

@@ -7,7 +7,7 @@ One function a kernel; a plan without calls of NumPy in between is one kernel. W
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,15 @@ LOOPS = "ijklmnpqrst"  # the names of loop indices
 
 
 def emit(
-    plan: Plan, allocation: Allocation, lengths: frozenset[int] = frozenset(), axes: Axes = ()
+    plan: Plan,
+    allocation: Allocation,
+    lengths: frozenset[int] = frozenset(),
+    axes: Axes = (),
+    reserved: Collection[str] = (),
 ) -> Program:
-    """The program of a scheduled plan: its allocation, how long the tape's loops are, and the axes
-    of inputs that shall be of any length."""
-    names = Scope()
+    """The program of a scheduled plan: its allocation, how long the tape's loops are, the axes of
+    inputs that shall be of any length, and names that are `reserved`."""
+    names = Scope(reserved)
     given: dict[Any, str] = {}
     for cell in plan.inputs:
         given[cell] = names.fresh(cell.hint or "x")

@@ -9,60 +9,22 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
-import os
 import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib.machinery import SourceFileLoader
-from opcode import opmap
-from typing import Any
 
 from tapegrad.backends.source.driver import global_words
 from tapegrad.ir.tape import Source, Tape, Var
 
 LONGEST = 60  # characters of a name
-CARRIED = (
-    "layout",
-    "linking",
-    "loading",
-    "threads",
-)  # what a saved file carries besides cpu.support
 
 
 @cache
 def reserved() -> frozenset[str]:
-    """Names that emitted text may mean something by: Python's own, and all that it finds where it
-    runs. No variable takes one of them, whether the text at hand says it or not."""
+    """Names that any text may mean something by: Python's own, and those of drivers. No variable
+    takes one of them, whether the text at hand says it or not, nor one of the target's."""
     python = {*keyword.kwlist, *dir(builtins)}
-    return frozenset(python | global_words() | support_words())
-
-
-@cache
-def support_words() -> frozenset[str]:
-    """The names that the files of `cpu.support` define or import. Their code isn't run: who only
-    reads source needs no numba."""
-    home = os.path.join(os.path.dirname(os.path.dirname(__file__)), "cpu")
-    folder = os.path.join(home, "support")
-    files = [os.path.join(folder, file) for file in os.listdir(folder)]
-    files += [os.path.join(home, f"{name}.py") for name in CARRIED]
-    words: set[str] = set()
-    for path in files:
-        if path.endswith(".py") and not path.endswith("__init__.py"):
-            words |= _defined(SourceFileLoader(path, path).get_code(path))
-    return frozenset(words)
-
-
-def _defined(code: Any) -> set[str]:
-    """The names that a module's statements bind, by its bytecode: what imports have kept on disk is
-    read thirty times as fast as the source is parsed."""
-    words, number = set(), 0
-    for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        number = number << 8 | argument
-        if operation == opmap["STORE_NAME"]:
-            words.add(code.co_names[number])
-        if operation != opmap["EXTENDED_ARG"]:
-            number = 0
-    return words
+    return frozenset(python | global_words())
 
 
 @lru_cache(maxsize=4096)

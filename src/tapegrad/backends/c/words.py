@@ -1,0 +1,61 @@
+"""The functions that kernels may call, in C: of float64, and of float32 where they end in `f`."""
+
+from __future__ import annotations
+
+# Of libm: by the same name, or another.
+LIBM = {
+    **{name: name for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p")},
+    **{name: name for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "hypot")},
+    **{name: name for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
+    **{name: name for name in ("erf", "erfc", "cbrt", "lgamma", "sqrt", "copysign")},
+    **{name: name for name in ("floor", "ceil", "trunc", "rint", "fmax", "fmin")},
+    "power": "pow",
+    "abs": "fabs",
+}
+
+# What C doesn't have, or has otherwise: {T} is the type, {f} its suffix.
+OWN = {
+    "maximum": "return x >= y || x != x ? x : y;",
+    "minimum": "return x <= y || x != x ? x : y;",
+    "sign": "return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x;",
+    "sech_square": "{T} e = exp{f}(-2 * fabs{f}(x)), w = 1 + e; return 4 * e / (w * w);",
+}
+
+# What tells of a number whether something holds.
+TESTS = ("isnan", "isinf", "isfinite")
+
+# Of integers: the smaller of two bounds, and an index that may count from the end, of which one out
+# of range is 0, and reported by the kernel's status.
+ON_WHOLE = {
+    "min": """\
+static inline int64_t min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+""",
+    "wrapped": """\
+static inline int64_t wrapped(int64_t k, int64_t n) {
+    k = k < 0 ? k + n : k;
+    return k < 0 || k >= n ? 0 : k;
+}
+""",
+}
+
+# Names that a variable can't have, for they are C's, or those of functions that are called.
+KEYWORDS = (
+    *("auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double"),
+    *("else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "int64_t", "long"),
+    *("main", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct"),
+    *("switch", "typedef", "union", "unsigned", "void", "volatile", "while"),
+    *("true", "false", "NAN", "INFINITY"),
+)
+RESERVED = frozenset(
+    [*KEYWORDS, *TESTS, *ON_WHOLE]
+    + [name + suffix for name in (*LIBM.values(), *OWN) for suffix in ("", "f")]
+)
+
+
+def own(name: str, arity: int, kind: str, suffix: str) -> str:
+    """The definition of one of these."""
+    body = OWN[name].replace("{T}", kind).replace("{f}", suffix)
+    given = ", ".join(f"{kind} {x}" for x in "xy"[:arity])
+    return f"static inline {kind} {name}{suffix}({given}) {{\n    {body}\n}}\n"
