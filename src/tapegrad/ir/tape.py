@@ -31,7 +31,7 @@ from tapegrad.core.values import dtype_name as dtype_name
 from tapegrad.core.values import literal as literal
 from tapegrad.errors import GradientError, TapeError, UnsupportedError
 from tapegrad.ir.report import MemoryReport
-from tapegrad.ir.traits import PLAIN, SMOOTH
+from tapegrad.ir.traits import PLAIN, SMOOTH, Algebra, Ties
 
 # What methods of tapes and plans do that needs more than this module: `methods.py` puts it in.
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -51,8 +51,8 @@ class Primitive:
     pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own
     scalar: Any = ""  # that function as an emitted expression
     cost: Any = 1  # of an element, in additions
-    algebra: Any = PLAIN  # in which operands it is linear, and the like
-    ties: Any = SMOOTH  # what its derivatives are like at kinks
+    algebra: Algebra = PLAIN  # in which operands it is linear, and the like
+    ties: Ties = SMOOTH  # what its derivatives are like at kinks
     foreign: ClassVar[bool] = False  # a user's function: it may do more than compute
     visible: Any = None  # how many results have derivatives; the others are kept for a rule
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs

@@ -27,7 +27,7 @@ class _OverAxes(AlongAxes, Sided):
     points = 1
     steps = True
 
-    def ties(self, xs: Sequence[Any]) -> tuple[Any, Any]:
+    def tied(self, xs: Sequence[Any]) -> tuple[Any, Any]:
         """Which elements share, and how many they are."""
         x, *directions, out, _ = xs
         ties = x.equals(restored(out, self.axes))
@@ -52,7 +52,7 @@ class SharedOver(_OverAxes):
     name = "shared_over"
 
     def expand(self, *xs: Any) -> Any:
-        ties, count = self.ties(xs)
+        ties, count = self.tied(xs)
         ct = xs[-1]
         return where(ties, restored(ct / count, self.axes), ct.constant(0))
 
@@ -76,7 +76,7 @@ class PickedOver(_OverAxes):
         return xs[-2].with_shape(xs[-2].shape)
 
     def expand(self, *xs: Any) -> Any:
-        ties, count = self.ties(xs)
+        ties, count = self.tied(xs)
         c = xs[-1]
         return Sum(self.axes)(where(ties, c, c.constant(0))) / count
 
