@@ -123,6 +123,7 @@ def test_of_float32_in_rows_and_forward():
         ("conv2d", [(2, 3, 5, 5), (4, 3, 7, 3)], {}, r"windows of \(7, 3\) are larger"),
         ("conv2d", [(2, 3, 5, 5), (4, 3, 3, 3), (3,)], {}, r"bias has the shape \(3,\)"),
         ("conv2d", [(2, 3, 5, 5), (4, 3, 3, 3)], {"stride": 0}, "stride=0 should be"),
+        ("conv2d", [(2, 3, 5, 5), (4, 3, 3, 3)], {"groups": 1.5}, "groups=1.5 should be"),
         ("conv2d", [(2, 3, 5, 5), (4, 3, 3, 3)], {"padding": (1, 2, 3)}, "or 2 of them"),
         ("conv2d", [(2, 3, 5, 5), (4, 3, 3, 3)], {"padding": "full"}, '"same", "valid"'),
         ("conv2d", [(2, 3, 5, 5), (4, 3, 3, 3)], {"padding": "same", "stride": 2}, "stride of 1"),

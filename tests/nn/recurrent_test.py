@@ -187,6 +187,8 @@ def test_what_does_not_fit_is_refused():
         (lambda: nn.lstm(x, None, [flat], bidirectional=True), "one for each direction"),
         (lambda: nn.rnn(x, None, [flat], nonlinearity="sin"), '"tanh" or "relu"'),
         (lambda: nn.gru_cell(x[0], x[0], *flat), r"\(3 \* hidden, features\)"),
+        (lambda: nn.lstm_cell(x[0], (x[0], x[1, :1]), *flat), r"\(1, 3\)"),
+        (lambda: nn.rnn_cell(x[0], x[0, 0], *flat), r"\(2, 3\) .* \(3,\)"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()
@@ -264,6 +266,7 @@ def test_ctc_of_one_entry_and_of_traced_labels():
         ([1, 2], 7, 2, {}, r"lengths are \[7\] and \[2\]"),
         ([1, 2], [6, 6], 2, {}, r"lengths of \(2,\)"),
         ([1, 2], 6, 2, {"reduction": "max"}, "reduction='max'"),
+        ([1.0, 2.0], 6, 2, {}, "should be integers"),
         ([[[1]]], 6, 2, {}, r"targets of the shape \(1, 1, 1\)"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -8,17 +8,20 @@ computes scores anew for derivatives, so that memory grows with the length and n
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.api import stop_gradient
 from tapegrad.loops import checkpoint, scan
+from tapegrad.nn.layers import uniforms
 
 __all__ = ["scaled_dot_product_attention", "soft_attention"]
 
 ROWS = 128  # of a block
 MANY = 1 << 21  # scores, of which no more than a block's are kept
+PARTS = 4  # of a causal mask, each with a loop
 
 
 def scaled_dot_product_attention(
@@ -54,7 +57,8 @@ def scaled_dot_product_attention(
     scale : a number; 1 / sqrt(e) if it is None.
     enable_gqa : whether query has several times as many heads (the third axis from the end) as key
         and value, of which each serves so many in a row.
-    rng : what draws for `dropout_p`: a `numpy.random.Generator`, or None for `numpy.random`.
+    rng : what draws for `dropout_p`, numbers of the shape of the scores: a generator of NumPy's, a
+        key of `tapegrad.random`, or None for `np.random`.
 
     Returns
     -------
@@ -68,44 +72,63 @@ def scaled_dot_product_attention(
     if min(query.ndim, key.ndim, value.ndim) < 2 or not (
         query.shape[-1] == key.shape[-1] and key.shape[-2] == value.shape[-2]
     ):
-        raise ValueError(
-            "scaled_dot_product_attention: query, key and value have the shapes "
-            f"{query.shape}, {key.shape} and {value.shape}, and should have (..., l, e), "
-            "(..., s, e) and (..., s, v)"
-        )
+        raise ValueError(_unfit(query, key, value))
     if not 0 <= dropout_p < 1:
         raise ValueError(f"dropout_p={dropout_p!r} should be a probability below 1")
     mask = None if attn_mask is None else _array(attn_mask)
     if enable_gqa:
         return _grouped(query, key, value, mask, dropout_p, is_causal, scale, rng)
     rows, keys = query.shape[-2], key.shape[-2]
+    try:
+        ahead = np.broadcast_shapes(*[x.shape[:-2] for x in (query, key, value)])
+    except ValueError:
+        raise ValueError(_unfit(query, key, value)) from None
     if mask is not None:
-        try:
-            np.broadcast_shapes(mask.shape[-2:], (rows, keys))
-        except ValueError:
+        wanted = (rows, keys)[2 - min(mask.ndim, 2) :]
+        if any(n not in (1, m) for n, m in zip(mask.shape[-2:], wanted, strict=True)):
             raise ValueError(
                 f"scaled_dot_product_attention: attn_mask has the shape {mask.shape}, and should "
                 f"broadcast to (..., {rows}, {keys})"
-            ) from None
+            )
     query = query * (max(query.shape[-1], 1) ** -0.5 if scale is None else scale)
-    of_block = functools.partial(_weighted, dropout_p=dropout_p, rng=rng)
     seen = np.arange(rows)[:, None] if is_causal else None
+    drawn = None
+    if dropout_p:
+        drawn = uniforms(rng, (*ahead, rows, keys))
+    size = ROWS
+    of_rows: Callable[..., Any] = functools.partial(_weighted, dropout_p=dropout_p)
     if rows * keys > MANY and not dropout_p:
-        return _in_rounds(query, key, value, mask, seen)
+        # With a causal mask a loop for each part, since the first ones need few keys.
+        of_rows, size = _in_rounds, -(-rows // PARTS // ROWS) * ROWS if is_causal else rows
     blocks = []
-    for start in range(0, max(rows, 1), ROWS):
-        part = slice(start, min(start + ROWS, rows))
+    for start in range(0, max(rows, 1), size):
+        part = slice(start, min(start + size, rows))
         last = min(part.stop, keys) if is_causal else keys
-        hidden = mask
-        if mask is not None:
-            own = slice(None) if mask.ndim < 2 or mask.shape[-2] == 1 else part
-            hidden = mask[..., own, :] if mask.ndim > 1 else mask
-            hidden = hidden if mask.shape[-1] == 1 else hidden[..., :last]
-        at = None if seen is None else seen[part]
-        blocks.append(
-            of_block(query[..., part, :], key[..., :last, :], value[..., :last, :], hidden, at)
+        found = of_rows(
+            query[..., part, :],
+            key[..., :last, :],
+            value[..., :last, :],
+            None if mask is None else _part(mask, part, last),
+            None if seen is None else seen[part],
+            None if drawn is None else drawn[..., part, :last],
         )
+        blocks.append(found)
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-2)
+
+
+def _unfit(query: Any, key: Any, value: Any) -> str:
+    return (
+        "scaled_dot_product_attention: query, key and value have the shapes "
+        f"{query.shape}, {key.shape} and {value.shape}, and should have (..., l, e), (..., s, e) "
+        "and (..., s, v), whose axes in front broadcast"
+    )
+
+
+def _part(mask: Any, rows: slice, keys: int) -> Any:
+    """What a mask says of some rows, and of the first keys."""
+    if mask.ndim > 1 and mask.shape[-2] > 1:
+        mask = mask[..., rows, :]
+    return mask[..., :keys] if mask.ndim and mask.shape[-1] > 1 else mask
 
 
 def _array(x: Any) -> Any:
@@ -118,8 +141,8 @@ def _weighted(
     value: Any,
     mask: Any,
     at: Any,
+    drawn: Any,
     dropout_p: float = 0.0,
-    rng: Any = None,
 ) -> Any:
     """The means for some queries, which are scaled; those of the numbers `at`, if keys behind them
     are hidden."""
@@ -133,12 +156,11 @@ def _weighted(
     weights = np.exp(scores - np.where(top == -np.inf, 0, top))
     total = np.sum(weights, axis=-1, keepdims=True)
     if dropout_p:
-        draws = (np.random if rng is None else rng).random(weights.shape)
-        weights = np.where(draws >= dropout_p, weights, 0) / (1 - dropout_p)
+        weights = np.where(drawn >= dropout_p, weights, 0) / (1 - dropout_p)
     return weights @ value / np.where(total == 0, 1, total)
 
 
-def _in_rounds(query: Any, key: Any, value: Any, mask: Any, seen: Any) -> Any:
+def _in_rounds(query: Any, key: Any, value: Any, mask: Any, seen: Any, drawn: None) -> Any:
     """The same, block by block in a loop, which keeps no scores."""
     rows = query.shape[-2]
     count = -(-rows // ROWS)
@@ -153,11 +175,11 @@ def _in_rounds(query: Any, key: Any, value: Any, mask: Any, seen: Any) -> Any:
     if moves:
         parts["mask"] = in_blocks(mask)
     if seen is not None:
-        parts["at"] = np.arange(count * ROWS).reshape(count, ROWS, 1)
+        parts["at"] = in_blocks(seen)
 
     def of_block(_: Any, part: Any) -> Any:
         def means(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            return _weighted(query, key, value, mask, part.get("at"))
+            return _weighted(query, key, value, mask, part.get("at"), drawn)
 
         hidden = part["mask"] if moves else mask
         return None, checkpoint(means)(part["query"], key, value, hidden)

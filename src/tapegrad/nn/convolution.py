@@ -215,6 +215,7 @@ def _conv(
     weight = _kernel(name, weight, count)
     stride = for_each("stride", stride, count, 1)
     dilation = for_each("dilation", dilation, count, 1)
+    (groups,) = for_each("groups", groups, 1, 1)
     out, own, *k = weight.shape
     if x.shape[1] != own * groups or out % groups:
         raise ValueError(
@@ -387,6 +388,7 @@ def _conv_transpose(
     weight = _kernel(name, weight, count)
     stride = for_each("stride", stride, count, 1)
     dilation = for_each("dilation", dilation, count, 1)
+    (groups,) = for_each("groups", groups, 1, 1)
     padding = for_each("padding", padding, count, 0)
     more = for_each("output_padding", output_padding, count, 0)
     c, own, *k = weight.shape

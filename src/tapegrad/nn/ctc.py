@@ -67,6 +67,8 @@ def ctc_loss(
     time, n, classes = x.shape
     lengths, counts = (np.ravel(np.asarray(k)) for k in (input_lengths, target_lengths))
     labels = np.asarray(targets)
+    if any(k.dtype.kind not in "iu" and k.size for k in (labels, lengths, counts)):
+        raise ValueError("ctc_loss: targets and lengths should be integers")
     if lengths.shape != (n,) or counts.shape != (n,):
         raise ValueError(
             f"ctc_loss: there are {n} entries in log_probs, of the shape {x.shape}, and lengths of "

@@ -124,12 +124,15 @@ def dropout(input: Array, p: float = 0.5, training: bool = True, *, rng: Any = N
     check_probability("dropout", "p", p)
     if not training or p == 0:
         return input
-    shape = np.shape(input)
-    if rng is None:
-        drawn = np.random.random(shape)
-    else:
-        drawn = rng.random(shape) if hasattr(rng, "random") else uniform(rng, shape)
+    drawn = uniforms(rng, np.shape(input))
     return np.where(drawn >= p, input * (1 / (1 - p) if p < 1 else 0.0), 0)
+
+
+def uniforms(rng: Any, shape: tuple[int, ...]) -> Array:
+    """Numbers from 0 to 1 of a generator, of a key of `tapegrad.random`, or of `np.random`."""
+    if rng is None:
+        return np.random.random(shape)
+    return rng.random(shape) if hasattr(rng, "random") else uniform(rng, shape)
 
 
 # ---- distances

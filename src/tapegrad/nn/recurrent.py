@@ -63,6 +63,16 @@ def _linear(name: str, x: Any, weight: Any, bias: Any, gates: int) -> Any:
     return found if bias is None else found + bias
 
 
+def _entry(name: str, x: Any, hidden: Any, weight: Any, bias: Any, gates: int) -> Any:
+    """What comes of the input of a cell; a ValueError if the batch of a state isn't the input's."""
+    if np.shape(hidden)[:-1] != np.shape(x)[:-1]:
+        raise ValueError(
+            f"{name}: an input of the shape {np.shape(x)} and a hidden state of {np.shape(hidden)} "
+            "should have the same axes but for the last"
+        )
+    return _linear(name, x, weight, bias, gates)
+
+
 # What a step does: of what comes of the input, what is carried, and w_hh and b_hh, the next state.
 
 
@@ -142,7 +152,9 @@ def rnn_cell(
     ------
     ValueError : the shapes don't fit, or there is no such nonlinearity.
     """
-    return _rnn_step(nonlinearity)(_linear("rnn_cell", input, w_ih, b_ih, 1), hidden, w_hh, b_hh)
+    return _rnn_step(nonlinearity)(
+        _entry("rnn_cell", input, hidden, w_ih, b_ih, 1), hidden, w_hh, b_hh
+    )
 
 
 def lstm_cell(
@@ -169,9 +181,11 @@ def lstm_cell(
     ------
     ValueError : the shapes don't fit.
     """
-    found: tuple[Any, Any] = _lstm_step(
-        _linear("lstm_cell", input, w_ih, b_ih, 4), state, w_hh, b_hh
-    )
+    h, c = state
+    if np.shape(h) != np.shape(c):
+        raise ValueError(f"lstm_cell: h and c have the shapes {np.shape(h)} and {np.shape(c)}")
+    x = _entry("lstm_cell", input, h, w_ih, b_ih, 4)
+    found: tuple[Any, Any] = _lstm_step(x, state, w_hh, b_hh)
     return found
 
 
@@ -200,7 +214,7 @@ def gru_cell(
     ------
     ValueError : the shapes don't fit.
     """
-    return _gru_step(_linear("gru_cell", input, w_ih, b_ih, 3), hidden, w_hh, b_hh)
+    return _gru_step(_entry("gru_cell", input, hidden, w_ih, b_ih, 3), hidden, w_hh, b_hh)
 
 
 def fast_weights_cell(
@@ -242,7 +256,7 @@ def fast_weights_cell(
     ------
     ValueError : the shapes don't fit.
     """
-    x = _linear("fast_weights_cell", input, w_ih, b_ih, 1)
+    x = _entry("fast_weights_cell", input, state[0], w_ih, b_ih, 1)
     found: tuple[Any, Any] = _fast_step(decay, rate, inner, layer_norm)(x, state, w_hh, b_hh)
     return found
 
