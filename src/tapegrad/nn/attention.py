@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.api import stop_gradient
 from tapegrad.loops import checkpoint, scan
-from tapegrad.nn.layers import uniforms
+from tapegrad.nn.layers import drawing, uniforms
 
 __all__ = ["scaled_dot_product_attention", "soft_attention"]
 
@@ -24,6 +24,7 @@ MANY = 1 << 21  # scores, of which no more than a block's are kept
 PARTS = 4  # of a causal mask, each with a loop
 
 
+@drawing
 def scaled_dot_product_attention(
     query: Any,
     key: Any,

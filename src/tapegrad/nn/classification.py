@@ -5,8 +5,11 @@ Scores are (c,), (n, c) or (n, c, d1, ...), of c classes; labels have that shape
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+import tapegrad.numpy as filled  # whose arrays can be filled with traced values
 from tapegrad.api import stop_gradient
 from tapegrad.nn.activations import log_softmax, logsigmoid
 from tapegrad.nn.arguments import (
@@ -82,19 +85,19 @@ def cross_entropy(
 
 def _of_labels(input: Array, labels: Array, axis: int) -> Array:
     """log(1 + exp(l - x[t])) with the logarithm l of the sum of the others' exponentials."""
-    labels = np.expand_dims(labels, axis)
-    if np.shape(input)[axis] == 1:
+    shape = np.shape(input)
+    if shape[axis] == 1:
         return np.squeeze(input - input, axis)
-    picked = np.take_along_axis(input, labels, axis)
-    others = np.where(
-        _along(np.arange(np.shape(input)[axis]), axis, input) == labels, -np.inf, input
-    )
+    at: list[Any] = [*np.ogrid[tuple(slice(n) for n in (*shape[:axis], *shape[axis + 1 :]))]]
+    at.insert(axis, labels)
+    others = filled.array(input)
+    others[tuple(at)] = -np.inf
     largest = stop_gradient(np.max(others, axis=axis, keepdims=True))
     largest = np.where(np.isfinite(largest), largest, 0)
-    total = np.sum(np.exp(others - largest), axis=axis, keepdims=True)
+    total = np.sum(np.exp(others - largest), axis=axis)
     some = total > 0
-    ahead = np.where(some, np.log(np.where(some, total, 1)) + (largest - picked), -np.inf)
-    return -logsigmoid(-np.squeeze(ahead, axis))
+    ahead = np.log(np.where(some, total, 1)) + (np.squeeze(largest, axis) - input[tuple(at)])
+    return -logsigmoid(np.where(some, -ahead, np.inf))
 
 
 def _of_probabilities(

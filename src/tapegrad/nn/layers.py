@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegrad.extending.arrays import dispatch
+from tapegrad.extending.runs import following, is_generator
 from tapegrad.nn.arguments import (
     Array,
     axis_in,
@@ -15,6 +17,8 @@ from tapegrad.nn.arguments import (
     chosen_axis,
 )
 from tapegrad.random import uniform
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -114,6 +118,13 @@ def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
     return np.reshape(input, (*shape[:first], middle, *shape[last + 1 :]))
 
 
+def drawing(f: F) -> F:
+    """A function that draws by `uniforms`: it reads nothing else of a generator."""
+    f.notes = (np.random.Generator, np.random.RandomState)  # type: ignore[attr-defined]
+    return f
+
+
+@drawing
 def dropout(input: Array, p: float = 0.5, training: bool = True, *, rng: Any = None) -> Array:
     """0 with the probability p, else x / (1 - p), each element by itself; x without training.
 
@@ -129,9 +140,13 @@ def dropout(input: Array, p: float = 0.5, training: bool = True, *, rng: Any = N
 
 
 def uniforms(rng: Any, shape: tuple[int, ...]) -> Array:
-    """Numbers from 0 to 1 of a generator, of a key of `tapegrad.random`, or of `np.random`."""
+    """Numbers from 0 to 1 of a generator, of a key of `tapegrad.random`, or of `np.random`. Of a
+    generator that a traced function is passed each call draws them anew."""
     if rng is None:
         return np.random.random(shape)
+    here = following.observer
+    if here is not None and is_generator(rng) and here.is_outside(rng):
+        return dispatch.draw(here, rng, rng.random, shape)
     return rng.random(shape) if hasattr(rng, "random") else uniform(rng, shape)
 
 

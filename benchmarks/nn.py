@@ -1,0 +1,164 @@
+"""Time value and gradient of functions of `tapegrad.nn` beside PyTorch's, in one process.
+
+    python benchmarks/nn.py
+    python benchmarks/nn.py --only "softmax*,cross*" --source
+
+Both have as many threads as there are cores, and float32. Calls take turns; the ratio is that of
+the medians, and beside it that of the shortest ones.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+import numpy as np
+
+from tapegrad import nn, value_and_grad
+
+
+@dataclass
+class Program:
+    name: str
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]  # of torch.nn.functional, and the rest
+    make: Callable[[np.random.Generator], tuple[np.ndarray, ...]]
+    moved: int  # how many of the arrays are differentiated
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+PROGRAMS = [
+    Program(
+        "softmax 512 x 1024",
+        lambda x: nn.softmax(x),
+        lambda F, x: F.softmax(x, -1),
+        lambda rng: (normal(rng, 512, 1024),),
+        1,
+    ),
+    Program(
+        "log_softmax 512 x 1024",
+        lambda x: nn.log_softmax(x),
+        lambda F, x: F.log_softmax(x, -1),
+        lambda rng: (normal(rng, 512, 1024),),
+        1,
+    ),
+    Program(
+        "layer_norm 512 x 1024",
+        lambda x, w, b: nn.layer_norm(x, (1024,), w, b),
+        lambda F, x, w, b: F.layer_norm(x, (1024,), w, b),
+        lambda rng: (normal(rng, 512, 1024), normal(rng, 1024), normal(rng, 1024)),
+        3,
+    ),
+    Program(
+        "batch_norm 64 x 32 x 28 x 28",
+        lambda x, w, b: nn.batch_norm(x, None, None, w, b, training=True),
+        lambda F, x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        lambda rng: (normal(rng, 64, 32, 28, 28), normal(rng, 32), normal(rng, 32)),
+        3,
+    ),
+    Program(
+        "gelu 512 x 1024",
+        lambda x: nn.gelu(x),
+        lambda F, x: F.gelu(x),
+        lambda rng: (normal(rng, 512, 1024),),
+        1,
+    ),
+    Program(
+        "silu 512 x 1024",
+        lambda x: nn.silu(x),
+        lambda F, x: F.silu(x),
+        lambda rng: (normal(rng, 512, 1024),),
+        1,
+    ),
+    Program(
+        "embedding 256 of 10^4 x 64",
+        lambda W, i: nn.embedding(i, W),
+        lambda F, W, i: F.embedding(i, W),
+        lambda rng: (normal(rng, 10_000, 64), rng.integers(0, 10_000, 256)),
+        1,
+    ),
+    Program(
+        "cross_entropy 64 x 10^4",
+        lambda x, i: nn.cross_entropy(x, i),
+        lambda F, x, i: F.cross_entropy(x, i),
+        lambda rng: (normal(rng, 64, 10_000), rng.integers(0, 10_000, 64)),
+        1,
+    ),
+    Program(
+        "embedding and cross_entropy, 10^4 classes",
+        lambda W, V, i: nn.cross_entropy(nn.embedding(i[0], W) @ V, i[1]),
+        lambda F, W, V, i: F.cross_entropy(F.embedding(i[0], W) @ V, i[1]),
+        lambda rng: (
+            normal(rng, 10_000, 64),
+            normal(rng, 64, 10_000),
+            rng.integers(0, 10_000, (2, 256)),
+        ),
+        2,
+    ),
+    Program(
+        "binary_cross_entropy_with_logits 512 x 1024",
+        lambda x, t: nn.binary_cross_entropy_with_logits(x, t),
+        lambda F, x, t: F.binary_cross_entropy_with_logits(x, t),
+        lambda rng: (normal(rng, 512, 1024), rng.random((512, 1024)).astype(np.float32)),
+        1,
+    ),
+]
+
+
+def calls(program: Program) -> tuple[Callable[[], Any], Callable[[], Any], Any]:
+    """A call of each, of the sum of the result times random numbers, and ours' source."""
+    import torch
+
+    rng = np.random.default_rng(0)
+    args = program.make(rng)
+    ct = normal(rng, *np.shape(program.ours(*args)))
+
+    def total(*args: Any) -> Any:
+        return np.sum(program.ours(*args) * ct)
+
+    df = value_and_grad(total, argnums=tuple(range(program.moved)), compile="always")
+    tensors = [torch.tensor(x, requires_grad=i < program.moved) for i, x in enumerate(args)]
+    moved, weights = tensors[: program.moved], torch.tensor(ct)
+
+    def theirs() -> Any:
+        value = (program.theirs(torch.nn.functional, *tensors) * weights).sum()
+        return value.detach(), torch.autograd.grad(value, moved)
+
+    (a, slopes), (b, wanted) = df(*args), theirs()
+    for x, y in zip((a, *slopes), (b, *wanted), strict=True):
+        scale = float(abs(y).max())
+        np.testing.assert_allclose(x, y.numpy(), rtol=1e-3, atol=1e-4 * scale)
+    return lambda: df(*args), theirs, df.lower(*args)
+
+
+@click.command(help=__doc__.split("\n")[0])
+@click.option("--only", metavar="NAMES", default="*", help="Comma-separated, with * and ?.")
+@click.option("--rounds", default=60, help="Calls of each.")
+@click.option("--source", is_flag=True, help="Print what is emitted.")
+def main(only: str, rounds: int, source: bool) -> None:
+    for program in PROGRAMS:
+        if not any(fnmatchcase(program.name, pattern) for pattern in only.split(",")):
+            continue
+        ours, theirs, lowered = calls(program)
+        times: dict[Any, list[float]] = {ours: [], theirs: []}
+        for _ in range(rounds):
+            for call, taken in times.items():
+                start = time.perf_counter()
+                call()
+                taken.append(time.perf_counter() - start)
+        (mine, first), (other, least) = [(np.median(t), min(t)) for t in times.values()]
+        click.echo(
+            f"{program.name:44}{mine * 1e6:9.0f} us  PyTorch {other * 1e6:9.0f} us"
+            f"   {mine / other:5.2f}  (shortest {first / least:5.2f})"
+        )
+        if source:
+            click.echo(lowered.source)
+
+
+if __name__ == "__main__":
+    main()
