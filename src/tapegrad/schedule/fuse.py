@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -112,9 +112,9 @@ class _Item:
         self.weight = code_size(step)
         self.moves = _moves(step)
 
-    def conflicts(self, other: _Item) -> bool:
-        """Whether the order of the two matters."""
-        small, large = sorted((self.uses, other.uses), key=len)
+    def conflicts(self, uses: Mapping[Cell, _Use]) -> bool:
+        """Whether the order of this step and of others, which touch these cells, matters."""
+        small, large = (uses, self.uses) if len(uses) < len(self.uses) else (self.uses, uses)
         return any(c in large and (u.writes or large[c].writes) for c, u in small.items())
 
     def can_take(self, other: _Item) -> bool:
@@ -134,9 +134,13 @@ class _Item:
         assert isinstance(renamed, Loop)
         self.step = Loop(self.step.index, self.step.body + renamed.body)
         self.weight += other.weight
-        for cell, use in other.uses.items():
-            mine = self.uses.get(cell)
-            self.uses[cell] = use if mine is None else mine.with_access(use)
+        _add_uses(self.uses, other.uses)
+
+
+def _add_uses(uses: dict[Cell, _Use], others: Mapping[Cell, _Use]) -> None:
+    for cell, use in others.items():
+        mine = uses.get(cell)
+        uses[cell] = use if mine is None else mine.with_access(use)
 
 
 def fuse(plan: Plan) -> Plan:
@@ -209,8 +213,9 @@ class _Sequence:
         reordering what depends on each other. Fills that it needs (the zeros that it adds to) and
         single numbers are moved in front of that loop."""
         carried: list[_Item] = []
+        uses: dict[Cell, _Use] = {}  # of all that is carried
         for other in self._sharing(item, carried, below):
-            blocked = any(other.conflicts(c) for c in carried)
+            blocked = other.conflicts(uses)
             if not blocked and other.can_take(item):
                 self._note(other, [cell for cell in item.uses if cell not in other.uses])
                 other.take(item)
@@ -220,10 +225,11 @@ class _Sequence:
                 if self.join(other, other.key):
                     self._remove(other)
                 return True
-            if blocked or other.conflicts(item):
+            if blocked or other.conflicts(item.uses):
                 if not other.moves:
                     return False
                 carried.append(other)
+                _add_uses(uses, other.uses)
         return False
 
     def _sharing(self, item: _Item, carried: list[_Item], below: int | None) -> Iterator[_Item]:

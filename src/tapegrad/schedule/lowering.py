@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -133,6 +133,7 @@ class Lowering:
         can't be computed where it leaves is copied."""
         outputs: list[Cell] = []
         becomes: dict[Cell, Cell] = {}
+        numbers: list[Step] = []
         names = self.tape.output_names or ("",) * len(self.tape.outputs)
         for x, name in zip(self.tape.outputs, names, strict=True):
             cell = self.cells.get(x) if isinstance(x, Var) else None
@@ -150,8 +151,10 @@ class Lowering:
                 cell = Cell(x.shape, x.dtype, "output", name or "out")
                 self.copy_into(cell, partial(self.read, x))
                 if not x.shape and not self.among:
-                    self._copy_early()
+                    numbers.append(self.steps.pop())
             outputs.append(cell)
+        if numbers:
+            self._copy_early(numbers)
         return tuple(outputs), becomes
 
     def _memory_of(self, x: Operand) -> Cell | None:
@@ -168,16 +171,19 @@ class Lowering:
         own = cell is not None and cell.role == "temporary" and cell.alias is None and cell.shape
         return cell if own else None
 
-    def _copy_early(self) -> None:
-        """Have a number leave where it is computed, not in a kernel of its own after the last."""
-        last = self.steps.pop()
-        read = {cell.root for cell, _, writes in last.accesses() if not writes}
-        at = len(self.steps)
-        while at and not any(
-            writes and cell.root in read for cell, _, writes in self.steps[at - 1].accesses()
-        ):
-            at -= 1
-        self.steps.insert(at, last)
+    def _copy_early(self, copies: Sequence[Step]) -> None:
+        """Have numbers leave where they are computed, not in kernels after the last."""
+        written = {cell.root: 0 for step in copies for cell, _, _ in step.accesses()}
+        for k, step in enumerate(self.steps, start=1):
+            written.update((cell.root, k) for cell, _, writes in step.accesses() if writes)
+        behind: dict[int, list[Step]] = {}
+        for step in reversed(copies):
+            place = max(written[cell.root] for cell, _, _ in step.accesses())
+            behind.setdefault(place, []).append(step)
+        steps = [
+            step for k, own in enumerate(self.steps, start=1) for step in (own, *behind.get(k, ()))
+        ]
+        self.steps = [*behind.get(0, ()), *steps]
 
     def indices_of(self, x: Operand) -> list[Index]:
         """Indices over what is read of a value."""

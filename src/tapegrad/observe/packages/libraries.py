@@ -191,9 +191,11 @@ def _is_about_packages(f: Any, values: Sequence[Any]) -> bool:
         return False
     if not is_harmless(f) or any(f is x for x in _NEVER_ASKED):
         return False
-    return any(_is_inside(x) and not is_pandas_object(x) for x in parts_of(values))
+    kinds = {type(x): x for x in (values if f in _LOOKS_AT_NONE else parts_of(values))}
+    return any(_is_inside(x) and not is_pandas_object(x) for x in kinds.values())
 
 
+_LOOKS_AT_NONE = (len, enumerate, zip, reversed)  # of what is in a list: no method
 _NEVER_ASKED = (print, iter, next, id, map, list.append, list.pop, list.insert)
 
 
