@@ -1,7 +1,8 @@
 """Work in proportion: a program that is twice as long takes twice as many steps.
 
 Counted are calls of functions, Python's and C's, from the first call of a gradient to its result:
-tracing, finding loops, differentiating, playing. No clock is read.
+tracing, finding loops, differentiating, playing; and up to the source of its kernels: optimizing,
+scheduling, emitting. No clock is read. Python counts none in what observes a run.
 """
 
 import cProfile
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tapegrad import jit, pipeline, value_and_grad
+from tapegrad.observe.packages import libraries
 
 MOST = 2.3  # what twice the length may take: there may be a logarithm in it
 THREE = np.array([0.3, 0.5, 0.7])
@@ -157,14 +159,66 @@ def rows(n):
     return f, (THREE,)
 
 
+def whiles(n):
+    """Long loops that each differ, left by tests of what isn't traced."""
+    lines = ["s = x[0]"]
+    for k in range(n // 8):
+        step = f"np.{mixed(k, 'sin', 'cos', 'tanh')}(x[0]) * {n + k}"
+        lines += ["t = 0.0", "while t < 1.0:", f"    t = t + 0.01; s = s * 0.5 + {step}"]
+    return function("x", lines, "s"), (THREE,)
+
+
+def places(n):
+    """An array as long as the program, written in any order."""
+    lines = [f"y = np.zeros({n})"]
+    for k in range(n):
+        name = mixed(k, "sin", "cos", "tanh")
+        lines.append(f"y[{(k * k + k // 3) % n}] = np.{name}(x[{k % 3}]) * {k}")
+    return function("x", lines, "np.sum(y * y)"), (THREE,)
+
+
+def numbers(n):
+    """A list of numbers as an argument, each with a derivative of its own."""
+
+    def f(xs):
+        return sum(np.sin(x) * (k % 7) for k, x in enumerate(xs))
+
+    return f, ([0.1 * k for k in range(n)],)
+
+
+def places_of_x(n):
+    """Elements of a long argument."""
+    lines = ["s = 0.0"]
+    for k in range(n):
+        lines.append(f"s = s + np.{mixed(k, 'sin', 'cos', 'tanh')}(x[{k * k % n}] * x[{k}])")
+    return function("x", lines, "s"), (np.linspace(0.1, 1, n),)
+
+
+def joined(n):
+    """A long concatenation."""
+    lines = ["p = []"]
+    for k in range(n):
+        lines.append(f"p.append(np.{mixed(k, 'sin', 'cos', 'tanh')}(x[{k % 2}:]) * {k})")
+    return function("x", lines, "np.sum(np.concatenate(p) ** 2)"), (THREE,)
+
+
+def rounds(n):
+    """Loops that each differ."""
+    lines = ["s = x[0]"]
+    for k in range(n // 8):
+        step = f"np.{mixed(k, 'sin', 'cos', 'tanh')}(x[i % 3]) * {n + k}"
+        lines += ["for i in range(20):", f"    s = s * 0.5 + {step}"]
+    return function("x", lines, "s"), (THREE,)
+
+
 PROGRAMS = [
     chain, unlike_writes, nested, parameters, layers, comprehension, slices, outputs, conditionals,
-    matrices, scalars, printing, rows,
+    matrices, scalars, printing, rows, whiles, places, numbers, places_of_x, joined, rounds,
 ]  # fmt: skip
 
 
-def steps(program, n):
-    """The calls of functions that the first gradient of a program takes."""
+def steps(program, n, source=False):
+    """The calls of functions that the first gradient of a program takes, or its source."""
     f, args = program(n)
     if program is outputs:
         g = jit(f, compile="never")
@@ -173,7 +227,7 @@ def steps(program, n):
     profile = cProfile.Profile()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that rounds differ
-        profile.runcall(g, *args)
+        profile.runcall((lambda *args: g.lower(*args).source) if source else g, *args)
     return sum(entry.callcount for entry in profile.getstats())
 
 
@@ -185,3 +239,30 @@ def test_twice_the_program_takes_twice_the_steps(program, monkeypatch):
     for n in (10, 80):  # what is loaded and made for the first time, of loops too
         steps(program, n)
     assert steps(program, 320) < MOST * steps(program, 160)
+
+
+@pytest.mark.every(8)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_twice_the_program_is_planned_in_twice_the_steps(program, monkeypatch):
+    """Kernels are as many as steps: nothing goes through all that stand before."""
+    monkeypatch.setattr(pipeline, "DEBUG", False)
+    for n in (10, 80):
+        steps(program, n, source=True)
+    assert steps(program, 400, source=True) < MOST * steps(program, 200, source=True)
+
+
+class Particle:
+    def __init__(self, x):
+        self.x = x
+
+
+def test_the_length_of_a_list_is_no_search_through_its_objects(monkeypatch):
+    asked = []
+    monkeypatch.setattr(libraries, "is_inside", lambda kind: asked.append(kind))
+
+    def f(x):
+        particles = [Particle(x * k) for k in range(50)]
+        return sum(particles[k * k % len(particles)].x.sum() for k in range(50))
+
+    value_and_grad(f, compile="never")(THREE)
+    assert len(asked) < 10 * 50

@@ -24,7 +24,7 @@ from tapegrad.observe.program.frames import replace as replace_at
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.primitives.loops import CALLS, ROUNDS
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.statements.framed import again_with, each_round
+from tapegrad.tracing.statements.framed import again_with, each_round, renounce
 from tapegrad.tracing.statements.turning import may_begin
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
@@ -51,18 +51,18 @@ def tested(a: Activation, x: Any) -> None:
     own = a.turning is not None and a.turning.exit.places == exit_.places
     if type(x) not in (bool, np.bool_):
         return _give_up(a, again_with(each_round(tests.sides, jump))) if own else None
-    if own or not exit_.places.isdisjoint(tests.sides.turning):
-        replace_at(operand_at(a.stack, 0), stand_in(trace, Literal(np.bool_(x)), np.bool_(x)))
-        return
-    if bool(x) is not exit_.stays:
-        tests.turns.pop(exit_.places, None)
-        return
-    turns, first = tests.turns.get(exit_.places, (0, trace.builder.following))
-    tests.turns[exit_.places] = turns + 1, first
-    is_long = turns > ROUNDS and trace.builder.following - first > 2 * CALLS
-    if is_long and may_begin(a, tests.sides, exit_):
-        notes = [(tests.sides.turning, o) for o, e in tests.exits.items() if e.body == exit_.body]
-        _give_up(a, again_with(notes))
+    if not own and exit_.places.isdisjoint(tests.sides.turning):
+        if bool(x) is not exit_.stays:
+            tests.turns.pop(exit_.places, None)
+            return
+        turns, first = tests.turns.get(exit_.places, (0, trace.builder.following))
+        tests.turns[exit_.places] = turns + 1, first
+        is_long = turns > ROUNDS and trace.builder.following - first > 2 * CALLS
+        if not (is_long and may_begin(a, tests.sides, exit_)):
+            return
+        # The trace will be made again, and goes on as that will: it finds all other such loops.
+        renounce([(tests.sides.turning, o) for o, e in tests.exits.items() if e.body == exit_.body])
+    replace_at(operand_at(a.stack, 0), stand_in(trace, Literal(np.bool_(x)), np.bool_(x)))
 
 
 class _GivenUp:
