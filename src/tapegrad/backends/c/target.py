@@ -4,7 +4,8 @@
 
 Numbers are passed as such, and arrays as the addresses of their first elements, row by row; results
 are written where the last parameters say. What is returned is 0, or the number of an assumption
-under which the program was traced, and which doesn't hold for these arguments.
+under which the program was traced, and which doesn't hold for these arguments. Integers that grow
+too large are undefined, as they are in C.
 """
 
 from __future__ import annotations

@@ -12,13 +12,14 @@ A word without a meaning in C is an error.
 from __future__ import annotations
 
 import ast
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.backends.c.words import LIBM, ON_WHOLE, OWN, TESTS, own
+from tapegrad.backends.c.words import LIBM, ON_WHOLE, OWN, TESTS, own, product
 from tapegrad.backends.source.driver import INDENT
 from tapegrad.backends.source.program import LINE, Kernel, lines_of
 from tapegrad.errors import UnsupportedError
@@ -35,12 +36,17 @@ SIGNS: dict[type[ast.AST], str] = {
 
 class Value(NamedTuple):
     """An expression in C: of a number of this dtype, or of the address of an array's first element,
-    if it has a `shape`."""
+    if it has `axes`: how many entries each has, and how far apart these are."""
 
     text: str
     dtype: np.dtype
-    shape: tuple[int, ...] | None = None
+    axes: tuple[tuple[int, int], ...] | None = None
     constant: bool = False  # whether nobody writes to the array
+
+
+def in_rows(shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The axes of an array whose rows follow each other."""
+    return tuple([(n, math.prod(shape[k + 1 :])) for k, n in enumerate(shape)])
 
 
 def type_name(dtype: np.dtype) -> str:
@@ -91,7 +97,7 @@ class Translator:
             kernel.parameters, kernel.names, kernel.types(), strict=True
         ):
             if passed == "array":
-                self.known[name] = Value(name, dtype, shape, id(p) in inputs)
+                self.known[name] = Value(name, dtype, in_rows(shape), id(p) in inputs)
                 self.parameters.append(f"{self.pointer(self.known[name])}restrict {name}")
             else:
                 self.known[name] = Value(name, dtype)
@@ -125,6 +131,8 @@ class Translator:
             elif isinstance(statement, ast.Return):
                 assert statement.value is not None
                 self.line(f"return {self.expression(statement.value).text};")
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                self._product(statement.value)
             elif isinstance(statement, (ast.If, ast.While)):
                 word = "if" if isinstance(statement, ast.If) else "while"
                 self.inner(f"{word} ({self.expression(statement.test).text})", statement.body)
@@ -167,7 +175,7 @@ class Translator:
         elif target.id in self.known:
             self.line(f"{target.id} = {value.text};")
         else:
-            kind = f"{type_name(value.dtype)} " if value.shape is None else self.pointer(value)
+            kind = f"{type_name(value.dtype)} " if value.axes is None else self.pointer(value)
             self.known[target.id] = value._replace(text=target.id)
             here = sum(
                 isinstance(x, ast.Name) and x.id == target.id for s in rest for x in ast.walk(s)
@@ -186,9 +194,32 @@ class Translator:
                 self.known[name] = value._replace(text=name)
                 self.line(f"{name} = {value.text};")
             return
-        before = [f"{self.pointer(value)}{name}0 = {value.text};" for name, value in pairs]
+        end = "_"
+        while any(name + end in self.uses for name, _ in pairs):
+            end += "_"
+        before = [f"{self.pointer(value)}{name}{end} = {value.text};" for name, value in pairs]
         self.line("{ " + " ".join(before))
-        self.line("  " + " ".join([f"{name} = {name}0;" for name, _ in pairs]) + " }")
+        self.line("  " + " ".join([f"{name} = {name}{end};" for name, _ in pairs]) + " }")
+
+    def _product(self, x: ast.Call) -> None:
+        """`matmul(x, y, out)`, or of the first rows, columns and terms alone, or what adds."""
+        name = getattr(x.func, "id", "")
+        if name.removeprefix("add_") not in ("matmul", "front_matmul"):
+            raise self.refuse(x)
+        arrays = [self.expression(arg) for arg in x.args[:3]]
+        if len({array.dtype for array in arrays}) > 1:
+            raise self.refuse(x)
+        suffix = "f" if arrays[0].dtype == F4 else ""
+        self.helpers[f"matmul{suffix}"] = product(type_name(arrays[0].dtype), suffix)
+        given = [self.expression(arg).text for arg in x.args[3:]]
+        listed = []
+        for array in arrays:
+            (_, rows), (_, columns) = array.axes or ()
+            listed += [array.text, str(rows), str(columns)]
+        (m, _), (n, _) = arrays[2].axes or ()
+        sizes = given or [str(m), str(n), str((arrays[0].axes or ())[1][0])]
+        adds = "true" if name.startswith("add_") else "false"
+        self.line(f"matmul{suffix}({', '.join([*listed, *sizes, adds])});")
 
     # ---- expressions
 
@@ -231,20 +262,32 @@ class Translator:
         return Value(number(value, value.dtype), value.dtype)
 
     def _subscript(self, x: ast.Subscript) -> Value:
-        """An element, or the rows of an array that its first entries say."""
+        """An element, or a part of an array: all that its entries leave open."""
         array = self.expression(x.value)
-        assert array.shape is not None
         entries = x.slice.elts if isinstance(x.slice, ast.Tuple) else [x.slice]
-        terms = []
-        for axis, entry in enumerate(entries):
-            stride = int(np.prod(array.shape[axis + 1 :]))
+        at, rest = self.place(array, entries)
+        if not rest:
+            return Value(f"{array.text}[{at or 0}]", array.dtype)
+        return array._replace(text=f"({array.text} + {at})" if at else array.text, axes=rest)
+
+    def place(self, array: Value, entries: Sequence[ast.expr]) -> tuple[str, Any]:
+        """How far an entry is from the first element of an array, and the axes that are left."""
+        assert array.axes is not None
+        terms, rest = [], [*array.axes[len(entries) :]]
+        kept = []
+        for entry, (size, stride) in zip(entries, array.axes, strict=False):
+            if isinstance(entry, ast.Slice):  # of all
+                kept.append((size, stride))
+                continue
             text = self.expression(entry).text if stride == 1 else self.operand(entry).text
             if text != "0":
                 terms.append(text if stride == 1 else f"{text} * {stride}")
-        at, rest = " + ".join(terms), array.shape[len(entries) :]
-        if not rest:
-            return Value(f"{array.text}[{at or 0}]", array.dtype)
-        return array._replace(text=f"({array.text} + {at})" if at else array.text, shape=rest)
+        return " + ".join(terms), (*kept, *rest)
+
+    def _attribute(self, x: ast.Attribute) -> Value:
+        """`x.T`."""
+        array = self.expression(x.value)
+        return array._replace(axes=(array.axes or ())[::-1])
 
     def _binop(self, x: ast.BinOp) -> Value:
         if type(x.op) not in SIGNS:
@@ -269,14 +312,32 @@ class Translator:
     def _boolop(self, x: ast.BoolOp) -> Value:
         return Value(f" {SIGNS[type(x.op)]} ".join(self.operand(v).text for v in x.values), B1)
 
+    def _part(self, name: str, array: Value, args: Sequence[ast.expr]) -> Value:
+        """A matrix in an array."""
+        assert array.axes is not None
+        if name == "panel":
+            start, along, shape = args
+            at, _ = self.place(array, start.elts if isinstance(start, ast.Tuple) else [start])
+            strides = [array.axes[a][1] for a in ast.literal_eval(along)]
+            axes = tuple(zip(ast.literal_eval(shape), strides, strict=True))
+        else:
+            zero, count = ast.Constant(0), ast.literal_eval(args[1])
+            by_rows = name == "row_part"
+            at, _ = self.place(array, [args[0], zero] if by_rows else [zero, args[0]])
+            (m, down), (n, across) = array.axes
+            axes = ((count, down), (n, across)) if by_rows else ((m, down), (count, across))
+        return array._replace(text=f"({array.text} + {at})" if at else array.text, axes=axes)
+
     def _call(self, x: ast.Call) -> Value:
         name, args = getattr(x.func, "id", ""), x.args
         if name == "reshaped":
-            return self.expression(args[0])._replace(shape=ast.literal_eval(args[1]))
+            return self.expression(args[0])._replace(axes=in_rows(ast.literal_eval(args[1])))
         if name == "part":
             base, start = self.expression(args[0]), self.operand(args[1]).text
-            shape = ast.literal_eval(args[2])
-            return base._replace(text=f"({base.text} + {start})", shape=shape)
+            axes = in_rows(ast.literal_eval(args[2]))
+            return base._replace(text=f"({base.text} + {start})", axes=axes)
+        if name in ("row_part", "column_part", "panel"):
+            return self._part(name, self.expression(args[0]), args[1:])
         if name == "rolled":  # which is for LLVM
             return self.expression(args[0])
         if name == "plus":

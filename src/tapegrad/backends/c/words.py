@@ -49,7 +49,7 @@ KEYWORDS = (
     *("true", "false", "NAN", "INFINITY"),
 )
 RESERVED = frozenset(
-    [*KEYWORDS, *TESTS, *ON_WHOLE]
+    [*KEYWORDS, *TESTS, *ON_WHOLE, "matmul", "matmulf"]
     + [name + suffix for name in (*LIBM.values(), *OWN) for suffix in ("", "f")]
 )
 
@@ -59,3 +59,24 @@ def own(name: str, arity: int, kind: str, suffix: str) -> str:
     body = OWN[name].replace("{T}", kind).replace("{f}", suffix)
     given = ", ".join(f"{kind} {x}" for x in "xy"[:arity])
     return f"static inline {kind} {name}{suffix}({given}) {{\n    {body}\n}}\n"
+
+
+def product(kind: str, suffix: str) -> str:
+    """What multiplies two matrices, each with how far apart its rows and its columns are."""
+    return f"""\
+static void matmul{suffix}(
+    const {kind} *x, int64_t x_row, int64_t x_column, const {kind} *y, int64_t y_row,
+    int64_t y_column, {kind} *out, int64_t row, int64_t column, int64_t m, int64_t n,
+    int64_t terms, bool adds) {{
+    for (int64_t i = 0; i < m; i += 1) {{
+        for (int64_t j = 0; j < n; j += 1) {{
+            {kind} sum = 0;
+            for (int64_t k = 0; k < terms; k += 1) {{
+                sum += x[i * x_row + k * x_column] * y[k * y_row + j * y_column];
+            }}
+            {kind} *to = out + i * row + j * column;
+            *to = adds ? *to + sum : sum;
+        }}
+    }}
+}}
+"""
