@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core.typing.templates import signature
 
 from tapegrad.backends.cpu import support
-from tapegrad.backends.cpu.linking import FORTRAN
+from tapegrad.backends.cpu.linking import FORTRAN, shared_names
 from tapegrad.backends.cpu.support import blocks, packed
 from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, Intrinsic
 
@@ -218,3 +218,18 @@ def test_products_share_their_functions(n):
     more = len(support.object_code(*kernel(one + another, [shape] * 4 + [wide] * 2)))
     alone = len(support.object_code(*kernel(one, [shape] * 3)))
     assert same - alone < 1500 and more - alone < 1500 < alone
+
+
+def test_few_functions_compute_blocks_of_any_width(monkeypatch):
+    """Vectors of 64 bytes have masks; shorter ones take a function for each width."""
+
+    def functions(registers):
+        monkeypatch.setattr(blocks, "registers", lambda: registers)
+        found = set()
+        for n in range(2, 33):
+            parameters = [("array", shape, "float64") for shape in ((40, 20), (20, n), (40, n))]
+            code = support.object_code(*kernel(["matmul(a0, a1, a2)"], parameters))
+            found |= {name for name in shared_names(code) if "_blocks_" in name}
+        return len(found)
+
+    assert functions((64, 32)) == 2 < functions((32, 16))

@@ -7,16 +7,16 @@ from tapegrad.compiler.templates import with_templates
 from tapegrad.core.late import COMPILER, load
 from tapegrad.pipeline import compile
 
-# What is compiled before all else: a loop, a sum, a choice, a guard, and a product in panels, which
-# takes the functions that most products share.
+# What is compiled before all else: a loop, a sum, a choice, a guard, and a product in panels, so
+# long that it is shared out: it takes the functions that most products and chunks of loops share.
 FIRST = """tape first(x, y)
-  inp   %1 : f8[40,8]
-  inp   %2 : f8[48,8]
-        %3 = exp(%1) : f8[40,8]
-        %4 = einsum(%3, %2, subscripts='ij,kj->ik') : f8[40,48]
-        %5 = less(%4, 1.0) : b1[40,48]
-        %6 = where(%5, %4, 0.0) : f8[40,48]
-        %7 = div(%6, 2.0) : f8[40,48]
+  inp   %1 : f8[4000,8]
+  inp   %2 : f8[52,8]
+        %3 = exp(%1) : f8[4000,8]
+        %4 = einsum(%3, %2, subscripts='ij,kj->ik') : f8[4000,52]
+        %5 = less(%4, 1.0) : b1[4000,52]
+        %6 = where(%5, %4, 0.0) : f8[4000,52]
+        %7 = div(%6, 2.0) : f8[4000,52]
         %8 = sum(%7, axes=(0, 1)) : f8[]
         %9 = less(%8, 0.0) : b1[]
   guard %9 = False

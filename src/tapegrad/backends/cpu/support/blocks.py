@@ -72,15 +72,36 @@ class Registers:
         far = x if getattr(y, "constant", 0) == 1 else self.builder.mul(x, y)
         return self.builder.gep(pointer, [far], inbounds=True)
 
-    def load(self, place: Any, lanes: int) -> Any:
-        if lanes == 1:
+    def load(self, place: Any, lanes: int, mask: Any = None) -> Any:
+        """A number, or several; with a mask 0 where that says that there is none."""
+        if lanes == 1 and mask is None:
             return self.builder.load(place)
-        kind = ir.VectorType(self.real, lanes).as_pointer()
-        return self.builder.load(self.builder.bitcast(place, kind), align=self.size)
+        kind = ir.VectorType(self.real, lanes)
+        place = self.builder.bitcast(place, kind.as_pointer())
+        if mask is None:
+            return self.builder.load(place, align=self.size)
+        zeros = ir.Constant(kind, [0.0] * lanes)
+        return self._masked("load", kind, [place, INT(self.size), mask, zeros])
 
-    def store(self, value: Any, place: Any) -> None:
+    def store(self, value: Any, place: Any, mask: Any = None) -> None:
         place = self.builder.bitcast(place, value.type.as_pointer())
-        self.builder.store(value, place, align=self.size)
+        if mask is None:
+            self.builder.store(value, place, align=self.size)
+        else:
+            self._masked("store", VOID, [value, place, INT(self.size), mask])
+
+    def _masked(self, name: str, result: Any, given: list[Any]) -> Any:
+        kind = ir.FunctionType(result, [x.type for x in given])
+        name = f"llvm.masked.{name}.v{given[-1].type.count}f{8 * self.size}.p0"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, given)
+
+    def mask(self, first: Any, stop: Any, lanes: int) -> Any:
+        """Which of the places from a first one on stand before another."""
+        kind = ir.VectorType(WORD, lanes)
+        ahead = ir.Constant(kind, [WORD(k) for k in range(lanes)])
+        places = self.builder.add(self.spread(first, kind), ahead)
+        return self.builder.icmp_unsigned("<", places, self.spread(stop, kind))
 
     # ---- numbers, and vectors of them
 
@@ -145,13 +166,19 @@ def block_vectors(rows: int) -> int:
     return max(2, min(8, registers()[1] // 2 // rows))
 
 
+def block_columns(width: int, lanes: int) -> int:
+    """How many columns blocks have that compute so many: where vectors have masks, those of whole
+    ones, so that few functions serve all widths."""
+    return -(-width // lanes) * lanes if registers()[0] == 64 else width
+
+
 def block_type(letter: str, *_: Any) -> Any:
     """The type of the functions of blocks.
 
     void blocks(real *x, real *y, real *out, long down, long along, long apart, long below,
-                long depth, long count, bool adds)
+                long depth, long count, long width, bool adds)
     """
-    return ir.FunctionType(VOID, [REALS[letter].as_pointer()] * 3 + [WORD] * 6 + [FLAG])
+    return ir.FunctionType(VOID, [REALS[letter].as_pointer()] * 3 + [WORD] * 7 + [FLAG])
 
 
 @shared_function("blocks", block_type)
@@ -162,7 +189,7 @@ def column_of_blocks(
     The last block may have fewer rows.
 
     `down`, `apart` and `below` lie between rows of x, y and out, `along` between elements of a row
-    of x. There are `count` rows.
+    of x. There are `count` rows; and `width` columns, which end in the last vector.
     """
     _Blocks(builder, args, rows, columns).write()
 
@@ -172,13 +199,17 @@ class _Blocks(Registers):
 
     def __init__(self, builder: Any, args: Sequence[Any], rows: int, columns: int) -> None:
         x, self.y, out, self.down, self.along, self.apart, self.below = args[:7]
-        self.depth, self.count, self.adds = args[7:]
+        self.depth, self.count, self.width, self.adds = args[7:]
         super().__init__(builder, x.type.pointee)
         self.x, self.out, self.rows = x, out, rows
         starts = range(0, columns, self.lanes)
-        self.vectors = [(c, min(self.lanes, columns - c)) for c in starts]
+        self.vectors: list[tuple[int, int, Any]]
+        self.vectors = [(c, min(self.lanes, columns - c), None) for c in starts]
 
     def write(self) -> None:
+        c, lanes, _ = self.vectors[-1]
+        if registers()[0] == 64:
+            self.vectors[-1] = c, lanes, self.mask(WORD(c), self.width, lanes)
         step = WORD(self.rows)
         with cgutils.for_range_slice(self.builder, WORD(0), self.count, step, WORD) as (first, _):
             self._block(first)
@@ -199,20 +230,20 @@ class _Blocks(Registers):
 
         def step(p: Any, totals: Sequence[Any]) -> list[Any]:
             row = self.after(self.y, (self.apart, p))
-            right = [self.load(self.after(row, (c, 1)), lanes) for c, lanes in self.vectors]
+            right = [self.load(self.after(row, (c, 1)), lanes, m) for c, lanes, m in self.vectors]
             factors = [self.load(self.after(x, (self.along, p)), 1) for x in lefts]
             pairs = [(self.spread(x, y.type), y) for x in factors for y in right]
             return [self.plus(*term) for term in zip(totals, pairs, strict=True)]
 
-        zeros = [self.zero(lanes) for _ in lefts for _, lanes in self.vectors]
+        zeros = [self.zero(lanes) for _ in lefts for _, lanes, _ in self.vectors]
         totals = iter(self.repeated(WORD(0), self.depth, 1, zeros, step))
         done = builder.append_basic_block()
         for r in range(self.rows):
             row = self.after(out, (self.below, r))
-            for c, lanes in self.vectors:
+            for c, lanes, mask in self.vectors:
                 place = self.after(row, (c, 1))
-                old = builder.select(self.adds, self.load(place, lanes), self.zero(lanes))
-                self.store(builder.fadd(old, next(totals)), place)
+                old = builder.select(self.adds, self.load(place, lanes, mask), self.zero(lanes))
+                self.store(builder.fadd(old, next(totals)), place, mask)
             if r + 1 < self.rows:
                 more = builder.append_basic_block()
                 builder.cbranch(builder.icmp_signed("==", last, WORD(r)), done, more)

@@ -160,22 +160,8 @@ class _Correlation(Registers):
 
     def _there(self, place: Any, lanes: int) -> Sequence[Any]:
         """The elements of x from a place on, and which of them there are."""
-        builder = self.builder
-        kind = ir.VectorType(WORD, lanes)
-        places = builder.add(
-            self.spread(place, kind), ir.Constant(kind, [WORD(k) for k in range(lanes)])
-        )
-        there = builder.icmp_unsigned("<", places, self.spread(self.n, kind))
-        vector = ir.VectorType(self.real, lanes)
-        pointer = builder.bitcast(builder.gep(self.x, [place]), vector.as_pointer())
-        arguments = [vector.as_pointer(), INT, ir.VectorType(FLAG, lanes), vector]
-        load = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(vector, arguments),
-            f"llvm.masked.load.v{lanes}f{8 * self.size}.p0",
-        )
-        zeros = ir.Constant(vector, [0.0] * lanes)
-        found = builder.call(load, [pointer, INT(self.size), there, zeros])
+        there = self.mask(place, self.n, lanes)
+        found = self.load(self.builder.gep(self.x, [place]), lanes, there)
         if lanes > 1:
             return found, there
-        return [builder.extract_element(value, INT(0)) for value in (found, there)]
+        return [self.builder.extract_element(value, INT(0)) for value in (found, there)]

@@ -28,6 +28,7 @@ from numba.core import cgutils
 from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, is_open, word
 from tapegrad.backends.cpu.support.blocks import (
     Registers,
+    block_columns,
     block_rows,
     block_type,
     block_vectors,
@@ -142,8 +143,8 @@ class _Product:
         builder = self.builder
         down, along, apart, _, below, _ = self.strides
         numbers = [word(builder, n) for n in (down, along, apart, below, self.k, self.m)]
-        given = [*numbers, FLAG(adds)]
         for first, times, width in self._parts():
+            given = [*numbers, WORD(width), FLAG(adds)]
             with cgutils.for_range(builder, WORD(times)) as loop:
                 j = builder.add(builder.mul(loop.index, WORD(width)), WORD(first))
                 right, out = (builder.gep(x, [j], inbounds=True) for x in self.arrays[1:])
@@ -158,7 +159,8 @@ class _Product:
         return [(first, times, width) for first, times, width in parts if times and width]
 
     def _blocks(self, width: int) -> Any:
-        return column_of_blocks(self.builder.module, self.letter, self.rows, width)
+        columns = block_columns(width, self.lanes)
+        return column_of_blocks(self.builder.module, self.letter, self.rows, columns)
 
     def _copy(self) -> Any:
         """The function that copies panels."""
@@ -253,25 +255,25 @@ class _Panels(Registers):
         apart = builder.select(copies, WORD(2 * self.lanes), self.apart)
         function = builder.select(is_edge, self.last, self.full)
 
-        def compute(left: Any, out: Any, below: Any, count: Any, adds: Any) -> None:
+        def compute(left: Any, out: Any, below: Any, count: Any, width: Any, adds: Any) -> None:
             steps = self.down, self.along, apart, below
-            builder.call(function, [left, right, out, *steps, depth, count, adds])
+            builder.call(function, [left, right, out, *steps, depth, count, width, adds])
 
         if not self.aside:
-            compute(left, target, self.below, height, adds)
+            compute(left, target, self.below, height, width, adds)
             return
         whole = builder.or_(is_edge, builder.icmp_signed("==", width, self.wide))
         fits = builder.and_(whole, builder.icmp_signed("==", self.beside, WORD(1)))
         with builder.if_else(fits) as (in_place, aside):
             with in_place:
-                compute(left, target, self.below, height, adds)
+                compute(left, target, self.below, height, width, adds)
             with (
                 aside,
                 cgutils.for_range_slice(builder, WORD(0), height, self.rows, WORD) as (first, _),
             ):
                 count = self.smaller(builder.sub(height, first), self.rows)
                 left = self.after(left, (first, self.down))
-                compute(left, self.block, self.wide, count, FLAG(0))
+                compute(left, self.block, self.wide, count, self.wide, FLAG(0))
                 self._store(self.after(target, (first, self.below)), count, width, adds)
 
     def _store(self, target: Any, count: Any, width: Any, adds: Any) -> None:
