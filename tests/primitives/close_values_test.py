@@ -55,3 +55,38 @@ def test_values_that_are_almost_equal(is_complex: bool) -> None:
     if not is_complex:  # of one of the vectors it is as large as it is
         close = second(of_vector, 1e-8) * 1e-16
         np.testing.assert_allclose(close, second(of_vector, 1e-4) * 1e-8, rtol=1e-2)
+
+
+def of_whole_range(a: Any) -> Any:
+    u = np.linalg.svd(a, full_matrices=False)[0]
+    return np.sum((u @ u.T) * np.arange(25.0).reshape(5, 5))
+
+
+def of_values(a: Any) -> Any:
+    return np.sum(np.linalg.eigvalsh(a.T @ a) ** 5)
+
+
+@pytest.mark.parametrize("gap", [1e-5, 1e-6, 1e-9, 1e-13, 1e-14])
+@pytest.mark.parametrize("f", [of_whole_range, of_values], ids=["range", "values"])
+def test_derivatives_that_rounding_leaves(f: Any, gap: float) -> None:
+    """Derivatives to the third order are right, or NaN: what is rounded is divided by the gap once
+    more by each."""
+    rng = np.random.default_rng(0)
+    u, v = np.linalg.qr(rng.normal(size=(5, 3)))[0], np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    t = rng.normal(size=(5, 3))
+
+    def derivatives(gap: float) -> list[float]:
+        a = (u * np.array([1.0 + gap, 1.0, 0.5])) @ v
+
+        def along(s: Any) -> Any:
+            return f(a + s * t)
+
+        slope: Any = along
+        found = []
+        for _ in range(3):
+            slope = grad(slope, compile="never")
+            found.append(float(slope(0.0)))
+        return found
+
+    for k, (found, far) in enumerate(zip(derivatives(gap), derivatives(1e-3), strict=True)):
+        assert (np.isnan(found) and k > 0) or abs(found - far) <= 0.05 * abs(far)

@@ -25,7 +25,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval
 from tapegrad.ir.traits import Ties
 from tapegrad.primitives.base import Elementwise, parametric, total
-from tapegrad.primitives.complexes import imag, real
+from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.elementwise import (
     AsType,
@@ -44,10 +44,11 @@ from tapegrad.primitives.reductions import Any_
 from tapegrad.primitives.triangles import folded, mirrored, over_batch
 from tapegrad.primitives.views import Diagonal, ExpandDims, PlaceDiagonal
 
-# Powers of the precision. Up to the first three values count as equal for their vectors, as too
-# close for a difference over theirs, and as too close for its derivative; the next one is what sums
-# of products are rounded by, and up to the last one a difference is that of what is almost equal.
-TIE, ONCE, TWICE, ROUNDED, SMOOTH = 0.9, 0.75, 0.4, 0.9, 0.2
+# Powers of the precision. Up to the first two values count as equal for their vectors, and as too
+# close for a difference over theirs; divided by n the next one is that for its derivative of order
+# n - 1; then what sums of products are rounded by, and up to the last one a difference is that of
+# what is almost equal.
+TIE, ONCE, MANY, ROUNDED, SMOOTH = 0.9, 0.75, 0.8, 0.9, 0.2
 
 
 def row(x: Any) -> Any:
@@ -161,7 +162,7 @@ def _chosen(directions: Any, w: Any, v: Any) -> Any:
 def _turned(z: Any, w: Any, v: Any, c: Any) -> Any:
     """The derivative of V diag(c) V^T along a symmetric Z: with C_ij = (c_j - c_i) / (w_j - w_i) it
     is V (C * (V^T Z V)) V^T, which is symmetric in Z and what it is multiplied by."""
-    quotients = (row(c) - column(c)) * inverted(row(w) - column(w), equal(w))
+    quotients = over_gaps(row(c) - column(c), w, 0.5)
     inner = quotients * matmul(swapped(v), matmul(z, v))
     return matmul(v, matmul(inner, swapped(v)))
 
@@ -215,15 +216,40 @@ def unknown(ct: Any, where_: Any) -> Any:
     return unless(logical_and(asked, where_), ct)
 
 
-# `known_once(condition, x)` is x, whose derivative isn't known where the condition holds.
-known_once = Elementwise(
-    lambda c, x: np.where(c, x, x),
-    times=lambda t, out, c, x: (None, unknown(t, c)),
-    name="known_once",
-    scalar="{1}",
-    numpy="np.where({0}, {1}, {1})",
-    cost=0,
-)
+def _known(n: int) -> Elementwise:
+    """What is divided by the gap between two values, c of the largest value. What is rounded in it
+    is divided once more by each derivative, of which there were n - 1. Where that leaves little,
+    the derivative isn't known."""
+
+    def times(t: Any, out: Any, c: Any, x: Any) -> tuple[Any, Any]:
+        t = unknown(t, c <= c.constant(precision(c, MANY / (n + 1))))
+        return None, KNOWN[n](c, t) if n < len(KNOWN) else t
+
+    return Elementwise(
+        lambda c, x: np.where(c == c, x, x),
+        times=times,
+        name=f"known_{n}",
+        scalar="{1}",
+        numpy="np.where({0} == {0}, {1}, {1})",
+        cost=0,
+    )
+
+
+KNOWN = [_known(n) for n in (1, 2, 3, 4)]
+
+
+def over_gaps(x: Any, values: Any, power: float, counts: Any = None) -> Any:
+    """X_ij / (w_j - w_i), and 0 for values that are equal up to a power of the precision. Where a
+    gap `counts`, which each does if that isn't said, derivatives are NaN if they aren't known."""
+    gaps = row(values) - column(values)
+    close = absolute(stop_gradient(gaps)) * inverted(row(largest(values)))
+    unequal = not_equal(*places(values))
+    unequal = unequal if counts is None else logical_and(unequal, counts)
+    close = where(unequal, close, close.constant(np.inf))
+    found = x * whole_like(inverted(gaps, equal(values, power)), x)
+    if found.dtype.kind == "c":
+        return cartesian(KNOWN[0](close, real(found)), KNOWN[0](close, imag(found)))
+    return KNOWN[0](close, found)
 
 
 def _chosen_eigenvectors(w: Any, v: Any, z: Any) -> Any:
@@ -278,7 +304,7 @@ class SingularValuePullback(Sided):
         ct_c = Diagonal(0)(matmul(swapped(chosen), matmul(ct, swapped(chosen_t))))
         left, right = matmul(ut, ct), matmul(ct, v)
         e = matmul(left, v)
-        even = symmetric(e) * (row(c) - column(c)) * inverted(row(s) - column(s), equal(s))
+        even = symmetric(e) * over_gaps(row(c) - column(c), s, 0.5)
         both = logical_and(row(none), column(none))
         odd = (e - symmetric(e)) * (row(c) + column(c)) * inverted(row(s) + column(s), both)
         result = matmul(u, matmul(even + odd, vt))
@@ -371,23 +397,18 @@ def turns(m: Any, values: Any, ct_values: Any) -> Any:
     rounding = greatest(m) * precision(values, ROUNDED)
     small = left <= both * precision(values, SMOOTH)
     nothing = logical_and(left <= rounding, both * precision(values, SMOOTH) > rounding)
-    near = beside(values, TWICE)
-    odd = where(logical_and(near, nothing), odd.constant(0), odd)
-    gaps = whole_like(gaps_between(values, logical_and(near, small)), odd) * odd
+    seen, found = left > rounding, over_gaps(odd, values, TIE, small)
     if ct_values is None:
+        nothing = logical_and(nothing, beside(values, MANY / 2))
+        found = where(nothing, found.constant(0), found)
         wrong = left > both * precision(values, 0.5) * 0.5
     else:
         asked = not_equal(ct_values, ct_values.constant(0))
-        wrong = logical_or(logical_or(row(asked), column(asked)), both > 0)
+        read = logical_or(row(asked), column(asked))
+        wrong, seen = logical_or(read, both > 0), logical_or(read, seen)
     wrong = logical_and(wrong, beside(values, TIE))
-    lost = logical_and(logical_and(small, left > rounding), beside(values, ONCE))
-    return where(logical_or(wrong, lost), odd.constant(np.nan), gaps)
-
-
-def gaps_between(values: Any, unclear: Any) -> Any:
-    """1 / (w_j - w_i), and 0 for equal values; the derivative is NaN where it is unclear."""
-    gaps = known_once(unclear, row(values) - column(values))
-    return inverted(gaps, equal(values, TIE))
+    lost = logical_and(logical_and(small, seen), beside(values, ONCE))
+    return where(logical_or(wrong, lost), odd.constant(np.nan), found)
 
 
 def beside(values: Any, power: float) -> Any:
@@ -416,7 +437,7 @@ def sizes(z: Any) -> Any:
     return hypot(real(z), imag(z)) if z.dtype.kind == "c" else absolute(z)
 
 
-def over_gaps(turned: Any, w: Any, read: bool = False) -> Any:
+def over_any_gaps(turned: Any, w: Any, read: bool = False) -> Any:
     """How vectors of any square matrix turn into each other: `turned` over the gaps w_j - w_i of
     their eigenvalues. Between equal ones that isn't known, where vectors turn; nor where the values
     are `read`, too: of V diag(f(w)) V^-1 nothing turns, and there is a part f'(w)."""

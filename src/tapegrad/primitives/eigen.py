@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.contractions import matmul, swapped
-from tapegrad.primitives.degenerate import over_gaps, placed, row
+from tapegrad.primitives.degenerate import over_any_gaps, placed, row
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.solving import LU, inverse_t
 from tapegrad.primitives.spectral import FLAG, attempted
@@ -52,7 +52,7 @@ class Eig(Library):
         if ct_v is not None:
             turned = matmul(swapped(v), ct_v)
             length = matmul(swapped(v), v) * row(Diagonal(0)(turned))
-            terms.append(over_gaps(turned - length, w, ct_w is not None))
+            terms.append(over_any_gaps(turned - length, w, ct_w is not None))
         if not terms:
             return (None,)
         return (matmul(matmul(inverse_t(v, *LU()(v)), total(terms)), swapped(v)),)
@@ -60,6 +60,6 @@ class Eig(Library):
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (t,), (w, v, _, _) = ts, out
         turned = matmul(swapped(inverse_t(v, *LU()(v))), matmul(t, v))
-        t_v = matmul(v, over_gaps(turned, w))
+        t_v = matmul(v, over_any_gaps(turned, w))
         t_v = t_v - v * row(Diagonal(0)(matmul(swapped(v), t_v)))
         return Diagonal(0)(turned), t_v, None, None

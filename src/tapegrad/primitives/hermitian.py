@@ -26,7 +26,7 @@ from tapegrad.primitives.contractions import adjoint, matmul
 from tapegrad.primitives.degenerate import (
     column,
     inverted,
-    over_gaps,
+    over_any_gaps,
     placed,
     row,
     turns,
@@ -212,7 +212,7 @@ class ComplexEig(Library):
         if ct_v is not None:
             turned = matmul(adjoint(v), conj(ct_v))
             length = matmul(adjoint(v), v) * row(_complex(real(Diagonal(0)(turned))))
-            terms.append(over_gaps(turned - length, conj(w), ct_w is not None))
+            terms.append(over_any_gaps(turned - length, conj(w), ct_w is not None))
         if not terms:
             return (None,)
         inverse = conj(inverse_t(v, *LU()(v)))  # V^-H
@@ -222,7 +222,7 @@ class ComplexEig(Library):
         (t,), (w, v, _) = ts, out
         t = t if t.dtype.kind == "c" else _complex(t)
         turned = matmul(adjoint(conj(inverse_t(v, *LU()(v)))), matmul(t, v))
-        t_v = matmul(v, over_gaps(turned, w))
+        t_v = matmul(v, over_any_gaps(turned, w))
         along = _complex(real(Diagonal(0)(matmul(adjoint(v), t_v))))
         return Diagonal(0)(turned), t_v - v * row(along), None
 

@@ -20,7 +20,7 @@ from tapegrad.primitives.complexes import cartesian, conjugated, imag
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.degenerate import (
     ONCE,
-    TWICE,
+    TIE,
     EigenvaluePullback,
     SingularValuePullback,
     antisymmetric,
@@ -28,9 +28,9 @@ from tapegrad.primitives.degenerate import (
     chosen_eigenvectors,
     chosen_singular_vectors,
     column,
-    gaps_between,
     greatest,
     inverted,
+    over_gaps,
     placed,
     precision,
     read_triangle,
@@ -190,12 +190,11 @@ def apart(turned: Any, values: Any, read: bool) -> Any:
     nothing is missed then, if it is one of the vectors alone. If the values are read, too, it is
     NaN."""
     turning = sizes(turned) > greatest(turned) * precision(values, 0.5)
-    gaps = whole_like(gaps_between(values, logical_and(beside(values, TWICE), turning)), turned)
-    gaps = gaps * turned
+    found = over_gaps(turned, values, TIE, turning)
     if not read:
-        return gaps
+        return found
     wrong = logical_and(beside(values, ONCE), turning)
-    return where(wrong, turned.constant(np.nan), gaps)
+    return where(wrong, turned.constant(np.nan), found)
 
 
 # ---- singular values

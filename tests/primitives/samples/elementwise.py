@@ -250,10 +250,10 @@ def of_elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
     elif name == "kept":  # the derivative is that of the other operand
         pair = (normal(2, 3), normal(2, 3, seed=1))
         yield Sample(entry, pair, lambda again, kept: kept, smooth=False)
-    elif name == "known_once":  # the derivative isn't known where the condition holds
-        mask = np.array([[True, False, True], [False, False, True]])
-        yield Sample(entry, (mask, normal(2, 3)), lambda c, x: x, smooth=False, label="at some")
-        yield Sample(entry, (mask & False, normal(2, 3)), lambda c, x: x)
+    elif name.startswith("known_"):  # the derivative isn't known where the first one is small
+        far = np.array([[0.0, np.inf, 1e-9], [0.5, 0.9, 0.0]])
+        yield Sample(entry, (far, normal(2, 3)), lambda c, x: x, smooth=False, label="at some")
+        yield Sample(entry, (np.full((2, 3), 0.5), normal(2, 3)), lambda c, x: x)
     elif name in ("exponent", "ldexp", "nextafter", "spacing"):
         yield from _binary(name, entry)
     elif name == "where":
