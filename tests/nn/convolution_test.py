@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.nn.agreeing import agrees_with_torch, drawn, gradients
 
-from tapegrad import gradcheck, jvp, nn, vmap
+from tapegrad import gradcheck, jvp, nn, trace, vmap
 
 OPTIONS = [
     {},
@@ -36,6 +36,8 @@ CASES = [
     ("conv2d", [(4, 9, 8), (8, 4, 1, 1)], {}),
     ("conv2d", [(1, 1, 12, 12), (3, 1, 9, 9)], {}),
     ("conv2d", [(2, 2, 12, 12), (2, 1, 9, 9)], {"groups": 2}),
+    ("conv2d", [(2, 8, 6, 7), (2, 8, 3, 3), (2,)], {"padding": "same"}),
+    ("conv2d", [(2, 8, 9, 8), (3, 8, 3, 4)], {"stride": (1, 2), "dilation": (2, 1), "padding": 1}),
     ("conv1d", [(2, 4, 9), (8, 2, 3), (8,)], {"groups": 2, "stride": 2, "padding": 3}),
     ("conv1d", [(4, 9), (8, 4, 3), (8,)], {"padding": "same"}),
     ("conv3d", [(2, 4, 5, 6, 4), (8, 2, 3, 2, 1)], {"groups": 2, "stride": (2, 1, 1)}),
@@ -100,6 +102,18 @@ def test_convolutions_are_loops_over_windows(name, groups, mode):
     assert gradcheck(
         lambda x, w: getattr(nn, name)(x, w, **options) ** 2, (x[:1, :, :3, :4], weight)
     )
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_products_for_each_row_of_a_kernel_are_the_same(mode):
+    """Which are taken for many channels and few results."""
+    options = {"stride": (1, 2), "padding": (1, 2), "dilation": (2, 1)}
+    x, weight = drawn((2, 12, 5, 6), (1, 12, 3, 2))
+    found, _ = gradients(lambda *xs: nn.conv2d(*xs, **options), (x, weight), mode)
+    np.testing.assert_allclose(found, plain("conv2d", x, weight, **options), atol=1e-12)
+    _, tape = trace(lambda *xs: nn.conv2d(*xs, **options), x, weight)
+    assert sum(call.primitive.name == "einsum" for call in tape.calls) == 3
+    assert gradcheck(lambda x, w: nn.conv2d(x, w, **options) ** 2, (x[:1, :, :3, :4], weight))
 
 
 def test_of_float32_in_rows_and_forward():

@@ -28,6 +28,7 @@ __all__ = [
 
 FEW = 64  # terms of a sum that are written out
 AT_ONCE = 9  # places of a window
+ROWS, DEPTH = 3, 24  # of a kernel, and products of one of its rows, with which a product is taken
 
 
 # ---- arguments
@@ -242,6 +243,8 @@ def _conv(
         )
     if own == 1 and groups > 1 and math.prod(k) <= FEW:
         found = _each_channel(x, weight, groups, stride, dilation, counts)
+    elif groups == 1 and _goes_by_rows(weight.shape, stride, counts):
+        found = _by_rows(x, weight, stride, dilation, counts)
     else:
         columns = windows(x, k, stride, dilation, counts)
         split = (groups,) if groups > 1 else ()
@@ -265,6 +268,27 @@ def _each_channel(
     factors = [weight[(..., *place, *rest)] for place in np.ndindex(*k)]
     parts = _places(x, k, stride, dilation, counts)
     terms = [w * part[:, :, None] for w, part in zip(factors, parts, strict=True)]
+    return sum(terms[1:], terms[0])
+
+
+def _goes_by_rows(weight: Sequence[int], stride: Sequence[int], counts: Sequence[int]) -> bool:
+    """Whether a product for each row of a kernel takes less time than one for all: it copies what a
+    row has, and not what all have, but adds to the result again and again."""
+    out, own, rows, *rest = weight
+    is_small = len(rest) == 1 and 1 < rows <= ROWS and stride[0] == 1
+    return is_small and own * rest[0] >= DEPTH and math.prod(counts) > 4 * out
+
+
+def _by_rows(
+    x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
+) -> Any:
+    """The convolution, row by row of the kernel."""
+    rows, columns = weight.shape[2:]
+    wide = windows(x, (1, columns), (1, stride[1]), dilation, (x.shape[2], counts[1]))[:, :, 0]
+    terms = []
+    for i in range(rows):
+        part = shifted(wide, 3, i * dilation[0], counts[0], 1)
+        terms.append(np.einsum("ock,nckhw->nohw", weight[:, :, i], part, optimize=True))
     return sum(terms[1:], terms[0])
 
 
