@@ -86,6 +86,7 @@ SURFACE = (
         "nn",
         "numpy",
         "optim",
+        "packages",
         "pandas",
         "random",
         "registering",

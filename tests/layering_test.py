@@ -47,7 +47,11 @@ def test_imports_go_down():
     assert {name: parts for name, parts in beyond.items() if parts} == {}
 
 
-LIBRARIES = ("pandas", "scipy")  # whose functions are answered by what others could have written
+LIBRARIES = (
+    "packages",
+    "pandas",
+    "scipy",
+)  # whose functions are answered by what others could have written
 PUBLIC = ("errors", "extending")  # beside what `import tapegrad` has
 
 

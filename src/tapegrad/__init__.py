@@ -10,6 +10,7 @@ from tapegrad.core import late as _late
 
 with _late.no_forks():  # whose children would wait for ever for what is half imported
     from tapegrad import methods as methods
+    from tapegrad import packages as _packages  # noqa: F401 (their functions are answered)
     from tapegrad import pandas as _pandas  # noqa: F401 (its tables are followed)
     from tapegrad import random as random
     from tapegrad import scipy as _scipy  # noqa: F401 (its functions are answered from now on)

@@ -98,3 +98,17 @@ def test_what_an_answer_reads_of_an_object_is_compared(lib):
     assert df(3.0) == 24.0
     scale.factor = 10.0
     assert df(3.0) == 600.0
+
+
+def test_an_answer_for_a_function_in_c_is_traced_once(own_answers):
+    """Nothing is known of such a function, so one without an answer is called anew by each call."""
+    arrayfuncs = pytest.importorskip("sklearn.utils.arrayfuncs")
+
+    @stands_for("sklearn.utils.arrayfuncs")
+    def min_pos(X):
+        return np.min(np.where(X > 0, X, np.inf))
+
+    g = grad(lambda x: arrayfuncs.min_pos(x**3), compile="never")
+    for k in (1.0, 2.0, 3.0):
+        assert np.allclose(g(k * np.array([-1.0, 2.0, 3.0])), [0.0, 12 * k**2, 0.0])
+    assert g.cache_info().traces == 1

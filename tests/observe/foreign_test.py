@@ -196,3 +196,18 @@ def test_methods_of_objects_in_c(compile):
             held[k % 2].setName("x" * (1 + k // 3))
             np.testing.assert_allclose(g(X), 2 * X * f(X) / np.sum(X**2))
         assert g.cache_info().traces <= 3
+
+
+def test_lists_of_its_objects_that_are_repeated_or_joined():
+    """`[x] * n` doesn't look into `x`."""
+    losses = pytest.importorskip("sklearn._loss._loss")
+    x, inner = losses.CyHalfSquaredError(), [2.0]
+
+    def f(y):
+        return (len([x] * 2) + len([x] + [x])) * ([inner] * 2)[1][0] * np.sum(y)
+
+    g = grad(f, compile="never")
+    assert [g(np.ones(1) * k)[0] for k in (1, 2, 3)] == [8.0, 8.0, 8.0]
+    assert g.cache_info().traces == 1
+    inner[0] = 3.0
+    assert g(np.ones(1))[0] == 12.0

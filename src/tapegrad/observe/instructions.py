@@ -50,6 +50,7 @@ from tapegrad.observe.program.frames import (
     operand,
     operand_at,
     operands,
+    operator_of,
     replace,
     upper,
 )
@@ -269,6 +270,8 @@ def binary(a: Activation, in_place: bool) -> Then | None:
     read = put_operands(a, x, y)
     if type(x) is str:
         a.o.printed(y if type(y) is tuple else [y])
+    if type(x) in SEQUENCES and type(y) in (int, *SEQUENCES) and operator_of(a.frame) is not None:
+        return a.o.taken(a.o.gone_through(read))  # `[x] * n`, which doesn't look into the items
     return a.o.operands(read)
 
 

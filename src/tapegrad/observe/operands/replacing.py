@@ -102,7 +102,8 @@ def put(
     answer = answer_of(f)
     if answer is not None and _put_answer(a, at, answer, args):
         # without what it is a method of
-        return getattr(answer.by, "func", answer.by) if _is_pythons(f) else f
+        known = _is_pythons(f) or is_foreign(f)  # one in C, of which nothing is known
+        return getattr(answer.by, "func", answer.by) if known else f
     plain = plain_of(f, args)
     if plain is not None:
         key = place_of_keys(f)

@@ -22,6 +22,7 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.activations.activation import Activation, Handler
 from tapegrad.observe.activations.learned import ASKED, FOLLOWED_ON, STEADY, VARYING, places
 from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.answers.answers import answer_of, is_answered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
 from tapegrad.observe.guards.changed import MOST, Holding
@@ -139,6 +140,14 @@ def call(
         return _among_variables(a, f, values, at)
     frames.replace(operand_at(a.stack, at), functools.partial(dispatch.ask, o, f))
     return _noted(a, values[1:] if takes else values, name_of(f))
+
+
+def answers(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether what is declared for a package's function answers this call of it."""
+    answer = answer_of(f)
+    if answer is None or is_scipys_own(f) or not _is_packages(a.o, f):
+        return False
+    return is_answered(answer, a.frame.f_code, [*args, *kwargs.values()])
 
 
 def _plain_within(x: Any) -> Any:

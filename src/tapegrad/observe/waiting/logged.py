@@ -52,9 +52,10 @@ def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: 
     note = threads.call(a, f, args, kwargs, at)
     note = postpone(a, f, args, kwargs, at) if note is FOLLOWED else note
     _logged(a, f, args, kwargs)
-    note = call(a, f, args, kwargs, at) if note is FOLLOWED else note
+    answered = libraries.answers(a, f, args, kwargs)
+    note = call(a, f, args, kwargs, at) if note is FOLLOWED and not answered else note
     if note is FOLLOWED:
-        note = libraries.call(a, f, args, kwargs, at, passed)
+        note = note if answered else libraries.call(a, f, args, kwargs, at, passed)
         pass_texts(a, f, [*args, *kwargs.values()], as_one=note is not FOLLOWED)
     return note
 

@@ -1,0 +1,15 @@
+"""Other packages' functions in C, by the functions of NumPy's that they are.
+
+There is a file for each package, which is loaded once a program has imported that. It has rows of
+`tapegrad.extending` and nothing else. What isn't declared is refused, and the error names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+
+from tapegrad.extending import declare_late
+
+for _name, _file in (("bottleneck", "bottleneck"), ("numexpr", "numexpr"), ("pywt", "wavelets")):
+    declare_late(_name, partial(importlib.import_module, f"{__name__}.{_file}"))
