@@ -15,6 +15,7 @@ from tapegrad.core.request import Request
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
 from tapegrad.pipeline import trace
+from tapegrad.scipy import callbacks
 from tapegrad.scipy.callbacks import Runner
 from tapegrad.scipy.integrate import trajectories
 
@@ -492,6 +493,29 @@ def test_the_nodes_of_an_integral_are_found_by_one_evaluation(monkeypatch):
     for p in (0.5, 0.75, 1.0):
         assert g(p) == pytest.approx(slope(f, p), rel=1e-8)
     assert asked == [3 * 21 + 2] * 2  # the first call has a trace
+
+
+def test_what_is_made_of_integrands_that_are_alike_is_made_once(monkeypatch):
+    made = []
+    start = callbacks.Many.__init__
+
+    def counted(self, *given):
+        made.append(given)
+        start(self, *given)
+
+    monkeypatch.setattr(callbacks.Many, "__init__", counted)
+
+    def f(p):
+        ends = (0.5, 1.0, 1.5, 2.0)
+        upper = [integrate.quad(lambda t: np.exp(-p[0] * t) * p[1], 0.0, b)[0] for b in ends]
+        return sum(upper) + integrate.quad(lambda t: np.exp(-p[0] * t) * p[2], 0.0, 1.0)[0]
+
+    g = value_and_grad(f)
+    for p in (np.array([0.5, 1.0, 3.0]), np.array([0.75, 2.0, -1.0])):
+        value, found = g(p)
+        assert value == pytest.approx(f(p), rel=1e-12)
+        np.testing.assert_allclose(found, [slope(f, p, e) for e in np.eye(3)], rtol=1e-8)
+    assert len(made) == 2  # that of the comprehension, and the one behind it
 
 
 def test_integrals_at_later_calls():

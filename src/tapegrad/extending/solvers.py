@@ -6,4 +6,6 @@ from tapegrad.primitives.implicit import called as called
 from tapegrad.primitives.implicit import real as real
 from tapegrad.runtime.often import Often as Often
 from tapegrad.runtime.often import guarded as guarded
+from tapegrad.runtime.often import known as known
+from tapegrad.runtime.often import often as often
 from tapegrad.tracing.branches.conditional import sides as sides

@@ -1,5 +1,6 @@
 """Tapes, and how functions come on them."""
 
+from tapegrad.core.locks import remembered as remembered
 from tapegrad.core.request import Request as Request
 from tapegrad.core.request import describe as describe
 from tapegrad.core.trees import flatten as flatten

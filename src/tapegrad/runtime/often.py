@@ -12,13 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from tapegrad.backends.numpy.play import run_inner, straight
 from tapegrad.backends.numpy.rounds import Broken
 from tapegrad.backends.numpy.rounds import often as written
 from tapegrad.checking import debug
+from tapegrad.compiler.key import program_key
+from tapegrad.compiler.packed import pack
 from tapegrad.core.handlers import quiet_here
 from tapegrad.core.late import is_loading_machine_code
+from tapegrad.core.locks import remembered
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
 from tapegrad.optimize.inline import inline_calls
@@ -29,6 +33,7 @@ from tapegrad.runtime.variant import own
 SOME = 32  # calls, after which machine code is looked for
 
 
+@remembered
 def guarded(tape: Tape) -> Callable[..., list[Any] | None]:
     """A tape as a function of its inputs, which NumPy runs: its outputs, or None where a guard
     doesn't hold."""
@@ -102,6 +107,23 @@ class Often:
         call = text.flat(text.driver.inputs)
         self.compiled = debug.watched(call, self.tape, partial(_values, self.tape), by_number)
         self.tier.settle(executable)
+
+
+_tapes: WeakValueDictionary[Any, Tape] = WeakValueDictionary()
+
+
+def known(tape: Tape) -> Tape:
+    """A tape, or an earlier one that is the same, of the same lines. What is made of it is kept
+    with it, and so is made once of what is alike, such as the integrands of a loop."""
+    key = program_key(pack(tape))
+    lines = [x.src for call in tape.calls for t in (*call.primitive.tapes, tape) for x in t.calls]
+    return tape if key is None else _tapes.setdefault((key, tape.name, tuple(lines)), tape)
+
+
+@remembered
+def often(tape: Tape, name: str) -> Often:
+    """The same for all who ask, with its machine code."""
+    return Often(tape, name)
 
 
 def _values(tape: Tape, *xs: Any) -> list[Any]:

@@ -25,7 +25,7 @@ from tapegrad.extending import at_line, observed, refusal, unobserved
 from tapegrad.extending.arrays import Tracer, has_traced, record, stacked
 from tapegrad.extending.primitives import BroadcastTo, Sided
 from tapegrad.extending.primitives import elementwise as ew
-from tapegrad.extending.solvers import Broken, Often, guarded, sides
+from tapegrad.extending.solvers import Broken, Often, guarded, known, often, sides
 from tapegrad.extending.tapes import (
     METHODS,
     Aval,
@@ -46,6 +46,7 @@ from tapegrad.extending.tapes import (
     input_aval,
     marks_of,
     plain_value,
+    remembered,
     trace_function,
     traces_under_way,
 )
@@ -147,8 +148,8 @@ class Callback:
         self.ways.append(traced.without_values())
         self._played.append(guarded(traced.tape))
         self._places.append(places)
-        for known in ("values", "tape", "pulled", "may_jump"):
-            self.__dict__.pop(known, None)
+        for name in ("values", "tape", "pulled", "may_jump"):
+            self.__dict__.pop(name, None)
         return traced
 
     @cached_property
@@ -175,7 +176,7 @@ class Callback:
         """For each of these arguments, some times `count`, a row of what it returns first and of
         its slopes."""
         try:
-            many = Many(self, count)
+            many = _many(self.tape, self.wrt, count)
             run = guarded(many.tape)
             return many.table(lambda part: run(part, *self.values), xs)
         except Other:  # a way that no solver has taken
@@ -187,22 +188,15 @@ class Callback:
             return self.many(xs, count)
 
     @property
-    def wrt(self) -> list[int]:
+    def wrt(self) -> tuple[int, ...]:
         """Which arguments of the tape these values are."""
-        first = len(self.xs)
-        return [
-            first + k for k, x in enumerate(self.p) if isinstance(x, Tracer) and x.dtype.kind == "f"
-        ]
+        reached = enumerate(self.p, len(self.xs))
+        return tuple([k for k, x in reached if isinstance(x, Tracer) and x.dtype.kind == "f"])
 
     @cached_property
     def pulled(self) -> Tape:
         """The tape of these."""
-        out = self.tape.outputs[0]
-        tape = METHODS["pulled"](replace(self.tape, outputs=(out,), output_names=()), self.wrt)
-        builder = Builder(self.name)
-        xs = [builder.input(v.aval) for v in tape.inputs[:-1]]
-        (seed,) = builder.call(BroadcastTo(out.shape), [Literal(np.float64(1))])
-        return builder.finish(builder.call(CallTape(tape), [*xs, seed]))
+        return _pulled(self.tape, self.wrt)
 
     def applied(self, *xs: Any, p: Sequence[Any] | None = None) -> Any:
         """What the function returns for tracers, on their tape. It isn't called: all ways that it
@@ -245,7 +239,7 @@ class Callback:
         given = [[*xs, *[p[k] for k in places]] for places in self._places]
         if len(self.ways) == 1:
             outs = builder.call(CallTape(first), given[0])
-            return builder.finish(outs)
+            return known(builder.finish(outs))
         conditions = [
             _holds(builder, way.tape, operands)
             for way, operands in zip(self.ways, given, strict=True)
@@ -257,7 +251,18 @@ class Callback:
             (some,) = builder.call(ew.logical_or, [some, condition])
         what = f"which way {self.name} takes"
         builder.guards.append(Guard(some, Literal(np.True_), what, None))
-        return builder.finish(found)
+        return known(builder.finish(found))
+
+
+@remembered
+def _pulled(tape: Tape, wrt: tuple[int, ...]) -> Tape:
+    """The derivatives of a scalar by these inputs."""
+    out = tape.outputs[0]
+    pulled = METHODS["pulled"](replace(tape, outputs=(out,), output_names=()), wrt)
+    builder = Builder(tape.name)
+    xs = [builder.input(v.aval) for v in pulled.inputs[:-1]]
+    (seed,) = builder.call(BroadcastTo(out.shape), [Literal(np.float64(1))])
+    return builder.finish(builder.call(CallTape(pulled), [*xs, seed]))
 
 
 def may_step(tape: Tape, xs: Collection[int], moving: Collection[int]) -> bool:
@@ -411,12 +416,12 @@ def _holds(builder: Builder, tape: Tape, operands: Sequence[Any]) -> Any:
 class Many:
     """A callback of one number, at `count` of them at once: what it returns first, and slopes."""
 
-    def __init__(self, callback: Callback, count: int) -> None:
+    def __init__(self, tape: Tape, wrt: tuple[int, ...], count: int) -> None:
         self.count = count
-        builder = Builder(f"rows of {callback.name}")
-        xs = [builder.input(v.aval) for v in callback.tape.inputs]
-        outs = [builder.call(CallTape(callback.tape), xs)[0]]
-        outs += builder.call(CallTape(callback.pulled), xs) if callback.wrt else []
+        builder = Builder(f"rows of {tape.name}")
+        xs = [builder.input(v.aval) for v in tape.inputs]
+        outs = [builder.call(CallTape(tape), xs)[0]]
+        outs += builder.call(CallTape(_pulled(tape, wrt)), xs) if wrt else []
         self.tape, self.have_rows = batch(inline_calls(builder.finish(outs)), [0], count)
 
     def table(self, run: Callable[[Any], Any], xs: np.ndarray) -> np.ndarray:
@@ -433,6 +438,11 @@ class Many:
         return np.concatenate(rows)
 
 
+@remembered
+def _many(tape: Tape, wrt: tuple[int, ...], count: int) -> Many:
+    return Many(tape, wrt, count)
+
+
 class Runner:
     """A callback's tape as later calls run it: played, and compiled where that pays. Its slopes
     are another one."""
@@ -444,7 +454,6 @@ class Runner:
         self.avals = [v.aval for v in tape.inputs[: len(callback.xs)]]
         self.run = Often(tape, self.name)
         self.made = _lean(self.avals, len(tape.outputs) == 1)
-        self._many: dict[int, tuple[Many, Often]] = {}
 
     @cached_property
     def slopes(self) -> Runner:
@@ -452,12 +461,10 @@ class Runner:
 
     def many(self, xs: np.ndarray, count: int, p: Sequence[Any]) -> np.ndarray:
         """`Callback.many`, at values p."""
-        if count not in self._many:
-            many = Many(self.callback, count)
-            self._many[count] = many, Often(many.tape, f"rows of {self.name}")
-        many, often = self._many[count]
+        many = _many(self.callback.tape, self.callback.wrt, count)
+        run = often(many.tape, f"rows of {self.name}").on([plain_value(x) for x in p])
         try:
-            return many.table(often.on([plain_value(x) for x in p]), xs)
+            return many.table(run, xs)
         except Broken:
             raise Other from None
 
