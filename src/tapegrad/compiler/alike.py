@@ -4,7 +4,7 @@
     loss(w, X[100, 20])    compiled for any number of rows, beside the first
     loss(w, X[81, 20])     nothing left to compile
 
-What two such programs have in common becomes a template (`backends/cpu/templates.py`). Of each kind
+What two such programs have in common becomes a template, if the target makes some. Of each kind
 some are kept, in the compiler's memory and on disk, and a program is compiled beside one of them.
 
 The tape for one row is of another kind, and so is that of a loop which another number of rounds is
