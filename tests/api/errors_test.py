@@ -396,7 +396,7 @@ def test_assignment_of_an_element_into_a_plain_array():
         return np.sum(OUTSIDE)
 
     found = message(ConversionError, loss, X)
-    assert says(found, "a traced value (f8[]) is assigned into a plain NumPy array")
+    assert says(found, "a traced value (f8[]) is assigned into an array of plain numbers")
     assert says(found, "errors_test.py", "OUTSIDE[k] = x[k] ** 2", "np.zeros(n) or np.array(a)")
 
 

@@ -8,9 +8,11 @@ followed and says so. `make fuzz` tries all, `make test` a few of each name.
 
 from __future__ import annotations
 
+import array
 import ast
 import importlib
 import inspect
+import re
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -308,3 +310,21 @@ def test_lstsq_cuts_singular_values_where_lapack_does(rcond):
         lambda a: scipy.linalg.lstsq(a, b, cond=rcond)[0],
     ):
         np.testing.assert_allclose(jit(f, compile="never")(a), f(a), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda buffer, x: np.copyto(buffer, x),
+        lambda buffer, x: np.add(x, x, out=buffer),
+        lambda buffer, x: np.put(buffer, [0], x[0]),
+        lambda buffer, x: np.place(buffer, [True, False], x[0]),
+        lambda buffer, x: np.put_along_axis(buffer, [0], x[0], 0),
+    ],
+)
+def test_what_numpy_refuses_of_arrays_that_are_not_its_own(write: Any) -> None:
+    buffer, x = array.array("d", [0.0, 0.0]), np.ones(2)
+    with pytest.raises((TypeError, AttributeError)) as plain:
+        write(buffer, x)
+    with pytest.raises(plain.type, match=re.escape(str(plain.value))):
+        jit(lambda x: write(buffer, x), compile="never")(x)

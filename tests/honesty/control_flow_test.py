@@ -283,6 +283,37 @@ def test_min_max_sorted(derivative):
     df.at(X + 0.25)
 
 
+def test_types_of_numbers_that_branches_leave(derivative):
+    """a branch leaves Python's integer or a float: `max(0, v)`, `0 if v > 1 else v` -> the type
+    that plain Python leaves; where the branches of a loop's rounds leave either, a float64"""
+    functions = [
+        lambda v: max(0, v),
+        lambda v: min(max(v, 0), 1),
+        lambda v: 0 if v > 1 else v,
+        lambda v: sorted([0, v, 2])[1],
+        lambda v: next((k for k in [1, 2] if v < k), 0),
+        lambda v: np.array([max(0, v), 1]),
+        lambda v: np.ones(2, np.float32) * max(0, v),
+    ]
+
+    def clipped(v):
+        s = 0
+        for k in range(5):
+            s = v * k if v > k else 0
+        return s
+
+    for how in ("never", "always"):
+        for f in functions:
+            played = jit(f, compile=how)
+            for v in (-2.0, 0.5, np.float64(3.0), np.float32(1.5), 2):
+                found, plain = np.asarray(played(v)), np.asarray(f(v))
+                assert found.dtype == plain.dtype
+                np.testing.assert_array_equal(found, plain)
+        found = jit(clipped, compile=how)(2.0)
+        assert found == clipped(2.0)
+        assert found.dtype == np.float64
+
+
 def test_membership(derivative):
     """`x in list` and `list.index(x)` -> each comparison is guarded"""
     df = derivative(lambda x: x**2 * [3.0, x].index(x) if x in [1.0, 2.0] else x**3)

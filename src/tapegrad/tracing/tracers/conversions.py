@@ -196,9 +196,9 @@ class Conversions:
         )
         return self._trace.refused(
             ConversionError(
-                f"a traced value ({self._aval}) is assigned into a plain NumPy array{at_line()}, "
-                f"{what}; it carries no derivative. Make the array in the function, with "
-                "np.zeros(n) or np.array(a), or put the parts together with np.stack or "
+                f"a traced value ({self._aval}) is assigned into an array of plain numbers"
+                f"{at_line()}, {what}; it carries no derivative. Make the array in the function, "
+                "with np.zeros(n) or np.array(a), or put the parts together with np.stack or "
                 "np.concatenate"
             )
         )

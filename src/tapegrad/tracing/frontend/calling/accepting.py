@@ -13,6 +13,7 @@ are refused that others of their type aren't (a singular matrix) the front end g
 
 from __future__ import annotations
 
+import array
 import warnings
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -210,6 +211,8 @@ def plain_copy(x: Any) -> Any:
         return copy
     if type(x) in (list, tuple):
         return type(x)(map(plain_copy, x))
+    if type(x) is array.array:
+        return x[:]
     if type(x) is dict:
         return {key: plain_copy(part) for key, part in x.items()}
     if type(x) is slice:
