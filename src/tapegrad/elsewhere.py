@@ -49,6 +49,7 @@ _NAMES = {
     "custom_jvp defjvp_argnum defjvp_argnums def_linear": "primitive and defjvp, or Function",
     "remat": "checkpoint; grad(f, checkpoint=...) says what loops keep",
     "check_grads check_vjp test_util": "gradcheck",
+    "ShapeDtypeStruct": "ShapeDtype",
     "make_jaxpr": "trace(f, *args), whose second result is the tape",
     "implicit_diff custom_linear_solve": "custom_root and custom_fixed_point",
     "fori_loop": "range, in a for statement, or scan",

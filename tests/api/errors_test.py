@@ -230,7 +230,7 @@ OTHERS = """
     disable_jit eval_shape export grad hessian jacfwd jacobian jacrev jit jvp lax linear_transpose
     linearize local_devices log_compiles make_jaxpr make_mesh named_call named_scope nn numpy pmap
     process_index profiler pure_callback random remat scipy shard_map sharding tree tree_util
-    value_and_grad vjp vmap
+    value_and_grad vjp vmap ShapeDtypeStruct
     cond while_loop fori_loop scan map switch select stop_gradient custom_root custom_linear_solve
     associative_scan dynamic_slice dynamic_update_slice gather scatter psum pmean all_gather
     dot_general conv_general_dilated reduce_window cumsum sort expand_dims erf digamma igamma rsqrt
