@@ -53,7 +53,11 @@ class Fold:
 ADD = Fold("add", -0.0, operator.add, "{acc} += {x}", ordered=True, running=True)
 SUM = Fold("sum", 0, operator.add, "{acc} += {x}", loose="{acc} = plus({acc}, {x})", wide=True)
 PRODUCT = Fold("prod", 1, operator.mul, "{acc} *= ({x})", running=True)
-MAX = Fold("max", LEAST, np.maximum, "{acc} = maximum({acc}, {x})")
-MIN = Fold("min", GREATEST, np.minimum, "{acc} = minimum({acc}, {x})")
+MAX = Fold(
+    "max", LEAST, np.maximum, "{acc} = maximum({acc}, {x})", loose="{acc} = largest({acc}, {x})"
+)
+MIN = Fold(
+    "min", GREATEST, np.minimum, "{acc} = minimum({acc}, {x})", loose="{acc} = smallest({acc}, {x})"
+)
 ANY = Fold("any", False, operator.or_, "{acc} = {acc} | ({x})")
 ALL = Fold("all", True, operator.and_, "{acc} = {acc} & ({x})")

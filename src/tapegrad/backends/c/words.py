@@ -15,8 +15,8 @@ LIBM = {
 
 # What C doesn't have, or has otherwise: {T} is the type, {f} its suffix.
 OWN = {
-    "maximum": "return x >= y || x != x ? x : y;",
-    "minimum": "return x <= y || x != x ? x : y;",
+    **dict.fromkeys(("maximum", "largest"), "return x >= y || x != x ? x : y;"),
+    **dict.fromkeys(("minimum", "smallest"), "return x <= y || x != x ? x : y;"),
     "sign": "return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x;",
     "sech_square": "{T} e = exp{f}(-2 * fabs{f}(x)), w = 1 + e; return 4 * e / (w * w);",
 }

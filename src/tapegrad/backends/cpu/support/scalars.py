@@ -189,7 +189,7 @@ def where(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
     return signature(kind, types.boolean, kind, kind), codegen
 
 
-def _extremum(name: str, order: str, function: str = "") -> Any:
+def _extremum(name: str, order: str, function: str = "", flags: tuple[str, ...] = ()) -> Any:
     """maximum and minimum: NaN if either is; of 0.0 and -0.0 the latter, as in NumPy."""
 
     def emit(typingctx: Any, x: Any, y: Any) -> Any:
@@ -205,7 +205,7 @@ def _extremum(name: str, order: str, function: str = "") -> Any:
                 call = builder.module.declare_intrinsic(
                     f"llvm.{function}", [lltype], ir.FunctionType(lltype, [lltype, lltype])
                 )
-                return builder.call(call, args)
+                return builder.call(call, args, fastmath=flags)
             signed = isinstance(kind, types.Integer) and bool(getattr(kind, "signed", True))
             compare = builder.icmp_signed if signed else builder.icmp_unsigned
             return builder.select(compare(order, a, b), a, b)
@@ -218,6 +218,10 @@ def _extremum(name: str, order: str, function: str = "") -> Any:
 
 maximum = _extremum("maximum", ">")
 minimum = _extremum("minimum", "<")
+# For folds, of which LLVM may keep many parts: the order of elements is open, and with it the sign
+# of a zero.
+largest = _extremum("largest", ">", "maximum", ("nsz",))
+smallest = _extremum("smallest", "<", "minimum", ("nsz",))
 fmax = _extremum("fmax", ">", "maxnum")
 fmin = _extremum("fmin", "<", "minnum")
 
