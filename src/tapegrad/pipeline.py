@@ -211,7 +211,7 @@ def optimized(tape: Tape) -> Tape:
 
 def _for(tape: Tape, made: Tape) -> Tape:
     """What was made of a tape, with the same said of its results."""
-    return replace(made, matrices=True) if tape.matrices else made
+    return replace(made, matrices=tape.matrices, into=tape.into)
 
 
 def gradient(
@@ -360,6 +360,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     from tapegrad.schedule.arrange import arrange
     from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse, gather_fills
+    from tapegrad.schedule.inplace import written_over
     from tapegrad.schedule.lengths import lengths, open_lengths
     from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute
@@ -382,6 +383,9 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     def shared_out(plan: Plan) -> Plan:
         return parallelise(plan, room)
 
+    def in_place(plan: Plan) -> Plan:
+        return written_over(plan, tape.into)
+
     most = matrix_bytes(tape, LARGE)
     large, price, room = math.inf, 1.0, most
     passes = (
@@ -399,6 +403,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
         gather_fills,  # small arrays that are filled one after the other are in one loop
         # Kernels that take too long to compile are cut, and between them registers are in memory.
         *((cut, store_shared) if target.cuts else ()),
+        in_place,  # results go where the caller wants them
     )
     first = lowered(tape)
     plan = run_passes(first, passes)

@@ -263,3 +263,36 @@ def test_scipys_minimisers_take_and_return_trees():
     bounds = ({"w": -1.0, "b": -1.0}, {"w": np.array([0.5, 5.0, 5.0]), "b": 5.0})
     found = optim.minimise(loss, start(), X, Y, bounds=bounds)
     assert found.x["w"][0] == 0.5 and found.x["w"][1] == -1.0
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_steps_in_place_are_those_that_make_new_arrays(compile):
+    optimiser = optim.adam(0.1)
+    plain = optim.training_step(loss, optimiser, compile=compile)
+    step = optim.training_step(loss, optimiser, inplace=True, compile=compile)
+    params = {"w": np.zeros(3), "b": np.zeros(())}
+    mine, state = {"w": np.zeros(3), "b": np.zeros(())}, optimiser.init(params)
+    w, slots, mine_state = mine["w"], optimiser.init(params).slots, optimiser.init(params)
+    mine_state = mine_state._replace(slots=slots)
+    for _ in range(4):
+        value, params, state = plain(params, state, X, Y)
+        found, mine, mine_state = step(mine, mine_state, X, Y)
+        np.testing.assert_allclose(found, value, rtol=1e-12)
+        np.testing.assert_allclose(mine["w"], params["w"], rtol=1e-12)
+        assert mine["w"] is w and mine_state.slots["mean"]["w"] is slots["mean"]["w"]
+
+
+@pytest.mark.parametrize("view", ["strided", "shared"])
+def test_in_place_whatever_memory_the_arrays_have(view):
+    optimiser = optim.sgd(0.5, momentum=0.9)
+    memory = np.arange(12.0)
+    params = memory[::2] if view == "strided" else memory[:6]
+    grads = np.ones(6) if view == "strided" else memory[3:9]
+    expected, state = params.copy(), optimiser.init(params)
+    other = optimiser.init(params)
+    for _ in range(3):
+        expected, other = optimiser.update(grads.copy(), other, expected)
+        after, state = optimiser.update(grads, state, params, inplace=True)
+        assert after is params
+        np.testing.assert_allclose(params, expected)
+        np.testing.assert_allclose(state.slots["momentum"], other.slots["momentum"])

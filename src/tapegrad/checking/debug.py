@@ -8,6 +8,7 @@ bit, at random, and results may be apart as far as that takes them.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -48,10 +49,11 @@ def watched(
     is_large = len(sizes) > CALLS or sum(sizes) > ELEMENTS
 
     def checked(*args: Any) -> Any:
+        before = copy.deepcopy(list(inputs(*args))) if tape.into else None
         found = call(*args)
         number = next(numbers)
         if number == 0 or (not is_large and (number < 8 or number & (number - 1) == 0)):
-            compare(tape, inputs(*args), outputs(found))
+            compare(tape, inputs(*args) if before is None else before, outputs(found))
         return found
 
     return checked

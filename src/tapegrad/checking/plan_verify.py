@@ -344,7 +344,7 @@ def _check_registers(plan: Plan, steps: Mapping[int, Sequence[Access]], after: s
 
 def _check_home(plan: Plan, allocation: Allocation, cell: Cell, after: str) -> None:
     home = allocation.homes.get(cell)
-    if (home is None) != (cell.role == "output"):
+    if (home is None) != (cell.role in ("output", "state")):
         raise malformed(plan, "temporaries, and nothing else, have a home", after, cell)
     if home is None:
         return

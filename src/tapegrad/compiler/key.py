@@ -143,7 +143,7 @@ def exact(packed: Packed) -> bytes:
     literals = map(_value, packed.literals)
     lists = [map(_type, packed.types), names, literals]
     lines = ["\x1f".join(one) for one in lists]
-    rest = f"{packed.captured} {packed.ordered} {packed.matrices}"
+    rest = f"{packed.captured} {packed.ordered} {packed.matrices} {packed.into}"
     return "\n".join([*lines, rest, ""]).encode() + packed.numbers
 
 

@@ -59,6 +59,7 @@ class Packed:
     notes: tuple[Any, ...]
     ordered: bool
     matrices: bool
+    into: tuple[tuple[int, int], ...]
 
     def unpack(self) -> Tape:
         """The tape, with empty arrays of the same types for those that it captured."""
@@ -110,6 +111,7 @@ def pack(tape: Tape) -> Packed:
         (*notes, sources.values, reasons.values),
         tape.ordered,
         tape.matrices,
+        tape.into,
     )
 
 
@@ -149,7 +151,7 @@ def _unpacked(packed: Packed) -> Tape:
     held = inputs[len(inputs) - packed.captured :]
     captured = tuple(np.empty(var.shape, var.dtype) for var in held)
     tape = Tape(name, inputs, tuple(calls), outputs, tuple(guards), captured, names, output_names)
-    return replace(tape, ordered=packed.ordered, matrices=packed.matrices)
+    return replace(tape, ordered=packed.ordered, matrices=packed.matrices, into=packed.into)
 
 
 # ---- pickles

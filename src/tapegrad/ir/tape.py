@@ -213,7 +213,8 @@ class Tape:
     `names` are the inputs', `guards` facts under which the tape is the user's function. `form` is
     how it was called, with what isn't an input. If `ordered`, sums keep their order; if the
     results are `matrices` of derivatives, little memory is used beside them. `axes`, with their
-    inputs' numbers, are of any length in the tape's machine code."""
+    inputs' numbers, are of any length in the tape's machine code. That may write the outputs named
+    in `into` where an input lies, both by number, and the caller does so elsewhere."""
 
     name: str
     inputs: tuple[Var, ...]
@@ -227,9 +228,10 @@ class Tape:
     ordered: bool = False
     matrices: bool = False
     axes: tuple[tuple[int, int], ...] = ()
+    into: tuple[tuple[int, int], ...] = ()
 
     def _key(self) -> tuple[Any, ...]:
-        return self.name, self.inputs, self.calls, self.outputs, self.guards
+        return self.name, self.inputs, self.calls, self.outputs, self.guards, self.into
 
     def __eq__(self, other: object) -> bool:
         return (

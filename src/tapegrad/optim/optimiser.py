@@ -18,6 +18,8 @@ import numpy as np
 from tapegrad.api import jit
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import ArgumentError
+from tapegrad.runtime.derived import derived
+from tapegrad.runtime.transformations import Into
 from tapegrad.trees import Path, parts_at, tree_flatten, tree_map, tree_unflatten
 
 Schedule = Callable[[Any], Any]
@@ -83,11 +85,9 @@ class Optimiser:
         ArgumentError : the trees have different structures, the shapes of a gradient and of its
             parameter differ, or a parameter is complex.
         """
-        params_after, state_after = self._updated(grads, state, params)
         if not inplace:
-            return params_after, state_after
-        slots = tree_map(_written, state.slots, state_after.slots)
-        return tree_map(_written, params, params_after), State(state_after.count, slots)
+            return self._updated(grads, state, params)
+        return written((params, state), self._updated_in_place(grads, state, params))
 
     def clipped(self, *, norm: float | None = None, value: float | None = None) -> Optimiser:
         """The same optimiser after clipping gradients: by `value` first, then by `norm`.
@@ -109,6 +109,13 @@ class Optimiser:
     def _updated(self) -> Callable[[Any, State, Any], tuple[Any, State]]:
         """`update`, compiled."""
         return jit(self.plain_update)
+
+    @cached_property
+    def _updated_in_place(self) -> Callable[[Any, State, Any], tuple[Any, State]]:
+        """The same, whose results lie where the parameters and the state did, if they can."""
+        into = Into(into=((0, 2), (1, 1)))
+        found: Callable[[Any, State, Any], Any] = derived(self.plain_update, into, "auto")
+        return found
 
     def plain_update(self, grads: Any, state: State, params: Any) -> tuple[Any, State]:
         """`update` as plain NumPy, for functions that are traced as a whole."""
@@ -161,9 +168,14 @@ def _check(name: str, path: Path, p: Any, g: Any) -> None:
         )
 
 
-def _written(place: Any, value: Any) -> Any:
-    """An array after a new value is written into it; another leaf is the new value."""
-    if not isinstance(place, np.ndarray) or place is value:
-        return value
-    np.copyto(place, value)
-    return place
+def written(places: Any, values: Any) -> Any:
+    """A tree whose arrays are those of `places`, after the values of another one were written into
+    them, as far as they don't lie there; its other leaves are the values."""
+
+    def into(place: Any, value: Any) -> Any:
+        if not isinstance(place, np.ndarray) or place is value:
+            return value
+        np.copyto(place, value)
+        return place
+
+    return tree_map(into, places, values)

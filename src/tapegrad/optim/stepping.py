@@ -10,7 +10,9 @@ import numpy as np
 
 from tapegrad.api import jit, value_and_grad
 from tapegrad.errors import ArgumentError
-from tapegrad.optim.optimiser import Optimiser, State
+from tapegrad.optim.optimiser import Optimiser, State, written
+from tapegrad.runtime.derived import derived as derived_by
+from tapegrad.runtime.transformations import Into
 from tapegrad.trees import Path, parts_at, tree_flatten
 
 Step = Callable[..., tuple[Any, Any, State]]
@@ -21,6 +23,7 @@ def training_step(
     optimiser: Optimiser,
     *,
     has_aux: bool = False,
+    inplace: bool = False,
     compile: str = "auto",
 ) -> Step:
     """One step of training, compiled as one function.
@@ -34,6 +37,7 @@ def training_step(
     Parameters
     ----------
     loss : of the parameters and a batch, a number; with `has_aux`, `(number, more)`.
+    inplace : write the new parameters and the new state into the arrays of the old ones.
     compile : "auto", "always" or "never", as in `grad`. By "auto" the first steps are played while
         machine code is made, and may round otherwise.
 
@@ -48,7 +52,15 @@ def training_step(
         value, grads = derived(params, *batch, **options)
         return value, *optimiser.plain_update(grads, state, params)
 
-    return jit(step, compile=compile)  # type: ignore[call-overload]
+    if not inplace:
+        return jit(step, compile=compile)  # type: ignore[call-overload]
+    within = derived_by(step, Into(into=((1, 0), (2, 1))), compile)
+
+    def step_in_place(params: Any, state: State, *batch: Any, **options: Any) -> Any:
+        value, *after = within(params, state, *batch, **options)
+        return value, *written((params, state), tuple(after))
+
+    return step_in_place
 
 
 def update(

@@ -41,7 +41,7 @@ from tapegrad.ir.tape import Tape, Var
 from tapegrad.observe.guards.state import State
 from tapegrad.runtime.cache import shapes_of
 from tapegrad.runtime.transformations import Derivation
-from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, said_of
+from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, own, said_of
 from tapegrad.tracing.draws.drawn import Changed, Taken
 
 
@@ -169,7 +169,7 @@ def driver_namespace(executable: Executable) -> dict[str, Any]:
         raise InternalError(f"machine code can't be run here: {fault}")
     driver = executable.driver
     names: dict[str, Any] = {"Stale": Miss, OUT_OF_RANGE: OutOfRange, **NUMBERS, **dtypes()}
-    names |= HOST.functions(executable)
+    names |= {"own": own, **HOST.functions(executable)}
     for name, primitive in driver.calls:
         names[name] = partial(_run_by_numpy, primitive)
     return names

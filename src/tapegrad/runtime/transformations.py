@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -157,6 +157,52 @@ class Jit(Transformation):
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
         return derivation.result(values)
+
+
+@dataclass(frozen=True)
+class Inputs(Selection):
+    """The numbers of the tape's inputs, for each leaf of each positional argument."""
+
+    numbers: Sequence[Sequence[int | None]] = ()
+
+
+@dataclass(frozen=True)
+class Into(Jit):
+    """The function itself. Parts of its result, a tuple, may be written where arguments of the same
+    structure lie: `into` has the number of each such part, and that of the argument."""
+
+    into: tuple[tuple[int, int], ...] = ()
+
+    def select(self, request: Request) -> Selection:
+        trees = list(map(flatten, request.args))
+        inputs = itertools.count()
+        numbers = [[next(inputs) if is_traced(x) else None for x in leaves] for leaves, _ in trees]
+        return Inputs(structures=[structure for _, structure in trees], numbers=numbers)
+
+    def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
+        found = super().derive(traced, selection, final)
+        if final and isinstance(selection, Inputs):
+            into = tuple(self._pairs(traced, selection))
+            found = replace(found, tape=replace(found.tape, into=into))
+        return found
+
+    def _pairs(self, traced: Traced, selection: Inputs) -> Iterator[tuple[int, int]]:
+        """The outputs of the tape that may lie where inputs do, by numbers."""
+        outputs = [_Output(k) for k in range(len(traced.tape.outputs))]
+        parts = traced.rebuild(outputs)
+        for number, argument in self.into:
+            leaves, structure = flatten(parts[number])
+            if structure == selection.structures[argument]:
+                for leaf, at in zip(leaves, selection.numbers[argument], strict=True):
+                    if isinstance(leaf, _Output) and at is not None:
+                        yield leaf.number, at
+
+
+class _Output:
+    """Stands for an output of a tape in a result: a leaf."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 FEWER = ("sqrt", 16, 4, 2)  # checkpoints of loops that keep less and less

@@ -136,6 +136,20 @@ def said_of(text: Any, x: Any) -> str | None:
     return None
 
 
+def own(written: Sequence[np.ndarray], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays that a kernel writes into: the caller's, but copies of those that can't be written to,
+    or that share memory with another one that it is given."""
+    at = [x.__array_interface__["data"][0] for x in arrays]
+    shared: set[int] = set()
+    end, last = -1, -1
+    for start, k in sorted((start, k) for k, start in enumerate(at) if arrays[k].size):
+        if start < end:
+            shared |= {id(arrays[k]), id(arrays[last])}
+        if start + arrays[k].nbytes > end:
+            end, last = start + arrays[k].nbytes, k
+    return [x.copy() if id(x) in shared or not x.flags.writeable else x for x in written]
+
+
 def is_plain(x: np.ndarray) -> bool:
     return x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative and type(x) is np.ndarray
 

@@ -21,7 +21,7 @@ DTYPES = (
 # What is another thing in a compiled call than in a function that stands alone: scratch memory, a
 # thread pool that is loaded when it is needed, and errors.
 OUT_OF_RANGE = "OutOfRange"
-BY_PLACE = ("np", "empty", "scratch", "parallel", "Stale", OUT_OF_RANGE, "LinAlgError")
+BY_PLACE = ("np", "empty", "own", "scratch", "parallel", "Stale", OUT_OF_RANGE, "LinAlgError")
 
 
 def global_words() -> set[str]:

@@ -52,7 +52,8 @@ def emit(
     given: dict[Any, str] = {}
     for cell in plan.inputs:
         given[cell] = names.fresh(cell.hint or "x")
-    for cell in plan.outputs:
+    outputs = [cell for cell in plan.outputs if cell not in given]  # others lie where inputs do
+    for cell in outputs:
         given[cell] = names.fresh(cell.hint or "out")
     for number, slot in enumerate(allocation.slots):
         given[slot] = names.fresh(f"scratch{number}")
@@ -127,7 +128,7 @@ class _KernelEmitter:
             c for c in self.program.plan.inputs if c in touched
         ]
         memories = dict.fromkeys(self.homes[c].memory for c in touched if c in self.homes)
-        outputs = self.program.plan.outputs
+        outputs = [c for c in self.program.plan.outputs if c not in self.program.plan.inputs]
         parameters += [c for c in outputs if c in touched or c in memories]
         parameters += [m for m in memories if isinstance(m, Slot)]
         self.depth = 1

@@ -147,10 +147,15 @@ class Program:
         """The body of the function that allocates, calls and returns; a status other than 0 of a
         kernel means that an assumption doesn't hold. `errors` are raised as they are."""
         lines = []
+        inputs = [cell for cell in self.plan.inputs if not cell.scalar]
+        if over := [cell for cell in self.plan.outputs if cell in inputs]:
+            lists = [", ".join([self.names[c] for c in cells]) for cells in (over, inputs)]
+            lines.append(f"({lists[0]},) = own([{lists[0]}], [{lists[1]}])")
         for cell in self.plan.outputs:
-            lines.append(
-                f"{self.names[cell]} = empty({_shape(cell.outer)}, {numpy_name(cell.dtype)})"
-            )
+            if cell not in over:
+                lines.append(
+                    f"{self.names[cell]} = empty({_shape(cell.outer)}, {numpy_name(cell.dtype)})"
+                )
         kernels = iter(self.kernels)
         for segment in segments(self.plan.steps):
             if isinstance(segment, PythonCall):
