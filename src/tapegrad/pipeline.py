@@ -102,7 +102,7 @@ def run_passes(code: Code, passes: Sequence[Callable[[Code], Code]]) -> Code:
     for step in passes:
         before, code = code, step(code)
         if DEBUG and code is not before:
-            _verify(code, step.__name__)
+            _verify(code, getattr(step, "func", step).__name__)
     return code
 
 
@@ -371,20 +371,14 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     open_ = open_lengths(tape)
     known = lengths(tape) | open_
 
-    def apart(plan: Plan) -> Plan:
-        return set_apart(plan, known)
-
-    def tiled(plan: Plan) -> Plan:
-        return tile(plan, open_)
+    apart, tiled = partial(set_apart, lengths=known), partial(tile, lengths=open_)
+    in_place = partial(written_over, into=tape.into)
 
     def recomputed(plan: Plan) -> Plan:
         return recompute(plan, large, price)
 
     def shared_out(plan: Plan) -> Plan:
         return parallelise(plan, room)
-
-    def in_place(plan: Plan) -> Plan:
-        return written_over(plan, tape.into)
 
     most = matrix_bytes(tape, LARGE)
     large, price, room = math.inf, 1.0, most

@@ -63,7 +63,7 @@ def _name_the_pass(
         found = differs(tape, values, plan)
         if found or step is None:
             break
-        plan, stage = step(plan), step.__name__
+        plan, stage = step(plan), getattr(step, "func", step).__name__
     if not found:
         plan = program.plan  # that of which it says where the cells are
         stage, found = "assign", differs(tape, values, plan, program.allocation)
