@@ -217,12 +217,14 @@ class _Sequence:
         for other in self._sharing(item, carried, below):
             blocked = other.conflicts(uses)
             if not blocked and other.can_take(item):
-                self._note(other, [cell for cell in item.uses if cell not in other.uses])
+                further = [cell for cell in item.uses if cell not in other.uses]
+                self._note(other, further)
                 other.take(item)
                 for c in reversed(carried):
                     self._move_before(c, other)
                 # What was grown may now share cells with a loop further up.
-                if self.join(other, other.key):
+                shares = any(self.touching[cell][0] is not other for cell in further)
+                if shares and self.join(other, other.key):
                     self._remove(other)
                 return True
             if blocked or other.conflicts(item.uses):

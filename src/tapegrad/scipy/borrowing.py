@@ -111,13 +111,6 @@ def converting(module: str, names: str) -> None:
     borrowing.know_converting(*found)
 
 
-def left_plain(module: str, name: str) -> None:
-    """A function that SciPy's own code calls as it is: none of its arguments may be traced."""
-    function = getattr(importlib.import_module(module), name, None)
-    if function is not None:
-        borrowing.know({function: function})
-
-
 def _of_traced(original: Any, answer: Any) -> Any:
     def called(*args: Any, **kwargs: Any) -> Any:
         traced = any_traced((*args, *kwargs.values()))
