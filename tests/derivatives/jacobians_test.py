@@ -311,3 +311,25 @@ def test_a_matrix_has_the_type_of_its_argument_in_both_modes(compile):
     assert [[x.dtype for x in row] for row in rows] == [[np.float32, np.float64]] * 2
     turned = jacfwd(lambda a: np.exp(1j * a), compile=compile)(single)
     assert turned.dtype == np.complex64
+
+
+def test_memory_is_looked_for_in_proportion_to_the_program(monkeypatch):
+    """Plans of long programs take longer than some megabytes are worth."""
+    from tapegrad import pipeline
+    from tapegrad.runtime import narrow
+
+    def unlike(x):
+        y = x * 1.0
+        for k, f in enumerate([np.sin, np.exp, np.tanh, np.cos] * 10):
+            y[k] = f(y[(k * k + 3) % 40]) * y[(7 * k) % 40] + (k + 1) ** 0.5
+        return np.sum(y)
+
+    planned = []
+    monkeypatch.setattr(pipeline, "LARGE", 2000)  # bytes; the Hessian has 12,800
+    monkeypatch.setattr(narrow, "_memory_of", lambda tape, *_: planned.append(tape) or 0)
+    x = np.linspace(0, 1, 40)
+    found = hessian(unlike, compile="never")(x)
+    assert not planned
+    hessian(lambda x: np.sum(np.sin(x) * x[::-1]) ** 2, compile="never")(x)
+    assert planned
+    np.testing.assert_allclose(found, found.T, rtol=1e-9, atol=1e-9)

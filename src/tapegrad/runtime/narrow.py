@@ -14,6 +14,7 @@ PANELS = 10  # so many, or more where a direction takes much memory
 SLICES = (64, 128)  # so many of rows, which share what is computed before
 FEWEST = 8  # rows of a part: products of fewer take longer
 NEARLY = 1.1  # of a matrix: what sums of chunks take, which are fewer where memory is scarce
+LONG = 200  # calls of a tape, of which plans take longer than some megabytes are worth
 DEARER = 8  # times as much work as without panels is too much: theirs stays in the caches
 
 
@@ -29,7 +30,7 @@ def narrow(
     from tapegrad.pipeline import LARGE, MORE, SCARCE
 
     results = sum(x.aval.nbytes for x in whole.outputs)
-    if results <= LARGE:
+    if results <= LARGE * max(1, len(whole.calls) / LONG):
         return whole
     most = MORE * results
     count = -(-size // PANELS)
