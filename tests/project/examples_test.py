@@ -25,6 +25,13 @@ def test_digits_network_learns(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_digits_convolution_learns(tmp_path):
+    """Whole, in 30 epochs, it is right on 99.6 % and more."""
+    picture = tmp_path / "digits.png"
+    assert example("digits_convolution").main(picture, epochs=3) >= 0.97
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_heat_control_ends_as_a_ring(tmp_path):
     picture = tmp_path / "heat.png"
     assert example("heat_control").main(picture) < 0.01
@@ -165,6 +172,7 @@ def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):
 def test_every_example_is_tested():
     tested = {
         "demo",
+        "digits_convolution",
         "digits_network",
         "echo_sounding",
         "gauss_newton",
