@@ -1,6 +1,7 @@
 """Bad input: each message says what the user did, at which line, why it can't work, and the fix."""
 
 import importlib
+import pickle
 import re
 import sys
 import traceback
@@ -475,3 +476,32 @@ def test_the_tree_in_the_documentation_is_the_tree():
     listed = re.findall(r"[├└]── (\w+)", tapegrad.errors.__doc__)
     classes = [v.__name__ for v in vars(tapegrad.errors).values() if isinstance(v, type)]
     assert sorted(listed) == sorted(set(classes) - {"TapegradError"})
+
+
+def pickled(x):
+    return pickle.loads(pickle.dumps(x))[0]
+
+
+@pytest.mark.parametrize("compute", [pickled, lambda x: memoryview(x)[0]])
+def test_errors_of_c_code_that_gets_a_traced_value_are_not_caught(compute):
+    """Of plain arrays there are none, so the program would go another way."""
+
+    def f(x):
+        try:
+            return np.sum(x) * compute(x)
+        except TypeError:
+            return np.sum(x)
+
+    assert f(np.array([2.0, 1.0])) == 6.0
+    with pytest.raises(UnsupportedError, match="raised an error, and the program catches it"):
+        grad(f)(np.array([2.0, 1.0]))
+
+
+def test_errors_of_plain_calls_are_caught():
+    def f(x):
+        try:
+            return np.sum(x) * {"a": 1.0}["b"] * memoryview("text")[0]
+        except (KeyError, TypeError):
+            return np.sum(x)
+
+    np.testing.assert_array_equal(grad(f)(np.ones(2)), 1.0)

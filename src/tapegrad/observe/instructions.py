@@ -31,6 +31,7 @@ from tapegrad.observe.objects.harmless import (
 )
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.objects.plainly import code_called, found_in_class, kind_of_items
+from tapegrad.observe.operands.caught import unless_caught
 from tapegrad.observe.operands.filling import fill, fill_all, fill_called
 from tapegrad.observe.operands.plainness import put_key
 from tapegrad.observe.operands.replacing import (
@@ -366,8 +367,7 @@ def step_iterator(a: Activation, depth: int) -> None:
 
 @libraries.watched
 def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
-    count, names = arg
-    return call_with(a, 0, count, names)
+    return call_with(a, 0, *arg)
 
 
 @libraries.watched
@@ -409,7 +409,8 @@ def call_with(
     f = put(a, f, above + count + (first is not MISSING), values, places, named=named)
     a.o.running = a
     a.direct = code_called(f)
-    return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
+    note = called(a.o, f, positional, kwargs)
+    return unless_caught(a, f, upper(a.stack, count, above), note)
 
 
 @libraries.watched
@@ -443,16 +444,15 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
     o = a.o
     o.running = a
     a.direct = code_called(f)
-    if type(args) not in (list, tuple):
-        if (given_by := o.operands([args])) is not None:
-            given_by(None)
-        given: list[Any] = []
-    else:
+    given = [*args] if type(args) in (list, tuple) else []
+    if type(args) in (list, tuple):
         o.shallow(args)
-        given = list(args)
+    elif (given_by := o.operands([args])) is not None:
+        given_by(None)
     if isinstance(kwargs, dict):
         o.shallow(kwargs)
-    return called(o, f, given, dict(kwargs) if type(kwargs) is dict else {})
+    note = called(o, f, given, dict(kwargs) if type(kwargs) is dict else {})
+    return unless_caught(a, f, a.top(above), note)
 
 
 def make_function(a: Activation, _: Any) -> None:
