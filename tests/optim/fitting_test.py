@@ -130,6 +130,21 @@ def test_a_callback_can_stop_the_run():
     assert len(entries) == 2
 
 
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_each_step_draws_anew(compile):
+    """The loss is linear, so a step of plain descent moves by the mean of what was drawn."""
+
+    def drawing(params, x, rng):
+        return np.mean(rng.normal(size=3) * params) + 0.0 * np.sum(x)
+
+    fitted = optim.fit(
+        drawing, np.zeros(3), X, optim.sgd(1.0), epochs=2, batch_size=35, seed=7, compile=compile
+    )
+    draws = np.random.default_rng([7, 0, 1])
+    expected = -np.sum([draws.normal(size=3) for _ in range(4)], axis=0) / 3
+    np.testing.assert_allclose(fitted.params, expected, rtol=1e-12)
+
+
 def test_draws_follow_from_the_seed():
     def noisy(params, x, y, rng=None):
         x = x if rng is None else x + 0.1 * rng.normal(size=x.shape)
@@ -296,3 +311,31 @@ def test_in_place_whatever_memory_the_arrays_have(view):
         assert after is params
         np.testing.assert_allclose(params, expected)
         np.testing.assert_allclose(state.slots["momentum"], other.slots["momentum"])
+
+
+@pytest.mark.parametrize("shared", ["one", "overlapping"])
+def test_in_place_parameters_that_share_memory_are_refused(shared):
+    memory = np.arange(6.0)
+    params = {"a": memory[:4], "b": memory[:4] if shared == "one" else memory[2:]}
+    optimiser = optim.sgd(0.1)
+    state = optimiser.init(params)
+    with pytest.raises(ArgumentError, match=r"params\['a'\] and params\['b'\] share memory"):
+        optimiser.update(params, state, params, inplace=True)
+    step = optim.training_step(lambda p: np.sum(p["a"] * p["b"]), optimiser, inplace=True)
+    with pytest.raises(ArgumentError, match="share memory"):
+        step(params, state)
+    np.testing.assert_array_equal(memory, np.arange(6.0))
+    between = {"a": memory[::2], "b": memory[1::2]}
+    after, _ = optimiser.update({"a": np.ones(3), "b": np.ones(3)}, state, between, inplace=True)
+    np.testing.assert_allclose(memory, np.arange(6.0) - 0.1)
+    assert after["a"] is between["a"]
+
+
+def test_in_place_parameters_that_can_not_be_written_are_refused():
+    frozen, other = np.ones(2), np.ones(2)
+    frozen.flags.writeable = False
+    optimiser = optim.sgd(0.1)
+    params = {"a": other, "z": frozen}
+    with pytest.raises(ArgumentError, match=r"params\['z'\] can't be written to"):
+        optimiser.update(params, optimiser.init(params), params, inplace=True)
+    np.testing.assert_array_equal(other, 1.0)

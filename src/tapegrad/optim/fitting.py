@@ -195,9 +195,9 @@ class _Run:
         self.optimiser = optimiser
         self.order = order
         self.draws = np.random.default_rng([seed, 0, 1])
-        trained, measured = _with_draws(loss, self.draws)
-        self.trained: Any = training_step(trained, optimiser, compile=compile)
-        self.measured = jit(measured, compile=compile)  # type: ignore[call-overload]
+        self.drawn, self.measuring = _drawing(loss, self.draws)
+        self.trained: Any = training_step(loss, optimiser, compile=compile)
+        self.measured = jit(loss, compile=compile)  # type: ignore[call-overload]
         self.compiles = compile == "always"
         params = tree_map(_as_numpy, params)
         self.place = _Place(params, optimiser.init(params), params, np.float64(0.0))
@@ -210,14 +210,16 @@ class _Run:
             before = self.draws.bit_generator.state
             for size in dict.fromkeys(len(rows) for rows in self.order.of(0)):
                 batch = _rows_of(data, np.arange(size))
-                self.trained.compile(self.place.params, self.place.state, *batch)
+                self.trained.compile(self.place.params, self.place.state, *batch, **self.drawn)
             if validation is not None:
-                self.measured.compile(self.place.params, *_arguments(validation))
+                given = _arguments(validation)
+                self.measured.compile(self.place.params, *given, **self.measuring)
             self.draws.bit_generator.state = before
 
     def step(self, batch: tuple[Any, ...], rows: int) -> None:
         """One step, along the gradient of a batch."""
-        value, params, state = self.trained(self.place.params, self.place.state, *batch)
+        place = self.place
+        value, params, state = self.trained(place.params, place.state, *batch, **self.drawn)
         if not np.isfinite(value):
             raise FloatingPointError(
                 f"the loss is {value} at batch {self.known.batch + 1} of epoch "
@@ -236,7 +238,8 @@ class _Run:
         entry = {"epoch": known.epoch, "loss": float(self.place.total) / seen}
         is_best = True
         if validation is not None:
-            entry["validation"] = float(self.measured(params, *_arguments(validation)))
+            found = self.measured(params, *_arguments(validation), **self.measuring)
+            entry["validation"] = float(found)
             is_best = entry["validation"] < known.lowest - change
         if is_best:
             known.best, known.lowest = known.epoch, entry.get("validation", np.inf)
@@ -289,22 +292,18 @@ def _as_numpy(leaf: Any) -> Any:
     return np.float64(leaf) if type(leaf) is float else leaf
 
 
-def _with_draws(
+def _drawing(
     loss: Callable[..., Any], draws: np.random.Generator
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The loss as it is trained, and as it is measured: with the generator, if it takes one, and
-    without it, if it can do without."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the loss is passed by name where it is trained, and where it is measured: the generator,
+    if it takes one; and there none, if it can do without."""
     try:
         taken = inspect.signature(loss).parameters.get("rng")
     except (TypeError, ValueError):
         taken = None
     if taken is None:
-        return loss, loss
-
-    def trained(params: Any, *batch: Any) -> Any:
-        return loss(params, *batch, rng=draws)
-
-    return trained, trained if taken.default is taken.empty else loss
+        return {}, {}
+    return {"rng": draws}, {"rng": draws} if taken.default is taken.empty else {}
 
 
 def _arguments(data: Any) -> tuple[Any, ...]:

@@ -83,10 +83,12 @@ class Optimiser:
         Raises
         ------
         ArgumentError : the trees have different structures, the shapes of a gradient and of its
-            parameter differ, or a parameter is complex.
+            parameter differ, or a parameter is complex; or, in place, an array can't be written to,
+            or shares memory with another one.
         """
         if not inplace:
             return self._updated(grads, state, params)
+        check_places(params=params, state=state)
         return written((params, state), self._updated_in_place(grads, state, params))
 
     def clipped(self, *, norm: float | None = None, value: float | None = None) -> Optimiser:
@@ -166,6 +168,36 @@ def _check(name: str, path: Path, p: Any, g: Any) -> None:
             f"{name}: params{place} is complex, and steps are taken along real axes. Pass its real "
             "and its imaginary part"
         )
+
+
+def check_places(**trees: Any) -> None:
+    """Whether all arrays of some trees can be written to, and share no memory with each other."""
+    places: list[tuple[int, int, str, np.ndarray]] = []
+    for name, tree in trees.items():
+        paths, leaves, _ = tree_flatten(tree, paths=True)
+        for path, x in zip(paths, leaves, strict=True):
+            if isinstance(x, np.ndarray):
+                text = name + "".join(f"[{key!r}]" for key in path)
+                if not x.flags.writeable:
+                    raise ArgumentError(f"inplace: {text} can't be written to: it is read-only")
+                places.append((*np.lib.array_utils.byte_bounds(x), text, x))
+    places.sort(key=lambda place: place[:2])
+    for k, (_, end, text, x) in enumerate(places):
+        for start, _, other, y in places[k + 1 :]:
+            if start >= end:
+                break
+            if np.may_share_memory(x, y) and _share_memory(x, y):
+                raise ArgumentError(
+                    f"inplace: {text} and {other} share memory, so what is written to one would be "
+                    "lost in the other. Pass copies, or leave inplace out"
+                )
+
+
+def _share_memory(x: np.ndarray, y: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(x, y, max_work=1000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def written(places: Any, values: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.api import jit, value_and_grad
 from tapegrad.errors import ArgumentError
-from tapegrad.optim.optimiser import Optimiser, State, written
+from tapegrad.optim.optimiser import Optimiser, State, check_places, written
 from tapegrad.runtime.derived import derived as derived_by
 from tapegrad.runtime.transformations import Into
 from tapegrad.trees import Path, parts_at, tree_flatten
@@ -57,6 +57,7 @@ def training_step(
     within = derived_by(step, Into(into=((1, 0), (2, 1))), compile)
 
     def step_in_place(params: Any, state: State, *batch: Any, **options: Any) -> Any:
+        check_places(params=params, state=state)
         value, *after = within(params, state, *batch, **options)
         return value, *written((params, state), tuple(after))
 
