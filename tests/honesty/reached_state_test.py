@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tapegrad import grad
+from tapegrad import checkpoint, grad, optim
 
 X = np.array([1.0, 2.0])
 SCALE = 2.0
@@ -61,6 +61,61 @@ def held_by_python(values):
     yield lambda key: variable.get()[key]
     vectorized = np.vectorize(lambda t: t * values["k"])
     yield lambda key: vectorized(1.0)
+
+
+class Times:
+    """A callable object, whose factor may change."""
+
+    factor = 2.0
+
+    def __call__(self, x):
+        return np.sum(self.factor * x)
+
+    def method(self, x):
+        return self(x)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda times: times,
+        lambda times: times.method,
+        lambda times: functools.partial(lambda t, x: t(x), times),
+    ],
+)
+@pytest.mark.parametrize("is_root", [False, True])
+def test_what_is_passed_to_a_wrapper_of_tapegrads(of, is_root, derivative):
+    """a callable object, a method or a partial goes through `checkpoint`, and what it holds
+    changes -> read anew"""
+    times = Times()
+    part = checkpoint(of(times))
+    df = derivative(part if is_root else lambda x: part(x) ** 2)
+    df.at(X)
+    times.factor = 3.0
+    df.at(X)
+    times.factor = 4.0
+    df.at(X)
+
+
+def test_what_a_learning_rate_holds(derivative):
+    """a learning rate is a callable object, whose attributes change -> read anew"""
+
+    class Rate:
+        value = 0.1
+
+        def __call__(self, n):
+            return self.value
+
+    rate = Rate()
+    optimiser = optim.sgd(optim.warmup(rate, 1))
+    state = optim.State(np.int64(1), {})
+    df = derivative(lambda x: np.sum(optimiser.plain_update(np.sin(x), state, x)[0] ** 2))
+    df.at(X)
+    rate.value = 0.3
+    df.at(X)
+    updated = optimiser.update(np.ones(2), state, np.ones(2))[0]
+    rate.value = 0.5
+    assert np.all(optimiser.update(np.ones(2), state, np.ones(2))[0] == 0.5) and updated[0] == 0.7
 
 
 @pytest.mark.parametrize("k", range(11))

@@ -34,6 +34,7 @@ from tapegrad.observe.activations.later import may_show, parts_of, read_back
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
+from tapegrad.observe.going_on import go_on, root_called
 from tapegrad.observe.guards.asked import (
     CALLED_OUTSIDE,
     OF_STREAMS,
@@ -64,7 +65,7 @@ from tapegrad.observe.objects.harmless import (
     is_silent,
     module_of,
 )
-from tapegrad.observe.objects.naming import Key, attribute, name_of
+from tapegrad.observe.objects.naming import Key, name_of
 from tapegrad.observe.objects.plainly import found_in_class, kind_of_items
 from tapegrad.observe.objects.settings import note_cache, note_warning
 from tapegrad.observe.operands.plainness import BOUND, check_range, plain_of_key
@@ -109,9 +110,13 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
                 _note_harmless(f)
             else:
                 return _unknown(o, f, args, kwargs)
+        root_called(o, f)
         if _are_calm(args, kwargs):
             return None
         given = [*args, *kwargs.values()]
+        for x in given:
+            if not isinstance(x, Value) and module_of(type(x)).startswith("tapegrad."):
+                go_on(o, x)
         # The methods that a derivative is made of are followed into.
         if hasattr(f, "derives") or (f.__module__ or "").startswith("tapegrad.runtime."):
             given = [x for x in given if not _is_users_method(x)]
@@ -164,7 +169,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if isinstance(args[0], contextvars.ContextVar):
             return in_context(o, args[0], f.__name__)
     elif module_of(kind).startswith("tapegrad."):
-        _go_on(o, f)
+        go_on(o, f)
         return taken_by_a_derivative(o, [*args, *kwargs.values()])
     elif type(kind.__call__) is types.FunctionType and is_own(kind.__call__.__code__):
         return o.taken([f, *args, *kwargs.values()], whole=True)  # one of NumPy's
@@ -287,41 +292,8 @@ def _told(o: Notes, f: Any) -> Then:
 # ---- callables that go on to others
 
 
-def root_called(o: Notes, f: Any) -> None:
-    """The function that is traced is called: what its call goes through is read."""
-    if isinstance(f, functools.partial):
-        _partial(o, f, (), {}, follow=False)
-        root_called(o, f.func)
-    elif isinstance(f, types.MethodType):
-        root_called(o, f.__func__)
-    elif not isinstance(f, (types.FunctionType, type)) and is_pythons_class(type(f)):
-        o.kind(f)
-        o.lookups.attribute(f, "__call__")
-
-
-def _go_on(o: Notes, f: Any) -> None:
-    """What a derivative, a user's primitive or a bound one goes on to."""
-    place = o.reads.place(f)
-    for name in ("root", "function", "joint", "_function", "_instance", "rules"):
-        x = vars(f).get(name) if hasattr(f, "__dict__") else None
-        if x is None:
-            continue
-        if place is not None:
-            o.reads.read(place, ("attr", name), attribute(name), x, place.word)
-        if name == "rules":
-            o.shallow(x)
-        elif callable(x) and module_of(type(x)).startswith("tapegrad."):
-            _go_on(o, x)
-        elif callable(x):
-            root_called(o, x)
-
-
-def _partial(
-    o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any], follow: bool = True
-) -> Then | None:
+def _partial(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     o.partial(f)
-    if not follow:
-        return None
     return called(o, f.func, [*f.args, *args], {**f.keywords, **kwargs})
 
 

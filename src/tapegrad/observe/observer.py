@@ -27,8 +27,8 @@ from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.answers.swapping import Names
-from tapegrad.observe.calls import root_called
 from tapegrad.observe.closed import closed_loops
+from tapegrad.observe.going_on import root_called
 from tapegrad.observe.guards.places import owner_of
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.bars import is_bars

@@ -1,0 +1,61 @@
+"""What is called by the function that is traced, and by tapegrad's own closures and objects."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.objects.harmless import PLAIN_TYPES, is_pythons_class, module_of
+from tapegrad.observe.objects.naming import attribute
+from tapegrad.observe.program.source import TAPEGRAD
+
+
+def root_called(o: Notes, f: Any) -> None:
+    """The function that is traced is called: what its call goes through is read."""
+    if isinstance(f, functools.partial):
+        o.partial(f)
+        root_called(o, f.func)
+    elif isinstance(f, types.MethodType):
+        root_called(o, f.__func__)
+        if module_of(type(f.__self__)).startswith("tapegrad."):
+            go_on(o, f.__self__)
+    elif isinstance(f, types.FunctionType):
+        if f.__closure__ and f.__code__.co_filename.startswith(TAPEGRAD):
+            _go_into(o, f)
+    elif module_of(type(f)).startswith("tapegrad."):
+        go_on(o, f)
+    elif callable(f) and not isinstance(f, type) and is_pythons_class(type(f)):
+        o.kind(f)
+        o.lookups.attribute(f, "__call__")
+
+
+def go_on(o: Notes, f: Any) -> None:
+    """What a derivative, a user's primitive or a bound one goes on to."""
+    place = o.reads.place(f)
+    for name in ("root", "function", "joint", "_function", "_instance", "rules", "rate"):
+        x = vars(f).get(name) if hasattr(f, "__dict__") else None
+        if x is None or type(x) in PLAIN_TYPES:
+            continue
+        if place is not None:
+            o.reads.read(place, ("attr", name), attribute(name), x, place.word)
+        if name == "rules":
+            o.shallow(x)
+        elif callable(x):
+            root_called(o, x)
+
+
+def _go_into(o: Notes, f: types.FunctionType) -> None:
+    """What a closure of tapegrad's own goes on to, as `checkpoint(f)` does: nobody sees it read."""
+    if o.reads.place(f) is None or id(f) in o.functions:
+        return
+    o.functions[id(f)] = f
+    for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
+        x = None if cell == types.CellType() else cell.cell_contents
+        if type(x) in (*PLAIN_TYPES, tuple):
+            continue
+        o.reads.constant(x, name)
+        if type(x) is types.MethodType:
+            o.reads.constant(x.__self__, name)
+        root_called(o, x)
