@@ -258,3 +258,38 @@ def test_functions_of_rows_are_one_kernel():
     ):
         source = value_and_grad(f, compile="never").lower(x).source
         assert len(re.findall(r"^def \w+_kernel\d*\(", source, re.M)) == 1
+
+
+ONES, EYE, SIGNS = np.ones(3), np.eye(3), np.array([-1.0, 1.0, -1.0])
+ROWS, FIRST = np.arange(9.0).reshape(3, 3), np.zeros(3, int)
+OF_WHAT_IS_NAN = {
+    "relu": nn.relu,
+    "softshrink": nn.softshrink,
+    "hardshrink": nn.hardshrink,
+    "capped": lambda x: nn.capped_shifted_negative_exponential(x, 1.0),
+    "normalize": lambda x: nn.normalize(x, dim=0)[1:],
+    "gaussian_nll_loss": lambda x: nn.gaussian_nll_loss(ONES, ONES, x),
+    "hinge_embedding_loss": lambda x: nn.hinge_embedding_loss(x, SIGNS),
+    "margin_loss": lambda x: nn.margin_loss(x, np.array([0.0, 1, 0])),
+    "margin_ranking_loss": lambda x: nn.margin_ranking_loss(x, ONES, SIGNS),
+    "cosine_embedding_loss": lambda x: nn.cosine_embedding_loss(x * EYE, ROWS, SIGNS),
+    "triplet_margin_loss": lambda x: nn.triplet_margin_loss(x * EYE, ROWS, ROWS),
+    "multi_margin_loss": lambda x: nn.multi_margin_loss(x * EYE, FIRST + 1),
+    "cross_entropy": lambda x: nn.cross_entropy(x + ROWS, FIRST + 1, reduction="sum"),
+    "rnn_cell": lambda x: nn.rnn_cell(x * EYE, EYE, EYE, EYE, nonlinearity="relu"),
+}
+
+
+@pytest.mark.parametrize("name", OF_WHAT_IS_NAN)
+def test_nan_stays_nan(name):
+    def f(x):
+        return np.sum(OF_WHAT_IS_NAN[name](x))
+
+    for of in (f, jit(f, compile="never"), jit(f, compile="always")):
+        assert np.isfinite(of(np.array([0.5, 2.0, 1.0])))
+        assert np.isnan(of(np.array([np.nan, 2.0, 1.0])))
+
+
+def test_nan_is_no_probability():
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        nn.binary_cross_entropy(np.array([np.nan, 0.5]), np.ones(2))

@@ -21,7 +21,7 @@ SPECIAL = ("scipy.special",)  # loaded when it is first needed
 
 def relu(input: Array) -> Array:
     """max(x, 0), of any shape. The slope at 0 is 0, as PyTorch's; that of `np.maximum` is 1/2."""
-    return np.where(input > 0, input, 0)
+    return np.where(input <= 0, 0, input)
 
 
 def relu6(input: Array) -> Array:
@@ -130,12 +130,13 @@ def softshrink(input: Array, lambd: float = 0.5) -> Array:
     """
     if lambd < 0:
         raise ValueError(f"softshrink: lambd={lambd} must not be negative")
-    return np.where(input > lambd, input - lambd, np.where(input < -lambd, input + lambd, 0))
+    within = (input >= -lambd) & (input <= lambd)
+    return np.where(within, 0, np.where(input < 0, input + lambd, input - lambd))
 
 
 def hardshrink(input: Array, lambd: float = 0.5) -> Array:
     """x where |x| > lambd, else 0, of any shape."""
-    return np.where((input > lambd) | (input < -lambd), input, 0)
+    return np.where((input >= -lambd) & (input <= lambd), 0, input)
 
 
 def sigmoid(input: Array) -> Array:
@@ -153,8 +154,8 @@ def logsigmoid(input: Array) -> Array:
 
 def capped_shifted_negative_exponential(input: Array, shift: float) -> Array:
     """1 where x <= shift, else exp(shift - x), of any shape. The slope at `shift` is 0."""
-    above = input > shift
-    return np.where(above, np.exp(np.where(above, shift - input, 0)), 1)
+    below = input <= shift
+    return np.where(below, 1, np.exp(np.where(below, 0, shift - input)))
 
 
 def softmax(input: Array, dim: int = -1, dtype: object = None, *, axis: int | None = None) -> Array:

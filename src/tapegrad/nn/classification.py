@@ -95,9 +95,9 @@ def _of_labels(input: Array, labels: Array, axis: int) -> Array:
     largest = stop_gradient(np.max(others, axis=axis, keepdims=True))
     largest = np.where(np.isfinite(largest), largest, 0)
     total = np.sum(np.exp(others - largest), axis=axis)
-    some = total > 0
-    ahead = np.log(np.where(some, total, 1)) + (np.squeeze(largest, axis) - input[tuple(at)])
-    return -logsigmoid(np.where(some, -ahead, np.inf))
+    none = total == 0
+    ahead = np.log(np.where(none, 1, total)) + (np.squeeze(largest, axis) - input[tuple(at)])
+    return -logsigmoid(np.where(none, np.inf, -ahead))
 
 
 def _of_probabilities(
@@ -139,7 +139,7 @@ def multi_margin_loss(
     count = np.shape(input)[-1]
     at = np.expand_dims(labels, -1)
     u = margin - np.take_along_axis(input, at, -1) + input
-    terms = np.where((u > 0) & (np.arange(count) != at), u, 0)
+    terms = np.where((u <= 0) | (np.arange(count) == at), 0, u)
     terms = terms if p == 1 else terms * terms
     losses = np.sum(terms, axis=-1) / count
     return reduced(losses if weight is None else losses * weight[labels], reduction)

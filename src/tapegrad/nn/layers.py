@@ -164,7 +164,7 @@ def cosine_similarity(
     along = axis_in("cosine_similarity", chosen_axis("cosine_similarity", dim, axis, 1), ndim)
     x1, x2 = np.broadcast_arrays(x1, x2)
     norms = [np.sqrt(np.sum(x * x, axis=along)) for x in (x1, x2)]
-    first, second = (np.where(norm >= eps, norm, eps) for norm in norms)
+    first, second = (np.where(norm < eps, eps, norm) for norm in norms)
     return np.sum(x1 * x2, axis=along) / (first * second)
 
 

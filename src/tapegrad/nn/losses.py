@@ -85,7 +85,7 @@ def binary_cross_entropy(
     """
     check_reduction("binary_cross_entropy", reduction)
     check_same_shape("binary_cross_entropy", input=input, target=target)
-    if np.any((input < 0) | (input > 1)):
+    if not np.all((input >= 0) & (input <= 1)):
         raise ValueError("binary_cross_entropy: input has numbers that aren't from 0 to 1")
     rest = np.where(input < 1, input, 0)
     log_rest = np.where(input < 1, np.log1p(-rest), -100.0)
@@ -191,7 +191,7 @@ def gaussian_nll_loss(
         )
     if np.any(var < 0):
         raise ValueError("gaussian_nll_loss: var has negative numbers; it is a variance")
-    v = np.where(var > eps, var, eps)
+    v = np.where(var <= eps, eps, var)
     losses = 0.5 * (np.log(v) + (input - target) ** 2 / v)
     return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
@@ -295,4 +295,4 @@ def triplet_margin_loss(
 
 def _hinge(u: Array) -> Array:
     """max(u, 0). The slope at 0 is 1, as in PyTorch's losses."""
-    return np.where(u >= 0, u, 0)
+    return np.where(u < 0, 0, u)

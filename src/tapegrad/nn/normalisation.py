@@ -235,7 +235,7 @@ def normalize(
     """
     along = axis_in("normalize", chosen_axis("normalize", dim, axis, 1), np.ndim(input))
     norm = np.linalg.norm(input, p, axis=along, keepdims=True)
-    return input / np.where(norm >= eps, norm, eps)
+    return input / np.where(norm < eps, eps, norm)
 
 
 def _moments(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.loops import scan
+from tapegrad.nn.activations import relu
 from tapegrad.rules import defvjp, primitive
 
 __all__ = [
@@ -45,7 +46,7 @@ defvjp(_sigmoid, lambda ct, out, x: ct * (out * (1 - out)))
 
 NONLINEAR: dict[str, Callable[[Any], Any]] = {
     "tanh": _tanh,
-    "relu": lambda x: np.where(x > 0, x, 0),
+    "relu": relu,
 }
 
 
