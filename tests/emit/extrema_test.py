@@ -22,3 +22,27 @@ def test_extrema_of_rows_are_numpys(length, dtype):
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(found, wanted)
     assert "largest(" in f.lower(x).source and "smallest(" in f.lower(x).source
+
+
+ZEROS = {
+    "x + 0.0": lambda x: x + 0.0,
+    "2.0 * x + 0.0": lambda x: 2.0 * x + 0.0,
+    "-(x - x)": lambda x: -(x - x),
+    "where": lambda x: np.where(x == 0, 0.0, x),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_zeros_of_one_sign_keep_it(name, axis):
+    """Only of zeros of both signs is it open which one is found: the order of elements is free,
+    and not how each of them is computed."""
+    x = np.zeros((6, 8))
+    x[::2, ::2] = x[1] = -0.0
+    for extremum in (np.max, np.min):
+
+        def f(x, extremum=extremum):
+            return extremum(ZEROS[name](x), axis=axis)
+
+        found = jit(f, compile="always")(x)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(f(x)))

@@ -202,10 +202,14 @@ def _extremum(name: str, order: str, function: str = "", flags: tuple[str, ...] 
                 return builder.select(builder.fcmp_unordered("uno", a, a), a, chosen)
             if isinstance(kind, types.Float):
                 lltype = context.get_data_type(kind)
-                call = builder.module.declare_intrinsic(
-                    f"llvm.{function}", [lltype], ir.FunctionType(lltype, [lltype, lltype])
-                )
-                return builder.call(call, args, fastmath=flags)
+
+                def intrinsic(name: str, n: int) -> Any:
+                    called = ir.FunctionType(lltype, [lltype] * n)
+                    return builder.module.declare_intrinsic(f"llvm.{name}", [lltype], called)
+
+                if flags:  # they say nothing of how the new element is computed: 0.0 + x
+                    b = builder.call(intrinsic("canonicalize", 1), [b])
+                return builder.call(intrinsic(function, 2), [a, b], fastmath=flags)
             signed = isinstance(kind, types.Integer) and bool(getattr(kind, "signed", True))
             compare = builder.icmp_signed if signed else builder.icmp_unsigned
             return builder.select(compare(order, a, b), a, b)
