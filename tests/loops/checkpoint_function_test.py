@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from tests.primitives.samples.drawn import normal
@@ -309,3 +311,28 @@ def test_what_a_part_leaves_outside_is_its_values(mode):
         left.clear()
     by_jit = grad(lambda x: loss(x, jit))(x)
     np.testing.assert_allclose(by_jit, found, rtol=1e-13)
+
+
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        return self.factor * np.sum(x)
+
+    def method(self, x):
+        return self.factor * np.sum(x)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    "of",
+    [lambda c: c, lambda c: c.method, lambda c: functools.partial(Scaled.method, c)],
+    ids=["an object", "a method", "a partial function"],
+)
+def test_what_the_function_holds_is_read_at_each_call(of, inside):
+    held = Scaled(1.0)
+    f = of(held)
+    g = grad((lambda x: checkpoint(f)(x)) if inside else checkpoint(f))
+    for held.factor in (1.0, 2.0, 2.0, 5.0):
+        np.testing.assert_array_equal(g(np.ones(2)), held.factor)

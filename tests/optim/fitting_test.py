@@ -1,5 +1,6 @@
 """Training: steps, minibatches, checkpoints, early stopping; and SciPy's minimisers on trees."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -339,3 +340,33 @@ def test_in_place_parameters_that_can_not_be_written_are_refused():
     with pytest.raises(ArgumentError, match=r"params\['z'\] can't be written to"):
         optimiser.update(params, optimiser.init(params), params, inplace=True)
     np.testing.assert_array_equal(other, 1.0)
+
+
+class Held:
+    """A callable object with a number that changes."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, *args):
+        return self.number
+
+    def loss(self, params):
+        return self.number * np.sum(params)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_what_the_loss_and_the_rate_hold_is_read_at_each_step(inplace):
+    rate, scale = Held(0.5), Held(2.0)
+    optimiser = optim.sgd(rate)
+    state = optimiser.init(np.zeros(2))
+    steps = [
+        optim.training_step(scale.loss, optimiser, inplace=inplace),
+        optim.training_step(functools.partial(Held.loss, scale), optimiser, inplace=inplace),
+    ]
+    for rate.number, scale.number in (*[(0.5, 2.0)] * 2, *[(0.25, 2.0)] * 2, (0.25, 4.0)):
+        for step in steps:
+            _, params, _ = step(np.zeros(2), state)
+            np.testing.assert_array_equal(params, -rate.number * scale.number)
+        params, _ = optimiser.update(np.ones(2), state, np.zeros(2), inplace=inplace)
+        np.testing.assert_array_equal(params, -rate.number)
