@@ -370,3 +370,28 @@ def test_what_the_loss_and_the_rate_hold_is_read_at_each_step(inplace):
             np.testing.assert_array_equal(params, -rate.number * scale.number)
         params, _ = optimiser.update(np.ones(2), state, np.zeros(2), inplace=inplace)
         np.testing.assert_array_equal(params, -rate.number)
+
+
+def test_rows_of_tables_are_those_of_their_arrays():
+    pd = pytest.importorskip("pandas")
+    names = [f"x{k}" for k in range(X.shape[1])]
+    table, labels = pd.DataFrame(X, columns=names), pd.Series(Y, index=np.arange(len(Y))[::-1])
+
+    def of_tables(params, x, y):
+        return loss(params, x.to_numpy(), y.to_numpy())
+
+    def of_one(params, table):
+        return loss(params, table[names].to_numpy(), table["y"].to_numpy())
+
+    def check(f, data):
+        found = optim.fit(f, start(), data, **options).params
+        for name in found:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-12)
+
+    options = {"epochs": 2, "batch_size": 16, "compile": "never"}
+    expected = optim.fit(loss, start(), (X, Y), **options).params
+    check(of_tables, (table, labels))
+    check(of_one, table.assign(y=Y))
+    check(of_one, table.assign(y=Y, text="a"))
+    with pytest.raises(ArgumentError, match=r"here: \[70, 3\], \[4\]"):
+        optim.fit(of_tables, start(), (table, labels[:4]))

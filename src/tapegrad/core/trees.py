@@ -11,7 +11,7 @@ import enum
 import functools
 import warnings
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -246,6 +246,14 @@ def is_traced(x: Any) -> bool:
     if isinstance(x, (np.ndarray, np.generic)):
         return not (isinstance(x, np.character) or is_of_texts(x))
     return is_number(x) or isinstance(x, Value)
+
+
+def mapped(function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool]) -> Any:
+    """The tree of what a function makes of its leaves, and of parts that are to count as such."""
+    import optree
+
+    flatten(tree)  # after which all classes are known
+    return optree.tree_map(function, tree, is_leaf=is_leaf, namespace=NAMESPACE)
 
 
 def array_leaves(tree: Any) -> list[Any]:

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.api import jit
+from tapegrad.core.tables import is_table
+from tapegrad.core.trees import mapped
 from tapegrad.errors import ArgumentError
 from tapegrad.optim.checkpoints import load_notes, load_tree, save_tree
 from tapegrad.optim.optimiser import Optimiser, State
 from tapegrad.optim.rules import adam
 from tapegrad.optim.stepping import training_step
-from tapegrad.trees import tree_leaves, tree_map
+from tapegrad.trees import tree_map
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ def fit(
         it is given a generator there (`np.random.Generator`), for dropout and the like, whose
         draws the seed and the checkpoint determine, too.
     params : a tree of arrays and floats.
-    data : an array, or a tree of arrays, with the same number of rows. A tuple is passed as several
-        arguments.
+    data : an array or a table of pandas', or a tree of such, with the same number of rows. A tuple
+        is passed as several arguments. The rows of a batch of a table are numbered from 0.
     optimiser : `adam()`, if you don't say.
     epochs : how often each row is seen.
     batch_size : rows a step; None for all of them.
@@ -312,20 +314,24 @@ def _arguments(data: Any) -> tuple[Any, ...]:
 
 
 def _rows_of(data: Any, rows: np.ndarray) -> tuple[Any, ...]:
-    """Some rows of all arrays."""
-    return _arguments(tree_map(lambda x: np.asarray(x)[rows], data))
+    """Some rows of all arrays and tables, numbered from 0."""
+
+    def part(x: Any) -> Any:
+        return x.iloc[rows].reset_index(drop=True) if is_table(x) else np.asarray(x)[rows]
+
+    return _arguments(mapped(part, data, is_table))
 
 
 def _rows(data: Any) -> int:
-    """The number of rows that all arrays have."""
-    found = {np.shape(x)[:1] for x in tree_leaves(data)}
-    if len(found) != 1 or () in found:
-        listed = ", ".join(str(list(np.shape(x))) for x in tree_leaves(data)) or "nothing"
+    """The number of rows that all arrays and tables have."""
+    shapes: list[tuple[int, ...]] = []
+    mapped(lambda x: shapes.append(np.shape(x)), data, is_table)
+    if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
+        listed = ", ".join(str(list(shape)) for shape in dict.fromkeys(shapes)) or "nothing"
         raise ArgumentError(f"data are arrays with the same number of rows, and here: {listed}")
-    (rows,) = found.pop()
-    if rows == 0:
+    if shapes[0][0] == 0:
         raise ArgumentError("the data have no rows")
-    return int(rows)
+    return shapes[0][0]
 
 
 def _check(
