@@ -266,3 +266,36 @@ def test_the_length_of_a_list_is_no_search_through_its_objects(monkeypatch):
 
     value_and_grad(f, compile="never")(THREE)
     assert len(asked) < 10 * 50
+
+
+def test_objects_whose_numbers_change_are_told_apart_at_once(monkeypatch):
+    """Compared in pairs, twice as many took four times the steps."""
+    monkeypatch.setattr(pipeline, "DEBUG", False)
+
+    def steps_then(n):
+        particles = [Particle(0.1 * k) for k in range(n)]
+
+        def f(x):
+            s = 0.0
+            for p in particles:
+                s += p.x * np.sin(x)
+            return s
+
+        g, profile = value_and_grad(f, compile="never"), cProfile.Profile()
+
+        def calls():
+            for k, x in enumerate((1.0, 2.0, 3.0, 4.0)):
+                particles[k].x = x
+                np.testing.assert_allclose(g(x)[0], f(x), rtol=1e-12)
+
+        profile.runcall(calls)
+        assert g.cache_info().traces <= 2
+        particles[4] = particles[3]  # one object in two places, and then another one again
+        np.testing.assert_allclose(g(1.0)[0], f(1.0), rtol=1e-12)
+        particles[4] = Particle(-1.0)
+        np.testing.assert_allclose(g(1.0)[0], f(1.0), rtol=1e-12)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    for n in (10, 80):
+        steps_then(n)
+    assert steps_then(200) < MOST * steps_then(100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,13 @@ class Facts:
     def differ(self, first: str, second: str) -> None:
         """Two expressions gave different objects."""
         self._fact(f"{first} is not {second}", "which objects are passed")
+
+    def apart(self, names: Sequence[str], others: Sequence[str]) -> None:
+        """Some expressions gave different objects, and none of these others. One guard says so of
+        all: there are as many pairs as the square."""
+        if len(names) + len(others) > 1:
+            texts = [f"[{', '.join(some)}]" for some in (names, others)]
+            self._fact(f"are_apart({', '.join(texts)})", "which objects are passed")
 
     def same_numbers(self, text: str, x: np.ndarray, word: str) -> None:
         """An expression gave this array, which is another one each time."""

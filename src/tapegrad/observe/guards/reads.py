@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import collections
 import copy
-import itertools
 import marshal
 import types
 import weakref
@@ -281,15 +280,14 @@ class Reads(Facts):
     def follow(self, objects: Sequence[Any], word: str) -> None:
         """Later calls ask for what is in the places of these objects, which differ, and which no
         other place holds too."""
-        for place in [self.place(x) or self.constant(x, word) for x in objects]:
+        places = [self.place(x) or self.constant(x, word) for x in objects]
+        for place in places:
             name = f"drawn{len(self.followed)}"
             self.followed.append(name)
             self.guards.append((f"{name} = {self.named(place)}", ""))
-            for other in list(self.places.values()):
-                if other.like and other is not place and type(other.x) is type(place.x):
-                    self.differ(name, self.named(other))
-        for first, second in itertools.combinations(self.followed, 2):
-            self.differ(first, second)
+        kinds, known = {type(place.x) for place in places}, set(map(id, places))
+        others = [p for p in self.places.values() if p.like and type(p.x) in kinds]
+        self.apart(self.followed, [self.named(p) for p in others if id(p) not in known])
 
     # ---- reading everything
 

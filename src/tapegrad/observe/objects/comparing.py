@@ -10,7 +10,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,12 @@ def is_made_anew(x: Any) -> bool:
     if type(x) is not types.FunctionType or "<locals>" not in x.__code__.co_qualname:
         return False
     return is_users_file(x.__code__.co_filename)
+
+
+def are_apart(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether some objects differ from each other, and from all others."""
+    found = set(map(id, some))
+    return len(found) == len(some) and found.isdisjoint(map(id, others))
 
 
 def same_bytes(x: np.ndarray, content: bytes) -> bool:
@@ -165,6 +171,7 @@ HELPERS = {
     "branch_of": branch_of,
     "rest_of": rest_of,
     "same_bytes": same_bytes,
+    "are_apart": are_apart,
     "marshalled": marshal.dumps,
     "signbit": np.signbit,
     "is_empty": is_empty,
