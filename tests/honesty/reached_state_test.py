@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tapegrad import checkpoint, grad, optim
+from tapegrad import checkpoint, defvjp, grad, optim, primitive
 
 X = np.array([1.0, 2.0])
 SCALE = 2.0
@@ -95,6 +95,17 @@ def test_what_is_passed_to_a_wrapper_of_tapegrads(of, is_root, derivative):
     df.at(X)
     times.factor = 4.0
     df.at(X)
+
+
+def test_what_a_rule_holds(derivative):
+    """a rule of `defvjp` is a partial, and the object that it holds changes -> read anew"""
+    times = Times()
+    double = primitive(lambda x: 2 * x)
+    defvjp(double, functools.partial(lambda t, ct, out, x: ct * t.factor, times))
+    df = derivative(lambda x: np.sum(double(x)))
+    for factor in (2.0, 3.0, 4.0):
+        times.factor = factor
+        df.at(X, gradient=np.full(2, factor))
 
 
 def test_what_a_learning_rate_holds(derivative):

@@ -33,9 +33,9 @@ def root_called(o: Notes, f: Any) -> None:
 
 def go_on(o: Notes, f: Any) -> None:
     """What a derivative, a user's primitive or a bound one goes on to."""
-    place = o.reads.place(f)
+    place, own = o.reads.place(f), vars(f) if hasattr(f, "__dict__") else {}
     for name in ("root", "function", "joint", "_function", "_instance", "rules", "rate"):
-        x = vars(f).get(name) if hasattr(f, "__dict__") else None
+        x = own.get(name)
         if x is None or type(x) in PLAIN_TYPES:
             continue
         if place is not None:
@@ -44,6 +44,10 @@ def go_on(o: Notes, f: Any) -> None:
             o.shallow(x)
         elif callable(x):
             root_called(o, x)
+    for given in (own.get("reverse"), own.get("forward")) if place is not None else ():
+        for rule in (*getattr(given, "rules", {}).values(), getattr(given, "joint", None)):
+            if type(rule) not in (types.FunctionType, types.NoneType):
+                _held(o, rule, "a rule")
 
 
 def _go_into(o: Notes, f: types.FunctionType) -> None:
@@ -55,7 +59,11 @@ def _go_into(o: Notes, f: types.FunctionType) -> None:
         x = None if cell == types.CellType() else cell.cell_contents
         if type(x) in (*PLAIN_TYPES, tuple):
             continue
-        o.reads.constant(x, name)
-        if type(x) is types.MethodType:
-            o.reads.constant(x.__self__, name)
-        root_called(o, x)
+        _held(o, x, name)
+
+
+def _held(o: Notes, x: Any, word: str) -> None:
+    o.reads.constant(x, word)
+    if type(x) is types.MethodType:
+        o.reads.constant(x.__self__, word)
+    root_called(o, x)
