@@ -410,7 +410,7 @@ def call_with(
     a.o.running = a
     a.direct = code_called(f)
     note = called(a.o, f, positional, kwargs)
-    return unless_caught(a, f, upper(a.stack, count, above), note)
+    return unless_caught(a, entry(a.stack, at), upper(a.stack, count, above), note)
 
 
 @libraries.watched
