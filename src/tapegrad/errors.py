@@ -22,6 +22,7 @@ class TapegradError(Exception):
     """Base class of every error that tapegrad raises on purpose."""
 
     notes: tuple[tuple[set[int], int], ...] = ()  # with which the trace is made again
+    may_be_caught = False  # whether a trace goes on in which the program catches it
 
 
 class TraceError(TapegradError):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import collections.abc
 import copy
 import functools
+import io
 import math
 import numbers
 import operator
+import pickle
 import typing
+import zlib
 from array import array
 from fractions import Fraction
 
@@ -287,8 +290,9 @@ def test_rounding_to_digits(digits):
 
 
 def test_refusals_that_are_caught():
-    """the program or a library catches the error that refuses a plain float or array -> the error
-    all the same: what comes then isn't what plain Python computes"""
+    """the program or a library catches the error that refuses a plain float or array, or another
+    call, or the error of a function in C that doesn't take a traced array -> the error all the
+    same: what comes then isn't what plain Python computes"""
 
     def guessed(x):
         try:
@@ -300,6 +304,46 @@ def test_refusals_that_are_caught():
         grad(guessed)(2.0)
     with refused(ConversionError, "as_integer_ratio"):
         grad(lambda x: float(Fraction(x)))(2.0)
+    calls = [
+        ("float16", lambda x: np.exp(x > 0)),
+        ("pickled", lambda x: len(pickle.dumps([x]))),
+        ("memoryview", lambda x: memoryview(x)[0]),
+        ("frombuffer", np.frombuffer),
+        ("crc32", zlib.crc32),
+        ("BytesIO", lambda x: len(io.BytesIO(x).getvalue())),
+    ]
+    for word, call in calls:
+
+        def attempted(x, call=call):
+            try:
+                return np.sum(x * call(x))
+            except (TypeError, NotImplementedError):
+                return np.sum(x)
+
+        with refused((ConversionError, UnsupportedError), word):
+            jit(attempted, compile="never")(np.array([1.0, 2.0]))
+
+
+def test_errors_of_c_that_plain_values_raise_too():
+    """a function in C refuses an array, plain or traced, and the program catches that -> its path;
+    so it is where what is refused is an inner derivative"""
+
+    def attempted(x):
+        try:
+            return zlib.crc32(x, "0") * np.sum(x)
+        except TypeError:
+            return np.sum(x**2)
+
+    def inner(x):
+        try:
+            return np.sum(grad(lambda y: float(Fraction(y[0])))(x))
+        except ConversionError:
+            return np.sum(x**2)
+
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    for f in (attempted, inner):
+        assert f(x) == 30.0
+        np.testing.assert_allclose(grad(f, compile="never")(x), 2 * x)
 
 
 ROOTS = {

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from tapegrad.errors import TraceError
 from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.program.frames import MISSING, operand
 from tapegrad.observe.program.watching import Follower
@@ -104,6 +106,8 @@ class Activation(Follower):
                 except Exception as error:
                     o.fault(error)
             return None  # it goes on being called
+        if event == "exception":
+            _end_by(arg[1])
         o.enters = False
         self.stack = self.address + self.tops[at]
         then = self.then
@@ -165,3 +169,12 @@ class Activation(Follower):
     def top(self, k: int = 0) -> Any:
         """The operand number `k`, counted from the top of the stack."""
         return operand(self.stack, k)
+
+
+def _end_by(error: Any) -> None:
+    """What a trace can't follow ends it, though the program catches the error: plain NumPy goes on
+    there. One that has ended an inner trace is an error like others."""
+    if isinstance(error, TraceError) and not error.may_be_caught:
+        trace = dispatch.trace()
+        if trace is not None:
+            trace.refused(error)

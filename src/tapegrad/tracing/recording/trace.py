@@ -379,9 +379,9 @@ class Trace:
         )
 
     def refused(self, error: TapegradError) -> TapegradError:
-        """An error that ends the trace, though the function or a library catches it: what they do
-        then isn't what they do untraced."""
+        """An error that ends the trace, whoever catches it: what is done then isn't untraced."""
         self.refusal = self.refusal or error
+        error.may_be_caught = True  # by the function around an inner trace
         return error
 
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:

@@ -44,6 +44,7 @@ def hash_of(x: Any) -> int:
         fix = "Leave real numbers out of what is remembered; compare them, or use np.searchsorted"
     error = ConversionError(f"{_kept(x)}, and would be kept there when the trace is over. {fix}")
     error.notes = () if whole else notes_about(x)
+    error.may_be_caught = True  # by what remembers results, and computes them then
     raise error
 
 
