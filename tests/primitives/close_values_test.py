@@ -90,3 +90,18 @@ def test_derivatives_that_rounding_leaves(f: Any, gap: float) -> None:
 
     for k, (found, far) in enumerate(zip(derivatives(gap), derivatives(1e-3), strict=True)):
         assert (np.isnan(found) and k > 0) or abs(found - far) <= 0.05 * abs(far)
+
+
+@pytest.mark.parametrize("gap", [0.9e-8, 1.2e-8, 1.6e-8])
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_values_that_are_close_in_a_row(gap: float, compile: Any) -> None:
+    """Of three values each may be close to the next, and the outer ones further apart: the second
+    derivative of a sum over all is right there, too."""
+    rng = np.random.default_rng(3)
+    turn, t = np.linalg.qr(rng.normal(size=(4, 4)))[0], rng.normal(size=(4, 4))
+    t = t + t.T
+    a = (turn * np.array([1.0, 1.0 + gap, 1.0 + 2 * gap, 0.5])) @ turn.T
+    sums = [np.linalg.eigvalsh, lambda x: np.linalg.svd(x, compute_uv=False)]
+    for values in sums:
+        slope = grad(lambda s, of=values: np.sum(of(a + s * t) ** 2), compile=compile)
+        np.testing.assert_allclose(grad(slope, compile=compile)(0.0), 2 * np.sum(t * t), rtol=1e-7)

@@ -24,7 +24,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.ir.traits import Ties
-from tapegrad.primitives.base import Elementwise, parametric, total
+from tapegrad.primitives.base import Elementwise, Slice, parametric, total
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.elementwise import (
@@ -40,9 +40,10 @@ from tapegrad.primitives.extrema import Max
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinked import absolute, hypot
 from tapegrad.primitives.kinks import Sided, unless
-from tapegrad.primitives.reductions import Any_
+from tapegrad.primitives.reductions import Any_, CumSum
+from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.triangles import folded, mirrored, over_batch
-from tapegrad.primitives.views import Diagonal, ExpandDims, PlaceDiagonal
+from tapegrad.primitives.views import Diagonal, ExpandDims, GetItem, PlaceDiagonal
 
 # Powers of the precision. Up to the first two values count as equal for their vectors, and as too
 # close for a difference over theirs; divided by n the next one is that for its derivative of order
@@ -84,9 +85,15 @@ def largest(x: Any) -> Any:
 
 
 def equal(x: Any, power: float = 0.5) -> Any:
-    """Which pairs of values are equal, up to a power of the precision."""
-    gaps = absolute(stop_gradient(row(x) - column(x)))
-    return gaps <= row(largest(x)) * precision(x, power)
+    """Which pairs of sorted values are equal, up to a power of the precision: those that have no
+    larger gap between them, as in `_groups`. Of three in a row the outer ones are so, too."""
+    x, axis, n = stop_gradient(x), x.ndim - 1, x.shape[-1]
+    if n:
+        rest = [Slice(0, size) for size in x.shape[:-1]]
+        first, others = GetItem((*rest, Slice(0, 1)))(x), GetItem((*rest, Slice(0, n - 1)))(x)
+        close = absolute(x - Concatenate(axis)(first, others)) <= largest(x) * precision(x, power)
+        x = CumSum(axis)(where(close, x.constant(0), x.constant(1)))
+    return (row(x) - column(x)).equals(0)
 
 
 def vanishing(s: Any) -> Any:
@@ -201,7 +208,6 @@ def is_repeated(x: Any) -> Any:
 def places(x: Any) -> tuple[Any, Any]:
     """The number of each value, as rows and as columns."""
     from tapegrad.primitives.base import Node
-    from tapegrad.primitives.reductions import CumSum
     from tapegrad.primitives.views import BroadcastTo
 
     one = x.constant(1)
