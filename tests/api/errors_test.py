@@ -1,7 +1,6 @@
 """Bad input: each message says what the user did, at which line, why it can't work, and the fix."""
 
 import importlib
-import pickle
 import re
 import sys
 import traceback
@@ -287,20 +286,13 @@ def test_an_array_in_the_memory_of_another():
 
 
 def test_a_packages_code_in_c():
-    """an error of it that plain values don't raise says its name; where an object asks for an
-    array's memory there is a note"""
+    """its error gets a note with its name; so has an object that asks for an array's memory"""
     from PIL import Image, _imaging
 
-    def mapped(x):
-        return _imaging.map_buffer(x, (3, 1), "raw", 0, ("L", 0, 1)).getpixel((0, 0)) * np.sum(x)
-
-    with pytest.raises(ConversionError) as caught:
-        grad(mapped)(X)
-    text = str(caught.value)
-    assert says(text, "PIL._imaging.map_buffer", "errors_test.py", "in C takes plain ones alone")
-    with pytest.raises(TypeError, match="must be str") as caught:
+    with pytest.raises(TypeError) as caught:
         grad(lambda x: _imaging.new(x[0], (1, 1)))(X)
-    assert not hasattr(caught.value, "__notes__")
+    text = "".join(caught.value.__notes__)
+    assert says(text, "tapegrad: PIL._imaging.new", "errors_test.py", "in C takes plain ones alone")
     with pytest.raises(AttributeError, match="__array_interface__") as caught:
         grad(lambda x: np.sum(np.asarray(Image.fromarray(x))))(np.ones((2, 2)))
     assert says("".join(caught.value.__notes__), "tapegrad: in ", "takes plain ones alone")
@@ -320,10 +312,10 @@ def test_a_line_of_a_package(tmp_path, monkeypatch):
 
 
 def test_code_in_c_that_takes_plain_arrays():
-    """`expected ndarray, got ndarray` says nothing: the error names the call."""
-    with pytest.raises(ConversionError) as caught:
+    """`expected ndarray, got ndarray` says nothing: a note names the call, of two on one line."""
+    with pytest.raises(TypeError) as caught:
         grad(lambda x: (lambda f, g: f(g(x)))(lambda v: np.frombuffer(v), lambda v: v * 2.0))(X)
-    assert says(str(caught.value), "numpy.frombuffer was called", "errors_test.py", "primitive")
+    assert says("".join(caught.value.__notes__), "tapegrad: in ", "`np.frombuffer(v)`", "primitive")
 
 
 def test_arrays_of_other_libraries(tmp_path, monkeypatch):
@@ -485,11 +477,7 @@ def test_the_tree_in_the_documentation_is_the_tree():
     assert sorted(listed) == sorted(set(classes) - {"TapegradError"})
 
 
-def pickled(x):
-    return pickle.loads(pickle.dumps(x))[0]
-
-
-@pytest.mark.parametrize("compute", [pickled, lambda x: memoryview(x)[0]])
+@pytest.mark.parametrize("compute", [lambda x: np.frombuffer(x)[0], lambda x: memoryview(x)[0]])
 def test_errors_of_c_code_that_gets_a_traced_value_are_not_caught(compute):
     """Of plain arrays there are none, so the program would go another way."""
 

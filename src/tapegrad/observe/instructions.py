@@ -409,8 +409,8 @@ def call_with(
     f = put(a, f, above + count + (first is not MISSING), values, places, named=named)
     a.o.running = a
     a.direct = code_called(f)
-    note = called(a.o, f, positional, kwargs)
-    return unless_caught(a, entry(a.stack, at), upper(a.stack, count, above), note)
+    now, given = entry(a.stack, at), upper(a.stack, count, above)
+    return unless_caught(a, now, given, called(a.o, f, positional, kwargs), positional, kwargs)
 
 
 @libraries.watched
@@ -452,7 +452,7 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
     if isinstance(kwargs, dict):
         o.shallow(kwargs)
     note = called(o, f, given, dict(kwargs) if type(kwargs) is dict else {})
-    return unless_caught(a, f, a.top(above), note)
+    return unless_caught(a, f, a.top(above), note, given, kwargs)
 
 
 def make_function(a: Activation, _: Any) -> None:

@@ -59,7 +59,6 @@ class Dispatch:
     open: Handler  # lets the items of a list that is about to change be inputs
     open_if_bounded: Handler  # the same of a deque that is about to be read
     ask: Handler  # what a function in C of an installed package returns
-    pass_on: Handler  # and another one that is passed traced arrays
     # of arrays of subclasses of ndarray: see `frontend.numpy.subclasses`
     beside: Handler  # a plain array on the left of one, as a traced one where that counts
     made_of: Handler  # what calls of such a class come to

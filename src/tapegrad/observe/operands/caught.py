@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tapegrad.core.handlers import let_through
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.catching import is_caught
@@ -14,12 +17,15 @@ from tapegrad.observe.program.frames import MISSING
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
 
-_OF_MEMORY = (memoryview, bytes, bytearray)
+_OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)
 
 
-def unless_caught(a: Activation, f: Any, passed: Any, note: Then | None) -> Then | None:
+def unless_caught(
+    a: Activation, f: Any, passed: Any, note: Then | None, args: Any, kwargs: Any
+) -> Then | None:
     """What is noted of a call, and besides: where code in C gets a traced value, raises an error
-    and the program catches it, the trace is refused. Of plain arrays there might be none."""
+    and the program catches it, the trace is refused, unless plain values `args` and `kwargs` lead
+    to an error, too."""
     if not (takes_numbers(f) or any(f is x for x in _OF_MEMORY)):
         return note
     if not isinstance(passed, (list, tuple)):
@@ -29,7 +35,7 @@ def unless_caught(a: Activation, f: Any, passed: Any, note: Then | None) -> Then
         return note
 
     def done(result: Any) -> None:
-        if result is MISSING and is_caught(a):
+        if result is MISSING and is_caught(a) and not _raises(f, args, kwargs):
             a.o.refuse(
                 UnsupportedError(
                     f"{name_of(f)} was called with a traced value{at_line()}, raised an error, and "
@@ -40,3 +46,24 @@ def unless_caught(a: Activation, f: Any, passed: Any, note: Then | None) -> Then
             )
 
     return both(note, done)
+
+
+def _raises(f: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a call with plain values for traced ones raises an error."""
+    try:
+        f(*map(_plain, args), **{key: _plain(x) for key, x in dict(kwargs or {}).items()})
+    except Exception as error:
+        let_through(error)
+        return True
+    return False
+
+
+def _plain(x: Any) -> Any:
+    if type(x) in (list, tuple):
+        return type(x)(map(_plain, x))
+    if not isinstance(x, Value):
+        return x
+    value = np.array(x._read()[1])  # type: ignore[attr-defined]
+    if isinstance(x, np.ndarray):
+        return value
+    return value.item() if x._weak else value[()]  # type: ignore[attr-defined]

@@ -140,17 +140,7 @@ def put(
             x = a.top(places[0])
             if isinstance(x, Value) and isinstance(x, np.ndarray):  # it would be iterated over
                 frames.replace(operand_at(a.stack, at), lambda x: f(x.tobytes()))
-        else:
-            _put_asked(a, at, f, args)
-    elif takes_numbers(f):
-        _put_asked(a, at, f, args)
     return f
-
-
-def _put_asked(a: Activation, at: int, f: Any, args: Sequence[Any]) -> None:
-    """A function in C is passed traced arrays, and may raise an error because of that alone."""
-    if any(isinstance(x, Value) and isinstance(x, np.ndarray) for x in args):
-        frames.replace(operand_at(a.stack, at), functools.partial(dispatch.pass_on, f))
 
 
 def tells(f: Any) -> bool:

@@ -58,7 +58,6 @@ dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock
 dispatch.root = note_root
 dispatch.ask, dispatch.at_the_time = draws.ask, at_the_time
-dispatch.pass_on = draws.pass_on
 dispatch.end_derivative = end_derivative
 dispatch.known, dispatch.again = known_call, like_earlier
 dispatch.function = constants.door(functions.call_function)

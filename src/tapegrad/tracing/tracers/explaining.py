@@ -9,6 +9,7 @@ from typing import Any
 
 from tapegrad.core.request import Request, argument_names
 from tapegrad.core.trees import is_traced
+from tapegrad.errors import TapegradError
 from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program.source import at_line, is_users, is_users_path
@@ -28,12 +29,14 @@ def explain(error: BaseException, request: Request) -> None:
         error.add_note(f"tapegrad: {note}")
 
 
-def takes_plain(f: Any) -> str:
-    """What an error says of a function in C that was passed a traced value, and can't take it."""
-    return (
-        f"{name_of(f)} was called with a traced value{at_line()}, and code in C takes plain ones "
-        "alone. Use a function of NumPy's, or declare a function that makes this call with "
-        "tapegrad.primitive and defvjp"
+def explain_call(error: BaseException, f: Any) -> None:
+    """The same to an error of a package's function in C that is passed a traced value."""
+    if isinstance(error, TapegradError):
+        return
+    error.add_note(
+        f"tapegrad: {name_of(f)} was called with a traced value{at_line()}, and a package's code "
+        "in C takes plain ones alone. Use a function of NumPy's, or declare a function that makes "
+        "this call with tapegrad.primitive and defvjp"
     )
 
 

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.errors import ConversionError, TapegradError
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import randomness
@@ -45,10 +44,9 @@ from tapegrad.tracing.draws.distributions import (
 )
 from tapegrad.tracing.draws.drawn import Drawn, as_input, valued_as
 from tapegrad.tracing.memory.made import is_made
-from tapegrad.tracing.outside.kept import plain
 from tapegrad.tracing.recording.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.statements.streams import Stream, stream_of
-from tapegrad.tracing.tracers.explaining import takes_plain
+from tapegrad.tracing.tracers.explaining import explain_call
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 
@@ -133,36 +131,12 @@ def ask(observer: Notes, f: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     if observer.apart is not None:
         raise Stopped
     given, named = tuple(map(_integer, args)), {key: _integer(x) for key, x in kwargs.items()}
-    return _unless_refused(f, lambda: observer.questions.call(f, given, named), given, named)
-
-
-@unobserved
-def pass_on(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What a function in C returns that is passed traced arrays, of which it may know nothing."""
-    return _unless_refused(f, lambda: f(*args, **kwargs), args, kwargs)
-
-
-def _unless_refused(f: Any, call: Callable[[], Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """An error that ends the trace where a function in C raises one, and wouldn't of plain values:
-    a program that catches it would go another way than it goes untraced."""
     try:
-        return call()
-    except (TypeError, ValueError, AttributeError, BufferError) as error:
-        traced = [x for x in (*args, *kwargs.values()) if isinstance(x, Tracer)]
-        if not traced or isinstance(error, TapegradError):
-            raise
-        named = {key: _copied(x) for key, x in kwargs.items()}
-        try:
-            f(*map(_copied, args), **named)
-        except Exception as another:
-            let_through(another)
-            raise error from None  # NumPy's own, too
-        refusal = ConversionError(f"{takes_plain(f)}: {error}")
-        raise traced[0]._trace.refused(refusal) from error
-
-
-def _copied(x: Any) -> Any:
-    return plain(x._trace, x) if isinstance(x, Tracer) else x
+        return observer.questions.call(f, given, named)
+    except (TypeError, ValueError) as error:
+        if any(isinstance(x, Tracer) for x in (*given, *named.values())):
+            explain_call(error, f)
+        raise
 
 
 def _integer(x: Any) -> Any:
