@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad, gradcheck
+from tapegrad.errors import UnsupportedError
 
 bn = pytest.importorskip("bottleneck")
 
@@ -45,3 +46,19 @@ def test_windows_that_it_refuses():
         bn.move_sum(X, 5)
     with pytest.raises(ValueError):
         grad(lambda x: np.nansum(bn.move_sum(x, 5)))(X)
+
+
+def test_what_is_not_followed_can_not_be_caught():
+    """Of a plain array there is no error."""
+
+    def f(x):
+        y = x.copy()
+        try:
+            bn.replace(y, y[0], 0.5)
+        except TypeError:
+            return np.sum(x)
+        return np.sum(y**2)
+
+    assert f(np.array([2.0, 1.0])) == 1.25
+    with pytest.raises(UnsupportedError, match="replace was called with a traced value"):
+        grad(f)(np.array([2.0, 1.0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.catching import is_caught
+from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.operands.plainness import takes_numbers
@@ -26,6 +28,8 @@ def unless_caught(
     """What is noted of a call, and besides: where code in C gets a traced value, raises an error
     and the program catches it, the trace is refused, unless plain values `args` and `kwargs` lead
     to an error, too."""
+    if type(f) is functools.partial and f.func is dispatch.ask:  # which stands for a package's
+        f = f.args[-1]
     if not (takes_numbers(f) or any(f is x for x in _OF_MEMORY)):
         return note
     if not isinstance(passed, (list, tuple)):
