@@ -51,15 +51,15 @@ def go_on(o: Notes, f: Any) -> None:
 
 
 def _go_into(o: Notes, f: types.FunctionType) -> None:
-    """What a closure of tapegrad's own goes on to, as `checkpoint(f)` does: nobody sees it read."""
-    if o.reads.place(f) is None or id(f) in o.functions:
+    """What a closure of tapegrad's own goes on to, as `checkpoint(f)` does: nobody sees it read.
+    Where its own code is followed, as that of a function which is traced, the rest is seen."""
+    if o.reads.place(f) is None or id(f) in o.gone_into:
         return
-    o.functions[id(f)] = f
+    o.gone_into.add(id(f))
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
         x = None if cell == types.CellType() else cell.cell_contents
-        if type(x) in (*PLAIN_TYPES, tuple):
-            continue
-        _held(o, x, name)
+        if callable(x) or module_of(type(x)).startswith("tapegrad."):
+            _held(o, x, name)
 
 
 def _held(o: Notes, x: Any, word: str) -> None:

@@ -234,6 +234,7 @@ class Observer(Notes):
         self.reads.forget()
         self.lookups.forget()
         self.functions.clear()
+        self.gone_into.clear()
         self.identities.forget()
         self.captured.clear()
         self.owners.clear()

@@ -67,6 +67,7 @@ class Notes(Uses):
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Location, int]] = {}
         self.functions: dict[int, Any] = {}  # whose frames were followed
+        self.gone_into: set[int] = set()  # closures of tapegrad's own whose cells were looked into
         self.made: set[CodeType] = set()  # of functions that were made on the way
         self._users_code: dict[CodeType, bool] = {}
         self._globals: dict[int, Location] = {}  # a function of each module, by the id of its names
