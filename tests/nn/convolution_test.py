@@ -74,7 +74,7 @@ def plain(name, x, weight, stride=(1, 1), padding=(0, 0), dilation=(1, 1), group
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")  # which tells of a copy
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_gradients_are_torchs(case, mode):

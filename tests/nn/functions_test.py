@@ -22,7 +22,7 @@ def pulled(f, xs, mode):
     return value, ct, found if isinstance(found, tuple) else (found,)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("call", [*FUNCTIONAL, *METHODS, *STOPPED], ids=str)
 def test_values_and_cotangents_are_torchs(call, mode):
@@ -44,13 +44,13 @@ def test_values_and_cotangents_are_torchs(call, mode):
         np.testing.assert_allclose(a, b, rtol=at, atol=at * max(1, abs(b).max(initial=0)))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_derivatives_are_those_of_differences(call):
     assert gradcheck(call.ours(), tuple(call.moved().values()), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_values_are_those_of_plain_numpy_without_a_warning(call, mode):

@@ -31,7 +31,7 @@ CASES = [
 ]
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_gradients_are_torchs(case, mode):

@@ -26,7 +26,7 @@ def in_fours(flat):
     return [flat[k : k + 4] for k in range(0, len(flat), 4)]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize(
     ("name", "layers", "ways", "options"),
@@ -229,7 +229,7 @@ def test_ctc_sums_over_all_paths(mode):
     assert nn.ctc_loss(logs.astype("f4"), labels, LENGTHS, COUNTS).dtype == np.float32
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("flat", [False, True])

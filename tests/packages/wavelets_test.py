@@ -46,7 +46,7 @@ def test_as_its_own_code_and_as_differences(name):
     assert g.cache_info().traces == 1
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("wavelet", ["haar", "db3", "bior2.2", "coif1"])
 @pytest.mark.parametrize("mode", pywt.Modes.modes)
 @pytest.mark.parametrize("size", [2, 5, 8])
