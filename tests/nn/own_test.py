@@ -293,3 +293,22 @@ def test_nan_stays_nan(name):
 def test_nan_is_no_probability():
     with pytest.raises(ValueError, match="from 0 to 1"):
         nn.binary_cross_entropy(np.array([np.nan, 0.5]), np.ones(2))
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_labels_numbers_and_masks_may_be_lists(kind, compile):
+    x = np.arange(12.0).reshape(3, 4)
+    at, mask = kind([0, 2, 1]), kind([True, False, True, True])
+    for f, given in (
+        (nn.cross_entropy, at),
+        (nn.nll_loss, at),
+        (nn.multi_margin_loss, at),
+        (lambda x, k: nn.embedding(k, x), at),
+        (lambda x, k: nn.index_fill(x, 0, k, 7.0), at),
+        (lambda x, k: nn.one_hot(k, 4) * x, at),
+        (lambda x, k: nn.masked_fill(x, k, 0.0), mask),
+    ):
+        expected = f(x, np.array(given))
+        np.testing.assert_array_equal(f(x, given), expected)
+        np.testing.assert_allclose(jit(f, compile=compile)(x, given), expected, rtol=1e-12)

@@ -305,3 +305,10 @@ def test_own_functions_write_in_place():
         optim.update(params, grads, ignore={"c"})
     with pytest.raises(ArgumentError, match="can't be written into"):
         optim.update({"x": 1.0}, {"x": 2.0})
+
+
+def test_integers_are_not_clipped():
+    tree = {"g": np.array([3.0, 4.0]), "n": np.array([100, 200])}
+    assert optim.global_norm(tree) == 5.0
+    for clipped in (optim.clip_by_norm(tree, 1.0), optim.clip_by_value(tree, 1.0)):
+        assert clipped["n"].dtype == np.int64 and list(clipped["n"]) == [100, 200]

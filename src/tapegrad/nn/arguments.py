@@ -12,9 +12,16 @@ from typing import Any
 
 import numpy as np
 
+import tapegrad.numpy as filled  # whose arrays can be made of traced values
+
 Array = Any  # an array, or what stands for one while a function is traced
 
 REDUCTIONS = ("none", "mean", "sum")
+
+
+def as_array(x: Any) -> Array:
+    """An array; of a list of numbers, traced ones too, a new one."""
+    return x if isinstance(x, np.ndarray) else filled.asarray(x)
 
 
 def chosen_axis(function: str, dim: Any, axis: Any, default: Any) -> Any:
@@ -68,11 +75,14 @@ def check_integers(function: str, name: str, array: Array) -> None:
         raise TypeError(f"{function}: {name} must be integers, not {np.result_type(array)}")
 
 
-def check_labels(function: str, name: str, labels: Array, count: int) -> None:
-    """That all are integers in 0, ..., count - 1: NumPy would count negative ones from the end."""
+def labels_in(function: str, name: str, labels: Array, count: int) -> Array:
+    """Labels as an array, all of them integers in 0, ..., count - 1: NumPy would count negative
+    ones from the end."""
+    labels = as_array(labels)
     check_integers(function, name, labels)
     if np.any((labels < 0) | (labels >= count)):
         raise IndexError(f"{function}: {name} has numbers that aren't in 0, ..., {count - 1}")
+    return labels
 
 
 def check_signs(function: str, name: str, signs: Array) -> None:

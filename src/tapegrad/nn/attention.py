@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegrad.api import stop_gradient
 from tapegrad.loops import checkpoint, scan
+from tapegrad.nn.arguments import as_array
 from tapegrad.nn.layers import drawing, uniforms
 
 __all__ = ["scaled_dot_product_attention", "soft_attention"]
@@ -69,14 +70,14 @@ def scaled_dot_product_attention(
     ------
     ValueError : the shapes don't fit, or `dropout_p` is no probability below 1.
     """
-    query, key, value = map(_array, (query, key, value))
+    query, key, value = map(as_array, (query, key, value))
     if min(query.ndim, key.ndim, value.ndim) < 2 or not (
         query.shape[-1] == key.shape[-1] and key.shape[-2] == value.shape[-2]
     ):
         raise ValueError(_unfit(query, key, value))
     if not 0 <= dropout_p < 1:
         raise ValueError(f"dropout_p={dropout_p!r} should be a probability below 1")
-    mask = None if attn_mask is None else _array(attn_mask)
+    mask = None if attn_mask is None else as_array(attn_mask)
     if enable_gqa:
         return _grouped(query, key, value, mask, dropout_p, is_causal, scale, rng)
     rows, keys = query.shape[-2], key.shape[-2]
@@ -130,10 +131,6 @@ def _part(mask: Any, rows: slice, keys: int) -> Any:
     if mask.ndim > 1 and mask.shape[-2] > 1:
         mask = mask[..., rows, :]
     return mask[..., :keys] if mask.ndim and mask.shape[-1] > 1 else mask
-
-
-def _array(x: Any) -> Any:
-    return x if isinstance(x, np.ndarray) else np.asarray(x)
 
 
 def _weighted(
@@ -254,7 +251,7 @@ def soft_attention(
     ------
     ValueError : the shapes don't fit.
     """
-    subject, hidden = _array(subject), _array(hidden)
+    subject, hidden = as_array(subject), as_array(hidden)
     wanted = (subject.shape[1:], (hidden.shape[-1], subject.shape[-1]))
     if subject.ndim != 3 or (np.shape(weight_subject), np.shape(weight_hidden)) != wanted:
         raise ValueError(

@@ -14,11 +14,12 @@ from tapegrad.api import stop_gradient
 from tapegrad.nn.activations import log_softmax, logsigmoid
 from tapegrad.nn.arguments import (
     Array,
+    as_array,
     check_integers,
-    check_labels,
     check_reduction,
     check_same_shape,
     check_shape,
+    labels_in,
     reduced,
 )
 
@@ -66,7 +67,8 @@ def cross_entropy(
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing={label_smoothing} isn't from 0 to 1")
-    if np.result_type(target).kind == "f":
+    target = as_array(target)
+    if target.dtype.kind == "f":
         return _of_probabilities(input, target, weight, reduction, label_smoothing)
     axis, labels, kept = _labels("cross_entropy", input, target, weight, ignore_index)
     losses = _of_labels(input, labels, axis)
@@ -167,14 +169,14 @@ def _labels(
     """The axis of classes, labels in range, and which of them count."""
     axis = _class_axis(function, input)
     shape = np.shape(input)
+    target = as_array(target)
     check_integers(function, "target", target)
     check_shape(function, "target", target, shape[:axis] + shape[axis + 1 :])
     if weight is not None:
         check_shape(function, "weight", weight, (shape[axis],))
     kept = target == target if ignore_index is None else target != ignore_index
     labels = target if ignore_index is None else np.where(kept, target, 0)
-    check_labels(function, "target", labels, shape[axis])
-    return axis, labels, kept
+    return axis, labels_in(function, "target", labels, shape[axis]), kept
 
 
 def _weighted(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import tapegrad.numpy as filled  # whose arrays can be filled with traced values
+from tapegrad.nn.arguments import as_array
 
 __all__ = [
     "conv1d",
@@ -45,7 +46,7 @@ def for_each(name: str, given: Any, count: int, least: int) -> tuple[int, ...]:
 
 def as_batch(name: str, x: Any, count: int) -> tuple[Any, bool]:
     """The operand with an axis for the batch, and whether it had one."""
-    x = x if isinstance(x, np.ndarray) else np.asarray(x)
+    x = as_array(x)
     if x.ndim not in (count + 1, count + 2):
         raise ValueError(
             f"{name}: the input has the shape {x.shape}, and should have {count + 2} axes "
@@ -293,7 +294,7 @@ def _by_rows(
 
 
 def _kernel(name: str, weight: Any, count: int) -> Any:
-    weight = weight if isinstance(weight, np.ndarray) else np.asarray(weight)
+    weight = as_array(weight)
     if weight.ndim != count + 2 or 0 in weight.shape[2:]:
         raise ValueError(
             f"{name}: the weight has the shape {weight.shape}, and should have {count + 2} axes, "

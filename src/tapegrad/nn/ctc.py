@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.loops import scan
+from tapegrad.nn.arguments import as_array
 
 __all__ = ["ctc_loss"]
 
@@ -56,7 +57,7 @@ def ctc_loss(
     """
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f'reduction={reduction!r} should be "none", "mean" or "sum"')
-    x = log_probs if isinstance(log_probs, np.ndarray) else np.asarray(log_probs)
+    x = as_array(log_probs)
     if x.ndim not in (2, 3):
         raise ValueError(
             f"ctc_loss: log_probs has the shape {x.shape}, and should have (time, n, classes), or "
@@ -65,8 +66,8 @@ def ctc_loss(
     is_batch = x.ndim == 3
     x = x if is_batch else x[:, None]
     time, n, classes = x.shape
-    lengths, counts = (np.ravel(np.asarray(k)) for k in (input_lengths, target_lengths))
-    labels = np.asarray(targets)
+    lengths, counts = (np.ravel(as_array(k)) for k in (input_lengths, target_lengths))
+    labels = as_array(targets)
     if any(k.dtype.kind not in "iu" and k.size for k in (labels, lengths, counts)):
         raise ValueError("ctc_loss: targets and lengths should be integers")
     if lengths.shape != (n,) or counts.shape != (n,):

@@ -11,11 +11,12 @@ import tapegrad.numpy as filled  # whose arrays can be filled with traced values
 from tapegrad.api import stop_gradient
 from tapegrad.nn.arguments import (
     Array,
+    as_array,
     axis_in,
     check_integers,
-    check_labels,
     check_shape,
     chosen_axis,
+    labels_in,
 )
 
 
@@ -26,10 +27,11 @@ def one_hot(tensor: Array, num_classes: int = -1) -> Array:
     traced anew. Raises TypeError for labels that aren't integers, IndexError for those that are
     negative or too large.
     """
+    tensor = as_array(tensor)
     check_integers("one_hot", "tensor", tensor)
     if num_classes == -1:
         num_classes = operator.index(np.max(tensor)) + 1
-    check_labels("one_hot", "tensor", tensor, num_classes)
+    tensor = labels_in("one_hot", "tensor", tensor, num_classes)
     return (np.expand_dims(tensor, -1) == np.arange(num_classes)).astype(np.int64)
 
 
@@ -43,7 +45,7 @@ def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Ar
     if np.ndim(weight) != 2:
         raise ValueError(f"embedding: weight has shape {np.shape(weight)}, not (v, d)")
     count = np.shape(weight)[0]
-    check_labels("embedding", "input", input, count)
+    input = labels_in("embedding", "input", input, count)
     rows = weight[input]
     if padding_idx is None:
         return rows
@@ -53,7 +55,7 @@ def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Ar
 
 def masked_fill(input: Array, mask: Array, value: Any) -> Array:
     """`value` where the mask is True, else x. The mask broadcasts to the shape of `input`."""
-    _check_mask("masked_fill", mask)
+    mask = _mask("masked_fill", mask)
     if np.ndim(value):
         raise ValueError(f"masked_fill: value has shape {np.shape(value)}; it must be a number")
     return np.where(mask, value, input).astype(np.result_type(input))
@@ -61,7 +63,7 @@ def masked_fill(input: Array, mask: Array, value: Any) -> Array:
 
 def masked_select(input: Array, mask: Array) -> Array:
     """The elements where the mask is True, in one row. Both broadcast."""
-    _check_mask("masked_select", mask)
+    mask = _mask("masked_select", mask)
     shape = np.broadcast_shapes(np.shape(input), np.shape(mask))
     return np.broadcast_to(input, shape)[np.broadcast_to(mask, shape)]
 
@@ -111,9 +113,8 @@ def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
             f"scatter_add: index has shape {least}, which doesn't fit src's {given} and input's "
             f"{shape}"
         )
-    check_labels("scatter_add", "index", index, shape[axis])
     at = [*np.ogrid[tuple(slice(n) for n in least)]]
-    at[axis] = index
+    at[axis] = labels_in("scatter_add", "index", index, shape[axis])
     found = filled.array(input)
     np.add.at(found, tuple(at), src[tuple(slice(n) for n in least)])
     return found
@@ -126,9 +127,11 @@ def repeat_interleave(
     return np.repeat(input, repeats, axis=chosen_axis("repeat_interleave", dim, axis, None))
 
 
-def _check_mask(function: str, mask: Array) -> None:
-    if np.result_type(mask).kind != "b":
-        raise TypeError(f"{function}: mask must be bool, not {np.result_type(mask)}")
+def _mask(function: str, mask: Array) -> Array:
+    mask = as_array(mask)
+    if mask.dtype.kind != "b":
+        raise TypeError(f"{function}: mask must be bool, not {mask.dtype}")
+    return mask
 
 
 def _entries(function: str, input: Array, dim: int, index: Array) -> tuple[tuple[Any, ...], int]:
@@ -136,5 +139,5 @@ def _entries(function: str, input: Array, dim: int, index: Array) -> tuple[tuple
     axis = axis_in(function, dim, np.ndim(input))
     if np.ndim(index) != 1:
         raise ValueError(f"{function}: index has shape {np.shape(index)}, not (k,)")
-    check_labels(function, "index", index, np.shape(input)[axis])
-    return (*(slice(None),) * axis, index), axis
+    at = labels_in(function, "index", index, np.shape(input)[axis])
+    return (*(slice(None),) * axis, at), axis

@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegrad.loops import scan
 from tapegrad.nn.activations import relu
+from tapegrad.nn.arguments import as_array
 from tapegrad.rules import defvjp, primitive
 
 __all__ = [
@@ -279,7 +280,7 @@ def _layers(
     """The outputs of the last layer, and the last states of all. What is carried has so many axes
     of the hidden size as `ranks` says, and the first one is what a step puts out."""
     ways = 2 if bidirectional else 1
-    x = input if isinstance(input, np.ndarray) else np.asarray(input)
+    x = as_array(input)
     if x.ndim not in (2, 3) or not weights or len(weights) % ways:
         raise ValueError(
             f"{name}: an input of the shape {x.shape} and weights of {len(weights)} layers should "

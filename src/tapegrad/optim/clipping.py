@@ -10,12 +10,21 @@ from tapegrad.errors import ArgumentError
 from tapegrad.trees import tree_leaves, tree_map
 
 
+def is_trained(leaf: Any) -> bool:
+    """Whether a leaf is one that gradients move: floats, and arrays of such."""
+    return isinstance(leaf, float) or getattr(getattr(leaf, "dtype", None), "kind", None) in (
+        "f",
+        "c",
+    )
+
+
 def global_norm(tree: Any) -> Any:
-    """The Euclidean norm of all numbers of a tree together: sqrt(sum of the squares).
+    """The Euclidean norm of all floats of a tree together: sqrt(sum of the squares). Leaves of
+    another kind, as integers, count for nothing, and clipping leaves them as they are.
 
     Leaves whose squares overflow are measured in units of the largest number.
     """
-    leaves = tree_leaves(tree)
+    leaves = [leaf for leaf in tree_leaves(tree) if is_trained(leaf)]
     if not leaves:
         return np.float64(0.0)
     largest = np.max(np.stack([np.max(np.abs(leaf), initial=0.0) for leaf in leaves]))
@@ -38,7 +47,7 @@ def clip_by_norm(tree: Any, largest: float) -> Any:
     _positive("norm", largest)
     norm = global_norm(tree)
     scale = np.where(norm <= largest, 1.0, largest / norm)
-    return tree_map(lambda g: g * scale.astype(np.result_type(g)), tree)
+    return tree_map(lambda g: g * scale.astype(np.result_type(g)) if is_trained(g) else g, tree)
 
 
 def clip_by_value(tree: Any, largest: float) -> Any:
@@ -49,7 +58,7 @@ def clip_by_value(tree: Any, largest: float) -> Any:
     ArgumentError : `largest` isn't positive.
     """
     _positive("value", largest)
-    return tree_map(lambda g: np.clip(g, -largest, largest), tree)
+    return tree_map(lambda g: np.clip(g, -largest, largest) if is_trained(g) else g, tree)
 
 
 def _positive(name: str, largest: float) -> None:

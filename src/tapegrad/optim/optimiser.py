@@ -18,6 +18,7 @@ import numpy as np
 from tapegrad.api import jit
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import ArgumentError
+from tapegrad.optim.clipping import clip_by_norm, clip_by_value, is_trained
 from tapegrad.runtime.derived import derived
 from tapegrad.runtime.transformations import Into
 from tapegrad.trees import Path, parts_at, tree_flatten, tree_map, tree_unflatten
@@ -58,7 +59,7 @@ class Optimiser:
         leaves, structure = tree_flatten(params)
 
         def slot(start: Callable[[Any], Any]) -> Any:
-            made = [start(np.asarray(x))[()] if _is_trained(x) else None for x in leaves]
+            made = [start(np.asarray(x))[()] if is_trained(x) else None for x in leaves]
             return tree_unflatten(structure, made)
 
         return State(np.int64(0), {name: slot(start) for name, start in self.slots.items()})
@@ -96,8 +97,6 @@ class Optimiser:
 
         See `clip_by_norm` and `clip_by_value`.
         """
-        from tapegrad.optim.clipping import clip_by_norm, clip_by_value
-
         earlier = self.before
 
         def before(grads: Any) -> Any:
@@ -133,7 +132,7 @@ class Optimiser:
             zip(paths, leaves, parts_at(structure, grads), strict=True)
         ):
             slots = {name: column[k] for name, column in columns.items()}
-            if g is not None and _is_trained(p):
+            if g is not None and is_trained(p):
                 _check(self.name, path, p, g)
                 p, slots = self.rule(count, as_of(rate, p), p, g, slots)
             after.append(p)
@@ -146,14 +145,6 @@ class Optimiser:
 def as_of(value: Any, p: Any) -> Any:
     """A number in the precision of a parameter: float32 parameters stay what they are."""
     return value.astype(p.dtype) if hasattr(value, "dtype") and hasattr(p, "dtype") else value
-
-
-def _is_trained(leaf: Any) -> bool:
-    """Whether a leaf is one that gradients move: floats, and arrays of such."""
-    return isinstance(leaf, float) or getattr(getattr(leaf, "dtype", None), "kind", None) in (
-        "f",
-        "c",
-    )
 
 
 def _check(name: str, path: Path, p: Any, g: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.api import jit, value_and_grad
 from tapegrad.errors import ArgumentError
 from tapegrad.optim.optimiser import Optimiser, State, check_places, written
-from tapegrad.runtime.derived import derived as derived_by
+from tapegrad.runtime.derived import derived
 from tapegrad.runtime.transformations import Into
 from tapegrad.trees import Path, parts_at, tree_flatten
 
@@ -46,15 +46,15 @@ def training_step(
     `step(params, state, *batch, **options)`, whose result is `(value, params, state)`. The value is
     what `loss` returned, before the step.
     """
-    derived = value_and_grad(loss, has_aux=has_aux)
+    both = value_and_grad(loss, has_aux=has_aux)
 
     def step(params: Any, state: State, *batch: Any, **options: Any) -> tuple[Any, Any, State]:
-        value, grads = derived(params, *batch, **options)
+        value, grads = both(params, *batch, **options)
         return value, *optimiser.plain_update(grads, state, params)
 
     if not inplace:
         return jit(step, compile=compile)  # type: ignore[call-overload]
-    within = derived_by(step, Into(into=((1, 0), (2, 1))), compile)
+    within = derived(step, Into(into=((1, 0), (2, 1))), compile)
 
     def step_in_place(params: Any, state: State, *batch: Any, **options: Any) -> Any:
         check_places(params=params, state=state)
