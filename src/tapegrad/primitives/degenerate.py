@@ -445,10 +445,24 @@ def sizes(z: Any) -> Any:
 
 def over_any_gaps(turned: Any, w: Any, read: bool = False) -> Any:
     """How vectors of any square matrix turn into each other: `turned` over the gaps w_j - w_i of
-    their eigenvalues. Between equal ones that isn't known, where vectors turn; nor where the values
-    are `read`, too: of V diag(f(w)) V^-1 nothing turns, and there is a part f'(w)."""
-    gaps = row(w) - column(w)
-    same = logical_and(gaps.equals(0), not_equal(*places(w)))
+    their eigenvalues. Between those that are equal but for rounding that isn't known, where vectors
+    turn; nor where the values are `read`, too: of V diag(f(w)) V^-1 nothing turns, and there is a
+    part f'(w). Further derivatives are NaN where rounding leaves little of them."""
+    gaps, others = row(w) - column(w), not_equal(*places(w))
+    apart = _moduli(gaps) * inverted(row(largest(_moduli(w))))
+    same = logical_and(apart <= precision(w, ONCE), others)
     nan, zero = turned.constant(np.nan), turned.constant(0)
     unknown = nan if read else where(turned.equals(0), zero, nan)
-    return where(same, unknown, inverted(gaps) * turned)
+    apart = where(others, apart, apart.constant(np.inf))
+    found = inverted(gaps, logical_or(same, gaps.equals(0))) * turned
+    if found.dtype.kind == "c":
+        found = cartesian(KNOWN[0](apart, real(found)), KNOWN[0](apart, imag(found)))
+    else:
+        found = KNOWN[0](apart, found)
+    return where(same, unknown, found)
+
+
+def _moduli(x: Any) -> Any:
+    """Absolute values, without derivative."""
+    x = stop_gradient(x)
+    return hypot(real(x), imag(x)) if x.dtype.kind == "c" else absolute(x)
