@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def tree_flatten(tree: Any, *, paths: bool = False) -> tuple[Any, ...]:
     """Take a tree apart: `(leaves, structure)`, or `(paths, leaves, structure)` with `paths`.
 
