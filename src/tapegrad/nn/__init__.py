@@ -6,6 +6,7 @@ def loss(weight, images, labels):
     return np.mean((nn.conv2d(images, weight, padding=1) - labels) ** 2)
 """
 
+from tapegrad.nn import models
 from tapegrad.nn.activations import (
     capped_shifted_negative_exponential,
     celu,
@@ -189,6 +190,7 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "mish",
+    "models",
     "mse_loss",
     "multi_margin_loss",
     "multilabel_soft_margin_loss",

@@ -17,6 +17,7 @@ from tapegrad.api import stop_gradient
 from tapegrad.loops import checkpoint, scan
 from tapegrad.nn.arguments import as_array
 from tapegrad.nn.layers import drawing, uniforms
+from tapegrad.nn.normalisation import layer_norm
 
 __all__ = ["scaled_dot_product_attention", "soft_attention"]
 
@@ -226,7 +227,12 @@ def _grouped(
 
 
 def soft_attention(
-    subject: Any, hidden: Any, weight_subject: Any, weight_hidden: Any, bias: Any = None
+    subject: Any,
+    hidden: Any,
+    weight_subject: Any,
+    weight_hidden: Any,
+    bias: Any = None,
+    norm: Any = None,
 ) -> tuple[Any, Any]:
     """The mean of some choices, by weights that a hidden state decides with the choices themselves.
 
@@ -242,6 +248,8 @@ def soft_attention(
     weight_subject : (features, choices).
     weight_hidden : (hidden, choices).
     bias : (choices,), or None.
+    norm : if it is there, a dict of `weight` and `bias`, both (choices,), of a `layer_norm` of the
+        scores.
 
     Returns
     -------
@@ -262,6 +270,8 @@ def soft_attention(
     scores = np.sum(weight_subject * subject, axis=1) + hidden @ weight_hidden
     if bias is not None:
         scores = scores + bias
+    if norm is not None:
+        scores = layer_norm(scores, scores.shape[1], **norm)
     weights = np.exp(scores - stop_gradient(np.max(scores, axis=1, keepdims=True)))
     weights = weights / np.sum(weights, axis=1, keepdims=True)
     return np.sum(weights[:, None] * subject, axis=2), weights
