@@ -134,6 +134,51 @@ def test_a_root_by_an_operator_of_a_number(x):
 
 
 @quiet
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_a_traced_exponent(dtype):
+    """`x ** p`, `np.power` and `np.float_power` with an exponent that is an argument, a number or
+    an array -> as NumPy's; one number for all elements takes the root for 0.5, which is -0.0 at
+    -0.0 and nan at -inf, and an array of exponents doesn't"""
+
+    def in_place(x, p):
+        y = x.copy()
+        y **= p
+        return y
+
+    functions = [lambda x, p: x**p, np.power, np.float_power, in_place]
+    x = SPECIAL_OF[dtype]
+    half = (0.5, np.float64(0.5), np.float32(0.5), np.array(0.5), np.full(1, 0.5))
+    with np.errstate(all="ignore"):
+        for p in (*half, np.full(len(x), 0.5), 2.0, -1.0, 1.0, 0.0, -0.5, 2, -1):
+            for f in functions:
+                assert_as_numpy(f, x, p, ulps=2)
+        assert_as_numpy(lambda x: x ** np.full(x.shape, 0.5), x, ulps=2)
+        assert_as_numpy(lambda x: x ** np.array(0.5), x, ulps=2)
+        assert_as_numpy(lambda x: x[0] ** np.array(0.5), x[1:2])
+        assert_as_numpy(lambda x, p: x[0] ** p, x[1:2], np.array(0.5))
+
+
+@quiet
+@pytest.mark.parametrize("dtype", ["c16", "c8"])
+def test_powers_of_complex_numbers(dtype):
+    """`z ** p` and `np.power(z, p)` of complex zeros, infinities and NaN -> as NumPy's, which takes
+    `square`, `reciprocal` and `sqrt` for the exponents 2, -1 and 0.5 of an operator alone, where
+    these are Python's int and float"""
+    parts = (0.0, -0.0, INF, -INF, NAN, 1.0, -2.5)
+    z = np.array([complex(a, b) for a in parts for b in parts]).astype(dtype)
+    inexact = (2.0, -1.0, 1.0, 0.0, 0.5, -0.5, 1.5, np.float64(0.5), 1 + 2j, 2 + 0j, 0j, INF, NAN)
+
+    def assert_parts_as_numpy(f, *args):
+        assert_as_numpy(lambda *xs: (f(*xs).real, f(*xs).imag), *args, ulps=16)
+
+    for p in (0, 1, 2, 3, 7, -1, -2, -3, *inexact):
+        assert_parts_as_numpy(lambda z, p=p: z**p, z)
+        assert_parts_as_numpy(lambda z, p=p: np.power(z, p), z)
+        if not isinstance(p, complex):
+            assert_parts_as_numpy(lambda z, p: z**p, z, p)
+
+
+@quiet
 def test_reductions_with_nan():
     """sums, largest and smallest elements, sorting and searching among NaN and infinities -> as
     NumPy's"""

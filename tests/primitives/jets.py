@@ -136,6 +136,7 @@ OF_TWO: dict[str, Callable[[Any, Any], Any]] = {
     "mul": lambda x, y: (x * y, (y, x), (0, 1, 0)),
     "div": lambda x, y: (x / y, (1 / y, -x / y**2), (0, -1 / y**2, 2 * x / y**3)),
     "power": _power,
+    "power_of_all": _power,
     "maximum": lambda x, y: (max(x, y), (int(x >= y), int(y > x)), (0, 0, 0)),
     "minimum": lambda x, y: (min(x, y), (int(x <= y), int(y < x)), (0, 0, 0)),
     "xlogy": lambda x, y: (

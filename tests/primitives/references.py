@@ -107,6 +107,7 @@ ELEMENTARY: dict[str, tuple[str, Any]] = {
     "square": ("r", lambda x: x * x),
     "reciprocal": ("r", lambda x: 1 / x),
     "power": ("p b", lambda x, y: x**y),
+    "power_of_all": ("p b", lambda x, y: x**y),
     "sqrt": ("p", mp.sqrt),
     "root": ("p", mp.sqrt),
     "cbrt": ("r", cbrt),

@@ -40,7 +40,7 @@ def by_recurrence(
         return _as(start, expansion.one(mul, xs[0], xs[0]))
     if primitive is DECLARED["reciprocal"]:
         return _as(start, expansion.one(div, _number(expansion, 1, xs[0]), xs[0]))
-    if primitive is DECLARED["power"]:
+    if primitive in (DECLARED["power"], DECLARED["power_of_all"]):
         return _power(expansion, xs[0], xs[1], start)
     return None
 

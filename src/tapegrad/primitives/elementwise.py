@@ -131,15 +131,17 @@ def _power_times(ts: Any, out: Any, x: Any, y: Any) -> list[Any]:
 
 
 class _Power(Elementwise):
-    """Of two numbers it is C's, as that of their operator is: NumPy's ufunc takes sqrt for 0.5."""
+    """C's power. NumPy's ufunc takes the square root where one exponent stands for all elements."""
 
     def evaluate(self, *xs: Any) -> Any:
         return self.for_types(*map(aval_of, xs))(*xs)
 
     def for_types(self, *avals: Aval) -> Any:
         x, y = avals
-        if x.dtype.kind != "f" or x.shape or y.shape:
+        if x.dtype.kind != "f" or (y.shape and y.shape[-1] > 1):
             return self.ufunc
+        if x.shape or y.shape:
+            return _power_of_each
         return np.float_power if x.dtype == np.float64 else _power_of_numbers
 
     def template(self, dtype: np.dtype, given: Any) -> str:
@@ -153,6 +155,17 @@ class _Power(Elementwise):
 
 def _power_of_numbers(x: Any, y: Any) -> Any:
     return x[()] ** y[()]
+
+
+def _power_of_each(x: Any, y: Any) -> Any:
+    return np.power(x, np.broadcast_arrays(x, y)[1].copy())
+
+
+def _power_of_all(x: Any, y: Any) -> Any:
+    """NumPy's power to one exponent that stands for all elements: the square root for 0.5."""
+    if np.ndim(y) == 0:
+        return np.power(x, y)
+    return np.where(np.equal(y, 0.5), np.sqrt(x), _power_of_each(x, y))
 
 
 def _root(x: Any) -> Any:
@@ -176,13 +189,22 @@ class _Where(Elementwise):
         return any(kept) or any(isinstance(x, Literal) and x.value == 0 for x in xs[1:])
 
 
+_OF_POWERS: Any = {
+    "vjp": lambda ct, out, x, y: _power_times((ct, ct), out, x, y),
+    "jvp": lambda ts, out, x, y: total(_power_times(ts, out, x, y)),
+    "cost": 2 * FUNCTION,
+}
 power = _Power(
     np.power,
-    vjp=lambda ct, out, x, y: _power_times((ct, ct), out, x, y),
-    jvp=lambda ts, out, x, y: total(_power_times(ts, out, x, y)),
-    cost=2 * FUNCTION,
+    **_OF_POWERS,
     of_complex=True,
     numpys=True,  # whole powers of complex numbers are products, which C's library doesn't see
+)
+power_of_all = Elementwise(
+    _power_of_all,
+    name="power_of_all",
+    scalar="where({1} == 0.5, sqrt({0}), power({0}, {1}))",
+    **_OF_POWERS,
 )
 square = Elementwise(
     np.square, lambda out, x: (x * 2,), scalar="{0} * {0}", quick="{0} * {0}", of_complex=True

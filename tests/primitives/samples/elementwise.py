@@ -103,6 +103,7 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "mul": (normal, lambda x, y: x * y),
     "div": (normal, lambda x, y: x / y),
     "power": (positive, lambda x, y: x**y),
+    "power_of_all": (positive, lambda x, y: x**y),
     "mod": (normal, lambda x, y: x % y),
     "fmod": (normal, math.fmod),
     "floor_divide": (normal, lambda x, y: x // y),
@@ -216,7 +217,8 @@ def of_elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
         yield base.with_operands([draw(2, 3), draw(seed=1)], "scalar right")
         yield base.with_operands([draw(0, 3), draw(1, seed=1)], "empty")
         names = {"sub": "subtract", "mul": "multiply", "div": "divide"}
-        plain = getattr(np, names.get(name, name), None) or getattr(sp, names.get(name, name))
+        called = names.get(name, name)
+        plain = getattr(np, called, None) or getattr(sp, called, None) or entry.ufunc
         pair = (KINKED[:, None], KINKED)
         yield Sample(entry, pair, plain, smooth=False, label="special")
     elif name in COMPARE:

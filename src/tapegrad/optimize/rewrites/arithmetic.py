@@ -187,8 +187,8 @@ def _power(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return literal(1, x.dtype)
     if _is(y, 2):  # x ** 2 --> square(x)
         return s.make(ew.square, x)
-    if _is(y, 0.5):  # x ** 0.5 --> sqrt(x), of a number root(x)
-        return s.make(ew.sqrt if shape else ew.root, x)
+    if _is(y, 0.5):  # x ** 0.5 --> root(x); where it stands for all elements, sqrt(x)
+        return s.make(ew.root if p is ew.power else ew.sqrt, x)
     return x if _is(y, 1) else None  # x ** 1 --> x
 
 
@@ -248,6 +248,7 @@ REWRITES: dict[Any, Any] = {
     ew.neg: _neg,
     ew.square: _square,
     ew.power: _power,
+    ew.power_of_all: _power,
     ew.logical_and: _and,
     ew.logical_or: _or,
     ew.where: _where,

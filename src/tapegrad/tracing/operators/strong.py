@@ -11,6 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
+from tapegrad.primitives.stated import Known
 from tapegrad.tracing.operators.again import alone, binary
 from tapegrad.tracing.operators.complexes import as_float
 
@@ -141,16 +142,42 @@ def power(self: Any, other: Any) -> Any:
     if self.dtype.kind == "f" and isinstance(other, (float, np.floating)) and other == 0.5:
         dtype = np.result_type(0.0 if self._weak else self.dtype, other)
         return ew.root(self if dtype == self.dtype else self.astype(dtype))
+    traced = issubclass(type(other), Value) and other._is_scalar()
+    if traced and self.dtype.kind == other.dtype.kind == "f":
+        dtype = np.result_type(*[0.0 if n._weak else n.dtype for n in (self, other)])
+        return ew.power(*[n if n.dtype == dtype else n.astype(dtype) for n in (self, other)])
     if self.dtype == np.bool_ and type(other) is int:
         self = self.astype(np.int64)
     return _Ufuncs.__pow__(self, other)
 
 
 def _array_power(self: Any, other: Any) -> Any:
-    """An array's: that of booleans to 2 is their square, which is one of int8."""
-    if self.dtype == np.bool_ and type(other) is int and other == 2:
+    """An array's: that of booleans to 2 is their square, which is one of int8. Of complex numbers
+    some are short cuts here, which the ufunc doesn't take; as for a traced exponent, Python's."""
+    kind = self.dtype.kind
+    if kind == "b" and type(other) is int and other == 2:
         return np.square(self)
-    return _Ufuncs.__pow__(self, other)
+    if kind == "c" and type(other) in (int, float):
+        short = _SHORT.get((type(other), other))
+        return _Ufuncs.__pow__(self, other) if short is None else short(self)
+    power = _Ufuncs.__pow__
+    if kind == "c" and issubclass(type(other), Value) and other._weak:
+        if other.dtype.kind == "i":
+            return _array_power(self, other.__index__())
+        if other.dtype.kind == "f":
+            found = power(self, other)
+            return Known()(np.where(other == 0.5, np.sqrt(self), found), found)
+    return power(self, other)
+
+
+_SHORT = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
+
+
+def _array_power_in_place(self: Any, other: Any) -> Any:
+    if self.dtype.kind != "c":
+        return _Ufuncs.__ipow__(self, other)
+    self[...] = _array_power(self, other)
+    return self
 
 
 def _direct(ufunc: np.ufunc, name: str, in_place: bool = False) -> Any:
@@ -188,7 +215,7 @@ class ArrayOperators(_Arithmetic, _Ufuncs):
 
     __slots__ = ()
     __eq__, __ne__ = _equality("eq"), _equality("ne")
-    __pow__ = alone("__pow__", _array_power)
+    __pow__, __ipow__ = alone("__pow__", _array_power), _array_power_in_place
     __matmul__: Any = _direct(np.matmul, "__matmul__")
     __iadd__ = _direct(np.add, "__iadd__", in_place=True)
     __isub__ = _direct(np.subtract, "__isub__", in_place=True)

@@ -74,8 +74,9 @@ def applied(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = Non
 Handler = Callable[..., Any]
 
 
-def _power(x: Any, y: Any) -> Tracer:
-    """Powers with constant exponents take NumPy's short cuts: x**2 is x*x, x**0.5 is sqrt(x)."""
+def _power(x: Any, y: Any, of_all: Any = ew.power_of_all) -> Tracer:
+    """Powers with constant exponents take NumPy's short cuts: x**2 is x*x, x**0.5 is sqrt(x). So
+    does one traced exponent that stands for all elements."""
     exponent: float | None = None
     if isinstance(y, Tracer):
         if y._weak and y.dtype.kind == "i" and isinstance(x, Tracer) and not differs(y):
@@ -85,7 +86,7 @@ def _power(x: Any, y: Any) -> Tracer:
     kind = x.dtype.kind if isinstance(x, Tracer) else ""
     if exponent == 2 and kind in "iu" and isinstance(y, int):
         return applied(ew.square, np.square, [x])
-    if exponent in _SHORT and kind in "fc":
+    if exponent in _SHORT and kind == "f":
         primitive, ufunc = _SHORT[exponent]
         return applied(primitive, ufunc, [cast(x, loop_dtypes(np.power, [x, y])[0])])
     if isinstance(y, (Tracer, np.ndarray)) and loop_dtypes(np.power, [x, y])[0].kind == "i":
@@ -94,6 +95,10 @@ def _power(x: Any, y: Any) -> Tracer:
         valid: Any = np.all(powers >= 0)
         valid._trace.guard(valid, True, "the sign of integer exponents", fixed=True)
         return result
+    if isinstance(y, (Tracer, np.ndarray)) and loop_dtypes(np.power, [x, y])[0].kind == "f":
+        larger = np.size(x) > 1 or 0 < np.ndim(x) != np.ndim(y)
+        if not np.ndim(y) or (np.size(y) == 1 and larger):
+            return applied(of_all, np.power, [x, y])
     return applied(ew.power, np.power, [x, y])
 
 
@@ -132,7 +137,7 @@ def _float_power(x: Any, y: Any) -> Any:
     """C's power: that to 0.5 is 0.0 at -0.0, and inf at -inf."""
     x, y = promoted(np.float_power, x, y)
     if isinstance(y, Tracer) or np.ndim(y) or y != 0.5 or x.dtype.kind != "f":
-        return _power(x, y)
+        return _power(x, y, ew.power)
     root: Tracer = ew.root(x)
     return root
 
