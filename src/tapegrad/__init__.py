@@ -22,6 +22,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         standalone,
         stop_gradient,
         trace,
+        transform,
         value_and_grad,
     )
     from tapegrad.core.shapes import ShapeDtype
@@ -47,7 +48,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.roots import custom_fixed_point, custom_root
     from tapegrad.rules import defjvp, defvjp, primitive
     from tapegrad.series import gauss_newton_vp, jet, laplacian
-    from tapegrad.settings import cache_info, clear_cache, set_num_threads
+    from tapegrad.settings import cache_info, clear_cache, set_compile, set_num_threads
     from tapegrad.structure import (
         as_linear_operator,
         depends,
@@ -93,6 +94,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "primitive",
     "register_tree",
     "scan",
+    "set_compile",
     "set_num_threads",
     "simplegrad",
     "sparse_hessian",
@@ -100,6 +102,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "standalone",
     "stop_gradient",
     "trace",
+    "transform",
     "value_and_grad",
     "value_and_jacobian",
     "value_grad_and_hessian",

@@ -8,11 +8,12 @@ from typing import Any, Literal, Unpack, overload
 
 from tapegrad.core.frames import short_traceback
 from tapegrad.elsewhere import explained
+from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_bytes, checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import derived
-from tapegrad.runtime.transformations import Gradient, Jit, ValueAndGradient
+from tapegrad.runtime.derived import checked_mode, derived
+from tapegrad.runtime.transformations import Changed, Gradient, Jit, ValueAndGradient
 from tapegrad.typing import (
     A,
     Checkpoint,
@@ -74,7 +75,7 @@ def grad(
     argnums: Argnums = 0,
     has_aux: bool = False,
     *,
-    compile: str = "auto",
+    compile: str | None = None,
     checkpoint: str | int = "auto",
     max_bytes: int | None = None,
 ) -> Any:
@@ -102,7 +103,8 @@ def grad(
         passed: then the derivative is taken at its default.
     has_aux : `f` returns `(value, aux)`; the result is then `(gradient, aux)`.
     compile : "auto" plays the tape with NumPy until compiling pays, "always" compiles at the first
-        call, "never" only plays and doesn't load numba.
+        call, "never" only plays and doesn't load numba. If it is left out, it is what `set_compile`
+        or the environment's TAPEGRAD_COMPILE says, and else "auto".
     checkpoint : what each loop keeps for its derivative. Of n rounds whose derivative needs m bytes
         each, with s bytes carried from round to round (s <= m):
           "never" keeps all, n m bytes;
@@ -143,6 +145,7 @@ def grad(
     convention; see docs/conventions.md.
     """
     kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
+    compile = checked_mode(compile)
     return derived(
         f,
         Gradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile),
@@ -179,7 +182,7 @@ def value_and_grad(
     argnums: Argnums = 0,
     has_aux: bool = False,
     *,
-    compile: str = "auto",
+    compile: str | None = None,
     checkpoint: str | int = "auto",
     max_bytes: int | None = None,
 ) -> Any:
@@ -209,6 +212,7 @@ def value_and_grad(
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
     kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
+    compile = checked_mode(compile)
     return derived(
         f,
         ValueAndGradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile),
@@ -217,11 +221,11 @@ def value_and_grad(
 
 
 @overload
-def jit(f: Callable[P, R], *, compile: Compile = "auto") -> DerivedOf[P, R]: ...
+def jit(f: Callable[P, R], *, compile: Compile = None) -> DerivedOf[P, R]: ...
 @overload
-def jit(f: None = None, *, compile: Compile = "auto") -> Jitting: ...
+def jit(f: None = None, *, compile: Compile = None) -> Jitting: ...
 @explained
-def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
+def jit(f: Function | None = None, *, compile: str | None = None) -> Any:
     """The function itself, traced, optimised and compiled, without derivative.
 
     Like a gradient it is traced again for other shapes and for other paths through `f`.
@@ -364,6 +368,45 @@ def standalone(f: Callable[[*Ts], R], *args: *Ts) -> StandAlone[R, *Ts]:
 
     built: Any = build(f, args)
     return built
+
+
+def transform(change: Callable[[Tape], Tape], f: Callable[P, R]) -> DerivedOf[P, R]:
+    """The function whose tape is what `change` makes of the tape of `f`.
+
+        def smooth(tape):
+            for call in tape:
+                if str(call.primitive) == "abs":
+                    tape = tape.replace(call.out, lambda x: np.sqrt(x**2 + 1e-6))
+            return tape
+
+        transform(smooth, model)(x)
+        grad(transform(smooth, model))(x)
+
+    Like `jit` it traces `f` for each kind of arguments and each path, and compiles what it gets; it
+    is called again with each new tape. What it is derived from is the tape that it returns, which
+    is checked.
+
+    Parameters
+    ----------
+    change : a function from a tape to another one, with the same inputs and as many outputs, of the
+        same shapes and dtypes. It may use `Tape.replace`, `insert` and `delete`, or make a tape
+        with `dataclasses.replace`. What it reads outside is looked at in later calls, as what `f`
+        reads is.
+    f : a function written with NumPy.
+
+    Returns
+    -------
+    A function of the arguments of `f`, as from `jit`.
+
+    Raises
+    ------
+    TapeError : what `change` returned isn't such a tape, or isn't well formed; the message names
+        the call.
+    """
+    if not callable(change):
+        raise ArgumentError(f"transform needs a function from tape to tape, not {change!r}")
+    found: Any = derived(f, Changed(change=change), None)
+    return found
 
 
 def stop_gradient(x: T) -> T:

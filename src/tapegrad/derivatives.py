@@ -46,7 +46,7 @@ def jvp(
     tangents: Sequence[Any],
     has_aux: Literal[False] = False,
     *,
-    compile: Compile = "auto",
+    compile: Compile = None,
 ) -> tuple[R, Any]: ...
 @overload
 def jvp(
@@ -55,7 +55,7 @@ def jvp(
     tangents: Sequence[Any],
     has_aux: Literal[True],
     *,
-    compile: Compile = "auto",
+    compile: Compile = None,
 ) -> tuple[R, Any, X]: ...
 @explained
 def jvp(
@@ -64,7 +64,7 @@ def jvp(
     tangents: Sequence[Any],
     has_aux: bool = False,
     *,
-    compile: Compile = "auto",
+    compile: Compile = None,
 ) -> Any:
     """The value of `f(*primals)`, and its derivative along `tangents`, by forward mode.
 
@@ -110,15 +110,15 @@ _pushforward = functools.lru_cache(Pushforward)  # the same again is found at on
 
 @overload
 def linearize(
-    f: Callable[..., R], *primals: Any, has_aux: Literal[False] = False, compile: Compile = "auto"
+    f: Callable[..., R], *primals: Any, has_aux: Literal[False] = False, compile: Compile = None
 ) -> tuple[R, Callable[..., Any]]: ...
 @overload
 def linearize(
-    f: Callable[..., tuple[R, X]], *primals: Any, has_aux: Literal[True], compile: Compile = "auto"
+    f: Callable[..., tuple[R, X]], *primals: Any, has_aux: Literal[True], compile: Compile = None
 ) -> tuple[R, Callable[..., Any], X]: ...
 @explained
 def linearize(
-    f: Callable[..., Any], *primals: Any, has_aux: bool = False, compile: Compile = "auto"
+    f: Callable[..., Any], *primals: Any, has_aux: bool = False, compile: Compile = None
 ) -> Any:
     """The value of `f(*primals)`, and its derivative there, as a linear function of tangents.
 
@@ -153,7 +153,7 @@ def vjp(
     f: Callable[[*Ts], R],
     *args: *Ts,
     has_aux: Literal[False] = False,
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> tuple[R, Pullback[*Ts]]: ...
 @overload
@@ -161,7 +161,7 @@ def vjp(
     f: Callable[[*Ts], tuple[R, X]],
     *args: *Ts,
     has_aux: Literal[True],
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> tuple[R, Pullback[*Ts], X]: ...
 @explained
@@ -169,7 +169,7 @@ def vjp(
     f: Callable[[*Ts], Any],
     *args: *Ts,
     has_aux: bool = False,
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """The value of `f(*args)`, and its pullback at these arguments.
@@ -212,7 +212,7 @@ def hvp(
     argnums: Argnums = 0,
     has_aux: bool = False,
     *,
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """Products of the Hessian of a scalar function with vectors: `hvp(f)(*args, v)` is H v.
@@ -255,7 +255,7 @@ def _jacobian(
     has_aux: bool,
     mode: str,
     holomorphic: bool,
-    compile: str,
+    compile: Compile,
     checkpoint: Any,
 ) -> Any:
     if mode not in ("auto", "forward", "reverse"):
@@ -272,7 +272,7 @@ def jacobian(
     *,
     mode: str = "auto",
     holomorphic: bool = False,
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """The Jacobian of a function of arrays: each element of its value by each of its argument's.
@@ -353,7 +353,7 @@ def value_and_jacobian(
     *,
     mode: str = "auto",
     holomorphic: bool = False,
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """Like `jacobian`, with the function's value: returns `(value, jacobian)`, or, with `has_aux`,
@@ -384,7 +384,7 @@ def elementwise_grad(
     argnums: Argnums = 0,
     has_aux: bool = False,
     *,
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """The derivative of each element of a function that takes elements by themselves.
@@ -423,7 +423,7 @@ def hessian(
     has_aux: bool = False,
     *,
     holomorphic: bool = False,
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """The second derivatives of a scalar function, by forward over reverse mode.
@@ -468,7 +468,7 @@ def value_grad_and_hessian(
     has_aux: bool = False,
     *,
     holomorphic: bool = False,
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """The value, the gradient and the Hessian of a scalar function, computed together: returns

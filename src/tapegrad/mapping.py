@@ -22,7 +22,7 @@ def vmap(
     out_axes: Any = 0,
     *,
     signature: str | None = None,
-    compile: Compile = "auto",
+    compile: Compile = None,
 ) -> Any:
     """The function of many rows at once: what this loop computes, in one kernel.
 

@@ -106,3 +106,31 @@ def memory_report(tape: Tape) -> Any:
     from tapegrad.pipeline import scratch_bytes_of
 
     return memory_report(tape, scratch_bytes_of(tape))
+
+
+@_method
+def replace(tape: Tape, at: Any, f: Callable[..., Any]) -> Tape:
+    from tapegrad.runtime.edits import replaced
+
+    return replaced(tape, at, f)
+
+
+@_method
+def insert(tape: Tape, at: Any, f: Callable[..., Any], others: Sequence[Any]) -> Tape:
+    from tapegrad.runtime.edits import inserted
+
+    return inserted(tape, at, f, others)
+
+
+@_method
+def delete(tape: Tape, at: Any, instead: Any) -> Tape:
+    from tapegrad.runtime.edits import deleted
+
+    return deleted(tape, at, instead)
+
+
+@_method
+def gradients(tape: Tape, wrt: Sequence[Any] | None) -> Tape:
+    from tapegrad.runtime.edits import gradients
+
+    return gradients(tape, wrt)

@@ -39,7 +39,7 @@ def jet(
     direction: Any = None,
     has_aux: bool = False,
     *,
-    compile: Compile = "auto",
+    compile: Compile = None,
 ) -> Any:
     """The Taylor coefficients c_0, ..., c_n of `t -> f(x + t * direction)` at t = 0.
 
@@ -96,7 +96,7 @@ def laplacian(
     argnums: Argnums = 0,
     has_aux: bool = False,
     *,
-    compile: Compile = "auto",
+    compile: Compile = None,
 ) -> Any:
     """The Laplacian of a scalar function: the sum of its unmixed second derivatives.
 
@@ -138,7 +138,7 @@ def gauss_newton_vp(
     argnums: Argnums = 0,
     has_aux: bool = False,
     *,
-    compile: Compile = "auto",
+    compile: Compile = None,
 ) -> Any:
     """Products with the Gauss-Newton matrix of `loss(f(x))`: `gauss_newton_vp(f, loss)(*args, v)`.
 

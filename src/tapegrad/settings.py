@@ -10,7 +10,8 @@ from tapegrad.backends.host import HOST
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime import relatives
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
-from tapegrad.runtime.derived import BoundDerived, Derived
+from tapegrad.runtime.derived import BoundDerived, Derived, set_default_mode
+from tapegrad.typing import Compile
 
 
 def cache_info(f: Any = None) -> CacheInfo:
@@ -48,6 +49,26 @@ def clear_cache(f: Any = None) -> None:
         from tapegrad.compiler.client import client
 
         client.clear()
+
+
+def set_compile(compile: Compile = None) -> None:
+    """Set what `compile=` is where a function is derived without it.
+
+        set_compile("never")   # play all tapes, as for debugging
+
+    It holds for functions that are derived from now on: `grad(f)`, `jit(f)` and the others. When a
+    process starts it is what TAPEGRAD_COMPILE says, or else "auto".
+
+    Parameters
+    ----------
+    compile : "auto", "always" or "never", as in `grad`; None is what it was when the process
+        started.
+
+    Raises
+    ------
+    ArgumentError : it is none of these.
+    """
+    set_default_mode(compile)
 
 
 def set_num_threads(n: int | None = None) -> None:

@@ -13,7 +13,7 @@ from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError, RandomnessError
 from tapegrad.runtime.checks import checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import Derived, derived
+from tapegrad.runtime.derived import Derived, checked_mode, derived
 from tapegrad.typing import Checkpoint, Compile
 
 Function = Callable[..., Any]
@@ -36,7 +36,7 @@ def sparse_jacobian(
     mode: str = "auto",
     holomorphic: bool = False,
     format: str = "csr",
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """The Jacobian of a function as a sparse matrix.
@@ -91,7 +91,7 @@ def sparse_hessian(
     has_aux: bool = False,
     *,
     format: str = "csr",
-    compile: Compile = "auto",
+    compile: Compile = None,
     checkpoint: Checkpoint = "auto",
 ) -> Any:
     """The Hessian of a scalar function as a sparse matrix.
@@ -216,7 +216,7 @@ def depends(f: Function, *args: Any) -> Any:
 
 
 @explained
-def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> Any:
+def as_linear_operator(f: Function, *args: Any, compile: Compile = None) -> Any:
     """The Jacobian of `f` at its arguments as a `scipy.sparse.linalg.LinearOperator`.
 
     Products are passes of forward mode, those of the adjoint J^H of reverse mode, two each where
@@ -260,7 +260,7 @@ def as_linear_operator(f: Function, *args: Any, compile: Compile = "auto") -> An
     if tracing_depth():  # one run, whose draws are the same for both
         value, push, pull = both_maps(f, args)
     else:
-        pushing = Derived(f, Pushing(compile), compile)
+        pushing = Derived(f, Pushing(checked_mode(compile)), compile)
         value, push = pushing(*args)
         variants = pushing.cache.all_variants()[:1]  # the one that has just answered
         if any(x.traced.draws is not None and x.traced.draws.random for x in variants):

@@ -53,7 +53,7 @@ Ts = TypeVarTuple("Ts")
 __all__ = ["Checkpoint", "Compile", "Derived", "Differentiable", "Pullback", "StandAlone"]
 
 Checkpoint = Literal["auto", "never", "sqrt"] | int
-Compile = Literal["auto", "always", "never"]
+Compile = Literal["auto", "always", "never"] | None
 
 
 def __dir__() -> list[str]:
@@ -116,6 +116,20 @@ class Derived(Protocol[P, R_co]):
     @property
     def tapes(self) -> list[Tape]:
         """The tapes held now, most recently used first."""
+        ...
+
+    @property
+    def tape(self) -> Tape:
+        """The tape that answered the last call."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """The loops of the last call's tape as Python, which numba compiles."""
+        ...
+
+    def show(self) -> str:
+        """What answered the last call, as text."""
         ...
 
 

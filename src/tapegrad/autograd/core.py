@@ -75,7 +75,7 @@ def pullback(
     args = as_floats(args, numbers)
     if needs_walk([args[k] for k in numbers]):
         return pulled(f, argnum, args, kwargs)
-    value, pull = Derived(f, _Pulling(numbers=numbers), "auto")(*args, **kwargs)
+    value, pull = Derived(f, _Pulling(numbers=numbers))(*args, **kwargs)
     return lambda ct: _picked(pull(ct), argnum), value
 
 
@@ -85,7 +85,7 @@ def linearized(
     """The linear map from the tangent of an argument to that of the value; and the value."""
     numbers = _places(argnum, args)
     args = as_floats(args, numbers)
-    value, push = Derived(f, _Pushing(numbers=numbers), "auto")(*args, **kwargs)
+    value, push = Derived(f, _Pushing(numbers=numbers))(*args, **kwargs)
     return lambda t: _zeros_for_none(value, push(*_in_places(argnum, args, t))), value
 
 
@@ -102,7 +102,7 @@ def pushforward(
     numbers = _places(argnum, args)
     if needs_walk([args[k] for k in numbers]):
         return pushed(f, numbers, args, kwargs, [t] if isinstance(argnum, int) else t)
-    value, found = Derived(f, Pushforward(len(args)), "auto")(*args, *tangents, **kwargs)
+    value, found = Derived(f, Pushforward(len(args)))(*args, *tangents, **kwargs)
     return value, _zeros_for_none(value, found)
 
 

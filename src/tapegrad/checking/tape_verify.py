@@ -1,27 +1,56 @@
-"""Checks that a tape is well formed: run between passes in the tests and under TAPEGRAD_DEBUG."""
+"""Checks that a tape is well formed: run between passes in the tests and under TAPEGRAD_DEBUG, and
+on tapes that users have changed."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from tapegrad.errors import InternalError
+from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var
+from tapegrad.ir.text import show_call
 
 
 def verify(tape: Tape, after: str = "") -> Tape:
     """Return the tape if each variable is defined once, before its uses, with the type that its
     primitive gives it; otherwise raise `InternalError` with the calls around the fault."""
+    try:
+        _check(tape)
+    except _Malformed as fault:
+        stage = f" after {after}" if after else ""
+        raise InternalError(
+            f"malformed tape{stage}: {fault}. This is a fault of tapegrad; please report it with "
+            f"the tape:\n{fault.around}"
+        ) from None
+    return tape
+
+
+def checked(tape: Tape, what: str) -> Tape:
+    """A tape that a user has made by `what`, if it is well formed; else a `TapeError` says where it
+    isn't."""
+    try:
+        _check(tape)
+    except _Malformed as fault:
+        at = f" in {fault.call}" if fault.call else ""
+        raise TapeError(f"{what}: {fault}{at}. The tape would be\n{fault.around}") from None
+    return tape
+
+
+class _Malformed(Exception):
+    """What is wrong with a tape: the call, if it is one, and the lines around it."""
+
+    def __init__(self, message: str, tape: Tape, position: int) -> None:
+        super().__init__(message)
+        lines = str(tape).splitlines()
+        start = max(0, position + len(tape.inputs) - 9)
+        self.around = "\n".join(lines[start : start + 20])
+        self.call = show_call(tape.calls[position]) if position < len(tape.calls) else ""
+
+
+def _check(tape: Tape) -> None:
     defined: dict[int, Var] = {}
 
     def fail(message: str, position: int) -> NoReturn:
-        lines = str(tape).splitlines()
-        start = max(0, position + len(tape.inputs) - 9)
-        around = "\n".join(lines[start : start + 20])
-        stage = f" after {after}" if after else ""
-        raise InternalError(
-            f"malformed tape{stage}: {message}. This is a fault of tapegrad; please report it with "
-            f"the tape:\n{around}"
-        )
+        raise _Malformed(message, tape, position)
 
     def define(var: Var, position: int) -> None:
         if var.id in defined:
@@ -47,7 +76,7 @@ def verify(tape: Tape, after: str = "") -> Tape:
         for out in call.outs:
             define(out, position)
         for inner in call.primitive.tapes:
-            verify(inner, after)
+            _check(inner)
 
     for var in tape.inputs:
         define(var, 0)
@@ -66,7 +95,6 @@ def verify(tape: Tape, after: str = "") -> Tape:
     for names, named in ((tape.names, tape.inputs), (tape.output_names, tape.outputs)):
         if names and len(names) != len(named):
             fail(f"{len(named)} inputs or outputs have {len(names)} names", end)
-    return tape
 
 
 def _type(aval: Aval) -> tuple[object, ...]:

@@ -30,11 +30,10 @@ from tapegrad.core.values import aval_of as aval_of
 from tapegrad.core.values import dtype_name as dtype_name
 from tapegrad.core.values import literal as literal
 from tapegrad.errors import GradientError, TapeError, UnsupportedError
+from tapegrad.ir.editable import METHODS as METHODS
+from tapegrad.ir.editable import Editable
 from tapegrad.ir.report import MemoryReport
 from tapegrad.ir.traits import PLAIN, SMOOTH, Algebra, Ties
-
-# What methods of tapes and plans do that needs more than this module: `methods.py` puts it in.
-METHODS: dict[str, Callable[..., Any]] = {}
 
 # The primitives, and classes of those with parameters, as tapes print them: each puts itself in.
 DECLARED: dict[str, Any] = {}
@@ -206,7 +205,7 @@ class Guard:
 
 
 @dataclass(frozen=True, eq=False)
-class Tape:
+class Tape(Editable):
     """A straight-line program: `inputs`, then `calls`, then `outputs`.
 
     `captured` are arrays that the function used without being passed them, the last inputs' values;

@@ -24,6 +24,7 @@ from tapegrad.optim.optimiser import Optimiser, State
 from tapegrad.optim.rules import adam
 from tapegrad.optim.stepping import training_step
 from tapegrad.trees import tree_map
+from tapegrad.typing import Compile
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def fit(
     checkpoint_every: int | None = None,
     progress: bool = False,
     callback: Callable[[dict[str, float], Any], Any] | None = None,
-    compile: str = "always",
+    compile: Compile = "always",
 ) -> Fitted:
     """Minimise the mean of a loss over minibatches of data.
 
@@ -192,14 +193,14 @@ class _Run:
         optimiser: Optimiser,
         order: _Order,
         seed: int,
-        compile: str,
+        compile: Compile,
     ) -> None:
         self.optimiser = optimiser
         self.order = order
         self.draws = np.random.default_rng([seed, 0, 1])
         self.drawn, self.measuring = _drawing(loss, self.draws)
         self.trained: Any = training_step(loss, optimiser, compile=compile)
-        self.measured = jit(loss, compile=compile)  # type: ignore[call-overload]
+        self.measured = jit(loss, compile=compile)
         self.compiles = compile == "always"
         params = tree_map(_as_numpy, params)
         self.place = _Place(params, optimiser.init(params), params, np.float64(0.0))

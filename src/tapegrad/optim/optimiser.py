@@ -115,7 +115,7 @@ class Optimiser:
     def _updated_in_place(self) -> Callable[[Any, State, Any], tuple[Any, State]]:
         """The same, whose results lie where the parameters and the state did, if they can."""
         into = Into(into=((0, 2), (1, 1)))
-        found: Callable[[Any, State, Any], Any] = derived(self.plain_update, into, "auto")
+        found: Callable[[Any, State, Any], Any] = derived(self.plain_update, into, None)
         return found
 
     def plain_update(self, grads: Any, state: State, params: Any) -> tuple[Any, State]:

@@ -14,6 +14,7 @@ from tapegrad.optim.optimiser import Optimiser, State, check_places, written
 from tapegrad.runtime.derived import derived
 from tapegrad.runtime.transformations import Into
 from tapegrad.trees import Path, parts_at, tree_flatten
+from tapegrad.typing import Compile
 
 Step = Callable[..., tuple[Any, Any, State]]
 
@@ -24,7 +25,7 @@ def training_step(
     *,
     has_aux: bool = False,
     inplace: bool = False,
-    compile: str = "auto",
+    compile: Compile = None,
 ) -> Step:
     """One step of training, compiled as one function.
 
@@ -53,7 +54,7 @@ def training_step(
         return value, *optimiser.plain_update(grads, state, params)
 
     if not inplace:
-        return jit(step, compile=compile)  # type: ignore[call-overload]
+        return jit(step, compile=compile)
     within = derived(step, Into(into=((1, 0), (2, 1))), compile)
 
     def step_in_place(params: Any, state: State, *batch: Any, **options: Any) -> Any:

@@ -16,7 +16,7 @@ from tapegrad.core.handlers import quiet
 from tapegrad.core.request import Request
 from tapegrad.core.shapes import ShapeDtype
 from tapegrad.core.trees import flatten, is_of_texts, is_traced, unflatten
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.state import State
 from tapegrad.runtime.traced import is_inside, observed
@@ -110,9 +110,7 @@ class Lowered:
     @property
     def plan(self) -> Plan:
         """The loops that the tape becomes."""
-        from tapegrad.pipeline import optimized, schedule
-
-        return schedule(optimized(self.tape)).plan
+        return plan_of(self.tape)
 
     @property
     def source(self) -> str:
@@ -127,6 +125,25 @@ class Lowered:
 
     def __repr__(self) -> str:
         return f"<{self._derived!r}, lowered>\n{self.tape}"
+
+
+def plan_of(tape: Tape) -> Plan:
+    """The loops that a tape becomes."""
+    from tapegrad.pipeline import optimized, schedule
+
+    return schedule(optimized(tape)).plan
+
+
+def shown(name: str, variant: Variant) -> str:
+    """What answers calls, as text."""
+    tape, entry = variant.shown, variant.entry
+    how = "played by NumPy" if entry is None else "by machine code"
+    parts = [f"{name}, {how}", tape]
+    try:
+        parts += [plan_of(tape), tape.source]
+    except UnsupportedError as error:
+        parts.append(f"not compiled: {error}")
+    return "\n\n".join(map(str, parts))
 
 
 def result_shapes(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

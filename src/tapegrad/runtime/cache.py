@@ -67,6 +67,7 @@ class Front:
         self.recent: tuple[Any, ...] = ()
         self.named: tuple[Any, ...] = ()
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
+        self.last: Any = None  # that answered the last call; None if the cache was asked
         self.counts = dict.fromkeys(EVENTS, 0)
 
     def count(self, *events: str, kernels: int = 0) -> None:
@@ -110,6 +111,7 @@ class Front:
 
     def clear(self) -> None:
         self.shaped, self.recent, self.named, self.fast_hits = {}, (), (), 0
+        self.last = None
         self.counts = dict.fromkeys(EVENTS, 0)
 
 

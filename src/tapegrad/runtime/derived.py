@@ -6,6 +6,7 @@ guards hold. If there is none, the function is traced, which is an ordinary NumP
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
 from tapegrad.core.named import Named
 from tapegrad.core.request import Request, describe
-from tapegrad.errors import ArgumentError, GradientError, TraceError
+from tapegrad.errors import ArgumentError, GradientError, TapeError, TraceError
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.foreign import answers, one_call
 from tapegrad.observe.guards.state import State
@@ -50,7 +51,9 @@ PATIENCE = 10.0  # seconds that a thread waits for another, which may wait for i
 class Derived(Named):
     """A function derived from `f` by a transformation: its gradient, or itself compiled."""
 
-    def __init__(self, f: Callable[..., Any], transformation: Transformation, compile: str) -> None:
+    def __init__(
+        self, f: Callable[..., Any], transformation: Transformation, compile: str | None = None
+    ) -> None:
         kind = transformation.name
         if not callable(f):
             raise ArgumentError(f"{kind} needs a function, not {f!r}")
@@ -62,7 +65,7 @@ class Derived(Named):
         # made anew at each call.
         owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
         self.owner: Any = owner
-        self.path: tuple[Any, ...] = (*path, transformation, compile)
+        self.path: tuple[Any, ...] = (*path, transformation, self.mode)
         self.root: Any = f.root if isinstance(f, Derived) else f
         self.cache: Cache = shared_cache(self.owner, self.path)
         self.front = self.cache.front
@@ -102,6 +105,7 @@ class Derived(Named):
                 except Miss:
                     continue
                 front.fast_hits += 1
+                front.last = entry
                 return result
             return self._slow(args, kwargs)
         except Exception as error:
@@ -117,6 +121,7 @@ class Derived(Named):
         if tracing_depth() or any(isinstance(x, Tracer) for x in request.leaves):
             return self._nested(request)
         key = request.key
+        self.front.last = None
         known = self.cache.variants(key)
         with one_call():
             found = self._answer(known, key, request)
@@ -356,16 +361,66 @@ class Derived(Named):
         """The tapes held now, most recently used first."""
         return [variant.shown for variant in self.cache.all_variants()]
 
+    @property
+    def tape(self) -> Tape:
+        """The tape that answered the last call of this function, or of one that was derived alike.
+
+        Raises `TapeError` where there was no call yet; `lower` is for that."""
+        return self._last().shown
+
+    @property
+    def source(self) -> str:
+        """The loops of the last call's tape as Python, which numba compiles."""
+        return self.tape.source
+
+    def show(self) -> str:
+        """What answered the last call, as text: how, its tape, its loops, and these as Python."""
+        load(CALLS)
+        from tapegrad.runtime.ahead import shown
+
+        return shown(self.__name__, self._last())
+
+    def _last(self) -> Variant:
+        """The variant that answered the last call."""
+        variants, last = self.cache.all_variants(), self.front.last
+        for variant in variants:
+            if last is None or last in (variant.entry, variant.playing):
+                found: Variant = variant
+                return found
+        raise TapeError(
+            f"{self.__name__} has no tape: it wasn't called yet, or its cache was cleared. Call "
+            "it, or ask lower(...) of it with the arguments of a call"
+        )
+
+
+MODES = ("auto", "always", "never")
+_default = ""  # the mode of compiling that `set_compile` has said
+
 
 def checked_mode(compile: Any) -> str:
-    """The mode of compiling; an ArgumentError for what is none."""
-    if compile not in ("auto", "always", "never"):
+    """The mode of compiling, which for None is the default; an ArgumentError for what is none."""
+    if compile is None:
+        compile = _default or default_mode()
+    if compile not in MODES:
         raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
     mode: str = compile
     return mode
 
 
-def called(f: Any, transformation: Transformation, compile: str, *args: Any) -> Any:
+def default_mode() -> str:
+    """What TAPEGRAD_COMPILE says; "auto" where there is no such variable of the environment."""
+    given = os.environ.get("TAPEGRAD_COMPILE") or "auto"
+    if given not in MODES:
+        raise ArgumentError(f"TAPEGRAD_COMPILE is {given!r}, and not one of {', '.join(MODES)}")
+    return given
+
+
+def set_default_mode(compile: str | None) -> None:
+    global _default
+    _default = "" if compile is None else checked_mode(compile)
+
+
+def called(f: Any, transformation: Transformation, compile: str | None, *args: Any) -> Any:
     """What `Derived(f, transformation, compile)(*args)` gives. It isn't made where its entries are
     known: that takes longer than a small call."""
     mode = checked_mode(compile)
@@ -377,12 +432,14 @@ def called(f: Any, transformation: Transformation, compile: str, *args: Any) -> 
             except Miss:
                 continue
             front.fast_hits += 1
+            front.last = entry
             return result
-    return Derived(f, transformation, compile)(*args)
+    return Derived(f, transformation, mode)(*args)
 
 
-def derived(f: Any, transformation: Transformation, compile: str) -> Any:
+def derived(f: Any, transformation: Transformation, compile: str | None) -> Any:
     """The function derived from `f`; where there is none yet, a decorator."""
+    compile = checked_mode(compile)
     if f is None:
         return lambda g: Derived(g, transformation, compile)
     return Derived(f, transformation, compile)

@@ -61,7 +61,7 @@ def vjp(
     f: Callable[..., Any],
     args: Sequence[Any],
     checkpoint: str | int = "auto",
-    compile: str = "auto",
+    compile: str | None = None,
     has_aux: bool = False,
 ) -> Any:
     """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
@@ -69,7 +69,7 @@ def vjp(
 
 
 def linearize(
-    f: Callable[..., Any], args: Sequence[Any], compile: str = "auto", has_aux: bool = False
+    f: Callable[..., Any], args: Sequence[Any], compile: str | None = None, has_aux: bool = False
 ) -> Any:
     """The value of `f(*args)` and its derivative there; see `tapegrad.linearize`."""
     return called(f, _pushing(checked_mode(compile), has_aux), compile, *args)

@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegrad.core.request import Request, is_differentiable, leaf_key, without_derivative
+from tapegrad.core.request import Request, describe, is_differentiable, leaf_key, without_derivative
 from tapegrad.core.trees import flatten, is_traced, unflatten
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, TapeError
 from tapegrad.ir.tape import Builder, Literal, Tape
+from tapegrad.observe.observer import note_root, observed
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.chosen import Argnum, Chosen
@@ -157,6 +158,36 @@ class Jit(Transformation):
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
         return derivation.result(values)
+
+
+@dataclass(frozen=True)
+class Changed(Jit):
+    """A function whose tape is another one, which `change` makes of it."""
+
+    change: Callable[[Tape], Tape] = field(kw_only=True, default=lambda tape: tape)
+
+    name = "transform"
+
+    def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
+        from tapegrad.checking.tape_verify import checked
+        from tapegrad.pipeline import TRACED, run_passes
+
+        before = run_passes(traced.tape, TRACED)
+        what = f"transform of {traced.name} by {describe(self.change)}"
+        note_root(self.change)
+        with observed():
+            after = self.change(before)
+        if not isinstance(after, Tape):
+            raise TapeError(f"{what}: it returned {after!r}, which isn't a tape")
+        kinds = [[(x.shape, x.dtype) for x in t.outputs] for t in (before, after)]
+        if after.inputs[: len(before.inputs)] != before.inputs or kinds[0] != kinds[1]:
+            raise TapeError(
+                f"{what}: the tape has to have the same inputs, and outputs of the same shapes and "
+                f"dtypes. It was\n{before}\nand is\n{after}"
+            )
+        tape, traced = with_captured(checked(after, what), traced)
+        found = replace(traced.without_values(), tape=tape)
+        return replace(super().derive(found, selection, final), computed=None)
 
 
 @dataclass(frozen=True)
