@@ -1,0 +1,26 @@
+"""Derivatives of losses whose data are in parts, by Dask: larger than memory, or on many machines.
+
+    import tapegrad.dask as td
+
+    loss(params, x, y)                                       # a function of NumPy arrays
+    td.value_and_grad(loss, over=("x", "y"))(params, X, Y)   # X, Y: dask arrays
+
+The arguments that `over` names come in parts; the function is called with one part of each, as
+NumPy arrays, and the other arguments as they are. What is derived of it is one compiled call for
+each part. Dask decides where and when, in threads where no other scheduler or client is chosen.
+"""
+
+from tapegrad.dask.derivatives import (
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jit,
+    value_and_grad,
+)
+
+__all__ = ["grad", "hessian", "hvp", "jacobian", "jit", "value_and_grad"]
+
+
+def __dir__() -> list[str]:
+    return __all__

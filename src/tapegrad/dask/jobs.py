@@ -1,0 +1,156 @@
+"""What a worker does for one part: a call of the derived function. What can't be done in parts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dask.parts import rows_of
+from tapegrad.dask.sending import Sent
+from tapegrad.dask.sums import Share, share_of
+from tapegrad.errors import ArgumentError, RandomnessError, UnsupportedError
+from tapegrad.observe.program.source import at_source
+from tapegrad.runtime.derived import Derived
+from tapegrad.trees import tree_leaves, tree_map
+
+ROWS = 64  # with which a loss is held against the sum of its halves
+
+
+class Job:
+    """A derived function, and the names of its positional arguments in order."""
+
+    def __init__(self, derived: Derived, loss: Any, names: Sequence[str]) -> None:
+        self.derived, self.loss, self.names = derived, loss, names
+        self._checked: list[Any] = []
+
+    def __reduce__(self) -> Any:
+        return Job, (self.derived, self.loss, self.names)
+
+    def __call__(self, given: Mapping[str, Any], own: Sequence[Any]) -> Any:
+        """What the derived function gives for arguments; `own` are the generators among them."""
+        more = {name: x for name, x in given.items() if name not in self.names}
+        args = [given[name] for name in self.names]
+        result = self.derived(*args, **more)
+        for variant in self.derived.cache.all_variants():
+            if variant not in self._checked:
+                _check_outside(variant, self.derived, args, more, own)
+                self._checked.append(variant)
+        return result
+
+
+def part_result(
+    job: Sent, others: Sent, own: Mapping[str, Any], part: Mapping[str, Any], number: int
+) -> Any:
+    """What the derived function gives for one part; `own` are generators for this part alone."""
+    try:
+        return job.value({**others.value, **own, **part}, [*own.values()])
+    except Exception as error:
+        shapes = ", ".join(f"{name} {_shapes(x)}" for name, x in part.items())
+        error.add_note(f"This was part {number}, counted from 0, of shapes: {shapes}")
+        raise
+
+
+def part_share(
+    job: Sent,
+    others: Sent,
+    own: Mapping[str, Any],
+    part: Mapping[str, Any],
+    number: int,
+    is_mean: bool,
+) -> Share:
+    """What one part gives to a sum or a mean over all rows."""
+    result = part_result(job, others, own, part, number)
+    return share_of(result, rows_of(part, job.value.derived.__name__), number, is_mean)
+
+
+def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_mean: bool) -> None:
+    """An ArgumentError if a loss isn't the sum, or the mean, of what its rows give.
+
+    A loss of no rows is 0 if nothing is added that isn't of rows; at other parameters, too, since a
+    penalty may be 0 at these. And a loss of some rows is that of their halves together."""
+    loss = job.value.loss
+    part_result(job, others, {}, part, 0)  # what is wrong with it by itself is said first
+    rows = rows_of(part, label)
+    if not is_mean:
+        _check_no_rows(loss, others, part, label)
+    half = min(rows, ROWS) // 2
+    if half == 0:
+        return
+    try:
+        both, one, two = (
+            np.asarray(loss(**others.value, **_between(part, *ends)))
+            for ends in ((0, 2 * half), (0, half), (half, 2 * half))
+        )
+    except Exception:  # some rows alone are no argument of it; the part says so, if it isn't either
+        return
+    halves = (one + two) / 2 if is_mean else one + two
+    size = max(float(np.max(np.abs(x), initial=0.0)) for x in (both, one, two))
+    digits = 1e-2 if both.dtype.itemsize <= 4 else 1e-6
+    if np.all(np.isfinite(both)) and np.any(np.abs(both - halves) > digits * max(size, 1e-30)):
+        word = "mean" if is_mean else "sum"
+        raise ArgumentError(
+            f"{label}: the loss of {2 * half} rows is {both:.6g}, and the {word} of those of their "
+            f"halves, {one:.6g} and {two:.6g}, is {halves:.6g}. In parts, losses are added up, so "
+            "no row may take part in what another gives. "
+            + (
+                'A loss that is a sum over rows goes with reduce="sum"'
+                if is_mean
+                else 'A loss that is a mean over rows goes with reduce="mean"'
+            )
+            + "; check=False leaves this check out"
+        )
+
+
+def _check_no_rows(loss: Any, others: Sent, part: Mapping[str, Any], label: str) -> None:
+    nothing = _between(part, 0, 0)
+    for shift in (0.0, 0.75):
+        moved = tree_map(
+            lambda x, by=shift: x + by if np.asarray(x).dtype.kind == "f" else x, others.value
+        )
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+                value = np.asarray(loss(**moved, **nothing))
+        except Exception:  # no rows aren't an argument of every function
+            return
+        if value.dtype.kind in "fc" and np.any(np.isfinite(value) & (value != 0)):
+            raise ArgumentError(
+                f"{label}: the loss of no rows is {value:.6g}, not 0. What doesn't depend on the "
+                "rows would count once for each part: take it out of the loss, and pass it as "
+                "plus=penalty, a function of the other arguments, which is added once"
+            )
+
+
+def _between(part: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
+    return {name: tree_map(lambda x: x[start:stop], tree) for name, tree in part.items()}
+
+
+def _check_outside(
+    variant: Any, derived: Derived, args: Sequence[Any], more: Mapping[str, Any], own: Sequence[Any]
+) -> None:
+    """An error for what a part can't do with the world around it: the parts run anywhere."""
+    traced, name = variant.traced, derived.__name__
+    if traced.draws is not None and traced.draws.random:
+        objects = variant.state.objects(derived.root, tuple(args), dict(more))
+        if any(all(objects[k] is not g for g in own) for k in traced.draws.random):
+            raise RandomnessError(
+                f"{name} draws random numbers from a generator that isn't an argument, and its "
+                "parts run in several threads or processes, which would draw in any order. Pass a "
+                "numpy.random.Generator as an argument: each part gets one that is spawned of it"
+            )
+    for word, src in traced.lines:
+        raise UnsupportedError(
+            f"{name} leaves a value in {word!r}{at_source(src)}, and its parts run in several "
+            "threads or processes, which don't share that object. Return the value"
+        )
+    if traced.written:
+        raise UnsupportedError(
+            f"{name} writes to an array that it was passed or reached, and its parts run in "
+            "several threads or processes, which don't share it. Write to a copy"
+        )
+
+
+def _shapes(tree: Any) -> str:
+    return ", ".join(str(np.shape(x)) for x in tree_leaves(tree))

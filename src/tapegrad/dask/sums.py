@@ -1,0 +1,74 @@
+r"""Sums of what parts give, in an order that depends on the number of parts alone.
+
+parts    0   1   2   3   4
+          \ /     \ /    |
+          0+1     2+3    |        floats are rounded at each sum, so the order is the tree's,
+             \   /       |        whoever computes what, and when
+             0+..+3      |
+                  \     /
+                  0+..+4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.trees import tree_leaves, tree_map
+
+SOME = 3  # parts that are named, of many
+
+
+class Share(NamedTuple):
+    """What some parts give together: a tree, weighted by their rows where it is a mean's; how many
+    rows they have; and the first parts whose value or derivatives aren't finite."""
+
+    total: Any
+    rows: int
+    not_finite: tuple[int, ...]
+
+
+def share_of(result: Any, rows: int, number: int, is_mean: bool) -> Share:
+    """What one part gives."""
+    total = tree_map(lambda x: x * rows, result) if is_mean else result
+    is_finite = all(np.all(np.isfinite(x)) for x in tree_leaves(result))
+    return Share(total, rows, () if is_finite else (number,))
+
+
+def together(a: Share, b: Share) -> Share:
+    """The share of two groups of parts, of which the first comes before the second."""
+    total = tree_map(np.add, a.total, b.total)
+    return Share(total, a.rows + b.rows, (*a.not_finite, *b.not_finite)[:SOME])
+
+
+class Pairs:
+    """The tree above, as its leaves come: of each level one sum at the most is waiting."""
+
+    def __init__(self, add: Callable[[Any, Any], Any]) -> None:
+        self._add = add
+        self._waiting: list[tuple[int, Any]] = []
+
+    def put(self, x: Any) -> None:
+        level = 0
+        while self._waiting and self._waiting[-1][0] == level:
+            x = self._add(self._waiting.pop()[1], x)
+            level += 1
+        self._waiting.append((level, x))
+
+    @property
+    def waiting(self) -> list[Any]:
+        """The sums that wait for others; they may be replaced by their values."""
+        return [x for _, x in self._waiting]
+
+    @waiting.setter
+    def waiting(self, values: list[Any]) -> None:
+        levels = [level for level, _ in self._waiting]
+        self._waiting = list(zip(levels, values, strict=True))
+
+    def total(self) -> Any:
+        *others, (_, x) = self._waiting
+        for _, other in reversed(others):
+            x = self._add(other, x)
+        return x
