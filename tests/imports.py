@@ -75,6 +75,7 @@ SURFACE = (
     *(
         "api",
         "autograd",
+        "dask",
         "derivatives",
         "elsewhere",
         "extending",

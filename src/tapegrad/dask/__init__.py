@@ -10,6 +10,11 @@ NumPy arrays, and the other arguments as they are. What is derived of it is one 
 each part. Dask decides where and when, in threads where no other scheduler or client is chosen.
 """
 
+import importlib.util
+
+if importlib.util.find_spec("dask") is None:
+    raise ImportError("tapegrad.dask needs Dask: pip install 'tapegrad[dask]'")
+
 from tapegrad.dask.derivatives import (
     grad,
     hessian,

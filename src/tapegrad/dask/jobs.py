@@ -62,8 +62,8 @@ def part_share(
     is_mean: bool,
 ) -> Share:
     """What one part gives to a sum or a mean over all rows."""
-    result = part_result(job, others, own, part, number)
-    return share_of(result, rows_of(part, job.value.derived.__name__), number, is_mean)
+    rows = rows_of(part, job.value.derived.__name__)
+    return share_of(part_result(job, others, own, part, number), rows, number, is_mean)
 
 
 def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_mean: bool) -> None:

@@ -121,7 +121,7 @@ def _common_lengths(
                 "compute_chunk_sizes() of the dask array"
             )
         return unknown[0]
-    if rows is None and chunks:
+    if chunks:
         return chunks[0]
     total = next(iter(totals.values()))
     size = rows or max(1, min(map(_rows_of_bytes, cut.values())))

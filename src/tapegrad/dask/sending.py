@@ -15,7 +15,7 @@ from collections import ChainMap, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,8 +43,12 @@ class Sent:
         return self._bytes
 
     def __reduce__(self) -> Any:
-        x: Any = self.value
-        if isinstance(x, np.memmap) and x.base is x._mmap and x.filename is not None:
+        x = self.value
+        if (
+            isinstance(x, np.memmap)
+            and x.base is getattr(x, "_mmap", None)
+            and x.filename is not None
+        ):
             order = "C" if x.flags.c_contiguous else "F"
             return _mapped, (x.filename, x.dtype, x.offset, x.shape, order)
         return received, (self.pickled(),)
@@ -112,7 +116,7 @@ def _pickled(value: Any) -> bytes:
         return make, tuple([code.co_filename if x == "<dynamic-code>" else x for x in args])
 
     class Pickler(cloudpickle.CloudPickler):
-        dispatch_table = ChainMap({CodeType: code_with_file}, known)
+        dispatch_table: ClassVar = ChainMap({CodeType: code_with_file}, known)
 
     file = io.BytesIO()
     with _by_value():
