@@ -470,6 +470,23 @@ def test_dropout_of_layers_is_drawn_in_training(name):
     np.testing.assert_array_equal(model(params, x), model(params, x, rng=RNG(1)))
 
 
+def test_the_norm_of_a_small_transformers_slopes_compiles():
+    """LLVM gave up where it compared two float32 numbers at once for the largest of a row."""
+    model = models.sequential(
+        models.embedding(20, 8, 8),
+        models.transformer(8, 2, 1, causal=True),
+        models.linear(8, 20),
+    )
+    params, letters = model.init(RNG(0)), RNG(0).integers(0, 20, (4, 8))
+
+    def norm(params, letters):
+        slopes = grad(lambda params: np.sum(model(params, letters) ** 2))(params)
+        return optim.global_norm(slopes)
+
+    found, wanted = (jit(norm, compile=how)(params, letters) for how in ("always", "never"))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_parameters_are_ordinary_trees(tmp_path):
     """Several models side by side, a step of training, a file."""
     model = models.mlp(3, [4, 1], "tanh", classifier=True)

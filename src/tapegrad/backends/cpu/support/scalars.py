@@ -203,13 +203,18 @@ def _extremum(name: str, order: str, function: str = "", flags: tuple[str, ...] 
             if isinstance(kind, types.Float):
                 lltype = context.get_data_type(kind)
 
-                def intrinsic(name: str, n: int) -> Any:
-                    called = ir.FunctionType(lltype, [lltype] * n)
-                    return builder.module.declare_intrinsic(f"llvm.{name}", [lltype], called)
+                def called(name: str, lltype: Any, *args: Any, fastmath: Any = ()) -> Any:
+                    form = ir.FunctionType(lltype, [lltype] * len(args))
+                    function = builder.module.declare_intrinsic(f"llvm.{name}", [lltype], form)
+                    return builder.call(function, args, fastmath=fastmath)
 
                 if flags:  # they say nothing of how the new element is computed: 0.0 + x
-                    b = builder.call(intrinsic("canonicalize", 1), [b])
-                return builder.call(intrinsic(function, 2), [a, b], fastmath=flags)
+                    # By float64, since LLVM can't compile `canonicalize` of two float32 at once.
+                    wide = ir.DoubleType()
+                    b = b if lltype == wide else builder.fpext(b, wide)
+                    b = called("canonicalize", wide, b)
+                    b = b if lltype == wide else builder.fptrunc(b, lltype)
+                return called(function, lltype, a, b, fastmath=flags)
             signed = isinstance(kind, types.Integer) and bool(getattr(kind, "signed", True))
             compare = builder.icmp_signed if signed else builder.icmp_unsigned
             return builder.select(compare(order, a, b), a, b)
