@@ -98,8 +98,10 @@ def test_trees_of_parameters_and_of_parts():
 
     params = {"w": w.astype(np.float32), "b": 0.5}
     batches = [{"x": a, "y": b} for a, b in zip(*parts_of("lists"), strict=True)]
-    found = td.value_and_grad(of_batch, over="batch")(params, batches, scale=2.0)
-    close(found, tapegrad.value_and_grad(of_batch)(params, {"x": x, "y": y}, scale=2.0))
+    whole = tapegrad.value_and_grad(of_batch)(params, {"x": x, "y": y}, scale=2.0)
+    for data in (batches, iter(batches), {"x": X, "y": Y}, {"x": x, "y": Y}):
+        found = td.value_and_grad(of_batch, over="batch")(params, data, scale=2.0)
+        close(found, whole)
 
 
 def test_derivative_by_several_arguments():
@@ -229,6 +231,8 @@ def test_what_parts_cannot_be(f, options, kind, says):
         ([x], [y[:-1]], "103 of 'x' and 102 of 'y'"),
         (iter([x, x]), iter([y]), "'y' has fewer parts"),
         (3.0, Y, "comes in parts"),
+        ("xy", Y, "comes in parts"),
+        (dask.delayed(x), Y, "to_dask_array"),
         (X, np.array(3.0), "no rows"),
         ([], [], "no parts"),
     ],
@@ -236,6 +240,11 @@ def test_what_parts_cannot_be(f, options, kind, says):
 def test_parts_that_do_not_belong_together(a, b, says):
     with pytest.raises(ArgumentError, match=says):
         td.grad(loss, over=OVER, check=False)(w, a, b)
+
+
+def test_traced_values_are_refused():
+    with pytest.raises(UnsupportedError, match="hvp"):
+        tapegrad.grad(lambda w: td.value_and_grad(loss, over=OVER)(w, X, Y)[0])(w)
 
 
 def test_arrays_on_disk(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ class Job:
 
     def __init__(self, derived: Derived, loss: Any, names: Sequence[str]) -> None:
         self.derived, self.loss, self.names = derived, loss, names
-        self._checked: list[Any] = []
+        self._checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __reduce__(self) -> Any:
         return Job, (self.derived, self.loss, self.names)
@@ -37,7 +38,7 @@ class Job:
         for variant in self.derived.cache.all_variants():
             if variant not in self._checked:
                 _check_outside(variant, self.derived, args, more, own)
-                self._checked.append(variant)
+                self._checked.add(variant)
         return result
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError
-from tapegrad.trees import tree_leaves
+from tapegrad.trees import tree_flatten, tree_leaves, tree_unflatten
 
 BYTES = 32 << 20  # of a part of an array that nothing else cuts
 
@@ -24,31 +24,72 @@ def parts_of(
     named: Mapping[str, Any], label: str, rows: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """The parts of these arguments, one after the other: arrays, or what Dask makes arrays of."""
-    cut = {name: _whole_rows(x, label, name) for name, x in named.items() if _is_array(x)}
-    for name, x in named.items():
-        if not _is_array(x) and not hasattr(x, "__iter__"):
-            raise ArgumentError(
-                f"{label}: argument {name!r} comes in parts, so it is a dask array, an array, a "
-                f"list of parts or an iterable of them, not {x!r}"
-            )
-    lengths = _common_lengths(cut, len_of_lists(named, label), label, rows)
+    trees = {name: _tree_of_arrays(x) for name, x in named.items()}
     columns: dict[str, Any] = {}
-    for name, x in named.items():
-        columns[name] = iter(x if name not in cut else _cut(cut[name], lengths))
+    for name, (leaves, _) in trees.items():
+        for k, x in enumerate(leaves):
+            word = name if len(leaves) == 1 else f"{name}: array {k}"
+            columns[word] = _checked(x, label, word)
+    cut = {word: x for word, x in columns.items() if _is_array(x)}
+    lengths = _common_lengths(cut, _len_of_lists(columns, label), label, rows)
+    for word, x in columns.items():
+        columns[word] = iter(x if word not in cut else _cut(x, lengths))
+    for row in _in_step(columns, label):
+        parts = iter(row)
+        yield {
+            name: _part(structure, [next(parts) for _ in leaves])
+            for name, (leaves, structure) in trees.items()
+        }
+
+
+def _tree_of_arrays(x: Any) -> tuple[list[Any], Any]:
+    """An argument by itself; of a dict or other tree of arrays these, and the structure."""
+    if _is_array(x) or type(x) in (list, tuple):
+        return [x], None
+    leaves, structure = tree_flatten(x)
+    return ([x], None) if len(leaves) == 1 and leaves[0] is x else (leaves, structure)
+
+
+def _part(structure: Any, leaves: list[Any]) -> Any:
+    if structure is None:
+        return leaves[0]
+    from dask.delayed import delayed
+
+    return delayed(tree_unflatten)(structure, leaves)
+
+
+def _checked(x: Any, label: str, name: str) -> Any:
+    """What comes in parts: an array with whole rows, or what gives one part after the other."""
+    if _is_array(x):
+        return _whole_rows(x, label, name)
+    if hasattr(x, "__dask_graph__"):
+        raise ArgumentError(
+            f"{label}: argument {name!r} is a {type(x).__name__} of Dask's, not an array. That of "
+            "a DataFrame is x.to_dask_array(lengths=True)"
+        )
+    if isinstance(x, (str, bytes)) or not hasattr(x, "__iter__") or hasattr(x, "columns"):
+        raise ArgumentError(
+            f"{label}: argument {name!r} comes in parts, so it is a dask array, an array, a list "
+            f"of parts, an iterable of them or a tree of arrays, not a {type(x).__name__}"
+        )
+    return x
+
+
+def _in_step(columns: Mapping[str, Iterator[Any]], label: str) -> Iterator[list[Any]]:
+    """The next entries of all columns, which end together."""
     while True:
-        part, missing = {}, []
-        for name, column in columns.items():
+        row, missing = [], []
+        for word, column in columns.items():
             try:
-                part[name] = next(column)
+                row.append(next(column))
             except StopIteration:
-                missing.append(name)
-        if missing and part:
-            raise ArgumentError(
-                f"{label}: argument {missing[0]!r} has fewer parts than {next(iter(part))!r}"
-            )
+                missing.append(word)
+        if missing and row:
+            there = next(word for word in columns if word not in missing)
+            raise ArgumentError(f"{label}: argument {missing[0]!r} has fewer parts than {there!r}")
         if missing:
             return
-        yield part
+        yield row
 
 
 def rows_of(part: Mapping[str, Any], label: str) -> int:
@@ -72,10 +113,10 @@ def rows_between(array: Any, start: int, stop: int) -> np.ndarray:
 
 def is_dask(x: Any) -> bool:
     """Whether this is a dask array. Other collections of Dask's are no arrays."""
-    return hasattr(x, "__dask_graph__") and hasattr(x, "rechunk")
+    return hasattr(x, "__dask_graph__") and hasattr(type(x), "rechunk")
 
 
-def len_of_lists(named: Mapping[str, Any], label: str) -> int | None:
+def _len_of_lists(named: Mapping[str, Any], label: str) -> int | None:
     """The number of parts that lists have; None if there is no list."""
     lists = {name: len(x) for name, x in named.items() if isinstance(x, (list, tuple))}
     if len(set(lists.values())) > 1:
@@ -85,7 +126,7 @@ def len_of_lists(named: Mapping[str, Any], label: str) -> int | None:
 
 
 def _is_array(x: Any) -> bool:
-    return hasattr(x, "shape") and hasattr(x, "dtype")
+    return hasattr(type(x), "shape") and hasattr(type(x), "dtype")  # a delayed value has any
 
 
 def _whole_rows(x: Any, label: str, name: str) -> Any:

@@ -17,8 +17,11 @@ from tapegrad.dask.jobs import Job, check_loss, part_result, part_share
 from tapegrad.dask.parts import is_dask, parts_of
 from tapegrad.dask.sending import Sent, everywhere, running_client
 from tapegrad.dask.sums import Pairs, Share, together
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, UnsupportedError
+from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.derived import Derived
+from tapegrad.tracing.frontend.numpy.answering import has_traced
+from tapegrad.tracing.recording.trace import refusing
 from tapegrad.trees import tree_leaves, tree_map
 
 MOST_AT_ONCE = 4  # parts for each worker's thread that are in a graph, where they come one by one
@@ -64,12 +67,19 @@ class InParts:
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if has_traced((args, kwargs)):
+            raise refusing(
+                UnsupportedError(
+                    f"{self._label} is called with traced values{at_line()}: its parts run where "
+                    "no trace is. Differentiate the loss further, as by tapegrad.dask.hvp, not this"
+                )
+            )
         named, others, names = self._arguments(args, kwargs)
         if self._job is None:  # its variants' checks are done once
             self._job = Job(self.derived, self.loss, names)
         job = Sent(Job(self.derived, self.loss, names) if names != self._job.names else self._job)
         tasks = self._tasks(job, others, parts_of(named, self._label, self._rows))
-        is_stream = not all(_has_length(x) for x in named.values())
+        is_stream = not all(map(_has_length, named.values()))
         if self._reduce == "rows":
             return _rows_together(tasks, named)
         total = _summed(tasks, is_stream, self._label)
@@ -163,7 +173,8 @@ def _is_positional(p: inspect.Parameter) -> bool:
 
 
 def _has_length(x: Any) -> bool:
-    return hasattr(x, "shape") or isinstance(x, (list, tuple))
+    """Whether the number of parts is known before they are there."""
+    return all(hasattr(leaf, "shape") for leaf in tree_leaves(x)) or isinstance(x, (list, tuple))
 
 
 def _summed(tasks: Iterable[Any], is_stream: bool, label: str) -> Share:
@@ -202,7 +213,8 @@ def _rows_together(tasks: Iterable[Any], named: Mapping[str, Any]) -> Any:
     from dask.base import compute, persist
     from dask.delayed import delayed
 
-    if not any(map(is_dask, named.values())):
+    given = tree_leaves([*named.values()])
+    if not any(map(is_dask, given)):
         results = compute(*tasks)
         return tree_map(lambda *xs: np.concatenate(xs), *results)
     import dask.array as da
@@ -211,7 +223,7 @@ def _rows_together(tasks: Iterable[Any], named: Mapping[str, Any]) -> Any:
     (first,) = persist(tasks[0])
     known = compute(first)[0]
     leaves = tree_leaves(known)
-    lengths = next(x.chunks[0] for x in named.values() if is_dask(x))
+    lengths = next(x.chunks[0] for x in given if is_dask(x))
     numbers = iter(range(len(leaves)))
 
     def whole(leaf: Any) -> Any:
