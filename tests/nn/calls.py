@@ -246,7 +246,42 @@ LAYERS = [
         for a in (True, False)
         for how in ({"size": (7, 3)}, {"scale_factor": 1.7})
     ],
-    Call("interpolate", (normal(1, 2, 3, 4, 2),), {"size": (5, 2, 3), "mode": "trilinear"}),
+    *[
+        Call("interpolate", (normal(2, 3, 4, 5),), {"mode": "bicubic", "align_corners": a, **how})
+        for a in (True, False)
+        for how in ({"size": (7, 3)}, {"size": (1, 9)}, {"scale_factor": (1.7, 0.6)})
+    ],
+    *[
+        Call("interpolate", (normal(1, 2, 3, 4, 2),), {"mode": "trilinear", **how})
+        for how in (
+            {"size": (5, 2, 3)},
+            {"size": (5, 1, 3), "align_corners": True},
+            {"scale_factor": (1.7, 0.6, 2.3)},
+            {"scale_factor": (1.7, 0.6, 2.3), "recompute_scale_factor": True},
+        )
+    ],
+    Call("interpolate", (normal(2, 3, 9),), {"scale_factor": 0.6, "mode": "linear"}),
+    Call("interpolate", (normal(2, 3, 9),), {"scale_factor": 0.6, "mode": "area"}),
+    Call("interpolate", (normal(2, 3, 4, 5),), {"size": (2, 7), "mode": "area"}),
+    Call("interpolate", (normal(1, 2, 3, 4, 2),), {"size": (5, 2, 3), "mode": "area"}),
+    *[
+        Call("embedding_bag", (labels(5, 3, 4), normal(5, 2)), {"mode": m, "padding_idx": p})
+        for m in ("sum", "mean", "max")
+        for p in (None, 1)
+    ],
+    *[
+        Call("embedding_bag", (labels(5, 7), normal(5, 2), offsets), {"mode": m, **how})
+        for m in ("sum", "mean")
+        for offsets, how in (
+            (np.array([0, 2, 2, 5]), {"padding_idx": -1}),
+            (np.array([0, 3, 7]), {"include_last_offset": True}),
+        )
+    ],
+    Call(
+        "embedding_bag",
+        (labels(5, 3, 4), normal(5, 2)),
+        {"mode": "sum", "per_sample_weights": normal(3, 4)},
+    ),
 ]
 FUNCTIONAL = [*ACTIVATIONS, *NORMALISATION, *LOSSES, *CLASSES, *LAYERS]
 METHODS = [  # of tensors, or of torch itself
@@ -278,4 +313,7 @@ OWN = [  # what PyTorch hasn't, or has no derivative of
 ]
 CALLS = [*FUNCTIONAL, *METHODS, *OWN]
 # Whose cotangents leave something out that differences have
-STOPPED = [Call("embedding", (labels(5, 7), normal(5, 4)), {"padding_idx": -2})]
+STOPPED = [
+    Call("embedding", (labels(5, 7), normal(5, 4)), {"padding_idx": -2}),
+    Call("embedding", (labels(5, 2, 7), normal(5, 4)), {"scale_grad_by_freq": True}),
+]

@@ -141,6 +141,12 @@ BAD = [
     (lambda: nn.batch_norm(np.ones((2, 3)), np.ones(2), np.ones(3)), "is for 3 channels"),
     (lambda: nn.embedding(np.array([5]), np.ones((5, 2))), "aren't in 0, ..., 4"),
     (lambda: nn.embedding(np.array([0.5]), np.ones((5, 2))), "input must be integers"),
+    (lambda: nn.embedding(FEW, EYE, max_norm=1.0), "max_norm would write into weight"),
+    (lambda: nn.embedding_bag(FEW, EYE), "must be (bags, k), or (k,) with offsets"),
+    (lambda: nn.embedding_bag(FEW, EYE, FEW[1:]), "offsets must go up from 0 to 2"),
+    (lambda: nn.embedding_bag(FEW, EYE, [0, 3]), "offsets must go up from 0 to 2"),
+    (lambda: nn.embedding_bag(FEW, EYE, [0], mode="max"), "takes bags of one size"),
+    (lambda: nn.embedding_bag(FEW, EYE, [0], mode="min"), "none of 'sum', 'mean', 'max'"),
     (lambda: nn.one_hot(np.array([3]), 3), "aren't in 0, ..., 2"),
     (lambda: nn.index_add(np.ones((2, 3)), 0, np.array([2]), np.ones((1, 3))), "0, ..., 1"),
     (lambda: nn.index_add(np.ones((2, 3)), 0, np.array([1]), np.ones((2, 3))), "source has shape"),
@@ -155,6 +161,9 @@ BAD = [
     (lambda: nn.pixel_shuffle(np.ones((3, 2, 2)), 2), "not (*, c * 2 * 2, h, w)"),
     (lambda: nn.interpolate(np.ones((1, 1, 4)), mode="bilinear", size=3), "isn't for 1 dimensions"),
     (lambda: nn.interpolate(np.ones((1, 1, 4))), "pass size or scale_factor"),
+    (lambda: nn.interpolate(np.ones((1, 1, 4)), 3, mode="bicubic"), "isn't for 1 dimensions"),
+    (lambda: nn.interpolate(np.ones((1, 1, 4)), 3, mode="area", align_corners=True), "not 'area'"),
+    (lambda: nn.interpolate(np.ones((1, 1, 4)), 3, recompute_scale_factor=True), "not for size"),
     (lambda: nn.unfold(np.ones((1, 2, 2)), 3), "no kernel of (3, 3) fits into (2, 2)"),
     (lambda: nn.fold(np.ones((4, 5)), 3, 2), "must be (n, c * 4, 4)"),
     (lambda: nn.flatten(np.ones((2, 3)), 1, 0), "end_dim=0 is before start_dim=1"),
@@ -261,6 +270,7 @@ def test_functions_of_rows_are_one_kernel():
 
 
 ONES, EYE, SIGNS = np.ones(3), np.eye(3), np.array([-1.0, 1.0, -1.0])
+FEW = np.arange(2)
 ROWS, FIRST = np.arange(9.0).reshape(3, 3), np.zeros(3, int)
 OF_WHAT_IS_NAN = {
     "relu": nn.relu,

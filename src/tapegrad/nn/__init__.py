@@ -62,6 +62,7 @@ from tapegrad.nn.images import (
 )
 from tapegrad.nn.indexing import (
     embedding,
+    embedding_bag,
     index_add,
     index_fill,
     masked_fill,
@@ -151,6 +152,7 @@ __all__ = [
     "dropout",
     "elu",
     "embedding",
+    "embedding_bag",
     "euclidean_distance",
     "fast_weights",
     "fast_weights_cell",

@@ -13,9 +13,11 @@ import numpy as np
 
 from tapegrad.nn.arguments import Array
 from tapegrad.nn.convolution import as_batch, for_each, overlaid, padded, windows
+from tapegrad.nn.pooling import adapted
 
-LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}  # of how many dimensions each is
+BETWEEN = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}  # of how many dimensions
 NEAREST = ("nearest", "nearest-exact")
+BEND = -0.75  # the slope of cubic weights at the distance 1
 
 
 def interpolate(
@@ -24,6 +26,7 @@ def interpolate(
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
 ) -> Array:
     """Values on a finer or coarser grid: (n, c, *size) of (n, c, d1, ...).
 
@@ -32,30 +35,37 @@ def interpolate(
     input : (n, c, d1, ...).
     size : of the new grid, one number for all dimensions or one for each; or
     scale_factor : of how many times the old one's lengths they are, rounded down.
-    mode : "nearest" (to the left, as PyTorch), "nearest-exact", or "linear", "bilinear",
-        "trilinear" of one, two, three dimensions. PyTorch's "bicubic" and "area" aren't there.
-    align_corners : of the linear ones, whether the outermost points are the same in both grids;
-        else the cells have the same outer edges.
+    mode : "nearest" (to the left, as PyTorch), "nearest-exact", "linear", "bilinear", "trilinear"
+        of one, two, three dimensions, "bicubic" of two, between whose points are cubic polynomials
+        of four neighbours, or "area": each value is the mean of the cells that it covers, as
+        `adaptive_avg_pool2d` has it.
+    align_corners : of the linear and cubic ones, whether the outermost points are the same in both
+        grids; else the cells have the same outer edges.
+    recompute_scale_factor : whether the points are as far apart as the lengths say, and not as
+        `scale_factor` does, whose lengths were rounded down.
 
     Raises
     ------
     ValueError : both or none of `size` and `scale_factor`, another mode, one for another number of
-        dimensions, `align_corners` with a nearest one, a new length that isn't positive.
+        dimensions, `align_corners` with a mode that has none, `recompute_scale_factor` with `size`,
+        a new length that isn't positive.
     """
     lengths = np.shape(input)[2:]
     count = len(lengths)
-    if mode not in NEAREST and LINEAR.get(mode) != count:
-        known = ", ".join(map(repr, (*NEAREST, *LINEAR)))
+    if mode not in (*NEAREST, "area") and BETWEEN.get(mode) != count:
+        known = ", ".join(map(repr, (*NEAREST, "area", *BETWEEN)))
         raise ValueError(
             f"interpolate: mode={mode!r} isn't for {count} dimensions; there are {known}"
         )
-    if mode in NEAREST and align_corners is not None:
-        raise ValueError(f"interpolate: align_corners is for linear modes, not {mode!r}")
+    if mode not in BETWEEN and align_corners is not None:
+        raise ValueError(f"interpolate: align_corners is for linear and cubic modes, not {mode!r}")
     if (size is None) == (scale_factor is None):
         raise ValueError("interpolate: pass size or scale_factor, one of them")
+    if recompute_scale_factor and scale_factor is None:
+        raise ValueError("interpolate: recompute_scale_factor is for scale_factor, not for size")
     if scale_factor is None:
         sizes = for_each("size", size, count, 1)
-        steps = [n / m if m else math.inf for n, m in zip(lengths, sizes, strict=True)]
+        factors = None
     else:
         given: Any = scale_factor
         factors = tuple(given) if isinstance(given, (tuple, list)) else (given,) * count
@@ -64,15 +74,20 @@ def interpolate(
                 f"interpolate: scale_factor={scale_factor} isn't for {count} dimensions"
             )
         sizes = tuple(math.floor(n * f) for n, f in zip(lengths, factors, strict=True))
-        steps = [1 / f if f else math.inf for f in factors]
     if min((*sizes, *lengths), default=1) < 1:
         raise ValueError(f"interpolate: no grid of {lengths} becomes one of {sizes}")
+    if mode == "area":
+        return adapted(input, sizes)
+    if factors is None or recompute_scale_factor:
+        steps = [n / m for n, m in zip(lengths, sizes, strict=True)]
+    else:
+        steps = [1 / f for f in factors]
     found = input
     for axis, (n, m, step) in enumerate(zip(lengths, sizes, steps, strict=True), 2):
         if mode in NEAREST:
             found = np.take(found, _nearest(n, m, step, mode), axis=axis)
         else:
-            found = _between(found, axis, m, step, bool(align_corners))
+            found = _between(found, axis, m, step, bool(align_corners), mode == "bicubic")
     return found
 
 
@@ -83,18 +98,39 @@ def _nearest(n: int, m: int, step: float, mode: str) -> np.ndarray:
     return np.minimum(at.astype(np.intp), n - 1)
 
 
-def _between(x: Array, axis: int, m: int, step: float, align_corners: bool) -> Array:
-    """m values along an axis, each between two neighbours."""
+def _between(x: Array, axis: int, m: int, step: float, align_corners: bool, cubic: bool) -> Array:
+    """m values along an axis, each of a sum of two or four neighbours, of which those at the ends
+    stand for what is further out."""
     n = np.shape(x)[axis]
     if align_corners:
         at = np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)
     else:
-        at = np.maximum((np.arange(m) + 0.5) * step - 0.5, 0)
-    left = np.minimum(at.astype(np.intp), n - 1)
-    right = np.minimum(left + 1, n - 1)
-    share = np.reshape(at - left, (m, *(1,) * (np.ndim(x) - axis - 1)))
-    share = np.minimum(share, 1).astype(np.result_type(x, np.float16))
-    return np.take(x, left, axis=axis) * (1 - share) + np.take(x, right, axis=axis) * share
+        at = (np.arange(m) + 0.5) * step - 0.5
+    if not cubic:
+        at = np.clip(at, 0, n - 1)
+    left = np.floor(at)
+    t = at - left
+    if cubic:
+        shares = [_far(1 + t), _near(t), _near(1 - t), _far(2 - t)]
+    else:
+        shares = [1 - t, t]
+    first = left.astype(np.intp) + 1 - len(shares) // 2
+    dtype, shape = np.result_type(x, np.float16), (m, *(1,) * (np.ndim(x) - axis - 1))
+    terms = [
+        np.take(x, np.clip(first + k, 0, n - 1), axis=axis) * share.astype(dtype).reshape(shape)
+        for k, share in enumerate(shares)
+    ]
+    return sum(terms[1:], terms[0])
+
+
+def _near(t: np.ndarray) -> np.ndarray:
+    """The weight of a point at a distance of at most 1: 1, then 0, with slopes of 0 and `BEND`."""
+    return ((BEND + 2) * t - (BEND + 3)) * t * t + 1
+
+
+def _far(t: np.ndarray) -> np.ndarray:
+    """The weight of one at a distance from 1 to 2: 0 at both, with slopes of `BEND` and 0."""
+    return BEND * (((t - 5) * t + 8) * t - 4)
 
 
 def pixel_shuffle(input: Array, upscale_factor: int) -> Array:

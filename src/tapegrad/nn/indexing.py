@@ -35,22 +35,128 @@ def one_hot(tensor: Array, num_classes: int = -1) -> Array:
     return (np.expand_dims(tensor, -1) == np.arange(num_classes)).astype(np.int64)
 
 
-def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Array:
+def embedding(
+    input: Array,
+    weight: Array,
+    padding_idx: int | None = None,
+    max_norm: None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Array:
     """The rows weight[input]: (*, d) of numbers (*) and a matrix (v, d).
 
-    The row `padding_idx` gets no cotangent; it may be counted from the end. PyTorch's options that
-    change `weight` or its gradient aren't there. Raises TypeError for numbers that aren't integers,
-    IndexError for those that are negative or too large.
+    The row `padding_idx` gets no cotangent; it may be counted from the end. With
+    `scale_grad_by_freq` the cotangent of a row is divided by how often it was chosen. `norm_type`
+    and `sparse` are PyTorch's and change nothing here. Raises TypeError for numbers that aren't
+    integers, IndexError for those that are negative or too large, ValueError for `max_norm`, with
+    which PyTorch writes into `weight`.
     """
+    if max_norm is not None:
+        raise ValueError(
+            "embedding: max_norm would write into weight. Make rows that are too long shorter "
+            "where weight is updated, or pass rows that are"
+        )
     if np.ndim(weight) != 2:
         raise ValueError(f"embedding: weight has shape {np.shape(weight)}, not (v, d)")
     count = np.shape(weight)[0]
     input = labels_in("embedding", "input", input, count)
     rows = weight[input]
+    if scale_grad_by_freq:
+        often = filled.zeros(count, rows.dtype)
+        np.add.at(often, input, 1)
+        still = stop_gradient(rows)
+        # Of a number that isn't finite the difference would be NaN, and not 0.
+        scaled = still - (still - rows) / np.expand_dims(often[input], -1)
+        rows = np.where(np.isfinite(still), scaled, rows)
     if padding_idx is None:
         return rows
     pad = axis_in("embedding", padding_idx, count)
     return np.where(np.expand_dims(input == pad, -1), stop_gradient(rows), rows)
+
+
+def embedding_bag(
+    input: Array,
+    weight: Array,
+    offsets: Array | None = None,
+    *,
+    mode: str = "mean",
+    per_sample_weights: Array | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Array:
+    """Sums, means or largest elements of bags of rows of a matrix: (bags, d).
+
+    A bag without rows has zeros. PyTorch's `max_norm` and
+    `scale_grad_by_freq` aren't there.
+
+    Parameters
+    ----------
+    input : the numbers of rows, (bags, k); or (k,), of bags of different sizes.
+    weight : (v, d).
+    offsets : where each bag begins in an input of one axis, from 0 up; else None.
+    mode : "sum", "mean" or "max", the last one for bags of one size.
+    per_sample_weights : factors of the rows, of the shape of `input`, for "sum".
+    include_last_offset : whether the last of `offsets` is the end of the last bag.
+    padding_idx : the number of a row that doesn't count.
+
+    Raises
+    ------
+    ValueError : shapes or options don't fit; numbers as in `embedding`.
+    """
+    input = as_array(input)
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError(f"embedding_bag: mode={mode!r} is none of 'sum', 'mean', 'max'")
+    if input.ndim != (2 if offsets is None else 1):
+        raise ValueError(
+            f"embedding_bag: input has shape {input.shape}, and must be (bags, k), or (k,) with "
+            "offsets"
+        )
+    if per_sample_weights is not None and mode != "sum":
+        raise ValueError(f"embedding_bag: per_sample_weights is for mode='sum', not {mode!r}")
+    if mode == "max" and offsets is not None:
+        raise ValueError("embedding_bag: mode='max' takes bags of one size, and no offsets")
+    rows = embedding(input, weight)
+    if per_sample_weights is not None:
+        check_shape("embedding_bag", "per_sample_weights", per_sample_weights, input.shape)
+        rows = rows * np.expand_dims(per_sample_weights, -1)
+    counts = np.ones(input.shape, bool)
+    if padding_idx is not None:
+        counts = input != axis_in("embedding_bag", padding_idx, np.shape(weight)[0])
+        rows = np.where(np.expand_dims(counts, -1), rows, -np.inf if mode == "max" else 0)
+    counts = counts.astype(rows.dtype)
+    if offsets is not None:
+        bags, of = _bags(as_array(offsets), len(input), include_last_offset)
+
+    def in_bags(x: Array) -> Array:
+        if offsets is None:
+            return np.sum(x, axis=1)
+        total = filled.zeros((bags, *x.shape[1:]), x.dtype)
+        np.add.at(total, of, x)
+        return total
+
+    if mode == "sum":
+        return in_bags(rows)
+    filled_bags = in_bags(counts)[:, None]
+    if mode == "mean":
+        return in_bags(rows) / np.maximum(filled_bags, 1)
+    if not rows.shape[1]:
+        return np.sum(rows, axis=1)
+    top = np.argmax(rows, axis=1)  # of equal elements the first has the slope, as in PyTorch
+    found = np.take_along_axis(rows, np.expand_dims(top, 1), axis=1)[:, 0]
+    return np.where(filled_bags == 0, 0, found)
+
+
+def _bags(offsets: Array, count: int, include_last_offset: bool) -> tuple[int, Array]:
+    """How many bags there are, and in which of them each of so many entries is."""
+    check_integers("embedding_bag", "offsets", offsets)
+    if offsets.ndim != 1 or not offsets.shape[0]:
+        raise ValueError(f"embedding_bag: offsets has shape {offsets.shape}, not (bags,)")
+    last = offsets[-1] != count if include_last_offset else offsets[-1] > count
+    if offsets[0] != 0 or last or np.any(offsets[1:] < offsets[:-1]):
+        raise ValueError(f"embedding_bag: offsets must go up from 0 to {count}, the input's length")
+    starts = offsets[:-1] if include_last_offset else offsets
+    return len(starts), np.searchsorted(starts, np.arange(count), side="right") - 1
 
 
 def masked_fill(input: Array, mask: Array, value: Any) -> Array:

@@ -290,8 +290,14 @@ def _adaptive(name: str, count: int, x: Any, output_size: Any) -> Any:
             f"{name}: output_size={output_size!r} doesn't fit an input of the shape {x.shape}"
         )
     filled = [n if m is None else m for m, n in zip(asked, sizes, strict=True)]
-    for axis, out in enumerate(for_each("output_size", filled, count, 1)):
-        n, along = sizes[axis], 2 + axis
+    x = adapted(x, for_each("output_size", filled, count, 1))
+    return x if is_batch else x[0]
+
+
+def adapted(x: Any, sizes: Sequence[int]) -> Any:
+    """The means of so many windows along each axis of a grid, (n, c, *sizes) of (n, c, d1, ...)."""
+    for along, out in enumerate(sizes, 2):
+        n = x.shape[along]
         if n % out == 0:
             x = x.reshape(*x.shape[:along], out, n // out, *x.shape[along + 1 :])
             x = np.mean(x, axis=along + 1)
@@ -299,4 +305,4 @@ def _adaptive(name: str, count: int, x: Any, output_size: Any) -> Any:
         ends = [(k * n // out, -(-(k + 1) * n // out)) for k in range(out)]
         parts = [shifted(x, along, start, end - start, 1) for start, end in ends]
         x = np.stack([np.mean(part, axis=along) for part in parts], axis=along)
-    return x if is_batch else x[0]
+    return x
