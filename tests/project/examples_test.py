@@ -1,6 +1,7 @@
 """The demo and the examples run, and find what they promise."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,22 @@ def test_digits_convolution_learns(tmp_path):
     picture = tmp_path / "digits.png"
     assert example("digits_convolution").main(picture, epochs=3) >= 0.9
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["character_lstm", "character_transformer"])
+def test_characters_are_foreseen(name, tmp_path):
+    """Whole, it takes 2.2 to 2.4 bits a letter."""
+    picture = tmp_path / "text.png"
+    module = example(name)
+    options = {"units": 32} if name == "character_lstm" else {"features": 16}
+    assert module.main(picture, count=15_000, epochs=4, **options) < 5
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_there_is_a_text_without_pydocs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    texts = [example(f"character_{name}").text_of(5000) for name in ("lstm", "transformer")]
+    assert texts[0] == texts[1] and len(texts[0]) == 5000 and "array" in texts[0]
 
 
 def test_heat_control_ends_as_a_ring(tmp_path):
@@ -171,6 +188,8 @@ def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):
 
 def test_every_example_is_tested():
     tested = {
+        "character_lstm",
+        "character_transformer",
         "demo",
         "digits_convolution",
         "digits_network",
