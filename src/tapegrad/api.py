@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal, Unpack, overload
 
@@ -13,6 +13,7 @@ from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_bytes, checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import checked_mode, derived
+from tapegrad.runtime.placed import placed
 from tapegrad.runtime.transformations import Changed, Gradient, Jit, ValueAndGradient
 from tapegrad.typing import (
     A,
@@ -78,6 +79,7 @@ def grad(
     compile: str | None = None,
     checkpoint: str | int = "auto",
     max_bytes: int | None = None,
+    out: Any = None,
 ) -> Any:
     """The gradient of a scalar function of arrays, as a function of the same arguments.
 
@@ -129,6 +131,10 @@ def grad(
         (an array or two), tracing, and a compiled call that is played because a guard fails.
         Inside of another derivative it is planned for this gradient by itself.
         `tapes[0].memory_report()` says what is taken.
+    out : arrays of the caller's, put together as the gradient, of the same shapes and dtypes. Each
+        call writes the gradient into them and returns them: compiled code does so at once where it
+        can, and allocates nothing for it. They may share memory with nothing that the function
+        reads, and each thread needs its own: `grad(f, out=mine)`.
 
     Returns
     -------
@@ -146,11 +152,8 @@ def grad(
     """
     kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
     compile = checked_mode(compile)
-    return derived(
-        f,
-        Gradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile),
-        compile,
-    )
+    made = Gradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile)
+    return placed(f, made, compile, out, 0 if has_aux else None)
 
 
 @overload
@@ -185,6 +188,7 @@ def value_and_grad(
     compile: str | None = None,
     checkpoint: str | int = "auto",
     max_bytes: int | None = None,
+    out: Any = None,
 ) -> Any:
     """Like `grad`, with the function's value: returns `(value, gradient)`.
 
@@ -202,6 +206,7 @@ def value_and_grad(
     compile : "auto", "always" or "never", as in `grad`.
     checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
     max_bytes : how much memory a call takes at a time, at most, as in `grad`.
+    out : arrays into which the gradient is written, as in `grad`.
 
     Returns
     -------
@@ -213,11 +218,9 @@ def value_and_grad(
     """
     kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
     compile = checked_mode(compile)
-    return derived(
-        f,
-        ValueAndGradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile),
-        compile,
-    )
+    argnums = checked_argnums(argnums)
+    made = ValueAndGradient(argnums, has_aux, kept, max_bytes=most, compile=compile)
+    return placed(f, made, compile, out, 1)
 
 
 @overload
@@ -252,7 +255,9 @@ def jit(f: Function | None = None, *, compile: str | None = None) -> Any:
 
 
 @short_traceback
-def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape]:
+def trace(
+    f: Callable[..., R], *args: Any, primitives: Iterable[Function] = (), **kwargs: Any
+) -> tuple[R, Tape]:
     """Run `f` once and return `(value, tape)`: its result, and the tape of what it did.
 
     The tape's inputs are the arrays and numbers among the arguments, then the arrays that `f`
@@ -262,6 +267,10 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     ----------
     f : a function written with NumPy.
     args, kwargs : its arguments, nested as you like.
+    primitives : functions that aren't looked into, of yours, NumPy's or any library's: where `f`
+        calls one with what is traced, that is one call on the tape, which NumPy makes. Those that
+        are declared with `primitive`, or that `defvjp` has given rules, are so anyway, and have
+        these; a derivative of any other is an error that names it.
 
     Returns
     -------
@@ -278,8 +287,10 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     from tapegrad.core.trees import array_leaves
     from tapegrad.runtime.traced import traced as made
     from tapegrad.runtime.variant import own
+    from tapegrad.tracing.rules.adopting import as_primitives
 
-    traced = made(Request(f, args, kwargs).check("trace"), lambda found: found)
+    with as_primitives(primitives):
+        traced = made(Request(f, args, kwargs).check("trace"), lambda found: found)
     bound, form = traced.bound_tape(), form_of(args, kwargs)
     tape = replace(pipeline.run_passes(bound, pipeline.TRACED), form=form)
     values = dict(zip(traced.outputs, traced.leaves, strict=True))

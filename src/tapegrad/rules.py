@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from tapegrad.errors import ArgumentError
 from tapegrad.settings import clear_cache
@@ -145,6 +145,45 @@ def defjvp(f: Function, *rules: Function | None, **named: Function | None) -> An
     """
     primitive = _redefined(f, "defjvp")
     return primitive.define(primitive.forward, rules, named)
+
+
+class PrimitiveInfo(NamedTuple):
+    """What a call on a tape may be of: its name, its kind, which derivative rules it has of its
+    own ("vjp", "jvp"), and a line about it."""
+
+    name: str
+    kind: str
+    rules: tuple[str, ...]
+    doc: str
+
+
+def primitives() -> list[PrimitiveInfo]:
+    """All that tapes may call by now, sorted by name: primitives of tapegrad's own, which NumPy's
+    and SciPy's functions come to, and functions of yours that `primitive` has declared.
+
+        >>> [found] = [x for x in primitives() if x.name == "cholesky"]
+        >>> found.kind, found.rules
+        ('Routine', ('vjp', 'jvp'))
+    """
+    from tapegrad.ir.tape import DECLARED, Primitive
+    from tapegrad.tracing.rules.custom import declared
+
+    base, kinds = "tapegrad.primitives.base", "tapegrad.primitives.kinds"
+    found = []
+    for name, each in DECLARED.items():
+        cls = each if isinstance(each, type) else type(each)
+        if not issubclass(cls, Primitive):
+            continue
+        kind = next(c.__name__ for c in cls.__mro__ if c.__module__ in (base, kinds))
+        has = [r for r in ("vjp", "jvp") if getattr(cls, r) is not getattr(Primitive, r)]
+        doc = (cls.__doc__ or "").strip().splitlines()
+        found.append(PrimitiveInfo(name, kind, tuple(has), doc[0] if doc else ""))
+    for own in declared:
+        pairs = [("vjp", own.has_reverse()), ("jvp", own.has_forward())]
+        doc = (own.__doc__ or "").strip().splitlines()
+        has = [rule for rule, yes in pairs if yes]
+        found.append(PrimitiveInfo(own.label, "user's", tuple(has), doc[0] if doc else ""))
+    return sorted(found)
 
 
 def _redefined(f: Any, asked: str) -> Any:

@@ -66,6 +66,7 @@ class Options(TypedDict, total=False):
     compile: Compile
     checkpoint: Checkpoint
     max_bytes: int | None
+    out: Any
 
 
 class Differentiable(Protocol[P, A_contra, R_co]):

@@ -27,7 +27,7 @@ from tapegrad.runtime.playing import Playing, can_be_played
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.draws.drawn import Changed, Taken
-from tapegrad.tracing.memory.aliasing import check_apart
+from tapegrad.tracing.memory.aliasing import check_apart, check_places
 from tapegrad.tracing.runs.traced import Traced, plain_value
 
 if TYPE_CHECKING:
@@ -119,6 +119,9 @@ class Variant:
         if traced.written:
             names = self.tape.names[: len(leaves)]
             check_apart(traced.name, traced.written, names, [*leaves, *traced.captured])
+        if self.tape.into:
+            places = [leaves[at] for _, at in self.tape.into]
+            check_places(traced.name, places, traced.captured)
         # Of what may never be called again no code is looked for on disk, nor in calls that try it.
         waits = self.is_rare and self.runs < 2 and self.tier.mode == "auto"
         if not (self.state.never or waits):

@@ -42,6 +42,17 @@ def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequ
                 )
 
 
+def check_places(label: str, places: Sequence[Any], captured: Sequence[Any]) -> None:
+    """An ArgumentError if results would be written over an array that the function reaches by
+    itself."""
+    for place in places:
+        if any(share_memory(place, x) for x in captured):
+            raise ArgumentError(
+                f"{label} writes a result into an array of shape {np.shape(place)} that shares "
+                "memory with one that the function reads. Pass an array of its own"
+            )
+
+
 def overlaps_itself(x: Any) -> bool:
     """Whether elements of an array may lie in the same memory, as those of a broadcast one do. No
     two do if each stride is longer than all that the shorter ones span."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
-from tapegrad.observe.answers.answers import declare, original_of
+from tapegrad.observe.answers.answers import Answer, beside, declare, original_of
 from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.frontend.numpy.functions import function_of
@@ -71,6 +72,24 @@ def adopted(f: Any, asked: str) -> Adopted:
             "yours that is declared with tapegrad.primitive, and give that the rule"
         )
     return _adopted.setdefault(id(f), Adopted(f, home))
+
+
+@contextmanager
+def as_primitives(functions: Iterable[Any]) -> Iterator[None]:
+    """In here calls that traced programs make of these functions are one call on the tape, by this
+    thread. What is declared as a primitive is that already, and has its rules."""
+    wholes = []
+    for f in functions:
+        f = original_of(f)
+        if not callable(f):
+            raise ArgumentError(f"trace: {f!r} among the primitives isn't a function")
+        known = _adopted.get(id(f))
+        if not (isinstance(f, CustomPrimitive) or (known is not None and known.has_rule())):
+            whole = CustomPrimitive(f)
+            whole.whole = True
+            wholes.append(Answer(ModuleType(""), describe(f), f, whole, when=_any_traced))
+    with beside(wholes):
+        yield
 
 
 def _is_numpys(f: Any) -> bool:

@@ -73,6 +73,8 @@ def call(operation: Operation, args: Any, kwargs: Any) -> Any:
     here = following.observer
     before = None if here is None else here.reads.losing
     try:
+        if operation.whole:
+            raise TraceError("it was said to be a primitive, which isn't looked into")
         body = call.trace(operands, names)
     except FINAL:
         raise

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import inspect
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ from tapegrad.tracing.rules.given import Given, Rule
 from tapegrad.tracing.rules.operation import Operation
 from tapegrad.tracing.runs.traced import input_aval
 
+declared: weakref.WeakSet[Any] = weakref.WeakSet()  # all that there are
+
 
 class CustomPrimitive(Named, Operation):
     """What `primitive` makes of a function; `defvjp` and `defjvp` give it its rules."""
@@ -46,6 +49,7 @@ class CustomPrimitive(Named, Operation):
         name = getattr(function, "__name__", type(function).__name__)
         self.label = "lambda" if name == "<lambda>" else name
         self.traced = False
+        declared.add(self)
         self.signature: inspect.Signature | None = None
         if not isinstance(function, np.ufunc):  # whose options aren't arguments for a rule
             with contextlib.suppress(TypeError, ValueError):  # functions in C may have none

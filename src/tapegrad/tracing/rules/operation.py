@@ -19,6 +19,7 @@ class Operation:
     """A user's function with optional rules: a `primitive`, or a `Function`."""
 
     label: str
+    whole: bool = False  # whether its body isn't looked into, though it could be
 
     def run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The result, and what to save for the rule."""

@@ -1,0 +1,114 @@
+"""Derivatives that are written into arrays of the caller's: `grad(f, out=places)`.
+
+The function that is traced takes these arrays as its first argument, and nothing in it reads them:
+so the compiled code may write its results where they lie (`schedule/inplace.py`). What it doesn't
+is copied there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.named import Named
+from tapegrad.core.trees import flatten, flatten_with_paths
+from tapegrad.errors import ArgumentError, TraceError
+from tapegrad.observe.program.source import at_line
+from tapegrad.runtime.derived import Derived, checked_mode
+from tapegrad.runtime.transformations import Gradient, Into
+from tapegrad.tracing.memory.aliasing import overlaps_itself, share_memory
+from tapegrad.tracing.recording.trace import tracing_depth
+
+
+class Placed(Named):
+    """A derivative, whose gradient, the part numbered `part` of its result if it has several, is
+    written into `places`, a tree of arrays, and is these."""
+
+    def __init__(self, derived: Derived, places: Any, part: int | None) -> None:
+        self.derived, self.places, self.part = derived, places, part
+        self.__wrapped__ = derived
+        self.__name__ = derived.__name__
+        self.__doc__ = derived.__doc__
+        paths, self._arrays, self._structure = flatten_with_paths(places)
+        self._names = ["out" + "".join(f"[{key!r}]" for key in path) for path in paths]
+        for name, x in zip(self._names, self._arrays, strict=True):
+            if not (type(x) is np.ndarray and x.flags.writeable):
+                raise ArgumentError(
+                    f"{self.__name__}: {name} is {type(x).__name__}, and has to be an array that "
+                    "can be written to"
+                )
+        self._check_apart(self._arrays, self._names)
+
+        def placed(out: Any, /, *args: Any, **kwargs: Any) -> Any:
+            result = derived(*args, **kwargs)
+            return (result,) if part is None else result
+
+        placed.__name__ = derived.__name__
+        self._within = Derived(placed, Into(into=((part or 0, 0),)), derived.mode)
+
+    def __reduce__(self) -> Any:
+        return Placed, (self.derived, self.places, self.part)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing_depth():
+            raise TraceError(
+                f"{self.__name__} writes into arrays (out=), and is called in a function that is "
+                f"traced{at_line()}. Leave out= away there: nothing is allocated for it"
+            )
+        leaves = [x for x in flatten((args, kwargs))[0] if isinstance(x, np.ndarray)]
+        self._check_apart(leaves, None)
+        result = list(self._within(self.places, *args, **kwargs))
+        at = self.part or 0
+        result[at] = self._written(result[at])
+        return result[0] if self.part is None else tuple(result)
+
+    def _written(self, gradient: Any) -> Any:
+        """The places, in which this gradient is."""
+        found, structure = flatten(gradient)
+        if structure != self._structure:
+            raise ArgumentError(
+                f"{self.__name__}: out is put together otherwise than the gradient, which is "
+                f"{structure}"
+            )
+        for name, place, x in zip(self._names, self._arrays, found, strict=True):
+            if (np.shape(x), np.asarray(x).dtype) != (place.shape, place.dtype):
+                raise ArgumentError(
+                    f"{self.__name__}: {name} has the shape {place.shape} and the dtype "
+                    f"{place.dtype}, and the gradient has {np.shape(x)} and {np.asarray(x).dtype}"
+                )
+        for place, x in zip(self._arrays, found, strict=True):
+            if place is not x:
+                np.copyto(place, x)
+        return self.places
+
+    def _check_apart(self, others: Sequence[Any], names: Sequence[str] | None) -> None:
+        """An ArgumentError where the places share memory with others, or among themselves."""
+        for k, place in enumerate(self._arrays):
+            if names is not None and overlaps_itself(place):
+                raise ArgumentError(f"{self.__name__}: elements of {names[k]} share memory")
+            for m, x in enumerate(others if names is None else others[:k]):
+                if np.may_share_memory(place, x) and share_memory(place, x):
+                    what = "an argument" if names is None else names[m]
+                    raise ArgumentError(
+                        f"{self.__name__}: {self._names[k]} shares memory with {what}, which would "
+                        "be written over. Pass an array of its own: np.empty_like(x)"
+                    )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_within":
+            raise AttributeError(name)
+        return getattr(self._within, name)
+
+
+def placed(
+    f: Any, transformation: Gradient, compile: str | None, out: Any, part: int | None
+) -> Any:
+    """The function derived from `f`, whose gradient is written into `out` if there is one; where
+    there is no function yet, a decorator."""
+    mode = checked_mode(compile)
+    if f is None:
+        return lambda g: placed(g, transformation, mode, out, part)
+    found = Derived(f, transformation, mode)
+    return found if out is None else Placed(found, out, part)
