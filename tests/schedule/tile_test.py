@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -56,3 +58,28 @@ def test_many_cheap_scalars_are_as_costly_as_a_function():
     tape = gradient(trace(robust, *args)[1], [0])
     assert "first" in text(tape)
     assert_agree(tape, args)
+
+
+def pairs(x):
+    return np.sum(np.exp(-np.sum((x[:, None] - x) ** 2, axis=-1)))
+
+
+def of_any_length(points: int) -> Tape:
+    """The gradient of the above, for any number of points."""
+    tape = gradient(trace(pairs, np.ones((points, 3)))[1], [0])
+    return replace(tape, axes=((0, 0),))
+
+
+@pytest.mark.parametrize("points", [2, 20, 63, 64, 65, 100])
+def test_pairs_of_any_number_of_points(points):
+    """The inner loop is cut: the outer one computes nothing between its own."""
+    x = np.random.default_rng(points).normal(size=(points, 3))
+    tape = of_any_length(points)
+    assert f"min(first + 64, {points})" in text(tape)
+    assert_agree(tape, (x,))
+
+
+def test_pairs_are_shared_out_as_they_would_be_in_one_piece():
+    """The tiles of an inner loop count once: 100 points aren't worth two cores, 600 are."""
+    assert "chunk" not in text(of_any_length(100))
+    assert "chunk" in text(of_any_length(600))

@@ -45,15 +45,18 @@ def work_once(step: Step) -> int:
     return getattr(getattr(step, "primitive", None), "cost", 1)
 
 
-def work(step: Step, least: int = 0) -> int:
+def work(step: Step, least: int = 0) -> float:
     """The work of a step and of all that is in its loops, of which each step counts as `least` at
     the least."""
     loop: Any = step
     body = getattr(step, "body", None)
     if body is None:
         return max(least, work_once(step))
-    rows = loop.step if loop.start is not None else loop.index.extent
-    return rows * sum(work(s, least) for s in body)
+    return _rounds(loop) * sum(work(s, least) for s in body)
+
+
+def _rounds(loop: Any) -> float:
+    return float(loop.step) if loop.start is not None else loop.index.extent / loop.step
 
 
 # ---- traffic
@@ -75,8 +78,7 @@ def moved(step: Step) -> float:
     """What a step, with all that is in its loops, costs for arrays that no core's cache holds."""
     loop: Any = step
     if getattr(step, "body", None) is not None:
-        rows = loop.step if loop.start is not None else loop.index.extent
-        return rows * sum(map(moved, loop.body))
+        return _rounds(loop) * sum(map(moved, loop.body))
     price = 0.0
     for cell, _, writes in step.accesses():
         size = math.prod(cell.root.shape) * cell.dtype.itemsize

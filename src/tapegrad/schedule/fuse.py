@@ -34,7 +34,7 @@ MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time an
 
 
 @dataclass
-class _Use:
+class Use:
     """How a step touches a cell: whether it writes, and the axes along which all of its accesses
     are indexed by the step's own loop alone: by so many times its index, from so far on."""
 
@@ -43,23 +43,23 @@ class _Use:
     # The axes along which all of its accesses are at known places, and these.
     known: dict[int, set[int]]
 
-    def is_apart(self, other: _Use) -> bool:
+    def is_apart(self, other: Use) -> bool:
         """Whether the two never touch the same element, whatever the iterations."""
         axes = self.known.keys() & other.known.keys()
         return any(not self.known[axis] & other.known[axis] for axis in axes)
 
-    def with_access(self, other: _Use) -> _Use:
+    def with_access(self, other: Use) -> Use:
         """This and another use of the same cell."""
         known = {
             axis: self.known[axis] | k for axis, k in other.known.items() if axis in self.known
         }
-        return _Use(self.writes or other.writes, self.aligned & other.aligned, known)
+        return Use(self.writes or other.writes, self.aligned & other.aligned, known)
 
 
-def touched(step: Step) -> dict[Cell, _Use]:
+def touched(step: Step) -> dict[Cell, Use]:
     """The cells that a step touches, and how."""
     index = step.index if isinstance(step, Loop) else None
-    found: dict[Cell, _Use] = {}
+    found: dict[Cell, Use] = {}
     for cell, at, writes in step.touches():
         aligned, known = set(), {}
         if at is not None and cell.alias is None:
@@ -74,12 +74,12 @@ def touched(step: Step) -> dict[Cell, _Use]:
                 for axis, k in enumerate(at)
                 if isinstance(k, Affine) and len(k.terms) == 1 and k.terms[0][0] is index
             }
-        use, before = _Use(writes, aligned, known), found.get(cell.root)
+        use, before = Use(writes, aligned, known), found.get(cell.root)
         found[cell.root] = use if before is None else before.with_access(use)
     return found
 
 
-def _are_aligned(uses: dict[Cell, _Use], others: dict[Cell, _Use]) -> bool:
+def are_aligned(uses: dict[Cell, Use], others: dict[Cell, Use]) -> bool:
     """Whether iteration i of one loop needs nothing of the other but its iteration i."""
     for cell in others.keys() & uses.keys():
         mine, theirs = uses[cell], others[cell]
@@ -91,7 +91,7 @@ def _are_aligned(uses: dict[Cell, _Use], others: dict[Cell, _Use]) -> bool:
 
 def are_in_step(loop: Loop, other: Loop) -> bool:
     """Whether two loops, one after the other, may as well be a single one."""
-    return _are_aligned(touched(loop), touched(other))
+    return are_aligned(touched(loop), touched(other))
 
 
 def _moves(step: Step) -> bool:
@@ -112,7 +112,7 @@ class _Item:
         self.weight = code_size(step)
         self.moves = _moves(step)
 
-    def conflicts(self, uses: Mapping[Cell, _Use]) -> bool:
+    def conflicts(self, uses: Mapping[Cell, Use]) -> bool:
         """Whether the order of this step and of others, which touch these cells, matters."""
         small, large = (uses, self.uses) if len(uses) < len(self.uses) else (self.uses, uses)
         return any(c in large and (u.writes or large[c].writes) for c, u in small.items())
@@ -126,7 +126,7 @@ class _Item:
             return False
         if self.weight + other.weight > MAX_WEIGHT:
             return False
-        return bool(self.uses.keys() & other.uses.keys()) and _are_aligned(self.uses, other.uses)
+        return bool(self.uses.keys() & other.uses.keys()) and are_aligned(self.uses, other.uses)
 
     def take(self, other: _Item) -> None:
         assert isinstance(self.step, Loop) and isinstance(other.step, Loop)
@@ -134,10 +134,10 @@ class _Item:
         assert isinstance(renamed, Loop)
         self.step = Loop(self.step.index, self.step.body + renamed.body)
         self.weight += other.weight
-        _add_uses(self.uses, other.uses)
+        add_uses(self.uses, other.uses)
 
 
-def _add_uses(uses: dict[Cell, _Use], others: Mapping[Cell, _Use]) -> None:
+def add_uses(uses: dict[Cell, Use], others: Mapping[Cell, Use]) -> None:
     for cell, use in others.items():
         mine = uses.get(cell)
         uses[cell] = use if mine is None else mine.with_access(use)
@@ -213,7 +213,7 @@ class _Sequence:
         reordering what depends on each other. Fills that it needs (the zeros that it adds to) and
         single numbers are moved in front of that loop."""
         carried: list[_Item] = []
-        uses: dict[Cell, _Use] = {}  # of all that is carried
+        uses: dict[Cell, Use] = {}  # of all that is carried
         for other in self._sharing(item, carried, below):
             blocked = other.conflicts(uses)
             if not blocked and other.can_take(item):
@@ -231,7 +231,7 @@ class _Sequence:
                 if not other.moves:
                     return False
                 carried.append(other)
-                _add_uses(uses, other.uses)
+                add_uses(uses, other.uses)
         return False
 
     def _sharing(self, item: _Item, carried: list[_Item], below: int | None) -> Iterator[_Item]:

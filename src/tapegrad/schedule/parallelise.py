@@ -280,7 +280,7 @@ def _grains(step: Step) -> float:
     if isinstance(step, Gemm):
         return work(step) * PRODUCTS_IN_GRAIN / GRAIN
     assert isinstance(step, Loop)
-    return (work(step, least=1) + moved(step)) / (step.step * GRAIN)
+    return (work(step, least=1) + moved(step)) / GRAIN
 
 
 def _rows(step: Step) -> tuple[int, int]:

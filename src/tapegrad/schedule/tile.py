@@ -11,12 +11,16 @@
                                                       for j: g[j] += x[i, j] * r[i - i0]
 
 One row at a time, what is computed of scalars can't be vectorised. In a tile it is, for all rows in
-one loop, which LLVM vectorises, while the tile's rows stay in the cache. It is always allowed:
-fused iterations only need what their own iteration made, and sums keep their order.
+one loop, which LLVM vectorises, while the tile's rows stay in the cache. It is allowed where the
+parts could be fused again, and sums keep their order.
+
+The loops inside others are cut where other calls may have other lengths for them, as those over
+pairs of points: those whose lengths stay are cut by what these are (`apart`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -26,6 +30,7 @@ from tapegrad.ir.plan import Plan, is_fill
 from tapegrad.ir.steps import Changes, Compute, Loop, Step
 from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.cost import work, work_once
+from tapegrad.schedule.fuse import Use, add_uses, are_aligned, touched
 
 ROWS = 64  # of a tile
 LONG = 4  # tiles, which a loop has at the least
@@ -34,22 +39,30 @@ WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loo
 
 def tile(plan: Plan, lengths: Collection[int] = ()) -> Plan:
     """Cut the outermost loops that compute costly scalars between inner loops, and are long, or may
-    be so in other calls: if they have one of these lengths."""
-    return replace(
-        plan, steps=tuple(_tiled(s, lengths) if isinstance(s, Loop) else s for s in plan.steps)
-    )
+    be so in other calls: if they have one of these lengths. In the others, those inside are cut."""
+    steps = [_tiled(s, lengths, LONG * ROWS) if isinstance(s, Loop) else s for s in plan.steps]
+    return replace(plan, steps=tuple(steps))
 
 
-def _tiled(loop: Loop, lengths: Collection[int]) -> Loop:
-    is_long = loop.index.extent >= LONG * ROWS or loop.index.extent in lengths
-    if loop.index.limit is not None or not is_long or not _pays(loop.body):
+def _tiled(loop: Loop, lengths: Collection[int], long: float) -> Loop:
+    is_long = loop.index.extent >= long or loop.index.extent in lengths
+    if is_long and (tiles := _in_tiles(loop)) is not None:
+        return tiles
+    if not lengths:
         return loop
+    body = [_tiled(s, lengths, math.inf) if isinstance(s, Loop) else s for s in loop.body]
+    return replace(loop, body=tuple(body))
+
+
+def _in_tiles(loop: Loop) -> Loop | None:
+    if loop.index.limit is not None or loop.start is not None or not _pays(loop.body):
+        return None
     segments = _segments(loop.body)
     if len(segments) < 2:
-        return loop
+        return None
     crossing = _crossing(segments)
-    if crossing is None:
-        return loop
+    if crossing is None or not _are_in_step(loop, segments, crossing):
+        return None
     start = Index(loop.index.extent)
     offset = Affine(((loop.index, 1), (start, -1)))
     rows = {
@@ -67,6 +80,20 @@ def _tiled(loop: Loop, lengths: Collection[int]) -> Loop:
         ]
         body.append(Loop(loop.index, tuple(steps), start=start, step=ROWS))
     return Loop(start, tuple(body), step=ROWS)
+
+
+def _are_in_step(
+    loop: Loop, segments: Sequence[Sequence[Step]], crossing: Collection[Cell]
+) -> bool:
+    """Whether segments could as well be loops, one after the other, but for these registers."""
+    before: dict[Cell, Use] = {}
+    for segment in segments:
+        found = touched(replace(loop, body=tuple(segment)))
+        uses = {cell: use for cell, use in found.items() if cell not in crossing}
+        if not are_aligned(before, uses):
+            return False
+        add_uses(before, uses)
+    return True
 
 
 def _pays(body: Sequence[Step]) -> bool:
