@@ -178,7 +178,7 @@ def primitives() -> list[PrimitiveInfo]:
         has = [r for r in ("vjp", "jvp") if getattr(cls, r) is not getattr(Primitive, r)]
         doc = (cls.__doc__ or "").strip().splitlines()
         found.append(PrimitiveInfo(name, kind, tuple(has), doc[0] if doc else ""))
-    for own in declared:
+    for own in [x for x in declared if not x.whole]:  # which a trace alone was told
         pairs = [("vjp", own.has_reverse()), ("jvp", own.has_forward())]
         doc = (own.__doc__ or "").strip().splitlines()
         has = [rule for rule, yes in pairs if yes]
