@@ -269,6 +269,8 @@ LISTS: list[Any] = [
     lambda a, b: np.array([[a, 0.0], [0.0, b]])[0, 0] * np.asarray((a, b))[1],
     lambda a, b: np.sum(np.concatenate([[a, b], np.zeros(2)]) * np.arange(4)),
     lambda a, b: np.sum(np.r_[a, 1.0, [b, a]] * np.arange(4)),
+    lambda a, b: np.sum(np.r_[(a, b), (1, a)] * np.arange(4)),
+    lambda a, b: np.sum(np.c_[(a, b), (1, a)] * np.arange(2)),
     lambda a, b: np.sum(np.c_[[a, b], [b, 1.0]] * np.array([[1.0, 2.0], [3.0, 4.0]])),
     lambda a, b: np.interp(1.0, [0.0, 3.0], [a, b]) + np.sort([a, b])[0],
     lambda a, b: np.sum(np.full(2, a) * np.append([a], b)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
 import operator
 import re
@@ -75,6 +76,16 @@ folding = np.frompyfunc(lambda a, b: a + b * K, 2, 1)
 ordering = np.frompyfunc(lambda v: v * (2.5 - K), 1, 1)
 vectorized = np.vectorize(lambda v: v * K)
 
+
+class Encoder(json.JSONEncoder):
+    def default(self, o):
+        return K
+
+
+def _pair(o):
+    return [1, K]
+
+
 FILLED = {
     "a constant": lambda x: np.sum(np.fromiter((K for _ in x), float) * x),
     "a product": lambda x: np.sum(np.fromiter((v * K for v in x), float)),
@@ -124,6 +135,9 @@ CALLED = {
     "groupby": lambda x: x[0] * next(itertools.groupby(ROWS, key=lambda v: K))[0],
     "iter of a call": lambda x: x[0] * next(iter(lambda: K, None)),
     "re.sub": lambda x: x[0] * float(re.sub("a", lambda m: str(K), "a")),
+    "json.dumps": lambda x: x[0] * float(json.dumps(going, default=lambda o: K)),
+    "json.dumps of a list": lambda x: x[0] * json.loads(json.dumps(going, default=_pair))[1],
+    "JSONEncoder.default": lambda x: x[0] * float(json.dumps({"a": going}, cls=Encoder)[6:-1]),
     "frompyfunc": lambda x: np.sum(elementwise(x)),
     "frompyfunc of a made array": lambda x: np.sum(elementwise(np.arange(3.0)).astype(float) * x),
     "its reduce": lambda x: x[0] * folding.reduce(np.arange(3.0)),

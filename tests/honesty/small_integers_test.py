@@ -53,3 +53,18 @@ def test_one_element_is_no_index():
         np.testing.assert_array_equal(jit(f, compile="never")(x), f(x), strict=True)
     with pytest.raises(UnsupportedError, match="indexed with a traced boolean"):
         jit(lambda x: table[x > 1], compile="never")(2.0)
+
+
+def test_choices_wrap_around():
+    """`np.where(m, np.int8(1), k)` of an integer that int8 doesn't hold -> it wraps around, as
+    NumPy casts it"""
+    x = np.array([0.5, 2.0])
+    for f in (
+        lambda x, k: np.where(x > 1, np.int8(1), k) * x,
+        lambda x, k: np.where(x > 1, k, np.ones(2, np.uint8)) * x,
+        lambda x, k: np.where(x > 1, np.int8(1), 300) * x,
+        lambda x, k: np.where(x > 1, -1, np.uint8(1)) * x,
+    ):
+        for k in (3, 300, -1, 2**40):
+            for how in ("never", "always"):
+                np.testing.assert_array_equal(jit(f, compile=how)(x, k), f(x, k), strict=True)

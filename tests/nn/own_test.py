@@ -109,6 +109,32 @@ def test_masked_classes_have_no_share(mode):
     np.testing.assert_array_equal(nn.softmax(scores)[1], [0, 1, 0])
 
 
+CROPPED = {
+    "constant": ([1, 2, 3, 4, 0, 0], [0, 0, 0, 1, 2, 3]),
+    "reflect": ([1, 2, 3, 4, 3, 2], [2, 1, 0, 1, 2, 3]),
+    "replicate": ([1, 2, 3, 4, 4, 4], [0, 0, 0, 1, 2, 3]),
+    "circular": ([1, 2, 3, 4, 1, 2], [2, 3, 0, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("mode", CROPPED)
+def test_negative_numbers_take_entries_away(mode):
+    x, w = np.arange(5.0), np.arange(6.0) ** 2
+    for edges, wanted in zip(((-1, 2), (2, -1)), CROPPED[mode], strict=True):
+        np.testing.assert_array_equal(nn.pad(x, edges, mode), wanted)
+        slope = grad(lambda x, edges=edges: np.sum(w * nn.pad(x, edges, mode)))(x)
+        np.testing.assert_array_equal(np.sum(slope * x), np.sum(w * wanted))
+
+
+@MODES
+def test_numbers_and_empty_batches(mode):
+    """The only share of a number is the whole; no batch has no divergence."""
+    for of in (nn.softmax, nn.log_softmax):
+        value, slope = value_and_grad(lambda x, of=of: 2 * of(x), compile=mode)(0.3)
+        assert (value, slope) == (2.0 * (of is nn.softmax), 0.0)
+    assert nn.kl_div(np.ones((0, 3)), np.ones((0, 3)), "batchmean") == 0
+
+
 BAD = [
     (lambda: nn.mse_loss(np.ones(3), np.ones((3, 1))), "input has shape (3,) and target has"),
     (lambda: nn.mse_loss(np.ones(3), np.ones(3), "avg"), "reduction='avg' is none of 'none', "),
@@ -155,6 +181,11 @@ BAD = [
     (lambda: nn.linear(np.ones((2, 3)), np.ones((3, 2))), "they must be (*, in) and (out, in)"),
     (lambda: nn.linear(np.ones((2, 3)), np.ones((4, 3)), np.ones(3)), "and must have (4,)"),
     (lambda: nn.pad(np.ones(3), (3, 0), "reflect"), "can't pad 3 entries by (3, 0)"),
+    (lambda: nn.pad(np.ones(3), (-1, 3), "reflect"), "can't pad 3 entries by (-1, 3)"),
+    (lambda: nn.pad(np.ones(3), (-1, -2), "replicate"), "can't pad 3 entries by (-1, -2)"),
+    (lambda: nn.pad(np.ones(3), (-3, 1), "circular"), "can't pad 3 entries by (-3, 1)"),
+    (lambda: nn.softmax(np.float64(1.0), 1), "there is no axis 1"),
+    (lambda: nn.kl_div(np.float64(1.0), np.float64(0.5), "batchmean"), "a number has no axis"),
     (lambda: nn.pad(np.ones(3), (1, 0), "edge"), "'replicate', 'circular'"),
     (lambda: nn.pad(np.ones(3), (1, 0, 2)), "3 numbers aren't two for each"),
     (lambda: nn.dropout(np.ones(3), 1.5), "p=1.5 is no probability"),

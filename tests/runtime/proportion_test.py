@@ -299,3 +299,21 @@ def test_objects_whose_numbers_change_are_told_apart_at_once(monkeypatch):
     for n in (10, 80):
         steps_then(n)
     assert steps_then(200) < MOST * steps_then(100)
+
+
+def test_many_objects_are_no_reason_to_trace_again():
+    """Some guards each: they were 5,000 at the most."""
+    particles = [Particle(0.1 * k) for k in range(1500)]
+
+    def f(x):
+        s = 0.0
+        for p in particles:
+            s += p.x * np.sin(x)
+        return s
+
+    g = value_and_grad(f, compile="never")
+    for x in (1.0, 2.0, 3.0):
+        np.testing.assert_allclose(g(x)[0], f(x), rtol=1e-12)
+    assert g.cache_info().traces == 1
+    particles[1200].x = 7.0
+    np.testing.assert_allclose(g(1.0)[0], f(1.0), rtol=1e-12)

@@ -179,10 +179,13 @@ def log_softmax(
 
 def _exponents(
     function: str, input: Array, dim: int, axis: int | None, dtype: object
-) -> tuple[Array, int]:
-    """x less its largest element along the axis, and the axis. What is taken away makes no
-    difference to the shares, so it is a constant for derivatives."""
-    along = axis_in(function, chosen_axis(function, dim, axis, -1), np.ndim(input))
+) -> tuple[Array, int | None]:
+    """x less its largest element along the axis, and the axis: None of a number, whose axis is 0
+    or -1. What is taken away makes no difference to the shares, so it is a constant for
+    derivatives."""
+    chosen, ndim = chosen_axis(function, dim, axis, -1), np.ndim(input)
+    along: int | None = axis_in(function, chosen, ndim or 1)
+    along = along if ndim else None
     x = input if dtype is None else input.astype(dtype)
     return x - stop_gradient(np.max(x, axis=along, keepdims=True)), along
 

@@ -73,11 +73,13 @@ def pad(
     before it, and so on.
 
     `mode` is "constant" with `value` (0), "reflect" without the edge, "replicate" of the edge, or
-    "circular". Negative numbers of "constant" take entries away. The other modes pad any axes;
-    PyTorch's the last one to three of an array with channels.
+    "circular". Negative numbers take entries away, of "constant" and "circular" before others are
+    added. The other modes than "constant" pad any axes; PyTorch's the last one to three of an array
+    with channels.
 
     Raises ValueError for an odd number of numbers, too many of them, another mode, a value with
-    another mode than "constant", and for more entries than "reflect" and "circular" find.
+    another mode than "constant", and for more entries than "reflect" and "circular" find, or fewer
+    than one left.
     """
     if mode != "constant" and mode not in PADDING:
         known = ", ".join(map(repr, ("constant", *PADDING)))
@@ -89,20 +91,25 @@ def pad(
     edges = [(0, 0)] * np.ndim(input)
     for i in range(len(pad) // 2):
         edges[-1 - i] = pad[2 * i], pad[2 * i + 1]
+    added = [(max(a, 0), max(b, 0)) for a, b in edges]
     if mode == "constant":
-        x = input[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in _lengths(input, edges))]
-        return np.pad(x, [(max(a, 0), max(b, 0)) for a, b in edges], constant_values=value or 0)
+        return np.pad(_cut(input, edges), added, constant_values=value or 0)
     if value is not None:
         raise ValueError(f"pad: value={value} is for mode='constant', not {mode!r}")
-    for (a, b), n in _lengths(input, edges):
+    for (a, b), n in zip(edges, np.shape(input), strict=True):
         most = {"reflect": n - 1, "circular": n}.get(mode, max(a, b))
-        if min(a, b) < 0 or max(a, b) > most or (n == 0 and max(a, b) > 0):
+        left = n + min(a, b) if mode == "circular" else n + a + b
+        if max(a, b) > most or (n == 0 and max(a, b) > 0) or (min(a, b) < 0 and left < 1):
             raise ValueError(f"pad: mode={mode!r} can't pad {n} entries by {(a, b)}")
-    return np.pad(input, edges, mode=PADDING[mode])  # type: ignore[call-overload]
+    if mode == "circular":
+        return np.pad(_cut(input, edges), added, mode="wrap")
+    return _cut(np.pad(input, added, mode=PADDING[mode]), edges)  # type: ignore[call-overload]
 
 
-def _lengths(input: Array, edges: list[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
-    return list(zip(edges, np.shape(input), strict=True))
+def _cut(x: Array, edges: list[tuple[int, int]]) -> Array:
+    """x without what negative numbers take away."""
+    pairs = zip(edges, np.shape(x), strict=True)
+    return x[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in pairs)]
 
 
 def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:

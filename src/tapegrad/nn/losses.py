@@ -134,7 +134,11 @@ def kl_div(input: Array, target: Array, reduction: str = "mean", log_target: boo
         absent = target == 0
         losses = np.where(absent, 0, target * (np.log(np.where(absent, 1, target)) - input))
     if reduction == "batchmean":
-        return np.sum(losses) / np.shape(input)[0]
+        if not np.ndim(input):
+            raise IndexError(
+                "kl_div: reduction='batchmean' is of a batch, and a number has no axis"
+            )
+        return np.sum(losses) / max(len(input), 1)
     return reduced(losses, reduction)
 
 

@@ -58,7 +58,7 @@ from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 
-MOST = 5000  # guards; a function that reads more is traced at each call
+MOST = 100_000  # guards; a function that reads more is traced at each call
 
 
 class Reads(Facts):

@@ -357,7 +357,7 @@ class Joining:
             note_computed([x for x in _flat(plain) if is_array(x)])
             return _kept(self._numpys[plain], "fc")
         parts = [
-            dispatch.as_operand(x) if isinstance(x, list) and has_traced(x) else x
+            dispatch.as_operand(x) if isinstance(x, (list, tuple)) and has_traced(x) else x
             for x in (key if isinstance(key, tuple) else (key,))
         ]
         kind: Any = type(self._numpys)

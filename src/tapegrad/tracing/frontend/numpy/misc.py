@@ -42,7 +42,15 @@ def where(condition: Any, *xs: Any) -> Any:
     if dtype_of(condition) != np.dtype(bool):
         condition = np.not_equal(condition, 0)
     dtype = common_dtype(x, y)
+    x, y = (_wrapped(v, dtype) for v in (x, y))
     return ew.where(*cast_all([condition, x, y], [np.dtype(bool), dtype, dtype]))
+
+
+def _wrapped(x: Any, dtype: np.dtype) -> Any:
+    """A Python integer in a dtype that may not hold it, as NumPy casts it here: it wraps around."""
+    if dtype.kind not in "iu" or dtype_of(x) is not int:
+        return x
+    return ew.AsType(dtype)(x) if isinstance(x, Tracer) else np.asarray(x).astype(dtype)[()]
 
 
 @stands_for(np, of_complex=True)
