@@ -77,6 +77,7 @@ SURFACE = (
         "autograd",
         "dask",
         "derivatives",
+        "doctor",
         "elsewhere",
         "extending",
         "loops",

@@ -11,6 +11,19 @@ def main() -> None:
     """Plain NumPy in, compiled gradients out."""
 
 
+@main.command()
+def doctor() -> None:
+    """Say what tapegrad finds on this machine, and whether it works; the status is 1 if not."""
+    from tapegrad.doctor import findings
+
+    is_wrong = False
+    for found in findings():
+        is_wrong |= found.is_wrong
+        click.echo(f"{found.subject:10}{'WRONG: ' * found.is_wrong}{found.text}")
+    if is_wrong:
+        raise SystemExit(1)
+
+
 @main.group()
 def cache() -> None:
     """Look at the compiled code that is kept on disk, or remove it."""

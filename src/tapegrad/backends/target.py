@@ -94,6 +94,10 @@ class Machine(Target, ABC):
         """Why code can't be run in this process; empty if it can."""
 
     @abstractmethod
+    def described(self) -> str:
+        """The processor and its threads, in words."""
+
+    @abstractmethod
     def functions(self, executable: Executable) -> dict[str, Any]:
         """What a driver's lines call: its kernels, `empty` and `parallel`."""
 

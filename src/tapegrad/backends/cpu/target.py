@@ -6,6 +6,7 @@ plays tapes no linker.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,18 @@ class Cpu(Machine):
         from tapegrad.backends.cpu.layout import layout_fault
 
         return layout_fault()
+
+    def described(self) -> str:
+        from llvmlite import binding
+
+        from tapegrad.backends.cpu.threads import available_cores, pool
+
+        has = binding.get_host_cpu_features()
+        vectors = next((x for x in ("avx512f", "avx2", "neon") if has.get(x)), "no known")
+        return (
+            f"{binding.get_host_cpu_name()} with {vectors} vectors; {available_cores()} of "
+            f"{os.cpu_count()} cores may be used, and {pool.crew.size} are"
+        )
 
     def functions(self, executable: Executable) -> dict[str, Any]:
         from tapegrad.backends.cpu.linking import linked
