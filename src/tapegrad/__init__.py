@@ -46,7 +46,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.observe.answers.answers import while_traced
     from tapegrad.registering import register_tree
     from tapegrad.roots import custom_fixed_point, custom_root
-    from tapegrad.rules import PrimitiveInfo, defjvp, defvjp, primitive, primitives
+    from tapegrad.rules import defjvp, defvjp, primitive, primitives
     from tapegrad.series import gauss_newton_vp, jet, laplacian
     from tapegrad.settings import cache_info, clear_cache, set_compile, set_num_threads
     from tapegrad.structure import (
@@ -63,7 +63,6 @@ __version__ = "0.1.0"
 
 __all__ = [  # without `map` and `range`, which would hide Python's
     "Function",
-    "PrimitiveInfo",
     "ShapeDtype",
     "as_linear_operator",
     "cache_info",

@@ -164,6 +164,10 @@ def primitives() -> list[PrimitiveInfo]:
         >>> [found] = [x for x in primitives() if x.name == "cholesky"]
         >>> found.kind, found.rules
         ('Routine', ('vjp', 'jvp'))
+
+    Returns
+    -------
+    A list of named tuples: name, kind, which rules it has of its own ("vjp", "jvp"), and a line.
     """
     from tapegrad.ir.tape import DECLARED, Primitive
     from tapegrad.tracing.rules.custom import declared
