@@ -48,6 +48,7 @@ from tapegrad.primitives.sparse import Rows as Rows
 from tapegrad.primitives.sparse import Solve as Solve
 from tapegrad.primitives.sparse import SparseProduct as SparseProduct
 from tapegrad.primitives.sparse import Unfinished as Unfinished
+from tapegrad.primitives.sparse import rows_of as rows_of
 from tapegrad.primitives.special import gammaln_of_positive as gammaln_of_positive
 from tapegrad.primitives.special import polygamma as polygamma
 from tapegrad.primitives.special_gamma import ParameterSlope as ParameterSlope

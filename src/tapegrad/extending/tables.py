@@ -1,5 +1,10 @@
-"""Series and DataFrames, taken apart and put together."""
+"""A library's objects as trees; Series and DataFrames, taken apart and put together."""
 
+from tapegrad.core.instances import Functions as Functions
+from tapegrad.core.instances import adopt as adopt
+from tapegrad.core.instances import declare as declare
+from tapegrad.core.late import load as load
+from tapegrad.core.statics import Keyed as Keyed
 from tapegrad.core.tables import Column as Column
 from tapegrad.core.tables import Labels as Labels
 from tapegrad.core.tables import as_trees as as_trees

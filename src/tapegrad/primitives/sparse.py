@@ -143,6 +143,8 @@ class Sampled(_Patterned):
 
     def evaluate(self, *xs: Any) -> Any:
         indices, starts, u, v = xs
+        if u.shape[1] == 1:
+            return np.repeat(u[:, 0], np.diff(starts)) * np.take(v[:, 0], indices)
         return np.einsum("ij,ij->i", u[rows_of(starts)], v[indices])
 
     def parts(self, known: Any, *xs: Aval) -> Any:

@@ -11,9 +11,12 @@ terms of primitives and of NumPy's functions. What isn't declared is refused by 
 from __future__ import annotations
 
 import importlib
+import sys
 from functools import partial
+from typing import Any
 
 from tapegrad.extending import declare_late
+from tapegrad.extending.tables import adopt, load
 from tapegrad.scipy.homes import HOMES
 
 
@@ -25,3 +28,13 @@ def _load(home: str) -> None:
 
 for _home in HOMES:
     declare_late(_home, partial(_load, _home))
+
+
+def _adopted(cls: type) -> Any:
+    """How a class of SciPy's is a tree: those of sparse matrices are."""
+    if not cls.__module__.startswith("scipy.sparse") or "scipy.sparse" not in sys.modules:
+        return None
+    return load((f"{__name__}.sparse.trees",)).how(cls)
+
+
+adopt("scipy", _adopted)

@@ -103,7 +103,7 @@ def spsolve_triangular(A: Any, b: Any, lower: bool = True, unit_diagonal: bool =
     if np.any((columns > rows) if lower else (columns < rows)):
         raise np.linalg.LinAlgError("A is not triangular")
     if unit_diagonal:
-        A = A.with_elements(np.where(rows == columns, 1, elements))
+        A = A.with_listed(np.where(rows == columns, 1, elements))
     x = _solved(A, b)
     if np.any(np.isnan(x)):
         raise np.linalg.LinAlgError("A is singular: zero entry on diagonal.")

@@ -156,6 +156,12 @@ def _shapes(blocks: Any) -> list[Any]:
             for x in blocks]  # fmt: skip
 
 
+def _one_format(blocks: Any) -> Any:
+    """The format that SciPy keeps where all blocks have it."""
+    found = {getattr(x, "format", None) for x in blocks}
+    return found.pop() if found in ({"csr"}, {"csc"}) else None
+
+
 @stands_for(HOME, lists="blocks")
 @_of_a_type
 def vstack(blocks: Any, format: Any = None) -> Any:
@@ -165,7 +171,7 @@ def vstack(blocks: Any, format: Any = None) -> Any:
         raise ValueError("incompatible dimensions for axis 1")
     starts = np.cumsum([0, *[m for m, _ in shapes]])
     places = [(int(start), 0) for start in starts[:-1]]
-    return _joined(blocks, places, (starts[-1], shapes[0][1]), format)
+    return _joined(blocks, places, (starts[-1], shapes[0][1]), format or _one_format(blocks))
 
 
 @stands_for(HOME, lists="blocks")
@@ -177,7 +183,7 @@ def hstack(blocks: Any, format: Any = None) -> Any:
         raise ValueError("incompatible dimensions for axis 0")
     starts = np.cumsum([0, *[n for _, n in shapes]])
     places = [(0, int(start)) for start in starts[:-1]]
-    return _joined(blocks, places, (shapes[0][0], starts[-1]), format)
+    return _joined(blocks, places, (shapes[0][0], starts[-1]), format or _one_format(blocks))
 
 
 @stands_for(HOME, lists="mats")
@@ -242,16 +248,23 @@ def kronsum(A: Any, B: Any, format: Any = None) -> Any:
     return found.asformat(format or "coo", is_matrix=_all_matrices([A, B]))
 
 
+def _triangle(A: Any, function: Any, k: int, format: Any) -> Any:
+    found = A.moved(lambda x: function(x, k), apart=True)
+    if found is None:
+        found = A.triangle(k, function is sparse.tril)
+    return found.asformat(format or "coo")
+
+
 @stands_for(HOME)
 def tril(A: Any, k: Any = 0, format: Any = None) -> Any:
     """What isn't above a diagonal."""
-    return _parts([A])[0].triangle(int(k), True).asformat(format)
+    return _triangle(_parts([A])[0], sparse.tril, int(k), format)
 
 
 @stands_for(HOME)
 def triu(A: Any, k: Any = 0, format: Any = None) -> Any:
     """What isn't below a diagonal."""
-    return _parts([A])[0].triangle(int(k), False).asformat(format)
+    return _triangle(_parts([A])[0], sparse.triu, int(k), format)
 
 
 def _diagonals(diagonals: Any, offsets: Any, shape: Any, format: Any, older: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,19 @@ from scipy import sparse
 from tapegrad.errors import UnsupportedError
 from tapegrad.extending import any_traced, at_line, refusal, unobserved
 from tapegrad.extending.arrays import Tracer, as_tracer, cast
-from tapegrad.extending.primitives import Product, RowByRow, Rows, ScatterAdd, SparseProduct
+from tapegrad.extending.primitives import (
+    Product,
+    RowByRow,
+    Rows,
+    ScatterAdd,
+    SparseProduct,
+    rows_of,
+)
 from tapegrad.extending.runs import following
 from tapegrad.scipy.sparse.parts import OF_ELEMENTS, Parted
+from tapegrad.scipy.sparse.patterns import FORMATS, pattern_at
 
+_OF_PATTERNS = ("indptr", "row", "col", "coords", "has_sorted_indices", "has_canonical_format")
 _FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
 
 
@@ -23,12 +33,13 @@ class Sparse(Parted):
 
     It is held row by row, or, if it is `turned`, column by column (`primitives/sparse.py`).
     `ordered`: the elements are those that SciPy has, in its order; `sifted`: it leaves out zeros
-    among them. `is_matrix`: `*` is a product.
+    among them. `is_matrix`: `*` is a product. Where its `pattern` is known (`patterns.py`), the
+    elements are in SciPy's order, whatever that is.
     """
 
     __array_ufunc__ = None  # NumPy's operators leave the answer to this
-    __slots__ = ("_shape", "elements", "format", "indices", "is_matrix", "ordered", "sifted",
-                 "starts", "turned")  # fmt: skip
+    __slots__ = ("_shape", "elements", "format", "indices", "is_matrix", "ordered", "pattern",
+                 "sifted", "starts", "turned")  # fmt: skip
 
     ndim = 2
 
@@ -50,6 +61,33 @@ class Sparse(Parted):
         self._shape = int(shape[0]), int(shape[1])
         self.turned, self.format, self.is_matrix = turned, format, is_matrix
         self.ordered, self.sifted = ordered, sifted
+        self.pattern: Any = None
+
+    @classmethod
+    def of_pattern(cls, pattern: Any, elements: Any, format: Any = None) -> Sparse:
+        """Of a pattern that is known, and of the elements there, as SciPy has them; but of another
+        format, of which patterns aren't known."""
+        columns, starts = pattern.held
+        format = format or pattern.format
+        older, ordered = is_matrix(pattern.like), format == pattern.format and not pattern.sifted
+        how = pattern.format == "csc", format, older, ordered, pattern.sifted
+        made = Sparse(elements, columns, starts, pattern.shape, *how)
+        made.pattern = pattern
+        return made
+
+    def as_scipys(self) -> tuple[Any, Any]:
+        """The pattern, and the elements as SciPy has them."""
+        if self.pattern is None:
+            raise refusal(
+                f"a sparse {'matrix' if self.is_matrix else 'array'} whose pattern may depend on "
+                "what is traced or captured can't be a result. Return its toarray(), or the arrays "
+                "that it is made of"
+            )
+        if self.pattern.format != self.format:
+            raise refusal(
+                f"a {self.kind.__name__} with traced elements can't be a result. Return its tocsr()"
+            )
+        return self.pattern, self.elements
 
     @property
     def shape(self) -> Any:
@@ -88,6 +126,10 @@ class Sparse(Parted):
         )
 
     def __getattr__(self, name: str) -> Any:
+        if name == "kind" or name in Sparse.__slots__:  # it isn't made yet
+            raise AttributeError(name)
+        if name in _OF_PATTERNS and self.pattern is not None and self.ordered:
+            return deepcopy(getattr(self.pattern.like, name))
         if name.startswith("__") or not hasattr(self.kind, name):
             raise AttributeError(f"a sparse matrix has no attribute {name!r}")
         if name in OF_ELEMENTS.split():
@@ -103,8 +145,16 @@ class Sparse(Parted):
     __hash__ = object.__hash__
 
     def with_elements(self, elements: Any) -> Sparse:
+        """With other elements, in the order of its own."""
+        if self.pattern is not None:
+            return self.of_pattern(self.pattern, elements, self.format)
         given = elements, self.indices, self.starts, self._shape
         return Sparse(*given, self.turned, self.format, self.is_matrix, self.ordered, self.sifted)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What `isinstance` is told."""
+        return self.kind if self.format in FORMATS else type(self)
 
     @property
     def kind(self) -> Any:
@@ -114,15 +164,50 @@ class Sparse(Parted):
     def remade(
         self, elements: Any, rows: Any, columns: Any, shape: Any, sifted: bool = True
     ) -> Sparse:
-        """One of this kind, of elements with their rows and columns."""
-        how = self.format, self.is_matrix, sifted
+        """One of this kind, of elements with their rows and columns; SciPy's operations with COO
+        give CSR."""
+        how = "csr" if self.format == "coo" else self.format, self.is_matrix, sifted
         return from_list(elements, rows, columns, shape, *how)
 
     @unobserved
     def on_tape(self, *others: Any) -> tuple[Any, Any, Any]:
         """The elements and the pattern as operands, beside what is traced."""
         given = (self.elements, self.indices, self.starts, *others)
-        return tuple(as_tracer(x, *given) for x in given[:3])  # type: ignore[return-value]
+        elements, *pattern = (as_tracer(x, *given) for x in given[:3])
+        order = None if self.pattern is None else self.pattern.order
+        return elements if order is None else elements[order], *pattern  # type: ignore[return-value]
+
+    @unobserved
+    def with_listed(self, elements: Any) -> Sparse:
+        """With other elements, in the order of `listed`."""
+        place = None if self.pattern is None else self.pattern.place
+        return self.with_elements(elements if place is None else elements[place])
+
+    @unobserved
+    def summed(self) -> Sparse:
+        """With what stands in one place added up, of a pattern that is known."""
+        if not self.pattern.has_repeats:
+            return self
+        pattern, target = self.pattern.summed
+        elements = as_tracer(self.elements)
+        elements = ScatterAdd((pattern.nnz,))(elements, as_tracer(target, elements))
+        return self.of_pattern(pattern, elements, self.format)
+
+    @unobserved
+    def astype(self, dtype: Any, casting: str = "unsafe", copy: bool = True) -> Sparse:
+        if self.pattern is None:
+            return self.with_elements(as_tracer(self.elements).astype(dtype))
+        return self.mapped(lambda x: x.astype(dtype), "astype")
+
+    @unobserved
+    def moved(self, function: Any, apart: bool = False) -> Sparse | None:
+        """What SciPy's function makes of it by moving elements, if that is known. `apart`: it adds
+        up none."""
+        found = None if self.pattern is None else self.pattern.moved(function, apart)
+        if found is None:
+            return None
+        pattern, numbers = found
+        return self.of_pattern(pattern, as_tracer(self.elements)[numbers])
 
     # ---- products
 
@@ -152,6 +237,8 @@ class Sparse(Parted):
         elements, x = cast(elements, kind), cast(x, kind)
         product = Product(*self.parameters)
         found = product(elements, indices, starts, x[:, None] if x.ndim == 1 else x)
+        if x.ndim == 1 and self.format == "coo" and not self.is_matrix and len(found) == 1:
+            return found[0, 0]  # as SciPy has it
         return found[:, 0] if x.ndim == 1 else found
 
     @property
@@ -164,6 +251,16 @@ class Sparse(Parted):
 
     def _by_sparse(self, other: Sparse) -> Any:
         self._fits(other.shape[0])
+        if self.pattern is not None and other.pattern is not None:
+            self, other = self.summed(), other.summed()
+            known = self.pattern.times(other.pattern)
+        else:
+            known = None
+        if known is not None:
+            pattern, one, two, target = known
+            a, b = as_tracer(self.elements, other.elements), as_tracer(other.elements)
+            products = as_tracer(a[one] * b[two], a)
+            return self.of_pattern(pattern, ScatterAdd((pattern.nnz,))(products, target))
         for count in (self._shape[0], other.shape[0]):
             self.check_size(count * other.shape[1], "a product")
         (a, *pattern), (b, *its) = self.on_tape(other.elements), other.on_tape(self.elements)
@@ -192,8 +289,8 @@ class Sparse(Parted):
         if np.ndim(other):
             return self.multiply(np.divide(1, other))
         wide = self
-        if np.can_cast(self.dtype, np.float64):
-            wide = self.with_elements(self.elements.astype(np.float64))
+        if self.dtype != np.float64 and np.can_cast(self.dtype, np.float64):
+            wide = self.astype(np.float64)
         return wide.scaled(1 / other)  # as SciPy does
 
     def __neg__(self) -> Sparse:
@@ -201,7 +298,7 @@ class Sparse(Parted):
 
     @unobserved
     def scaled(self, by: Any) -> Sparse:
-        return self.with_elements(self._times(self.on_tape(by)[0], by))
+        return self.with_elements(self._times(as_tracer(self.elements, by), by))
 
     def _times(self, elements: Any, factors: Any) -> Any:
         if self.sifted and (isinstance(factors, Tracer) or not np.all(np.isfinite(factors))):
@@ -217,12 +314,15 @@ class Sparse(Parted):
             other = as_sparse(other).full("a product")
         if np.ndim(other) == 0:
             return self.scaled(other)
+        if self.format == "coo" and self.pattern is not None:
+            return self.asformat("csr").multiply(other)  # as SciPy does
         elements, rows, columns = self.listed(other)
         other = as_tracer(other, elements)
         if np.broadcast_shapes(self._shape, other.shape) != self._shape:
             raise ValueError("inconsistent shapes")
         there = np.broadcast_to(other, self._shape)[rows, columns]
-        return self.with_elements(self._times(elements, there))
+        found = self.with_listed(self._times(elements, there))
+        return found if self.pattern is None or other.size == 1 else found.asformat("coo")
 
     def _by_elements(self, other: Sparse) -> Sparse:
         """The same of one that is stored alike. Where it alone has an element, that is multiplied
@@ -249,15 +349,14 @@ class Sparse(Parted):
         return self._sum(other, -1, 1)
 
     def _sum(self, other: Any, sign: int, of_other: int) -> Any:
-        if sparse.issparse(other):
-            other = held_of(other)
+        other = other if as_sparse(other) is None else as_sparse(other)
         if isinstance(other, Sparse):
             if other.shape != self._shape:
                 raise ValueError("inconsistent shapes")
             mine, its = self.listed(other.elements), other.listed(self.elements)
             rows, columns = (np.concatenate([mine[k], its[k]]) for k in (1, 2))
             elements = np.concatenate([sign * mine[0], of_other * its[0]])
-            return self.remade(elements, rows, columns, self._shape, self.sifted or other.sifted)
+            return self.remade(elements, rows, columns, self._shape)
         if np.ndim(other) == 0 and not any_traced([other]) and other == 0:
             return self if sign == 1 else self.scaled(-1)
         if np.ndim(other) == 0:
@@ -279,7 +378,10 @@ class Sparse(Parted):
     def listed(self, *others: Any) -> tuple[Any, Any, Any]:
         """The elements, with their rows and their columns."""
         elements, indices, starts = self.on_tape(*others)
-        rows = Rows(int(indices.shape[0]))(starts)
+        if self.pattern is not None:
+            indices, rows = self.indices, rows_of(self.starts)
+        else:
+            rows = Rows(int(indices.shape[0]))(starts)
         return (elements, indices, rows) if self.turned else (elements, rows, indices)
 
     @unobserved
@@ -289,38 +391,11 @@ class Sparse(Parted):
     def _dense(self, *others: Any) -> Any:
         return ScatterAdd(self._shape)(*self.listed(*others))
 
-    def todense(self) -> Any:
-        self._not_as_matrix("todense()")
-        return self.toarray()
-
-    @unobserved
-    def sum(self, axis: Any = None) -> Any:
-        if axis is None:
-            return np.sum(self.on_tape()[0])
-        self._not_as_matrix("a sum along an axis")
-        if axis not in (0, 1, -1, -2):
-            raise self._refused(f"sum(axis={axis})")
-        along = self if axis in (1, -1) else self.transpose()
-        return along.times(np.ones(along.shape[1], self.dtype))
-
-    @unobserved
-    def mean(self, axis: Any = None) -> Any:
-        count = self._shape[0] * self._shape[1] if axis is None else self._shape[axis]
-        return self.scaled(1.0 / count).sum(axis)
-
-    @unobserved
-    def diagonal(self, k: int = 0) -> Any:
-        elements, rows, columns = self.listed()
-        there = self.with_elements(np.where(columns - rows == k, elements, 0))
-        m, n = self._shape
-        whole = there.times(np.ones(n, self.dtype))
-        return whole[max(0, -k) : max(0, -k) + max(0, min(m + min(k, 0), n - max(k, 0)))]
-
-    def trace(self, offset: int = 0) -> Any:
-        return np.sum(self.diagonal(offset))
-
     def transpose(self, axes: Any = None, copy: bool = False) -> Sparse:
+        found = self.moved(lambda x: x.transpose(), apart=True)
         other = {"csr": "csc", "csc": "csr"}.get(self.format, self.format)
+        if found is not None:
+            return self.of_pattern(found.pattern, found.elements, other)
         given = self.elements, self.indices, self.starts, self._shape[::-1], not self.turned
         return Sparse(*given, other, self.is_matrix, self.ordered, self.sifted)
 
@@ -329,26 +404,17 @@ class Sparse(Parted):
         is_matrix = self.is_matrix if is_matrix is None else is_matrix
         if (format, is_matrix) == (self.format, self.is_matrix):
             return self
-        given = self.elements, self.indices, self.starts, self._shape, self.turned
+        if self.pattern is not None and format in FORMATS:
+            if (format, is_matrix) == (self.pattern.format, self.is_matrix):
+                return self.of_pattern(self.pattern, self.elements)
+            found = self.moved(getattr(sparse, f"{format}_{'matrix' if is_matrix else 'array'}"))
+            if found is None:
+                how = format, is_matrix, self.sifted
+                found = from_list(*self.listed(), self._shape, *how)
+            return found
+        given = self.on_tape()[0], self.indices, self.starts, self._shape, self.turned
         ordered = self.ordered and format == self.format
         return Sparse(*given, format, is_matrix, ordered, self.sifted)
-
-    def tocsr(self, copy: bool = False) -> Sparse:
-        return self.asformat("csr")
-
-    def tocsc(self, copy: bool = False) -> Sparse:
-        return self.asformat("csc")
-
-    def tocoo(self, copy: bool = False) -> Sparse:
-        return self.asformat("coo")
-
-    def copy(self) -> Sparse:
-        return self
-
-    def conjugate(self, copy: bool = True) -> Sparse:
-        return self.with_elements(np.conjugate(self.on_tape()[0]))
-
-    conj = conjugate
 
 
 # ---- how they are made
@@ -366,6 +432,15 @@ def from_list(
 ) -> Sparse:
     """Of elements with their rows and columns."""
     given = elements, rows, columns
+    if type(rows) is type(columns) is np.ndarray:
+        known = format if format in FORMATS else "csr"
+        pattern, target = pattern_at(rows, columns, shape, known, is_matrix, sifted)
+        elements = as_tracer(elements, rows)
+        if target is not None and pattern.nnz < len(target):
+            elements = ScatterAdd((pattern.nnz,))(elements, as_tracer(target, elements))
+        elif target is not None:
+            elements = elements[np.argsort(target)]
+        return Sparse.of_pattern(pattern, elements, format)
     elements, rows, columns = (as_tracer(x, *given) for x in given)
     order, starts = RowByRow(int(shape[0]))(rows)
     parts = elements[order], columns[order], starts, shape
@@ -401,10 +476,6 @@ class Held(Sparse):
         if note is not None:
             note(None)
         return found
-
-
-def held_of(x: Any) -> Held:
-    return Held(x)
 
 
 def is_matrix(x: Any) -> bool:

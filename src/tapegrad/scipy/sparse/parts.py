@@ -9,6 +9,7 @@ from scipy.sparse.linalg import matrix_power
 
 from tapegrad.errors import TapegradError
 from tapegrad.extending import Carrier, any_traced, as_parameter, at_line, refusal, unobserved
+from tapegrad.extending.arrays import as_tracer
 
 MOST = 50_000_000  # elements of a result that is held in full
 # Functions by these names are methods of SciPy's
@@ -26,6 +27,20 @@ class Parted(Carrier):
     listed: Any
     toarray: Any
     remade: Any
+    pattern: Any
+    elements: Any
+    with_elements: Any
+    moved: Any
+    summed: Any
+    on_tape: Any
+    asformat: Any
+    scaled: Any
+    times: Any
+    transpose: Any
+    with_listed: Any
+    format: str
+    dtype: Any
+    _refused: Any
     kind: Any
     sifted: bool
     _not_as_matrix: Any
@@ -61,6 +76,10 @@ class Parted(Carrier):
         lists = [x for x in pair if not isinstance(x, slice)]
         if len(pair) != 2 or any(x.dtype.kind not in "iub" for x in lists):
             raise self._no_index()
+        own = tuple(x if isinstance(x, slice) else x.copy() for x in pair)
+        moved = self.moved(lambda x: x[own], apart=self.format == "coo")
+        if moved is not None:
+            return moved
         if all(x.ndim == 0 for x in lists) and len(lists) == 2:
             return self._element(*[int(x) for x in lists])
         shapes = [x.shape for x in lists]
@@ -121,6 +140,9 @@ class Parted(Carrier):
                 f"this reshape of a sparse matrix with traced values can't be traced{at_line()}. "
                 "Use two axes, and order='C'; or S.toarray()"
             )
+        moved = self.moved(lambda x: x.reshape(tuple(shape)), apart=True)
+        if moved is not None:
+            return moved
         m, n = np.empty(self._shape, bool).reshape(tuple(shape)).shape[:2]
         elements, rows, columns = self.listed()
         place = rows * self._shape[1] + columns
@@ -131,10 +153,65 @@ class Parted(Carrier):
         inside = columns - rows <= k if lower else columns - rows >= k
         return self.remade(np.where(inside, elements, 0), rows, columns, self._shape)
 
+    # ---- the same in other forms
+
+    def tocsr(self, copy: bool = False) -> Any:
+        return self.asformat("csr")
+
+    def tocsc(self, copy: bool = False) -> Any:
+        return self.asformat("csc")
+
+    def tocoo(self, copy: bool = False) -> Any:
+        return self.asformat("coo")
+
+    def copy(self) -> Any:
+        return self
+
+    def conjugate(self, copy: bool = True) -> Any:
+        return self.with_elements(np.conjugate(as_tracer(self.elements)))
+
+    conj = conjugate
+
+    # ---- sums
+
+    def todense(self) -> Any:
+        self._not_as_matrix("todense()")
+        return self.toarray()
+
+    @unobserved
+    def sum(self, axis: Any = None) -> Any:
+        if axis is None:
+            return np.sum(self.on_tape()[0])
+        self._not_as_matrix("a sum along an axis")
+        if axis not in (0, 1, -1, -2):
+            raise self._refused(f"sum(axis={axis})")
+        along: Any = self if axis in (1, -1) else self.transpose()
+        return along.times(np.ones((along.shape[1], 1), self.dtype))[:, 0]
+
+    @unobserved
+    def mean(self, axis: Any = None) -> Any:
+        count = self._shape[0] * self._shape[1] if axis is None else self._shape[axis]
+        return self.scaled(1.0 / count).sum(axis)
+
+    @unobserved
+    def diagonal(self, k: int = 0) -> Any:
+        elements, rows, columns = self.listed()
+        there = self.with_listed(np.where(columns - rows == k, elements, 0))
+        m, n = self._shape
+        whole = there.times(np.ones((n, 1), self.dtype))[:, 0]
+        return whole[max(0, -k) : max(0, -k) + max(0, min(m + min(k, 0), n - max(k, 0)))]
+
+    def trace(self, offset: int = 0) -> Any:
+        return np.sum(self.diagonal(offset))
+
     # ---- functions of elements, of which those that stand in one place have a sum
 
     @unobserved
     def mapped(self, function: Any, what: str) -> Any:
+        """With a function of the elements, of which that of 0 is 0."""
+        if self.pattern is not None:
+            found = self.summed()
+            return found.with_elements(function(as_tracer(found.elements)))
         return self.in_full(function(self.full(what)))
 
     @unobserved
@@ -175,7 +252,8 @@ class Parted(Carrier):
         if other.shape != self._shape:
             raise ValueError("inconsistent shapes")
         its = other.toarray()  # of which SciPy takes no NaN, as C++ compares
-        return self.mapped(lambda x: np.where(np.isnan(its), x, function(x, its)), name)
+        x = self.full(name)
+        return self.in_full(np.where(np.isnan(its), x, function(x, its)))
 
     @unobserved
     def max(self, axis: Any = None, out: Any = None) -> Any:

@@ -1,0 +1,195 @@
+"""Where the elements of sparse matrices stand, if that is known: of arguments, and of what is made
+of them. What only moves elements SciPy does, with the numbers of elements in their place.
+
+    S of elements a, b    S[[1, 0]] of the numbers 1, 2 has 2, 1    -->    elements b, a
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+FORMATS = ("csr", "csc", "coo")
+MOST_PRODUCTS = 20_000_000  # of elements, of which the elements of a product are sums
+
+
+class Pattern:
+    """Where the elements of a matrix of SciPy's stand, and of which class and shape that is. It
+    never changes. `sifted`: zeros among the elements are left out in the end, as SciPy leaves them
+    out of sums."""
+
+    def __init__(self, like: Any, cheap: Any, sifted: bool) -> None:
+        self.like = like  # a matrix whose elements aren't set
+        self.arrays = arrays_of(like)
+        self.format, self.shape, self.nnz = like.format, like.shape, len(self.arrays[0])
+        self.sifted = sifted
+        self._cheap = cheap
+
+    def __hash__(self) -> int:
+        return hash(self._cheap)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Pattern)
+            and self._cheap == other._cheap
+            and all(map(np.array_equal, self.arrays, other.arrays))
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self.like).__name__} of {self.shape} with {self.nnz} elements"
+
+    def filled(self, elements: Any) -> Any:
+        """SciPy's matrix with these elements, which has its pattern for itself."""
+        found = _with(self.like, elements)
+        if self.sifted:
+            found.eliminate_zeros()
+        return found
+
+    # ---- row by row
+
+    @cached_property
+    def order(self) -> Any:
+        """The order in which elements stand row by row, or column by column; None for SciPy's."""
+        if self.format != "coo" or bool(np.all(self.arrays[0][1:] >= self.arrays[0][:-1])):
+            return None
+        return np.argsort(self.arrays[0], kind="stable")
+
+    @cached_property
+    def place(self) -> Any:
+        """Where SciPy's elements stand in that order."""
+        return None if self.order is None else np.argsort(self.order)
+
+    @cached_property
+    def held(self) -> tuple[Any, Any]:
+        """The columns of elements in that order, and where rows start; or columns."""
+        if self.format != "coo":
+            return self.arrays
+        rows, columns = self.arrays
+        starts = np.zeros(self.shape[0] + 1, np.int64)
+        np.cumsum(np.bincount(rows, minlength=self.shape[0]), out=starts[1:])
+        return (columns if self.order is None else columns[self.order]), starts
+
+    @cached_property
+    def listed(self) -> tuple[Any, Any]:
+        """The rows and columns of elements, in SciPy's order."""
+        if self.format == "coo":
+            return self.arrays
+        along, starts = self.arrays
+        major = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        return (along, major) if self.format == "csc" else (major, along)
+
+    # ---- others
+
+    @cached_property
+    def numbered(self) -> Any:
+        """SciPy's matrix with the numbers of elements, from 1 on."""
+        return self.filled(np.arange(1, self.nnz + 1, dtype=float))
+
+    @cached_property
+    def has_repeats(self) -> bool:
+        """Whether several elements stand in one place."""
+        return len(np.unique(self.places)) < self.nnz
+
+    @cached_property
+    def summed(self) -> tuple[Pattern, Any]:
+        """The pattern once SciPy has added up what stands in one place, and for each element the
+        number of the one to which it is added."""
+        found = self.filled(np.ones(self.nnz))
+        found.sum_duplicates()
+        pattern = pattern_of(found, self.sifted)
+        order = np.argsort(pattern.places)
+        return pattern, order[np.searchsorted(pattern.places[order], self.places)]
+
+    @cached_property
+    def places(self) -> Any:
+        """A number for the place of each element."""
+        rows, columns = self.listed
+        return rows.astype(np.int64) * self.shape[1] + columns
+
+    def moved(
+        self, function: Callable[[Any], Any], apart: bool = False
+    ) -> tuple[Pattern, Any] | None:
+        """The pattern of what SciPy makes of a matrix by moving elements, and which ones of its
+        elements stand there; None where that isn't known. `apart`: it adds up none."""
+        if self.has_repeats and not apart:
+            return None
+        found = function(self.numbered)
+        if not sparse.issparse(found) or found.ndim != 2 or found.format not in FORMATS:
+            return None
+        return pattern_of(found, self.sifted), found.data.astype(np.int64) - 1
+
+    def times(self, other: Pattern) -> tuple[Pattern, Any, Any, Any] | None:
+        """The pattern of the product with another matrix, and of which products of elements its
+        elements are sums: the numbers of both factors, and of the sum. None for too many."""
+        rows, inner = self.listed
+        right = other.filled(np.arange(other.nnz, dtype=float)).tocsr()
+        if other.has_repeats or other.sifted or self.sifted:
+            return None
+        counts = np.diff(right.indptr)[inner]
+        if counts.sum() > MOST_PRODUCTS:
+            return None
+        one = np.repeat(np.arange(self.nnz), counts)
+        first = np.cumsum(counts) - counts
+        at = np.arange(len(one)) - np.repeat(first - right.indptr[inner], counts)
+        columns = right.indices[at]
+        made = self.filled(np.ones(self.nnz)) @ other.filled(np.ones(other.nnz))
+        pattern = pattern_of(made, sifted=True)
+        order = np.argsort(pattern.places)
+        wanted = rows[one].astype(np.int64) * pattern.shape[1] + columns
+        target = order[np.searchsorted(pattern.places[order], wanted)]
+        return pattern, one, right.data[at].astype(np.int64), target
+
+
+KEPT = 32  # patterns
+_last: dict[Any, Pattern] = {}
+
+
+def pattern_of(x: Any, sifted: bool = False) -> Pattern:
+    """That of a matrix. One that is like the last of its kind is the same object."""
+    arrays = arrays_of(x)
+    cheap = type(x), x.shape, sifted, *[(a.dtype, a.shape) for a in arrays]
+    known = _last.get(cheap)
+    if known is None or not all(map(np.array_equal, known.arrays, arrays)):
+        if len(_last) >= KEPT:
+            _last.clear()
+        known = _last[cheap] = Pattern(_with(x, None), cheap, sifted)
+    return known
+
+
+def pattern_at(
+    rows: Any, columns: Any, shape: Any, format: str, older: bool, sifted: bool
+) -> tuple[Pattern, Any]:
+    """The pattern that SciPy makes of elements with these rows and columns, and for each the number
+    of the one to which it is added; None for SciPy's very elements."""
+    kind = getattr(sparse, f"{format}_{'matrix' if older else 'array'}")
+    listed = sparse.coo_array((np.ones(len(rows)), (rows, columns)), tuple(map(int, shape)))
+    if format == "coo":
+        return pattern_of(kind(listed), sifted), None
+    found = kind(listed)  # which adds up what stands in one place
+    found.sort_indices()
+    pattern = pattern_of(found, sifted)
+    order = np.argsort(pattern.places)
+    places = rows.astype(np.int64) * int(shape[1]) + columns
+    return pattern, order[np.searchsorted(pattern.places[order], places)]
+
+
+def arrays_of(x: Any) -> tuple[Any, ...]:
+    """The arrays that say where the elements of one of SciPy's matrices stand."""
+    return tuple(x.coords) if x.format == "coo" else (x.indices, x.indptr)
+
+
+def _with(x: Any, elements: Any) -> Any:
+    """A matrix of SciPy's with copies of the pattern of another one, and with other elements. Its
+    class would check the pattern again."""
+    made = copy.copy(x)
+    if x.format == "coo":
+        made.coords = tuple(a.copy() for a in x.coords)
+    else:
+        made.indices, made.indptr = x.indices.copy(), x.indptr.copy()
+    made.data = elements
+    return made

@@ -1,0 +1,96 @@
+"""Sparse matrices as trees: the elements that SciPy stores are the one branch of a matrix, and
+where they stand, its pattern, goes with them, as a DataFrame's labels do.
+
+A pattern is compared by what is in it. So what a trace does with it needs no guard, and derivatives
+with respect to a matrix are matrices of the same class with the same pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tapegrad.errors import ArgumentError
+from tapegrad.extending.arrays import Tracer
+from tapegrad.extending.tables import Functions, Keyed, declare
+from tapegrad.scipy.sparse.matrices import Held, Sparse
+from tapegrad.scipy.sparse.patterns import FORMATS, arrays_of, pattern_of
+
+
+class Whole(Keyed):
+    """A sparse array that is compared as a whole: of one axis, or of objects."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+        arrays = [of.data, *arrays_of(of)]
+        self.key = type(of), of.shape, *[(a.dtype, a.tobytes()) for a in arrays]
+
+    def __repr__(self) -> str:
+        return f"a {type(self.of).__name__} of {self.of.ndim} axes and dtype {self.of.dtype}"
+
+
+class Standing:
+    """A matrix of SciPy's with its elements as a branch, whatever stands in their place."""
+
+    def __init__(self, pattern: Any, elements: Any) -> None:
+        self.pattern, self.elements = pattern, elements
+
+
+def stood_in(x: Any) -> Standing:
+    """What is taken apart in the place of a matrix, SciPy's or a traced one."""
+    if isinstance(x, Sparse):
+        return Standing(*x.as_scipys())
+    if x.ndim != 2 or x.dtype.kind not in "fciub":
+        return Standing(None, Whole(x))
+    return Standing(pattern_of(x), x.data)
+
+
+def taken_apart(x: Any) -> tuple[list[Any], Any]:
+    """The elements of a matrix, and its pattern."""
+    held = x if isinstance(x, Standing) else stood_in(x)
+    return [held.elements], held.pattern
+
+
+def put_together(pattern: Any, branches: Sequence[Any]) -> Any:
+    """The matrix of a pattern and elements: SciPy's, or a traced one."""
+    (x,) = branches
+    if pattern is None:
+        return x.of if isinstance(x, Whole) else x
+    if x is None:  # the cotangent of integers
+        return None
+    if isinstance(x, (np.ndarray, np.generic, Tracer)) and x.shape != (pattern.nnz,):
+        raise ArgumentError(
+            f"a {pattern!r} would get elements of shape {x.shape}. A function of many rows, and a "
+            "derivative that has more axes than the matrix, is one of its elements: pass S.data, "
+            "and make the matrix of that in the function"
+        )
+    if isinstance(x, Tracer):
+        return Sparse.of_pattern(pattern, x)
+    if isinstance(x, np.ndarray):
+        return pattern.filled(x)
+    return Standing(pattern, x)
+
+
+def key_of(cls: type, pattern: Any) -> Any:
+    return pattern
+
+
+def names_of(pattern: Any) -> list[str]:
+    """What messages call the branches: as the whole."""
+    return [""]
+
+
+_OWN = Functions(taken_apart, put_together, key_of, names_of)
+_OTHERS = Functions(taken_apart, put_together, key_of, names_of, stood_in)
+declare(Standing, _OWN)
+declare(Sparse, _OTHERS)
+declare(Held, _OTHERS)
+
+
+def how(cls: Any) -> Any:
+    """How one of SciPy's classes is a tree; None if it is none."""
+    names = [f"{f}_{kind}" for f in FORMATS for kind in ("array", "matrix")]
+    return _OTHERS if cls in [getattr(sparse, name) for name in names] else None

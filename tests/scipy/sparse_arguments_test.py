@@ -1,0 +1,193 @@
+"""Sparse matrices as arguments: derivatives with respect to the elements that they store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from tapegrad import grad, hvp, jacobian, jit, jvp, simplegrad, value_and_grad, vjp, vmap
+from tapegrad.errors import ArgumentError, UnsupportedError
+from tapegrad.optim import adam
+from tapegrad.trees import flatten, tree_map
+
+X = np.array([1.0, -2.0, 0.5])
+KINDS = [f"{f}_{kind}" for f in ("csr", "csc", "coo") for kind in ("array", "matrix")]
+
+
+def made(
+    kind: str, m: int = 4, n: int = 3, count: int = 9, seed: int = 0, dtype: Any = float
+) -> Any:
+    """One with empty rows, a zero that is stored, and for COO with repeats, out of order."""
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.integers(0, m, count), rng.integers(0, n, count)
+    values = rng.standard_normal(count).astype(dtype)
+    values[:1] = 0
+    found = sparse.coo_array((values, (rows, columns)), (m, n))
+    return getattr(sparse, kind)(found if kind[:3] == "coo" else found.asformat(kind[:3]))
+
+
+def repeated(kind: str) -> Any:
+    """One with an element that is stored in two parts, and columns out of order."""
+    parts = np.array([1.0, 2.0, 3.0, 4.0]), np.array([2, 0, 2, 1]), np.array([0, 3, 3, 4])
+    return getattr(sparse, kind)(parts, (3, 3))
+
+
+def dense(x: Any) -> Any:
+    return x.toarray() if hasattr(x, "toarray") else np.asarray(x)
+
+
+PROGRAMS: dict[str, Any] = {
+    "S @ x": lambda S, T, x: S @ x,
+    "x @ S.T": lambda S, T, x: x @ S.T,
+    "S @ X": lambda S, T, x: S @ np.outer(x, x),
+    "S.T @ T": lambda S, T, x: S.T @ T,
+    "S + T": lambda S, T, x: S + T,
+    "S - 2 T / 3": lambda S, T, x: S - 2 * T / 3,
+    "-S": lambda S, T, x: -S,
+    "multiply": lambda S, T, x: S.multiply(T),
+    "multiply a row": lambda S, T, x: S.multiply(x),
+    "power": lambda S, T, x: S.power(2),
+    "tanh": lambda S, T, x: S.tanh(),
+    "sum": lambda S, T, x: S.sum(),
+    "mean": lambda S, T, x: S.mean(),
+    "toarray": lambda S, T, x: S.toarray(),
+    "tocsr": lambda S, T, x: S.tocsr(),
+    "tocsc": lambda S, T, x: S.tocsc(),
+    "diagonal": lambda S, T, x: S.diagonal(),
+    "trace": lambda S, T, x: S.trace(),
+    "data": lambda S, T, x: S.data**2,
+    "vstack": lambda S, T, x: sparse.vstack([S, T]),
+    "hstack": lambda S, T, x: sparse.hstack([S, T]),
+    "block_diag": lambda S, T, x: sparse.block_diag([S, T]),
+    "tril": lambda S, T, x: sparse.tril(S),
+    "rows": lambda S, T, x: S.tocsr()[[0, -1]],
+    "columns": lambda S, T, x: S.tocsr()[:, ::2],
+    "conj": lambda S, T, x: S.conj().T,
+}
+
+
+@pytest.mark.every(4)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_results_are_scipys_and_gradients_those_of_each_element(kind: str, name: str) -> None:
+    f = PROGRAMS[name]
+    cases = [(made(kind), made(kind, seed=1)), (made(kind, count=0), made(kind))]
+    if kind[:3] != "coo":
+        cases.append((repeated(kind), made(kind, 3, 3)))
+    for S, T in cases:
+        wanted = f(S.copy(), T.copy(), X)
+        found = jit(f, compile="never")(S, T, X)
+        assert type(found) is type(wanted)
+        np.testing.assert_allclose(dense(found), dense(wanted), rtol=1e-12, atol=1e-14)
+        assert dense(found).dtype == dense(wanted).dtype
+        weights = np.cos(np.arange(dense(wanted).size)).reshape(dense(wanted).shape)
+
+        def loss(S: Any, T: Any = T, weights: Any = weights) -> Any:
+            found = f(S, T, X)
+            return np.sum((found.toarray() if hasattr(found, "toarray") else found) * weights)
+
+        g = grad(loss, compile="never")(S)
+        assert type(g) is type(S)
+        assert g.shape == S.shape
+        for k in range(S.data.size):
+            up, down = S.copy(), S.copy()
+            up.data[k] += 1e-6
+            down.data[k] -= 1e-6
+            assert g.data[k] == pytest.approx((loss(up) - loss(down)) / 2e-6, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_keep_the_pattern(kind: str, compile: str) -> None:
+    S = made(kind)
+    g = grad(lambda S, x: np.sum((S @ x) ** 2), compile=compile)(S, X)
+    assert type(g) is type(S)
+    rows, columns = S.tocoo().row, S.tocoo().col
+    np.testing.assert_array_equal(g.tocoo().row, rows)
+    np.testing.assert_array_equal(g.tocoo().col, columns)
+    np.testing.assert_allclose(g.tocoo().data, 2 * (S @ X)[rows] * X[columns])
+    for dtype in (np.float32, np.complex128):
+        T = S.astype(dtype)
+        g = grad(lambda S: np.sum(np.abs(S @ X) ** 2), compile=compile)(T)
+        assert g.dtype == dtype
+
+
+def test_one_trace_serves_all_elements_of_a_pattern() -> None:
+    df = grad(lambda S, x: np.sum((S @ x) ** 2), compile="never")
+    S = made("csr_array")
+    for _ in range(3):
+        np.testing.assert_allclose(df(S, X).data, grad(lambda S: np.sum((S @ X) ** 2))(S).data)
+        S = S * 1.5
+    assert len(df.tapes) == 1
+    g = df(S, X)
+    g.indices[:] = 0  # the caller's own
+    S.data[:] = 1.0
+    assert df(S, X).indices.tolist() == S.indices.tolist()
+    other = S.copy()
+    other.indices[:2] = 2 - other.indices[:2]
+    want = 2 * (other @ X)[other.tocoo().row] * X[other.indices]
+    np.testing.assert_allclose(df(other, X).data, want)
+    other.indices[:2] = 2 - other.indices[:2]  # in place: a pattern is read at each call
+    np.testing.assert_allclose(df(other, X).data, df(S, X).data)
+
+
+def test_each_derivative_takes_them() -> None:
+    S = made("csr_array")
+    f = lambda S: np.sum((S @ X) ** 2)  # noqa: E731
+    _, pullback = vjp(f, S)
+    g = grad(f)(S)
+    np.testing.assert_allclose(pullback(1.0)[0].data, g.data)
+    assert jvp(f, (S,), (S,))[1] == pytest.approx(np.sum(g.data * S.data))
+    np.testing.assert_allclose(hvp(f)(S, S).data, g.data)  # it is quadratic
+    np.testing.assert_allclose(value_and_grad(f)(S)[1].data, g.data)
+    with pytest.raises(ArgumentError, match="stands alone"):
+        simplegrad(f, S)
+    np.testing.assert_allclose(grad(lambda p: f(p["W"]))({"W": S})["W"].data, g.data)
+    seed = S * 2
+    np.testing.assert_allclose(vjp(lambda S: S * 3.0, S)[1](seed)[0].data, 3 * seed.data)
+    for many in (jacobian(lambda S: S @ X), vmap(lambda S: S @ X)):
+        with pytest.raises(ArgumentError, match=r"pass S\.data"):
+            many(S)
+
+
+def test_trees_hold_the_elements_alone() -> None:
+    S = made("csr_array")
+    g = grad(lambda S: np.sum((S @ X) ** 2))(S)
+    stepped = tree_map(lambda p, g: p - 0.1 * g, {"W": S, "b": X}, {"W": g, "b": X})
+    np.testing.assert_allclose(stepped["W"].toarray(), (S - 0.1 * g).toarray())
+    vector, back = flatten({"W": S})
+    assert vector.shape == S.data.shape
+    np.testing.assert_array_equal(back(vector)["W"].toarray(), S.toarray())
+    optimiser = adam(0.1)
+    after, _ = optimiser.update(g, optimiser.init(S), S)
+    assert type(after) is sparse.csr_array
+    assert np.all(after.indices == S.indices)
+
+
+def test_what_is_no_number_of_a_pattern_is_refused() -> None:
+    S = made("csr_array")
+    with pytest.raises(ArgumentError, match="integers or booleans"):
+        grad(lambda S: S.sum())(S.astype(int))
+    with pytest.raises(ArgumentError, match="no derivative"):
+        grad(lambda S: S.sum())(S.tolil())
+    with pytest.raises(UnsupportedError, match="can't be a result"):
+        at = np.array([0, 1])
+        jit(lambda v: sparse.csr_array((v, (at, at)), (2, 2)))(np.ones(2))
+    one = sparse.coo_array(X)
+    np.testing.assert_array_equal(jit(lambda S, x: 2 * x)(one, X), 2 * X)
+
+
+def test_isinstance_and_format_are_those_of_the_matrix() -> None:
+    def f(S: Any) -> Any:
+        right = isinstance(S, sparse.csr_array) and sparse.issparse(S) and S.format == "csr"
+        return S.sum() * (2.0 if right else 0.0), S.nnz, S.indptr
+
+    S = made("csr_array")
+    total, count, starts = jit(f, compile="never")(S)
+    assert total == pytest.approx(2 * S.sum())
+    assert count == S.nnz
+    np.testing.assert_array_equal(starts, S.indptr)
