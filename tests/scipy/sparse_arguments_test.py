@@ -191,3 +191,20 @@ def test_isinstance_and_format_are_those_of_the_matrix() -> None:
     assert total == pytest.approx(2 * S.sum())
     assert count == S.nnz
     np.testing.assert_array_equal(starts, S.indptr)
+
+
+def test_calls_after_the_first_walk_no_tree() -> None:
+    df = value_and_grad(lambda p, x: np.sum((p["W"] @ x) ** 2), compile="always")
+    S = made("coo_array")
+    for k in range(8):
+        value, g = df({"W": S * (k + 1.0)}, X)
+        assert value == pytest.approx(np.sum((S @ X * (k + 1)) ** 2))
+        assert type(g["W"]) is sparse.coo_array
+    assert df.front.fast_hits > 2
+    T = sparse.coo_array((S.data, S.coords[::-1]), (4, 4))
+    other = np.append(X, 0.5)
+    for S, x in ((T, other), (made("coo_array"), X), (made("csr_array"), X)):
+        value, g = df({"W": S}, x)
+        assert value == pytest.approx(np.sum((S @ x) ** 2))
+        assert type(g["W"]) is type(S)
+        np.testing.assert_array_equal(g["W"].tocoo().row, S.tocoo().row)

@@ -44,6 +44,7 @@ class Functions:
     makes one of the rest and branches. Instances whose rests have the same `key` are alike but for
     their branches. What branches are called, `names` says of the rest, if they aren't numbered. A
     library's instances are replaced by what `stand_in` makes of them before they are taken apart.
+    Where they are `called` by generated code, they take whatever stands for branches.
     """
 
     flatten: Callable[[Any], tuple[Sequence[Any], Any]]
@@ -51,6 +52,7 @@ class Functions:
     key: Callable[[type, Any], Any]
     names: Callable[[Any], Sequence[str]] | None = None
     stand_in: Callable[[Any], Any] | None = None
+    called: bool = False
 
 
 # What is none of these, as nearly always

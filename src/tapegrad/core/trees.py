@@ -289,6 +289,16 @@ def takes_functions(structure: Any) -> bool:
     return own or any(map(takes_functions, structure.children()))
 
 
+def can_be_written(structure: Any) -> bool:
+    """Whether generated code can put together what has this structure: it calls no function of a
+    user's for that."""
+    if structure.is_leaf():
+        return True
+    how = tree_of(structure.type)
+    own = not isinstance(how, Functions) or how.called
+    return own and all(map(can_be_written, structure.children()))
+
+
 def is_whole(part: Any) -> bool:
     """Whether a part of a path leads to all of what it leads into, and has no name."""
     return isinstance(part, Named) and not part

@@ -35,7 +35,7 @@ from tapegrad.backends.source.names import Scope
 from tapegrad.checking import debug
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import leaf_key
-from tapegrad.core.trees import array_leaves, is_number, takes_functions
+from tapegrad.core.trees import array_leaves, can_be_written, is_number
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.observe.guards.state import State
@@ -345,7 +345,11 @@ class Entry:
         root, given, by_name = [text.scope.fresh(x) for x in ("f", "args", "kwargs")]
         structures = [self.derivation.traced.structure, *self.derivation.selection.structures]
         transformation = self.derivation.transformation
-        if not transformation.mirrors or self.state.asks or any(map(takes_functions, structures)):
+        if (
+            not transformation.mirrors
+            or self.state.asks
+            or not all(map(can_be_written, structures))
+        ):
             return
         self.generators = {name: text.scope.fresh(name) for name in self.state.followed}
         try:

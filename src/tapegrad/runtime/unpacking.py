@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.source.arguments import Mark, is_plain_tree, take_apart
+from tapegrad.backends.source.arguments import Mark, is_plain_tree, put_together, take_apart
+from tapegrad.core.instances import Functions, tree_of
 from tapegrad.core.request import leaf_key
 from tapegrad.core.statics import is_generator
 from tapegrad.core.trees import is_traced
@@ -52,6 +54,8 @@ class Unpacker:
             return None
         if is_plain_tree(x):
             return self._container(place, x)
+        if has_called(x):
+            return self._parts(place, x)
         if x is None:
             self._miss_if(f"{place} is not None")
         elif type(x) in (bool, str, bytes):
@@ -78,6 +82,18 @@ class Unpacker:
                 self._miss_if(f"{types} != {one}")
         else:
             self._miss_if(f"{kind} or {self._said(len)}({place}) != {len(x)}")
+        return place
+
+    def _parts(self, given: str, x: Any) -> str:
+        """The name of what functions of the library's take this apart into: branches, and what
+        must be as it was."""
+        how: Any = tree_of(type(x))
+        place = self.text.scope.fresh("a")
+        self._miss_if(f"{self._said(type)}({given}) is not {self._said(type(x))}")
+        self.lines.append(f"{place} = {self._said(how.flatten)}({given})")
+        key, kind = self._said(how.key), self._said(type(x))
+        known = self.text.named("key", how.key(type(x), how.flatten(x)[1]))
+        self._miss_if(f"{key}({kind}, {place}[1]) != {known}")
         return place
 
     def _leaf(self, place: str, x: Any) -> None:
@@ -127,6 +143,11 @@ def said_of(text: Any, x: Any) -> str | None:
         return x.text
     if isinstance(x, Holding):
         return f"{text.named('holding', x.holding)}([{', '.join(r.text for r in x.residuals)}])"
+    if has_called(x):
+        how: Any = tree_of(type(x))
+        parts, rest = how.flatten(x)
+        inner = ", ".join(put_together(part, partial(said_of, text)) for part in parts)
+        return f"{text.named('made', how.unflatten)}({text.named('rest', rest)}, [{inner}])"
     if type(x) is float and not math.isfinite(x):
         return str(text.named("constant", x))
     if x is None or type(x) in (bool, str, int, float):
@@ -134,6 +155,12 @@ def said_of(text: Any, x: Any) -> str | None:
     if not is_plain_tree(x):
         raise NotSimple
     return None
+
+
+def has_called(x: Any) -> bool:
+    """Whether functions take this apart that generated code may call."""
+    how = tree_of(type(x))
+    return isinstance(how, Functions) and how.called
 
 
 def own(written: Sequence[np.ndarray], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

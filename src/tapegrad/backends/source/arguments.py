@@ -39,13 +39,17 @@ def is_tree(x: Any) -> bool:
 
 def branches(place: str, x: Any) -> list[tuple[Any, str, Any]]:
     """The parts of a tree that `place` says, in the order in which tracing takes them: the key,
-    position or field's name, the expression that says it, and the part."""
+    position or field's name, the expression that says it, and the part. What functions take apart
+    `place` says as the pair that they return."""
     if type(x) is dict:
         keys = sorted(x, key=lambda k: (type(k).__name__, k))
         return [(k, f"{place}[{k!r}]", x[k]) for k in keys]
     if type(x) in (list, tuple):
         return [(k, f"{place}[{k}]", value) for k, value in enumerate(x)]
     cls: Any = type(x)
+    how = tree_of(cls)
+    if isinstance(how, Functions):
+        return [(k, f"{place}[0][{k}]", part) for k, part in enumerate(how.flatten(x)[0])]
     names = cls._fields if issubclass(cls, tuple) else [f.name for f in dataclasses.fields(cls)]
     return [(name, f"{place}.{name}", getattr(x, name)) for name in names]
 

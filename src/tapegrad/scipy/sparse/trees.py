@@ -83,8 +83,8 @@ def names_of(pattern: Any) -> list[str]:
     return [""]
 
 
-_OWN = Functions(taken_apart, put_together, key_of, names_of)
-_OTHERS = Functions(taken_apart, put_together, key_of, names_of, stood_in)
+_OWN = Functions(taken_apart, put_together, key_of, names_of, called=True)
+_OTHERS = Functions(taken_apart, put_together, key_of, names_of, stood_in, called=True)
 declare(Standing, _OWN)
 declare(Sparse, _OTHERS)
 declare(Held, _OTHERS)
