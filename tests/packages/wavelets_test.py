@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tapegrad import grad, gradcheck, value_and_grad
+from tapegrad import grad, gradcheck, jit, value_and_grad
 
 pywt = pytest.importorskip("pywt")
 
@@ -31,6 +31,11 @@ PROGRAMS = {
     "back along the first": (lambda x: energy(pywt.idwt(x, 2 * x, "db2", axis=0)), TABLE),
     "all entries": (lambda x: energy(*(y for p in pywt.swt(x, "db2", level=3) for y in p)), EVEN),
     "trimmed": (lambda x: energy(*pywt.swt(x, "haar", 2, trim_approx=True)), EVEN),
+    "one part": (lambda x: energy(*(pywt.downcoef(p, x, "db2", level=2) for p in "ad")), X),
+    "one part, back": (
+        lambda x: energy(*(pywt.upcoef(p, x, "db2", 2, take=k) for p in "ad" for k in (0, 9))),
+        X,
+    ),
     "continuous": (lambda x: energy(pywt.cwt(x, [1.0, 2.0], "morl")[0]), X),
     "packets": (lambda x: energy(pywt.WaveletPacket(x, "db1", maxlevel=2)["ad"].data), EVEN),
 }
@@ -73,3 +78,23 @@ def test_another_wavelet_is_another_trace(monkeypatch):
     for wavelet in (before, haar, before):
         monkeypatch.setitem(globals(), "WAVELET", wavelet)
         assert np.allclose(g(X)[0], energy(*pywt.dwt(X, wavelet)))
+
+
+@pytest.mark.parametrize("part", ["a", "d"])
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_parts_of_every_length(part, level):
+    """As PyWavelets': the middle of an odd number of entries more ends one sooner."""
+    for wavelet in ("haar", "db3", "bior2.2"):
+        calls = [lambda x, w=wavelet, k=k: pywt.upcoef(part, x, w, level, k) for k in range(-1, 13)]
+        modes = pywt.Modes.modes
+        calls += [lambda x, w=wavelet, m=m: pywt.downcoef(part, x, w, m, level) for m in modes]
+        for f in calls:
+            try:
+                wanted = f(X)
+            except (ValueError, OverflowError) as error:
+                with pytest.raises(type(error), match=str(error)):
+                    jit(f, compile="never")(X)
+            else:
+                found = jit(f, compile="never")(X)
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14)

@@ -65,12 +65,14 @@ def _whole(low: Any, high: Any, wavelet: Any, mode: Any) -> Any:
     else:
         places = at = np.arange(2 * size - width + 2)[:, None] + width - 2 - back
 
-    def spread(x: Any) -> Any:  # with zeros in between
-        return np.stack([x, np.zeros_like(x)], -1).reshape(*x.shape[:-1], 2 * size)
-
     parts = (low, wavelet.rec_lo), (high, wavelet.rec_hi)
-    a, b = (_filtered(spread(x), places, weights) for x, weights in parts)
+    a, b = (_filtered(_spread(x), places, weights) for x, weights in parts)
     return a + b
+
+
+def _spread(x: Any) -> Any:
+    """With zeros in between."""
+    return np.stack([x, np.zeros_like(x)], -1).reshape(*x.shape[:-1], 2 * x.shape[-1])
 
 
 def _along(axis: int, f: Any, *xs: Any) -> Any:
@@ -110,7 +112,40 @@ def _swt(
     return [parts[0][0], *(high for _, high in parts)] if trim_approx else parts
 
 
+def _downcoef(do_dec_a: bool, data: Any, wavelet: Any, mode: Any, level: int) -> Any:
+    """One part of the last level, of the low ones of those before."""
+    held(wavelet, "dec_lo", "dec_hi")
+    _check_level(level)
+    for _ in range(level - 1):
+        data, _high = _parts(data, wavelet, mode)
+    return _parts(data, wavelet, mode)[0 if do_dec_a else 1]
+
+
+def _upcoef(do_rec_a: bool, coeffs: Any, wavelet: Any, level: int, take: int) -> Any:
+    """What one part alone stands for, all of it or what is in the middle."""
+    held(wavelet, "rec_lo", "rec_hi")
+    if take < 0:
+        raise OverflowError("can't convert negative value to size_t")
+    _check_level(level)
+    if not len(coeffs):
+        raise RuntimeError("Invalid output length.")
+    width = wavelet.rec_len
+    for step in range(level):
+        weights = wavelet.rec_lo if do_rec_a or step else wavelet.rec_hi
+        places = np.arange(2 * len(coeffs) + width - 2)[:, None] + width - 1 - np.arange(width)
+        coeffs = _filtered(np.pad(_spread(coeffs), width - 1), places, weights)
+    cut = max(len(coeffs) - take, 0) if take > 0 else 0
+    return coeffs[cut // 2 : len(coeffs) - cut // 2 - cut % 2]
+
+
+def _check_level(level: int) -> None:
+    if level < 1:
+        raise ValueError("Value of level must be greater than 0.")
+
+
 for _answer, _home, _names in (
+    (_downcoef, "_dwt", "downcoef"),
+    (_upcoef, "_dwt", "upcoef"),
     (_dwt, "_dwt", "dwt_single dwt_axis"),
     (_idwt, "_dwt", "idwt_single"),
     (_idwt_along, "_dwt", "idwt_axis"),
