@@ -22,7 +22,7 @@ from operator import attrgetter
 from tapegrad.ir.affine import Affine
 from tapegrad.ir.cells import Cell
 from tapegrad.ir.plan import Plan, is_fill, leaves
-from tapegrad.ir.steps import Compute, Loop, PythonCall, Step
+from tapegrad.ir.steps import Loop, PythonCall, Step
 from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
 from tapegrad.schedule.independent import is_direct
@@ -30,6 +30,7 @@ from tapegrad.schedule.independent import is_direct
 # Entries along each axis: larger arrays are filled one after the other, as memory is fastest. And a
 # loop on the tape, on whose length its kernels don't depend, is longer.
 FEW = 16
+MOST = 16  # steps that are moved for one loop: more would take long programs quadratic time
 MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time and registers
 
 
@@ -94,13 +95,6 @@ def are_in_step(loop: Loop, other: Loop) -> bool:
     return are_aligned(touched(loop), touched(other))
 
 
-def _moves(step: Step) -> bool:
-    """Whether a step may stand further up than it does, as far as what it touches goes: where it
-    fills an array with a literal, or computes one number."""
-    one = isinstance(step, Compute)
-    return is_direct(step) and (one or all(map(is_fill, leaves(step))))
-
-
 class _Item:
     """A step with what it touches, kept up to date as loops grow. `key` orders items."""
 
@@ -110,7 +104,7 @@ class _Item:
         self.step = step
         self.uses = touched(step)
         self.weight = code_size(step)
-        self.moves = _moves(step)
+        self.moves = is_direct(step)
 
     def conflicts(self, uses: Mapping[Cell, Use]) -> bool:
         """Whether the order of this step and of others, which touch these cells, matters."""
@@ -210,8 +204,8 @@ class _Sequence:
 
     def join(self, item: _Item, below: int | None = None) -> bool:
         """Merge `item` into the latest loop, of those with keys below, that can take it without
-        reordering what depends on each other. Fills that it needs (the zeros that it adds to) and
-        single numbers are moved in front of that loop."""
+        reordering what depends on each other. What stands between the two and is needed by `item`,
+        but needs nothing of that loop, is moved in front of it."""
         carried: list[_Item] = []
         uses: dict[Cell, Use] = {}  # of all that is carried
         for other in self._sharing(item, carried, below):
@@ -228,7 +222,7 @@ class _Sequence:
                     self._remove(other)
                 return True
             if blocked or other.conflicts(item.uses):
-                if not other.moves:
+                if not other.moves or len(carried) == MOST:
                     return False
                 carried.append(other)
                 add_uses(uses, other.uses)
