@@ -46,7 +46,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.observe.answers.answers import while_traced
     from tapegrad.registering import register_tree
     from tapegrad.roots import custom_fixed_point, custom_root
-    from tapegrad.rules import defjvp, defvjp, primitive, primitives
+    from tapegrad.rules import defjvp, defvjp, list_primitives, primitive
     from tapegrad.series import gauss_newton_vp, jet, laplacian
     from tapegrad.settings import cache_info, clear_cache, set_compile, set_num_threads
     from tapegrad.structure import (
@@ -91,8 +91,8 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "jvp",
     "laplacian",
     "linearize",
+    "list_primitives",
     "primitive",
-    "primitives",
     "register_tree",
     "scan",
     "set_compile",

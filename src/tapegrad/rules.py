@@ -157,11 +157,11 @@ class PrimitiveInfo(NamedTuple):
     doc: str
 
 
-def primitives() -> list[PrimitiveInfo]:
+def list_primitives() -> list[PrimitiveInfo]:
     """All that tapes may call by now, sorted by name: primitives of tapegrad's own, which NumPy's
     and SciPy's functions come to, and functions of yours that `primitive` has declared.
 
-        >>> [found] = [x for x in primitives() if x.name == "cholesky"]
+        >>> [found] = [x for x in list_primitives() if x.name == "cholesky"]
         >>> found.kind, found.rules
         ('Routine', ('vjp', 'jvp'))
 

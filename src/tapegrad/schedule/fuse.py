@@ -14,6 +14,7 @@ several inner loops under one outer loop.
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from tapegrad.schedule.independent import is_direct
 # loop on the tape, on whose length its kernels don't depend, is longer.
 FEW = 16
 MOST = 16  # steps that are moved for one loop: more would take long programs quadratic time
+SMALL = 16  # what is moved for a loop writes so many times less: it is in memory for longer
 MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time and registers
 
 
@@ -105,6 +107,14 @@ class _Item:
         self.uses = touched(step)
         self.weight = code_size(step)
         self.moves = is_direct(step)
+        sizes = {cell: math.prod(cell.shape) for cell in self.uses}
+        self.size = max(sizes.values(), default=0)
+        fills = all(map(is_fill, leaves(step)))  # whose memory is written in any case
+        self.writes = 0 if fills else sum(sizes[c] for c, use in self.uses.items() if use.writes)
+
+    def moves_for(self, item: _Item) -> bool:
+        """Whether this step may stand further up for that one, as far as what it touches goes."""
+        return self.moves and (self.writes <= 1 or SMALL * self.writes <= item.size)
 
     def conflicts(self, uses: Mapping[Cell, Use]) -> bool:
         """Whether the order of this step and of others, which touch these cells, matters."""
@@ -222,7 +232,7 @@ class _Sequence:
                     self._remove(other)
                 return True
             if blocked or other.conflicts(item.uses):
-                if not other.moves or len(carried) == MOST:
+                if not other.moves_for(item) or len(carried) == MOST:
                     return False
                 carried.append(other)
                 add_uses(uses, other.uses)
