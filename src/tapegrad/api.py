@@ -13,6 +13,7 @@ from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_bytes, checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import checked_mode, derived
+from tapegrad.runtime.keyed import Key, derived_by
 from tapegrad.runtime.placed import placed
 from tapegrad.runtime.transformations import Changed, Gradient, Jit, ValueAndGradient
 from tapegrad.typing import (
@@ -80,6 +81,7 @@ def grad(
     checkpoint: str | int = "auto",
     max_bytes: int | None = None,
     out: Any = None,
+    key: Key | None = None,
 ) -> Any:
     """The gradient of a scalar function of arrays, as a function of the same arguments.
 
@@ -135,6 +137,10 @@ def grad(
         call writes the gradient into them and returns them: compiled code does so at once where it
         can, and allocates nothing for it. They may share memory with nothing that the function
         reads, and each thread needs its own: `grad(f, out=mine)`.
+    key : a function of the same arguments, whose value, which has to be hashable, tells calls
+        apart: those of each value have tapes and machine code of their own, beside guards, which
+        hold as ever. It is called at each call. Calls that alternate between many paths find theirs
+        at once so, and don't push out each other's. In a function that is traced it isn't asked.
 
     Returns
     -------
@@ -153,7 +159,7 @@ def grad(
     kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
     compile = checked_mode(compile)
     made = Gradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile)
-    return placed(f, made, compile, out, 0 if has_aux else None)
+    return placed(f, made, compile, out, 0 if has_aux else None, key)
 
 
 @overload
@@ -189,6 +195,7 @@ def value_and_grad(
     checkpoint: str | int = "auto",
     max_bytes: int | None = None,
     out: Any = None,
+    key: Key | None = None,
 ) -> Any:
     """Like `grad`, with the function's value: returns `(value, gradient)`.
 
@@ -207,6 +214,7 @@ def value_and_grad(
     checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
     max_bytes : how much memory a call takes at a time, at most, as in `grad`.
     out : arrays into which the gradient is written, as in `grad`.
+    key : a function of the arguments that tells calls apart, as in `grad`.
 
     Returns
     -------
@@ -220,15 +228,17 @@ def value_and_grad(
     compile = checked_mode(compile)
     argnums = checked_argnums(argnums)
     made = ValueAndGradient(argnums, has_aux, kept, max_bytes=most, compile=compile)
-    return placed(f, made, compile, out, 1)
+    return placed(f, made, compile, out, 1, key)
 
 
 @overload
-def jit(f: Callable[P, R], *, compile: Compile = None) -> DerivedOf[P, R]: ...
+def jit(
+    f: Callable[P, R], *, compile: Compile = None, key: Key | None = None
+) -> DerivedOf[P, R]: ...
 @overload
-def jit(f: None = None, *, compile: Compile = None) -> Jitting: ...
+def jit(f: None = None, *, compile: Compile = None, key: Key | None = None) -> Jitting: ...
 @explained
-def jit(f: Function | None = None, *, compile: str | None = None) -> Any:
+def jit(f: Function | None = None, *, compile: str | None = None, key: Key | None = None) -> Any:
     """The function itself, traced, optimised and compiled, without derivative.
 
     Like a gradient it is traced again for other shapes and for other paths through `f`.
@@ -241,6 +251,7 @@ def jit(f: Function | None = None, *, compile: str | None = None) -> Any:
     f : a function written with NumPy. It may return anything; nested arrays come back nested. Works
         as a decorator too.
     compile : "auto", "always" or "never", as in `grad`.
+    key : a function of the arguments that tells calls apart, as in `grad`.
 
     Returns
     -------
@@ -251,7 +262,7 @@ def jit(f: Function | None = None, *, compile: str | None = None) -> Any:
     ArgumentError : an argument is an array that can't be traced (complex numbers, objects).
     TraceError : the function did what a trace can't follow; the message names the line.
     """
-    return derived(f, Jit(), compile)
+    return derived_by(key, f, Jit(), compile)
 
 
 @short_traceback

@@ -11,7 +11,7 @@ For other `argnums` it is Any: a type can't count. It can't say "None for an int
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -67,6 +67,7 @@ class Options(TypedDict, total=False):
     checkpoint: Checkpoint
     max_bytes: int | None
     out: Any
+    key: Callable[..., Hashable] | None
 
 
 class Differentiable(Protocol[P, A_contra, R_co]):

@@ -72,6 +72,7 @@ class Request:
             self.leaves = [np.complex128(x) if type(x) is complex else x for x in self.leaves]
             self.args, self.kwargs = unflatten(self.structure, self.leaves)
         self._names = names
+        self.chosen: tuple[Any, ...] = ()  # what the user's key says of it, in a 1-tuple
         self.passes_on = False  # whether what the call leaves outside is passed on: see `kept`
         self.holds_draws = False  # whether what it draws are inputs of its own tape: see `draws`
 
@@ -89,7 +90,7 @@ class Request:
     def key(self) -> Any:
         """What a trace depends on in the arguments, besides the values of what is traced."""
         orders = key_orders((self.args, self.kwargs))
-        return self.structure, orders, tuple(map(leaf_key, self.leaves))
+        return self.chosen, self.structure, orders, tuple(map(leaf_key, self.leaves))
 
     @cached_property
     def _labels(self) -> tuple[list[str], list[str]]:

@@ -54,6 +54,15 @@ def shapes_of(args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([(isinstance(x, np.ndarray) and x.shape) or None for x in args])
 
 
+def place_of(
+    args: Sequence[Any], kwargs: dict[str, Any], chosen: tuple[Any, ...]
+) -> tuple[bool, tuple[Any, ...]]:
+    """Where a front holds the entries for such calls: whether among those for arguments by name,
+    and by which shapes. Where a user's key has `chosen`, its value is looked up with the shapes."""
+    named, shapes = bool(kwargs), shapes_of(args)
+    return (False, (*chosen, named, *shapes)) if chosen else (named, shapes)
+
+
 class Front:
     """What stands before a cache: the entries that a call tries first, by the shapes of its
     arguments, or `named` where some are passed by name; and the counts. `recent` are those of all

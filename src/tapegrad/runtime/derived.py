@@ -51,6 +51,8 @@ PATIENCE = 10.0  # seconds that a thread waits for another, which may wait for i
 class Derived(Named):
     """A function derived from `f` by a transformation: its gradient, or itself compiled."""
 
+    apart: tuple[str, ...] = ()  # what else tells its cache from others'
+
     def __init__(
         self, f: Callable[..., Any], transformation: Transformation, compile: str | None = None
     ) -> None:
@@ -65,7 +67,7 @@ class Derived(Named):
         # made anew at each call.
         owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
         self.owner: Any = owner
-        self.path: tuple[Any, ...] = (*path, transformation, self.mode)
+        self.path: tuple[Any, ...] = (*path, transformation, self.mode, *self.apart)
         self.root: Any = f.root if isinstance(f, Derived) else f
         self.cache: Cache = shared_cache(self.owner, self.path)
         self.front = self.cache.front

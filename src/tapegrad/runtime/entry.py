@@ -34,12 +34,12 @@ from tapegrad.backends.source.driver import (
 from tapegrad.backends.source.names import Scope
 from tapegrad.checking import debug
 from tapegrad.core.handlers import let_through
-from tapegrad.core.request import leaf_key
+from tapegrad.core.request import Request, leaf_key
 from tapegrad.core.trees import array_leaves, can_be_written, is_number
 from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.observe.guards.state import State
-from tapegrad.runtime.cache import shapes_of
+from tapegrad.runtime.cache import place_of
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, own, said_of
 from tapegrad.tracing.draws.drawn import Changed, Taken
@@ -200,8 +200,7 @@ class Entry:
         derivation: Derivation,
         state: State,
         text: Text,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
+        request: Request,
         watched: bool = True,
     ) -> None:
         self.derivation = derivation
@@ -216,8 +215,8 @@ class Entry:
         self._functions = [self._generate_flat(text)]
         self.fast = False
         self.names = text.names
-        self.named, self.shapes = bool(kwargs), shapes_of(args)
-        self._generate_fast(text, args, kwargs)
+        self.named, self.shapes = place_of(request.args, request.kwargs, request.chosen)
+        self._generate_fast(text, request.args, request.kwargs)
         self._watch()
 
     def bound_to(self, derivation: Derivation) -> Entry:

@@ -17,6 +17,7 @@ from tapegrad.core.trees import flatten, flatten_with_paths
 from tapegrad.errors import ArgumentError, TraceError
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.derived import Derived, checked_mode
+from tapegrad.runtime.keyed import Key, Keyed, derived_by
 from tapegrad.runtime.transformations import Gradient, Into
 from tapegrad.tracing.memory.aliasing import overlaps_itself, share_memory
 from tapegrad.tracing.recording.trace import tracing_depth
@@ -46,7 +47,13 @@ class Placed(Named):
             return (result,) if part is None else result
 
         placed.__name__ = derived.__name__
-        self._within = Derived(placed, Into(into=((part or 0, 0),)), derived.mode)
+        by = derived.by if isinstance(derived, Keyed) else None
+        self._within = derived_by(
+            by and (lambda _, *args, **kwargs: by(*args, **kwargs)),
+            placed,
+            Into(into=((part or 0, 0),)),
+            derived.mode,
+        )
 
     def __reduce__(self) -> Any:
         return Placed, (self.derived, self.places, self.part)
@@ -103,12 +110,17 @@ class Placed(Named):
 
 
 def placed(
-    f: Any, transformation: Gradient, compile: str | None, out: Any, part: int | None
+    f: Any,
+    transformation: Gradient,
+    compile: str | None,
+    out: Any,
+    part: int | None,
+    key: Key | None,
 ) -> Any:
     """The function derived from `f`, whose gradient is written into `out` if there is one; where
     there is no function yet, a decorator."""
     mode = checked_mode(compile)
     if f is None:
-        return lambda g: placed(g, transformation, mode, out, part)
-    found = Derived(f, transformation, mode)
+        return lambda g: placed(g, transformation, mode, out, part, key)
+    found = derived_by(key, f, transformation, mode)
     return found if out is None else Placed(found, out, part)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from tapegrad.backends.numpy.rounds import Broken, whole
 from tapegrad.backends.source.driver import Driver, Variable
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import ignoring, let_through
-from tapegrad.core.request import leaf_key
+from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.entry import Entry, Miss, Text
@@ -97,12 +97,12 @@ class Playing:
     the time or waits for the code, it is `told`: not of each call, for to look takes as long as a
     few operations."""
 
-    def __init__(self, variant: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(self, variant: Any, request: Request) -> None:
         # What stands before a cache doesn't hold the variants, which hold it.
         self._variant = weakref.ref(variant)
         self.tape = variant.tape
         text = PlayedText(self.tape)
-        self._entry = Entry(variant.derivation, variant.state, text, args, kwargs, watched=False)
+        self._entry = Entry(variant.derivation, variant.state, text, request, watched=False)
         self.fast, self.named = self._entry.fast, self._entry.named
         self.shapes = self._entry.shapes
         self.told = True

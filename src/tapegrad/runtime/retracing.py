@@ -29,7 +29,9 @@ def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:
         for word, different in zip(words, seen, strict=True)
         if len(different) > 1
     ]
-    what = "; ".join(changing[:3]) or "the structure of the arguments"
+    by_key = len({chosen for chosen, *_ in keys}) > 1
+    other = "what key returns" if by_key else "the structure of the arguments"
+    what = "; ".join(changing[:3]) or other
     warnings.warn(
         f"{name} was called with {len(keys)} kinds of arguments. Each is traced for "
         f"itself, which costs as much as many calls. What keeps changing is {what}. Pad arrays to "
@@ -62,8 +64,8 @@ def warn_of_retracing(
     if last is None:
         why = (
             f"with more than {cache.MAX_SIGNATURES} kinds of arguments: their shapes, dtypes, "
-            "structures or static values (strings, booleans, objects) are others each time. Pass "
-            "what changes as a number or array, and pad arrays to a few fixed shapes"
+            "structures, static values (strings, booleans, objects) or values of key= are others "
+            "each time. Pass what changes as a number or an array, pad arrays to a few fixed shapes"
         )
     else:
         reason = why_traced(last, root, request)

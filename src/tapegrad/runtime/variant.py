@@ -93,7 +93,7 @@ class Variant:
         if found is not None and self.entry is None:
             self.runs += 1
             if self.runs >= OFTEN_PLAYED:
-                self._play_often(request.args, request.kwargs)
+                self._play_often(request)
         return found
 
     def _found(self, root: Any, request: Request, fresh: bool) -> tuple[Any] | None:
@@ -125,7 +125,7 @@ class Variant:
         # Of what may never be called again no code is looked for on disk, nor in calls that try it.
         waits = self.is_rare and self.runs < 2 and self.tier.mode == "auto"
         if not (self.state.never or waits):
-            self._enter(request.args, request.kwargs)
+            self._enter(request)
         entry = self.entry  # another thread may drop it
         if entry is not None:
             try:
@@ -164,12 +164,12 @@ class Variant:
             self._note(time.perf_counter() - start)
         return (self.derivation.assemble(values),)
 
-    def _play_often(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _play_often(self, request: Request) -> None:
         """Have calls find the tape as one function first."""
         if self.playing is None or self.playing.tape is not self.tape:
             if self.state.never or self.traced.written or not can_be_played(self.tape):
                 return
-            self.playing = Playing(self, args, kwargs)
+            self.playing = Playing(self, request)
         if self.playing.fast and not self.front.tries(self.playing):
             self.playing.missed = 0
             self.front.first(self.playing)
@@ -212,7 +212,7 @@ class Variant:
                 tape = replace(self.tape, ordered=True)
                 self.tier = Tier(tape, self.tier.mode, self.tier.name)
 
-    def _enter(self, args: Any, kwargs: Any, wait: bool = False) -> None:
+    def _enter(self, request: Request, wait: bool = False) -> None:
         """Use the machine code, if it is there, or is to be waited for. In the middle of loading
         its linker it isn't."""
         if self.entry is not None or self.tier.is_played or is_loading_machine_code():
@@ -224,7 +224,7 @@ class Variant:
                     entry = known.bound_to(self.derivation)
                 else:
                     text = compiled_text(executable)
-                    entry = Entry(self.derivation, self.state, text, args, kwargs)
+                    entry = Entry(self.derivation, self.state, text, request)
             except Exception as error:
                 let_through(error)
                 self.tier.refuse(str(error))
@@ -233,7 +233,7 @@ class Variant:
 
     def wait(self, request: Request) -> None:
         """Have the machine code, of a call that is like this one, as soon as it can be."""
-        self._enter(request.args, request.kwargs, wait=True)
+        self._enter(request, wait=True)
 
     def is_like(self, other: Variant) -> bool:
         """Whether it is the same for all calls."""
