@@ -208,3 +208,96 @@ def test_calls_after_the_first_walk_no_tree() -> None:
         assert value == pytest.approx(np.sum((S @ x) ** 2))
         assert type(g["W"]) is type(S)
         np.testing.assert_array_equal(g["W"].tocoo().row, S.tocoo().row)
+
+
+def _written(B: Any, A: Any) -> Any:
+    """A sum over A after B's elements are written to: it shows what both share."""
+    B.data[0] = 7 * B.data[0]
+    B.data *= 2
+    return A.sum() + 3 * B.sum()
+
+
+def _set(B: Any, A: Any) -> Any:
+    B.data = B.data**2
+    return A.sum() + 3 * B.sum()
+
+
+def _scaled(B: Any, A: Any) -> Any:
+    B *= 2
+    B /= 3
+    return A.sum() + 3 * B.sum()
+
+
+WAYS: dict[str, Any] = {
+    "itself": lambda S: S,
+    "copy": lambda S: S.copy(),
+    "T": lambda S: S.T,
+    "transpose, copied": lambda S: S.transpose(copy=True),
+    "tocsr": lambda S: S.tocsr(),
+    "tocsc": lambda S: S.tocsc(),
+    "tocoo": lambda S: S.tocoo(),
+    "tocsr, copied": lambda S: S.tocsr(copy=True),
+    "tocoo, shared": lambda S: S.tocoo(copy=False),
+    "astype": lambda S: S.astype(float),
+    "astype, shared": lambda S: S.astype(float, copy=False),
+    "conj": lambda S: S.conj(),
+    "conj, shared": lambda S: S.conj(copy=False),
+    "the class": lambda S: getattr(sparse, f"{S.format}_array")(S),
+    "the class, copied": lambda S: getattr(sparse, f"{S.format}_array")(S, copy=True),
+    "reshape": lambda S: S.reshape((3, 4)),
+    "reshape to the same": lambda S: S.reshape((4, 3)),
+    "plus 0": lambda S: S + 0,
+    "rows": lambda S: S.tocsr()[1:],
+}
+
+
+@pytest.mark.every(4)
+@pytest.mark.parametrize("write", [_written, _set, _scaled])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_written_is_seen_where_scipy_shares_elements(
+    way: str, kind: str, write: Any
+) -> None:
+    S = made(kind)
+
+    def f(S: Any) -> Any:
+        return write(WAYS[way](S), S)
+
+    kept, S.data = S.data.copy(), S.data + 0.5
+    expected = f(S.copy())
+    S.data = kept + 0.5
+    value, slope = value_and_grad(f, compile="never")(S)
+    np.testing.assert_allclose(value, expected, rtol=1e-13)
+    np.testing.assert_array_equal(S.data, kept + 0.5)
+    along, step = np.random.default_rng(1).standard_normal(S.nnz), 1e-5
+    above, below = S.copy(), S.copy()
+    above.data, below.data = S.data + step * along, S.data - step * along
+    np.testing.assert_allclose(slope.data @ along, (f(above) - f(below)) / (2 * step), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_elements_stored_twice_stay_apart_where_scipy_keeps_them(kind: str) -> None:
+    S = repeated(kind) if kind[:3] != "coo" else made(kind)
+    programs = {
+        "tocsr": lambda S: S.tocsr(),
+        "tocsc": lambda S: S.tocsc(),
+        "tocoo": lambda S: S.tocoo(),
+        "rows": lambda S: S.tocsr()[[2, 0, 0]],
+        "a slice": lambda S: S.tocsr()[:2],
+        "columns": lambda S: S.tocsc()[:, 1:],
+    }
+    for name, f in programs.items():
+        found, expected = jit(f)(S), f(S)
+        np.testing.assert_array_equal(found.data, expected.data, name)
+        np.testing.assert_array_equal(found.toarray(), expected.toarray(), name)
+
+
+def test_numpys_sums_are_scipys() -> None:
+    S = made("csr_array")
+    for f in (np.sum, np.mean, lambda S: np.sum(S, axis=0), lambda S: np.mean(S, axis=1)):
+        np.testing.assert_allclose(jit(f)(S), f(S), rtol=1e-14)
+    with pytest.raises(UnsupportedError, match="dtype="):
+        jit(lambda S: S.sum(dtype=np.float32))(S)
+    with pytest.raises(UnsupportedError, match="as many elements"):
+        jit(lambda S: setattr(S, "data", S.data[1:]))(S)

@@ -17,10 +17,11 @@ from tapegrad.scipy.sparse.matrices import Sparse, as_sparse, from_list
 HOME = "scipy.sparse"
 
 
-def _made(format: str, is_matrix: bool, arg1: Any, shape: Any) -> Any:
+def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> Any:
     """What SciPy's class makes of its first argument."""
     if isinstance(arg1, Sparse):
-        return arg1.asformat(format, is_matrix=is_matrix)
+        found = arg1.asformat(format, copy, is_matrix)
+        return arg1.with_elements(arg1.elements) if found is arg1 else found
     if isinstance(arg1, Tracer):
         return of_dense(arg1, format, is_matrix)
     if isinstance(arg1, (tuple, list)) and len(arg1) == 2 and format in ("csr", "csc", "coo"):
@@ -35,6 +36,7 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any) -> Any:
         return from_list(elements, rows, columns, shape, format, is_matrix)
     if isinstance(arg1, (tuple, list)) and len(arg1) == 3 and format in ("csr", "csc"):
         elements, *given = (as_tracer(as_list(x), *arg1) for x in arg1)
+        elements = np.copy(elements) if copy else elements
         count = int(given[1].shape[0]) - 1
         if shape is None:
             other = int(np.max(given[0], initial=-1)) + 1 if given[0].shape[0] else 0
@@ -87,7 +89,7 @@ def of_dense(x: Any, format: str = "csr", is_matrix: bool = False) -> Sparse:
 
 def _declare_class(format: str, is_matrix: bool) -> None:
     def made(arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = False) -> Any:
-        found = _made(format, is_matrix, arg1, shape)
+        found = _made(format, is_matrix, arg1, shape, copy)
         return found if dtype is None else found.with_elements(found.elements.astype(dtype))
 
     stands_for(HOME, f"{format}_{'matrix' if is_matrix else 'array'}", lists="arg1")(made)
@@ -249,7 +251,7 @@ def kronsum(A: Any, B: Any, format: Any = None) -> Any:
 
 
 def _triangle(A: Any, function: Any, k: int, format: Any) -> Any:
-    found = A.moved(lambda x: function(x, k), apart=True)
+    found = A.moved(lambda x: function(x, k))
     if found is None:
         found = A.triangle(k, function is sparse.tril)
     return found.asformat(format or "coo")

@@ -108,6 +108,12 @@ class Sparse(Parted):
             raise self._refused("data, once SciPy would put its elements in another order")
         return self.elements
 
+    @data.setter
+    def data(self, x: Any) -> None:
+        if not isinstance(x, (np.ndarray, Tracer)) or x.shape != self.data.shape:
+            raise self._refused("data that aren't an array of as many elements")
+        self.elements = x
+
     @property
     def nnz(self) -> int:
         if not self.ordered:
@@ -185,29 +191,30 @@ class Sparse(Parted):
 
     @unobserved
     def summed(self) -> Sparse:
-        """With what stands in one place added up, of a pattern that is known."""
-        if not self.pattern.has_repeats:
-            return self
+        """With what stands in one place added up, in order; of a pattern that is known."""
         pattern, target = self.pattern.summed
+        if pattern == self.pattern:
+            return self
         elements = as_tracer(self.elements)
         elements = ScatterAdd((pattern.nnz,))(elements, as_tracer(target, elements))
         return self.of_pattern(pattern, elements, self.format)
 
     @unobserved
     def astype(self, dtype: Any, casting: str = "unsafe", copy: bool = True) -> Sparse:
+        if np.dtype(dtype) == self.dtype:
+            return self.copy() if copy else self
         if self.pattern is None:
             return self.with_elements(as_tracer(self.elements).astype(dtype))
-        return self.mapped(lambda x: x.astype(dtype), "astype")
+        return self.copy().mapped(lambda x: x.astype(dtype), "astype")
 
     @unobserved
-    def moved(self, function: Any, apart: bool = False) -> Sparse | None:
-        """What SciPy's function makes of it by moving elements, if that is known. `apart`: it adds
-        up none."""
-        found = None if self.pattern is None else self.pattern.moved(function, apart)
+    def moved(self, function: Any) -> Sparse | None:
+        """What SciPy's function makes of it by moving elements, if that is known."""
+        found = None if self.pattern is None else self.pattern.moved(function)
         if found is None:
             return None
         pattern, numbers = found
-        return self.of_pattern(pattern, as_tracer(self.elements)[numbers])
+        return self if numbers is None else self.of_pattern(pattern, self.elements[numbers])
 
     # ---- products
 
@@ -252,7 +259,7 @@ class Sparse(Parted):
     def _by_sparse(self, other: Sparse) -> Any:
         self._fits(other.shape[0])
         if self.pattern is not None and other.pattern is not None:
-            self, other = self.summed(), other.summed()
+            self, other = (x.summed() if x.pattern.has_repeats else x for x in (self, other))
             known = self.pattern.times(other.pattern)
         else:
             known = None
@@ -358,7 +365,7 @@ class Sparse(Parted):
             elements = np.concatenate([sign * mine[0], of_other * its[0]])
             return self.remade(elements, rows, columns, self._shape)
         if np.ndim(other) == 0 and not any_traced([other]) and other == 0:
-            return self if sign == 1 else self.scaled(-1)
+            return self.copy() if sign == 1 else self.scaled(-1)
         if np.ndim(other) == 0:
             raise NotImplementedError("adding a nonzero scalar to a sparse array is not supported")
         self._not_as_matrix("the sum with an array")
@@ -392,7 +399,7 @@ class Sparse(Parted):
         return ScatterAdd(self._shape)(*self.listed(*others))
 
     def transpose(self, axes: Any = None, copy: bool = False) -> Sparse:
-        found = self.moved(lambda x: x.transpose(), apart=True)
+        found = self.moved(lambda x: x.transpose(copy=copy))
         other = {"csr": "csc", "csc": "csr"}.get(self.format, self.format)
         if found is not None:
             return self.of_pattern(found.pattern, found.elements, other)
@@ -403,11 +410,12 @@ class Sparse(Parted):
         format = format or self.format
         is_matrix = self.is_matrix if is_matrix is None else is_matrix
         if (format, is_matrix) == (self.format, self.is_matrix):
-            return self
+            return self.copy() if copy else self
         if self.pattern is not None and format in FORMATS:
             if (format, is_matrix) == (self.pattern.format, self.is_matrix):
                 return self.of_pattern(self.pattern, self.elements)
-            found = self.moved(getattr(sparse, f"{format}_{'matrix' if is_matrix else 'array'}"))
+            kind = getattr(sparse, f"{format}_{'matrix' if is_matrix else 'array'}")
+            found = self.moved(lambda x: kind(x, copy=copy))
             if found is None:
                 how = format, is_matrix, self.sifted
                 found = from_list(*self.listed(), self._shape, *how)

@@ -9,7 +9,7 @@ from scipy.sparse.linalg import matrix_power
 
 from tapegrad.errors import TapegradError
 from tapegrad.extending import Carrier, any_traced, as_parameter, at_line, refusal, unobserved
-from tapegrad.extending.arrays import as_tracer
+from tapegrad.extending.arrays import Tracer, as_tracer
 
 MOST = 50_000_000  # elements of a result that is held in full
 # Functions by these names are methods of SciPy's
@@ -77,7 +77,7 @@ class Parted(Carrier):
         if len(pair) != 2 or any(x.dtype.kind not in "iub" for x in lists):
             raise self._no_index()
         own = tuple(x if isinstance(x, slice) else x.copy() for x in pair)
-        moved = self.moved(lambda x: x[own], apart=self.format == "coo")
+        moved = self.moved(lambda x: x[own])
         if moved is not None:
             return moved
         if all(x.ndim == 0 for x in lists) and len(lists) == 2:
@@ -140,7 +140,7 @@ class Parted(Carrier):
                 f"this reshape of a sparse matrix with traced values can't be traced{at_line()}. "
                 "Use two axes, and order='C'; or S.toarray()"
             )
-        moved = self.moved(lambda x: x.reshape(tuple(shape)), apart=True)
+        moved = self.moved(lambda x: x.reshape(tuple(shape), copy=copy))
         if moved is not None:
             return moved
         m, n = np.empty(self._shape, bool).reshape(tuple(shape)).shape[:2]
@@ -156,21 +156,39 @@ class Parted(Carrier):
     # ---- the same in other forms
 
     def tocsr(self, copy: bool = False) -> Any:
-        return self.asformat("csr")
+        return self.asformat("csr", copy)
 
     def tocsc(self, copy: bool = False) -> Any:
-        return self.asformat("csc")
+        return self.asformat("csc", copy)
 
-    def tocoo(self, copy: bool = False) -> Any:
-        return self.asformat("coo")
+    def tocoo(self, copy: Any = None) -> Any:
+        return self.asformat("coo", self.format == "csc" if copy is None else copy)
 
+    @unobserved
     def copy(self) -> Any:
-        return self
+        return self.with_elements(np.copy(self.elements))
 
+    @unobserved
     def conjugate(self, copy: bool = True) -> Any:
+        if not copy and np.dtype(self.dtype).kind != "c":
+            return self
         return self.with_elements(np.conjugate(as_tracer(self.elements)))
 
     conj = conjugate
+
+    # ---- in place
+
+    @unobserved
+    def __imul__(self, other: Any) -> Any:
+        if np.ndim(other) or not isinstance(self.elements, Tracer):
+            return NotImplemented
+        found = self.scaled(other).elements
+        np.empty(0, self.dtype).__imul__(np.ones((), found.dtype))  # NumPy's own error
+        self.elements[...] = found
+        return self
+
+    def __itruediv__(self, other: Any) -> Any:
+        return NotImplemented if np.ndim(other) else self.__imul__(1.0 / other)
 
     # ---- sums
 
@@ -179,7 +197,9 @@ class Parted(Carrier):
         return self.toarray()
 
     @unobserved
-    def sum(self, axis: Any = None) -> Any:
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        if dtype is not None or out is not None:
+            raise self._refused("sum or mean with dtype= or out=")
         if axis is None:
             return np.sum(self.on_tape()[0])
         self._not_as_matrix("a sum along an axis")
@@ -189,9 +209,9 @@ class Parted(Carrier):
         return along.times(np.ones((along.shape[1], 1), self.dtype))[:, 0]
 
     @unobserved
-    def mean(self, axis: Any = None) -> Any:
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         count = self._shape[0] * self._shape[1] if axis is None else self._shape[axis]
-        return self.scaled(1.0 / count).sum(axis)
+        return self.scaled(1.0 / count).sum(axis, dtype, out)
 
     @unobserved
     def diagonal(self, k: int = 0) -> Any:
@@ -211,6 +231,8 @@ class Parted(Carrier):
         """With a function of the elements, of which that of 0 is 0."""
         if self.pattern is not None:
             found = self.summed()
+            for name in ("elements", "indices", "starts", "pattern"):  # as SciPy does
+                setattr(self, name, getattr(found, name))
             return found.with_elements(function(as_tracer(found.elements)))
         return self.in_full(function(self.full(what)))
 

@@ -111,17 +111,25 @@ class Pattern:
         rows, columns = self.listed
         return rows.astype(np.int64) * self.shape[1] + columns
 
-    def moved(
-        self, function: Callable[[Any], Any], apart: bool = False
-    ) -> tuple[Pattern, Any] | None:
+    def moved(self, function: Callable[[Any], Any]) -> tuple[Pattern, Any] | None:
         """The pattern of what SciPy makes of a matrix by moving elements, and which ones of its
-        elements stand there; None where that isn't known. `apart`: it adds up none."""
-        if self.has_repeats and not apart:
-            return None
-        found = function(self.numbered)
+        elements stand there: a slice, where it shares memory with the matrix, and None, if it is
+        the matrix. None where SciPy adds some up, or that isn't known."""
+        numbered = self.numbered
+        found = function(numbered)
         if not sparse.issparse(found) or found.ndim != 2 or found.format not in FORMATS:
             return None
-        return pattern_of(found, self.sifted), found.data.astype(np.int64) - 1
+        if found is numbered:
+            return self, None
+        if self.has_repeats and np.any(function(self.filled(np.ones(self.nnz))).data != 1):
+            return None
+        numbers = found.data.astype(np.int64) - 1
+        pattern = pattern_of(found, self.sifted)
+        if not np.shares_memory(found.data, numbered.data):
+            return pattern, numbers
+        if np.any(np.diff(numbers) != 1):  # no such function of SciPy's is known
+            return None
+        return pattern, slice(int(numbers[0]), int(numbers[-1]) + 1)
 
     def times(self, other: Pattern) -> tuple[Pattern, Any, Any, Any] | None:
         """The pattern of the product with another matrix, and of which products of elements its
