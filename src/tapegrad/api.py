@@ -406,7 +406,8 @@ def transform(change: Callable[[Tape], Tape], f: Callable[P, R]) -> DerivedOf[P,
 
     Like `jit` it traces `f` for each kind of arguments and each path, and compiles what it gets; it
     is called again with each new tape. What it is derived from is the tape that it returns, which
-    is checked.
+    is checked. The rounds of a loop are a tape of their own, `call.primitive.tapes` of the loop's
+    call: what goes through the calls of `tape` alone leaves them as they are.
 
     Parameters
     ----------

@@ -163,3 +163,9 @@ def test_the_default_of_compile_is_in_the_environment(given, monkeypatch):
     else:
         with pytest.raises(ArgumentError, match="TAPEGRAD_COMPILE is 'sometimes', and not one of"):
             tg.grad(branchy)
+
+
+def test_gradients_of_one_variable_by_its_name():
+    _, tape = tg.trace(lambda x: np.sum(np.sin(x)), X)
+    for wrt in ("%1", tape.inputs[0]):
+        np.testing.assert_allclose(tape.gradients(wrt).play(X), np.cos(X), rtol=1e-15)

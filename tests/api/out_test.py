@@ -146,3 +146,11 @@ def test_it_is_a_decorator_shows_its_tape_and_is_pickled():
     assert "mul" in str(slope.tape)
     again = pickle.loads(pickle.dumps(tg.grad(loss, out=np.empty(7))))
     np.testing.assert_allclose(again(X, 1.0), np.cos(X))
+
+
+def test_a_place_that_a_traced_function_makes_is_refused_as_such():
+    def f(x):
+        return np.sum(tg.grad(np.sum, out=np.zeros(3))(x))
+
+    with pytest.raises(TraceError, match="is called in a function that is traced"):
+        tg.grad(f)(np.ones(3))

@@ -86,7 +86,7 @@ class Editable:
         changed: Self = METHODS["delete"](self, at, instead)
         return changed
 
-    def gradients(self, wrt: Sequence[str | Var] | None = None) -> Self:
+    def gradients(self, wrt: Sequence[str | Var] | str | Var | None = None) -> Self:
         """The tape of the derivatives of the output, a scalar, with respect to inputs and to what
         calls define: to all that have one, in order, if it isn't said.
 
@@ -97,7 +97,7 @@ class Editable:
 
         Parameters
         ----------
-        wrt : variables: "%5", or `tape[3].out`, or `tape.inputs[0]`.
+        wrt : variables, or one: "%5", or `tape[3].out`, or `tape.inputs[0]`.
 
         Raises
         ------

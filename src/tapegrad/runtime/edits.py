@@ -90,7 +90,7 @@ def deleted(tape: Tape, at: Any, instead: Any) -> Tape:
     return checked(changed, what)
 
 
-def gradients(tape: Tape, wrt: Sequence[Any] | None) -> Tape:
+def gradients(tape: Tape, wrt: Sequence[Any] | Var | None) -> Tape:
     """The tape of the derivatives of the first output with respect to inputs and variables.
 
     What reads a variable reads it plus another input, with respect to which is derived, and which
@@ -107,7 +107,8 @@ def gradients(tape: Tape, wrt: Sequence[Any] | None) -> Tape:
         made = [out for call in tape.calls for out in call.outs]
         chosen = [x for x in (*free, *made) if x.dtype.kind == "f"]
     else:
-        chosen = [_variable(tape, x) for x in wrt]
+        several = [wrt] if isinstance(wrt, (str, Var)) else wrt
+        chosen = [_variable(tape, x) for x in several]
     for x in chosen:
         if x.dtype.kind not in "fc":
             raise GradientError(f"gradients of the tape {tape.name}: {x} is {x.aval}")

@@ -36,6 +36,7 @@ class Placed(Named):
         self._names = ["out" + "".join(f"[{key!r}]" for key in path) for path in paths]
         for name, x in zip(self._names, self._arrays, strict=True):
             if not (type(x) is np.ndarray and x.flags.writeable):
+                self._check_untraced()
                 raise ArgumentError(
                     f"{self.__name__}: {name} is {type(x).__name__}, and has to be an array that "
                     "can be written to"
@@ -58,12 +59,15 @@ class Placed(Named):
     def __reduce__(self) -> Any:
         return Placed, (self.derived, self.places, self.part)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _check_untraced(self) -> None:
         if tracing_depth():
             raise TraceError(
                 f"{self.__name__} writes into arrays (out=), and is called in a function that is "
                 f"traced{at_line()}. Leave out= away there: nothing is allocated for it"
             )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_untraced()
         leaves = [x for x in flatten((args, kwargs))[0] if isinstance(x, np.ndarray)]
         self._check_apart(leaves, None)
         result = list(self._within(self.places, *args, **kwargs))
