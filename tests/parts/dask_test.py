@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse
 
 import tapegrad
 import tapegrad.dask as td
@@ -369,3 +370,18 @@ def test_a_cluster_with_workers_that_are_killed(tmp_path):
         """
     )
     run(program, tmp_path)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_sparse_parts_count_by_their_rows(check):
+    X = np.array([[1.0, 0, 2], [0, 0, 3], [4, 5, 6], [0, 1, 0], [2, 0, 0]])
+    parts = [scipy.sparse.csr_array(X[:2]), scipy.sparse.csr_array(X[2:])]
+
+    def loss(w, x):
+        return np.mean((x @ w) ** 2)
+
+    mean = td.value_and_grad(loss, over="x", reduce="mean", check=check)
+    value, slope = mean(np.ones(3), parts)
+    expected = tapegrad.value_and_grad(loss)(np.ones(3), X)
+    np.testing.assert_allclose(value, expected[0], rtol=1e-14)
+    np.testing.assert_allclose(slope, expected[1], rtol=1e-14)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.dask.parts import rows_of
+from tapegrad.dask.parts import is_array, rows_of
 from tapegrad.dask.sending import Sent
 from tapegrad.dask.sums import Share, share_of
 from tapegrad.errors import ArgumentError, RandomnessError, UnsupportedError
@@ -128,7 +128,10 @@ def _check_no_rows(loss: Any, others: Sent, part: Mapping[str, Any], label: str)
 
 
 def _between(part: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
-    return {name: tree_map(lambda x: x[start:stop], tree) for name, tree in part.items()}
+    def rows(x: Any) -> Any:
+        return x[start:stop]
+
+    return {name: rows(x) if is_array(x) else tree_map(rows, x) for name, x in part.items()}
 
 
 def _check_outside(

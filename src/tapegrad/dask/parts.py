@@ -30,7 +30,7 @@ def parts_of(
         for k, x in enumerate(leaves):
             word = name if len(leaves) == 1 else f"{name}: array {k}"
             columns[word] = _checked(x, label, word)
-    cut = {word: x for word, x in columns.items() if _is_array(x)}
+    cut = {word: x for word, x in columns.items() if is_array(x)}
     lengths = _common_lengths(cut, _len_of_lists(columns, label), label, rows)
     for word, x in columns.items():
         columns[word] = iter(x if word not in cut else _cut(x, lengths))
@@ -44,7 +44,7 @@ def parts_of(
 
 def _tree_of_arrays(x: Any) -> tuple[list[Any], Any]:
     """An argument by itself; of a dict or other tree of arrays these, and the structure."""
-    if _is_array(x) or type(x) in (list, tuple):
+    if is_array(x) or type(x) in (list, tuple):
         return [x], None
     leaves, structure = tree_flatten(x)
     return ([x], None) if len(leaves) == 1 and leaves[0] is x else (leaves, structure)
@@ -60,7 +60,7 @@ def _part(structure: Any, leaves: list[Any]) -> Any:
 
 def _checked(x: Any, label: str, name: str) -> Any:
     """What comes in parts: an array with whole rows, or what gives one part after the other."""
-    if _is_array(x):
+    if is_array(x):
         return _whole_rows(x, label, name)
     if hasattr(x, "__dask_graph__"):
         raise ArgumentError(
@@ -96,7 +96,7 @@ def rows_of(part: Mapping[str, Any], label: str) -> int:
     """How many rows the arguments of one part have: all arrays have as many."""
     found: dict[int, str] = {}
     for name, tree in part.items():
-        for x in tree_leaves(tree):
+        for x in [tree] if is_array(tree) else tree_leaves(tree):  # a sparse one is one array
             if np.ndim(x) == 0:
                 raise ArgumentError(f"{label}: argument {name!r} has no rows: its shape is ()")
             found.setdefault(np.shape(x)[0], name)
@@ -125,7 +125,7 @@ def _len_of_lists(named: Mapping[str, Any], label: str) -> int | None:
     return next(iter(lists.values()), None)
 
 
-def _is_array(x: Any) -> bool:
+def is_array(x: Any) -> bool:
     return hasattr(type(x), "shape") and hasattr(type(x), "dtype")  # a delayed value has any
 
 
