@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.errors import ArgumentError, TapeError
+from tapegrad.errors import ArgumentError, GradientError, TapeError
 
 X = np.array([0.5, -1.5, 2.0])
 
@@ -169,3 +169,16 @@ def test_gradients_of_one_variable_by_its_name():
     _, tape = tg.trace(lambda x: np.sum(np.sin(x)), X)
     for wrt in ("%1", tape.inputs[0]):
         np.testing.assert_allclose(tape.gradients(wrt).play(X), np.cos(X), rtol=1e-15)
+
+
+def test_a_condition_that_goes_the_other_way_in_the_changed_tape_is_said():
+    def change(tape):
+        return tape.replace(0, lambda x: 3 * x)
+
+    def f(x):
+        y = np.sin(x)
+        return y if y > 0.5 else y**2
+
+    for derived in (tg.transform(change, f), tg.grad(tg.transform(change, f))):
+        with pytest.raises(GradientError, match="goes the other way with what transform has"):
+            derived(0.2)

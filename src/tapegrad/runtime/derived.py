@@ -214,9 +214,12 @@ class Derived(Named):
         if found is not None:
             relatives.leave(self.owner, self.path, request, variant)
         if found is None:
+            why = "its control flow depends on something that isn't an argument"
+            if any(getattr(x, "name", None) == "transform" for x in self.path):
+                why = "a condition goes the other way with what transform has changed, or " + why
             raise GradientError(
                 f"{request.name} took another path when it was run again on the same "
-                "arguments: its control flow depends on something that isn't an argument"
+                f"arguments: {why}"
             )
         return found[0]
 
