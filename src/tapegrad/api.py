@@ -392,7 +392,9 @@ def standalone(f: Callable[[*Ts], R], *args: *Ts) -> StandAlone[R, *Ts]:
     return built
 
 
-def transform(change: Callable[[Tape], Tape], f: Callable[P, R]) -> DerivedOf[P, R]:
+def transform(
+    change: Callable[[Tape], Tape], f: Callable[P, R], inner: bool = True
+) -> DerivedOf[P, R]:
     """The function whose tape is what `change` makes of the tape of `f`.
 
         def smooth(tape):
@@ -406,8 +408,8 @@ def transform(change: Callable[[Tape], Tape], f: Callable[P, R]) -> DerivedOf[P,
 
     Like `jit` it traces `f` for each kind of arguments and each path, and compiles what it gets; it
     is called again with each new tape. What it is derived from is the tape that it returns, which
-    is checked. The rounds of a loop are a tape of their own, `call.primitive.tapes` of the loop's
-    call: what goes through the calls of `tape` alone leaves them as they are.
+    is checked. The round of a loop and the sides of a branch are tapes of their own, and `change`
+    is called with each of these, too, the innermost first.
 
     Parameters
     ----------
@@ -416,6 +418,8 @@ def transform(change: Callable[[Tape], Tape], f: Callable[P, R]) -> DerivedOf[P,
         with `dataclasses.replace`. What it reads outside is looked at in later calls, as what `f`
         reads is.
     f : a function written with NumPy.
+    inner : whether the tapes of rounds and sides are changed, too. False is for a `change` that
+        means variables of the function's own tape, as "%5".
 
     Returns
     -------
@@ -428,7 +432,7 @@ def transform(change: Callable[[Tape], Tape], f: Callable[P, R]) -> DerivedOf[P,
     """
     if not callable(change):
         raise ArgumentError(f"transform needs a function from tape to tape, not {change!r}")
-    found: Any = derived(f, Changed(change=change), None)
+    found: Any = derived(f, Changed(change=change, inner=inner), None)
     return found
 
 

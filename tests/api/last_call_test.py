@@ -70,6 +70,24 @@ def distance(x):
 
 
 @pytest.mark.parametrize("compile", ["never", "always"])
+def test_rounds_and_sides_are_tapes_that_are_changed(compile):
+    def distances(x):
+        total = 0.0
+        for i in range(len(x)):
+            total = total + (np.abs(x[i]) if x[i] < 0.5 else np.abs(2 * x[i]))
+        return total
+
+    def meant(x):
+        return np.sum(np.sqrt(np.where(x < 0.5, x, 2 * x) ** 2 + 0.01))
+
+    x = np.linspace(-1.0, 1.0, 40)
+    f = tg.transform(smooth, distances)
+    np.testing.assert_allclose(tg.jit(f, compile=compile)(x), meant(x))
+    np.testing.assert_allclose(tg.grad(f, compile=compile)(x), tg.grad(meant)(x))
+    assert tg.transform(smooth, distances, inner=False)(x) == distances(x)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
 def test_a_function_with_another_tape(compile):
     changed = tg.transform(smooth, distance)
 

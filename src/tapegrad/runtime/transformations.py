@@ -18,7 +18,7 @@ import numpy as np
 from tapegrad.core.request import Request, describe, is_differentiable, leaf_key, without_derivative
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError, TapeError
-from tapegrad.ir.tape import Builder, Literal, Tape
+from tapegrad.ir.tape import Builder, Literal, Tape, with_inner
 from tapegrad.observe.observer import note_root, observed
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
@@ -165,6 +165,9 @@ class Changed(Jit):
     """A function whose tape is another one, which `change` makes of it."""
 
     change: Callable[[Tape], Tape] = field(kw_only=True, default=lambda tape: tape)
+    inner: bool = field(
+        kw_only=True, default=True
+    )  # whether tapes that calls hold are changed, too
 
     name = "transform"
 
@@ -172,11 +175,19 @@ class Changed(Jit):
         from tapegrad.checking.tape_verify import checked
         from tapegrad.pipeline import TRACED, run_passes
 
-        before = run_passes(traced.tape, TRACED)
         what = f"transform of {traced.name} by {describe(self.change)}"
         note_root(self.change)
         with observed():
-            after = self.change(before)
+            after = self._changed(run_passes(traced.tape, TRACED), what)
+        tape, traced = with_captured(checked(after, what), traced)
+        found = replace(traced.without_values(), tape=tape)
+        return replace(super().derive(found, selection, final), computed=None)
+
+    def _changed(self, before: Tape, what: str) -> Tape:
+        """Another tape, and before that others for those that its calls hold."""
+        if self.inner:
+            before = with_inner(before, lambda tape: self._changed(tape, what))
+        after = self.change(before)
         if not isinstance(after, Tape):
             raise TapeError(f"{what}: it returned {after!r}, which isn't a tape")
         kinds = [[(x.shape, x.dtype) for x in t.outputs] for t in (before, after)]
@@ -185,9 +196,7 @@ class Changed(Jit):
                 f"{what}: the tape has to have the same inputs, and outputs of the same shapes and "
                 f"dtypes. It was\n{before}\nand is\n{after}"
             )
-        tape, traced = with_captured(checked(after, what), traced)
-        found = replace(traced.without_values(), tape=tape)
-        return replace(super().derive(found, selection, final), computed=None)
+        return after
 
 
 @dataclass(frozen=True)
