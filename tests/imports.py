@@ -97,5 +97,5 @@ SURFACE = (
         "scipy",
         "series",
     ),
-    *("settings", "structure", "testing", "trees", "typing"),
+    *("settings", "structure", "testing", "torch", "trees", "typing"),
 )

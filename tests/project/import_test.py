@@ -154,3 +154,20 @@ def test_completion_offers_what_users_import():
     assert dir(tapegrad.primitive(abs)) == dir(abs)
     for module in (tapegrad.random, tapegrad.testing, tapegrad.typing):
         assert dir(module) == sorted(module.__all__)
+
+
+WITHOUT_PYTORCH = """
+import sys
+sys.modules["torch"] = None
+import tapegrad
+try:
+    tapegrad.torch
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_pytorch_it_says_so():
+    program = [sys.executable, "-c", WITHOUT_PYTORCH]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert "tapegrad.torch needs PyTorch: pip install torch" in done.stdout

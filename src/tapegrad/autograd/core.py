@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,11 @@ from tapegrad.autograd.rules import (
 from tapegrad.autograd.spaces import VSpace
 from tapegrad.autograd.tracer import getval, isbox, primitive
 from tapegrad.autograd.vspace import vspace
-from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, flatten_up_to, unflatten
 from tapegrad.errors import ArgumentError
-from tapegrad.ir.tape import Aval
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.directional import Pushforward
-from tapegrad.runtime.pullback import Points, Pulling, Pushing
+from tapegrad.runtime.pullback import Pulling, Pushing
 
 __all__ = [
     "JVPNode",
@@ -75,7 +72,7 @@ def pullback(
     args = as_floats(args, numbers)
     if needs_walk([args[k] for k in numbers]):
         return pulled(f, argnum, args, kwargs)
-    value, pull = Derived(f, _Pulling(numbers=numbers))(*args, **kwargs)
+    value, pull = Derived(f, Pulling(numbers=numbers))(*args, **kwargs)
     return lambda ct: _picked(pull(ct), argnum), value
 
 
@@ -85,7 +82,7 @@ def linearized(
     """The linear map from the tangent of an argument to that of the value; and the value."""
     numbers = _places(argnum, args)
     args = as_floats(args, numbers)
-    value, push = Derived(f, _Pushing(numbers=numbers))(*args, **kwargs)
+    value, push = Derived(f, Pushing(numbers=numbers))(*args, **kwargs)
     return lambda t: _zeros_for_none(value, push(*_in_places(argnum, args, t))), value
 
 
@@ -116,44 +113,6 @@ def _zeros_for_none(value: Any, tangent: Any) -> Any:
         structure,
         [np.zeros(np.shape(x))[()] if t is None else t for x, t in zip(leaves, ts, strict=True)],
     )
-
-
-@dataclass(frozen=True)
-class _Pulling(Pulling):
-    """By reverse mode, to the arguments with these numbers alone."""
-
-    numbers: tuple[int, ...] = (0,)
-
-    def select(self, request: Request) -> Points:
-        return _only(super().select(request), request.args, self.numbers)
-
-
-@dataclass(frozen=True)
-class _Pushing(Pushing):
-    """By forward mode, from the arguments with these numbers alone."""
-
-    numbers: tuple[int, ...] = (0,)
-
-    def select(self, request: Request) -> Points:
-        return _only(super().select(request), request.args, self.numbers)
-
-
-def _only(points: Points, args: Sequence[Any], numbers: Sequence[int]) -> Points:
-    chosen = [k in numbers for k, x in enumerate(args) for _ in flatten(x)[0]]
-    inputs = iter(points.wrt)
-    wrt: list[int] = []
-    avals: list[Aval | None] = []
-    for yes, aval in zip(chosen, points.avals, strict=True):
-        if aval is not None:
-            number = next(inputs)
-            wrt += [number] if yes else []
-        avals.append(aval if yes else None)
-    if not wrt:
-        raise ArgumentError(
-            f"there is no derivative with respect to argument {', '.join(map(str, numbers))}: it "
-            "holds no floats and no complex numbers. Pass floats, such as x.astype(float)"
-        )
-    return replace(points, wrt=wrt, avals=avals)
 
 
 def _places(argnum: Argnum, args: Sequence[Any]) -> tuple[int, ...]:

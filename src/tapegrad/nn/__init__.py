@@ -109,6 +109,7 @@ from tapegrad.nn.normalisation import (
     rms_norm,
     weight_norm,
 )
+from tapegrad.nn.objects import functionalize
 from tapegrad.nn.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -158,6 +159,7 @@ __all__ = [
     "fast_weights_cell",
     "flatten",
     "fold",
+    "functionalize",
     "gaussian_nll_loss",
     "gelu",
     "glu",

@@ -63,9 +63,12 @@ def vjp(
     checkpoint: str | int = "auto",
     compile: str | None = None,
     has_aux: bool = False,
+    numbers: tuple[int, ...] | None = None,
 ) -> Any:
-    """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
-    return called(f, _pulling(checked_mode(compile), has_aux, checkpoint), compile, *args)
+    """The value of `f(*args)` and its pullback; see `tapegrad.vjp`. With `numbers` it gives the
+    cotangents of these arguments, and None for others."""
+    pulling = _pulling(checked_mode(compile), has_aux, numbers, checkpoint)
+    return called(f, pulling, compile, *args)
 
 
 def linearize(
@@ -129,17 +132,25 @@ class Linearization(Transformation):
 
     compile: str = "auto"
     has_aux: bool = False
+    numbers: tuple[int, ...] | None = None  # of the arguments that have a derivative, if not all
 
     def select(self, request: Request) -> Points:
         leaves, structure = flatten(request.args)
+        known = range(len(request.args)) if self.numbers is None else self.numbers
+        asked = [k in known for k, x in enumerate(request.args) for _ in flatten(x)[0]]
         inputs = iter(range(len(leaves)))
         wrt: list[Any] = []
         avals: list[Aval | None] = []
-        for x in leaves:
+        for x, yes in zip(leaves, asked, strict=True):
             number = next(inputs) if is_traced(x) else None
-            real = is_differentiable(x)
+            real = yes and is_differentiable(x)
             wrt += [number] if real else []
             avals.append(aval_in(x) if real else None)
+        if self.numbers is not None and not wrt:
+            raise ArgumentError(
+                f"there is no derivative with respect to argument {', '.join(map(str, known))}: it "
+                "holds no floats and no complex numbers. Pass floats, such as x.astype(float)"
+            )
         return Points(wrt, structure=structure, avals=avals)
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Linearized:

@@ -32,7 +32,8 @@ _CLASSES = tuple([os.path.join(_OWN[1], name, "") for name in ("polynomial", "ma
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 # Programs like a user's, though they lie here; and one like Python's own modules.
 WRITTEN_OUT = os.path.join(_OWN[0], "tracing", "frontend", "python", "written_out.py")
-_PROGRAMS = (os.path.join(_OWN[0], "autograd", ""), WRITTEN_OUT)
+_COPYING = os.path.join(_OWN[0], "nn", "copying.py")
+_PROGRAMS = (os.path.join(_OWN[0], "autograd", ""), WRITTEN_OUT, _COPYING)
 _MACHINERY = tuple([_PROGRAMS[0] + name for name in ("boxes.py", "objects.py", "spaces.py")])
 _users: dict[str, bool] = {}  # whether a file is the user's
 MOST = 100_000  # lines that are held
