@@ -80,7 +80,7 @@ class Derived(Named):
 
     def __dir__(self) -> list[str]:
         """What completion offers: nothing that a call works with."""
-        return [name for name in dir(type(self)) if name != "take"]
+        return [name for name in dir(type(self)) if name not in ("apart", "take")]
 
     def __reduce__(self) -> Any:
         return Derived, (self.f, self.transformation, self.mode)
