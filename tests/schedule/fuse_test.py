@@ -52,32 +52,6 @@ CASES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
         [[["exp"]], [["neg"]]],
         [[["exp", "neg"]]],
     ),
-    "what stands between two loops and needs nothing of the first": (
-        "f8[64]",
-        """
-        %2 = exp(%1) : f8[64]
-        %3 = getitem(%1, index=(Slice(0, 3, 1),)) : f8[3]
-        %4 = sin(%3) : f8[3]
-        %5 = sum(%4, axes=(0,)) : f8[]
-        %6 = mul(%2, %5) : f8[64]
-        out %6
-        """,
-        [["exp"], ["sin"], "0", ["sum copy"], ["mul"]],
-        ["0", ["sin", "sum copy"], ["exp", "mul"]],
-    ),
-    "what stands between two loops is moved where it is small": (
-        "f8[47]",
-        """
-        %2 = exp(%1) : f8[47]
-        %3 = getitem(%1, index=(Slice(0, 3, 1),)) : f8[3]
-        %4 = sin(%3) : f8[3]
-        %5 = sum(%4, axes=(0,)) : f8[]
-        %6 = mul(%2, %5) : f8[47]
-        out %6
-        """,
-        [["exp"], ["sin"], "0", ["sum copy"], ["mul"]],
-        [["exp"], "0", ["sin", "sum copy"], ["mul"]],
-    ),
     "a shifted read is not fused": (
         "f8[5]",
         """

@@ -14,7 +14,6 @@ several inner loops under one outer loop.
 from __future__ import annotations
 
 import heapq
-import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from operator import attrgetter
 from tapegrad.ir.affine import Affine
 from tapegrad.ir.cells import Cell
 from tapegrad.ir.plan import Plan, is_fill, leaves
-from tapegrad.ir.steps import Loop, PythonCall, Step
+from tapegrad.ir.steps import Compute, Loop, PythonCall, Step
 from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
 from tapegrad.schedule.independent import is_direct
@@ -31,8 +30,6 @@ from tapegrad.schedule.independent import is_direct
 # Entries along each axis: larger arrays are filled one after the other, as memory is fastest. And a
 # loop on the tape, on whose length its kernels don't depend, is longer.
 FEW = 16
-MOST = 16  # steps that are moved for one loop: more would take long programs quadratic time
-SMALL = 16  # what is moved for a loop writes so many times less: it is in memory for longer
 MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time and registers
 
 
@@ -97,6 +94,13 @@ def are_in_step(loop: Loop, other: Loop) -> bool:
     return are_aligned(touched(loop), touched(other))
 
 
+def _moves(step: Step) -> bool:
+    """Whether a step may stand further up than it does, as far as what it touches goes: where it
+    fills an array with a literal, or computes one number."""
+    one = isinstance(step, Compute)
+    return is_direct(step) and (one or all(map(is_fill, leaves(step))))
+
+
 class _Item:
     """A step with what it touches, kept up to date as loops grow. `key` orders items."""
 
@@ -106,15 +110,7 @@ class _Item:
         self.step = step
         self.uses = touched(step)
         self.weight = code_size(step)
-        self.moves = is_direct(step)
-        sizes = {cell: math.prod(cell.shape) for cell in self.uses}
-        self.size = max(sizes.values(), default=0)
-        fills = all(map(is_fill, leaves(step)))  # whose memory is written in any case
-        self.writes = 0 if fills else sum(sizes[c] for c, use in self.uses.items() if use.writes)
-
-    def moves_for(self, item: _Item) -> bool:
-        """Whether this step may stand further up for that one, as far as what it touches goes."""
-        return self.moves and (self.writes <= 1 or SMALL * self.writes <= item.size)
+        self.moves = _moves(step)
 
     def conflicts(self, uses: Mapping[Cell, Use]) -> bool:
         """Whether the order of this step and of others, which touch these cells, matters."""
@@ -214,8 +210,8 @@ class _Sequence:
 
     def join(self, item: _Item, below: int | None = None) -> bool:
         """Merge `item` into the latest loop, of those with keys below, that can take it without
-        reordering what depends on each other. What stands between the two and is needed by `item`,
-        but needs nothing of that loop, is moved in front of it."""
+        reordering what depends on each other. Fills that it needs (the zeros that it adds to) and
+        single numbers are moved in front of that loop."""
         carried: list[_Item] = []
         uses: dict[Cell, Use] = {}  # of all that is carried
         for other in self._sharing(item, carried, below):
@@ -232,7 +228,7 @@ class _Sequence:
                     self._remove(other)
                 return True
             if blocked or other.conflicts(item.uses):
-                if not other.moves_for(item) or len(carried) == MOST:
+                if not other.moves:
                     return False
                 carried.append(other)
                 add_uses(uses, other.uses)
