@@ -385,3 +385,9 @@ def test_sparse_parts_count_by_their_rows(check):
     expected = tapegrad.value_and_grad(loss)(np.ones(3), X)
     np.testing.assert_allclose(value, expected[0], rtol=1e-14)
     np.testing.assert_allclose(slope, expected[1], rtol=1e-14)
+    of_dicts = td.value_and_grad(
+        lambda w, part: loss(w, part["x"]), over="part", reduce="mean", check=check
+    )
+    np.testing.assert_allclose(
+        of_dicts(np.ones(3), [{"x": part} for part in parts])[0], expected[0], rtol=1e-14
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.core.trees import mapped
 from tapegrad.dask.parts import is_array, rows_of
 from tapegrad.dask.sending import Sent
 from tapegrad.dask.sums import Share, share_of
@@ -131,7 +132,7 @@ def _between(part: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
     def rows(x: Any) -> Any:
         return x[start:stop]
 
-    return {name: rows(x) if is_array(x) else tree_map(rows, x) for name, x in part.items()}
+    return {name: mapped(rows, x, is_array) for name, x in part.items()}
 
 
 def _check_outside(

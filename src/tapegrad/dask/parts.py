@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.trees import mapped
 from tapegrad.errors import ArgumentError
-from tapegrad.trees import tree_flatten, tree_leaves, tree_unflatten
+from tapegrad.trees import tree_flatten, tree_unflatten
 
 BYTES = 32 << 20  # of a part of an array that nothing else cuts
 
@@ -96,7 +97,9 @@ def rows_of(part: Mapping[str, Any], label: str) -> int:
     """How many rows the arguments of one part have: all arrays have as many."""
     found: dict[int, str] = {}
     for name, tree in part.items():
-        for x in [tree] if is_array(tree) else tree_leaves(tree):  # a sparse one is one array
+        arrays: list[Any] = []
+        mapped(arrays.append, tree, is_array)  # a sparse one is one array
+        for x in arrays:
             if np.ndim(x) == 0:
                 raise ArgumentError(f"{label}: argument {name!r} has no rows: its shape is ()")
             found.setdefault(np.shape(x)[0], name)
