@@ -24,6 +24,13 @@ def text_of(count):
     return " ".join(word for word in words if any(map(str.isalnum, word)))[:count]
 
 
+def codes_of(text):
+    """The letters that there are, and the numbers of the text's: nine tenths of it and the rest."""
+    alphabet = sorted(set(text))
+    codes = np.array([alphabet.index(letter) for letter in text])
+    return alphabet, *np.split(codes, [len(codes) * 9 // 10])
+
+
 def network(letters, units):
     """Scores of the letter that comes next, after each of some numbers of letters."""
     return models.sequential(
@@ -85,6 +92,14 @@ def written(model, params, alphabet, start, count, rng, heat=0.6):
     return found, np.array(units)
 
 
+def show_text(axes, text):
+    """What a network writes, in the place of a plot."""
+    axes.set_title("what it writes")
+    axes.set_axis_off()
+    shown = textwrap.fill(text, 72).replace("$", r"\$")
+    axes.text(0, 1, shown, family="monospace", fontsize=7, va="top")
+
+
 def draw(steps, ends, text, units, output):
     """Bits a letter over the steps, what the network writes, and its units while it does."""
     figure = Figure(figsize=(9, 4.2), layout="constrained")
@@ -95,10 +110,7 @@ def draw(steps, ends, text, units, output):
     axes.set(xlabel="step", title="bits a letter", ylim=(0, None))
     axes.legend()
     above, below = right.subplots(2, 1)
-    above.set_title("what it writes")
-    above.set_axis_off()
-    shown = textwrap.fill(text, 72).replace("$", r"\$")
-    above.text(0, 1, shown, family="monospace", fontsize=7, va="top")
+    show_text(above, text)
     below.imshow(units.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
     below.set(xlabel="letter", ylabel="unit", title="its second layer meanwhile")
     figure.savefig(output, dpi=100)
@@ -106,12 +118,10 @@ def draw(steps, ends, text, units, output):
 
 def main(output=Path("character_lstm.png"), count=200_000, epochs=4, units=128):
     """Train, write and draw; returns the bits a letter of text that it wasn't trained on."""
-    text, streams, length, rng = text_of(count), 32, 32, np.random.default_rng(0)
-    alphabet = sorted(set(text))
-    codes = np.array([alphabet.index(letter) for letter in text])
-    cut = len(codes) * 9 // 10
+    alphabet, *parts = codes_of(text_of(count))
+    streams, length, rng = 32, 32, np.random.default_rng(0)
     model = network(len(alphabet), units)
-    read, kept = pieces(codes[:cut], streams, length), pieces(codes[cut:], streams, length)
+    read, kept = [pieces(codes, streams, length) for codes in parts]
     params, steps, ends = train(model, read, kept, epochs, streams, rng)
     found, said = written(model, params, alphabet, "The ", 560, rng)
     print(f"{steps[0]:.2f} bits a letter at first, {ends[-1]:.2f} of other text in the end")

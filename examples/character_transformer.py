@@ -8,20 +8,11 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+from character_lstm import codes_of, show_text, text_of
 from matplotlib.figure import Figure
 
 from tapegrad import jit, nn, optim
 from tapegrad.nn import models
-
-
-def text_of(count):
-    """So many letters of what `help()` says of Python, or of NumPy where that isn't installed."""
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        topics = {name: getattr(np, name).__doc__ or "" for name in dir(np)}
-    words = " ".join(topics[name] for name in sorted(topics)).split()
-    return " ".join(word for word in words if any(map(str.isalnum, word)))[:count]
 
 
 def network(letters, length, features):
@@ -95,10 +86,7 @@ def draw(history, places, text, output):
     axes.set(xlabel="epoch", title="bits a letter", ylim=(0, None))
     axes.legend()
     above, below = right.subplots(2, 1)
-    above.set_title("what it writes")
-    above.set_axis_off()
-    shown = textwrap.fill(text, 72).replace("$", r"\$")
-    above.text(0, 1, shown, family="monospace", fontsize=7, va="top")
+    show_text(above, text)
     below.plot(1 + np.arange(len(places)), places)
     below.set(xlabel="letters seen", title="bits a letter of other text", ylim=(0, None))
     figure.savefig(output, dpi=100)
@@ -106,12 +94,10 @@ def draw(history, places, text, output):
 
 def main(output=Path("character_transformer.png"), count=200_000, epochs=6, features=64):
     """Train, write and draw; returns the bits a letter of text that it wasn't trained on."""
-    text, length = text_of(count), 64
-    alphabet = sorted(set(text))
-    codes = np.array([alphabet.index(letter) for letter in text])
-    cut = len(codes) * 9 // 10
+    alphabet, *parts = codes_of(text_of(count))
+    length = 64
     model = network(len(alphabet), length, features)
-    read, kept = windows(codes[:cut], length), windows(codes[cut:], length)
+    read, kept = [windows(codes, length) for codes in parts]
     params, history, places = train(model, read, kept, epochs)
     found = written(model, params, alphabet, "The ", 560, length, np.random.default_rng(0))
     bits = history[-1]["validation"] / np.log(2)
