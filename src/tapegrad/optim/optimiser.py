@@ -9,7 +9,8 @@ leaves, and what calls it inside a traced function is compiled with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.optim.clipping import clip_by_norm, clip_by_value, is_trained
 from tapegrad.runtime.derived import derived
 from tapegrad.runtime.transformations import Into
-from tapegrad.trees import Path, parts_at, tree_flatten, tree_map, tree_unflatten
+from tapegrad.trees import Path, parts_at, tree_flatten, tree_unflatten
 
 Schedule = Callable[[Any], Any]
 # (count of this update, learning rate, parameter, gradient, slots) -> (parameter, slots)
@@ -89,8 +90,8 @@ class Optimiser:
         """
         if not inplace:
             return self._updated(grads, state, params)
-        check_places(params=params, state=state)
-        return written((params, state), self._updated_in_place(grads, state, params))
+        places = check_places(params=params, state=state)
+        return written(places, self._updated_in_place(grads, state, params))
 
     def clipped(self, *, norm: float | None = None, value: float | None = None) -> Optimiser:
         """The same optimiser after clipping gradients: by `value` first, then by `norm`.
@@ -161,27 +162,32 @@ def _check(name: str, path: Path, p: Any, g: Any) -> None:
         )
 
 
-def check_places(**trees: Any) -> None:
-    """Whether all arrays of some trees can be written to, and share no memory with each other."""
-    places: list[tuple[int, int, str, np.ndarray]] = []
-    for name, tree in trees.items():
-        paths, leaves, _ = tree_flatten(tree, paths=True)
-        for path, x in zip(paths, leaves, strict=True):
-            if isinstance(x, np.ndarray):
-                text = name + "".join(f"[{key!r}]" for key in path)
-                if not x.flags.writeable:
-                    raise ArgumentError(f"inplace: {text} can't be written to: it is read-only")
-                places.append((*np.lib.array_utils.byte_bounds(x), text, x))
-    places.sort(key=lambda place: place[:2])
-    for k, (_, end, text, x) in enumerate(places):
-        for start, _, other, y in places[k + 1 :]:
+def check_places(**trees: Any) -> list[Any]:
+    """The leaves of some trees, in the order of the trees' names, after a check that all arrays
+    among them can be written to, and share no memory with each other."""
+    leaves, structure = tree_flatten(trees)
+
+    def name(k: int) -> str:
+        first, *path = structure.paths()[k]
+        return first + "".join(f"[{key!r}]" for key in path)
+
+    arrays = [(k, x) for k, x in enumerate(leaves) if isinstance(x, np.ndarray)]
+    places = sorted([(*np.lib.array_utils.byte_bounds(x), k) for k, x in arrays])
+    for k, x in arrays:
+        if not x.flags.writeable:
+            raise ArgumentError(f"inplace: {name(k)} can't be written to: it is read-only")
+    for at, (_, end, k) in enumerate(places):
+        for start, _, other in places[at + 1 :]:
             if start >= end:
                 break
-            if np.may_share_memory(x, y) and _share_memory(x, y):
+            if np.may_share_memory(leaves[k], leaves[other]) and _share_memory(
+                leaves[k], leaves[other]
+            ):
                 raise ArgumentError(
-                    f"inplace: {text} and {other} share memory, so what is written to one would be "
-                    "lost in the other. Pass copies, or leave inplace out"
+                    f"inplace: {name(k)} and {name(other)} share memory, so what is written to one "
+                    "would be lost in the other. Pass copies, or leave inplace out"
                 )
+    return leaves
 
 
 def _share_memory(x: np.ndarray, y: np.ndarray) -> bool:
@@ -191,14 +197,14 @@ def _share_memory(x: np.ndarray, y: np.ndarray) -> bool:
         return True
 
 
-def written(places: Any, values: Any) -> Any:
-    """A tree whose arrays are those of `places`, after the values of another one were written into
-    them, as far as they don't lie there; its other leaves are the values."""
-
-    def into(place: Any, value: Any) -> Any:
-        if not isinstance(place, np.ndarray) or place is value:
-            return value
-        np.copyto(place, value)
-        return place
-
-    return tree_map(into, places, values)
+def written(places: Sequence[Any], values: Any) -> Any:
+    """A tree of values, of which those that belong into arrays were written there, as far as they
+    don't lie there: `places` has what is at the place of each leaf."""
+    leaves, structure = tree_flatten(values)
+    found = [x if isinstance(x, np.ndarray) else y for x, y in zip(places, leaves, strict=True)]
+    if all(map(operator.is_, found, leaves)):
+        return values
+    for place, value in zip(found, leaves, strict=True):
+        if place is not value:
+            np.copyto(place, value)
+    return tree_unflatten(structure, found)

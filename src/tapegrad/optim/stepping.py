@@ -58,9 +58,9 @@ def training_step(
     within = derived(step, Into(into=((1, 0), (2, 1))), compile)
 
     def step_in_place(params: Any, state: State, *batch: Any, **options: Any) -> Any:
-        check_places(params=params, state=state)
+        places = check_places(params=params, state=state)
         value, *after = within(params, state, *batch, **options)
-        return value, *written((params, state), tuple(after))
+        return value, *written(places, tuple(after))
 
     return step_in_place
 

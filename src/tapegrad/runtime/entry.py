@@ -21,7 +21,7 @@ import numpy as np
 
 from tapegrad.backends.host import HOST
 from tapegrad.backends.numpy.play import checked_inputs, run, stale
-from tapegrad.backends.source.arguments import Mark, put_together
+from tapegrad.backends.source.arguments import Mark
 from tapegrad.backends.source.driver import (
     INDENT,
     NUMBERS,
@@ -41,8 +41,9 @@ from tapegrad.ir.tape import Tape, Var
 from tapegrad.observe.guards.state import State
 from tapegrad.runtime.cache import place_of
 from tapegrad.runtime.transformations import Derivation
-from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, own, said_of
+from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, own, written_as
 from tapegrad.tracing.draws.drawn import Changed, Taken
+from tapegrad.tracing.memory.aliasing import check_places
 
 
 class Miss(Exception):
@@ -340,6 +341,15 @@ class Entry:
         head = f"with {take}({', '.join(self.generators.values())}) as {self.taken}:"
         return [head, *[INDENT + line for line in kept]]
 
+    def _apart(self, text: Text) -> list[str]:
+        """A check that no result is written over an array from outside."""
+        into, held = self.derivation.tape.into, [name for name in self._held if name]
+        if not (into and held):
+            return []
+        places = ", ".join([self.driver.inputs[at].name for _, at in into])
+        check, label = text.named("check_places", check_places), self.derivation.traced.name
+        return [f"{check}({label!r}, [{places}], [{', '.join(held)}])"]
+
     def _generate_fast(self, text: Text, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         root, given, by_name = [text.scope.fresh(x) for x in ("f", "args", "kwargs")]
         structures = [self.derivation.traced.structure, *self.derivation.selection.structures]
@@ -357,12 +367,13 @@ class Entry:
             if kwargs:
                 writer.unpack(by_name, kwargs)
             made = self.derivation.assemble([Mark(x) for x in self.driver.results()])
-            result = put_together(made, partial(said_of, text))
+            result = written_as(text, made)
         except NotSimple:
             return
         errors = [BufferError, KeyError, OverflowError, Changed]
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
-        body = [*writer.lines, *self._drawing(text, [*self._prologue, *text.calling(result)])]
+        ready = [*self._prologue, *self._apart(text)]
+        body = [*writer.lines, *self._drawing(text, [*ready, *text.calling(result)])]
         lines = [f"def {text.scope.fresh('call')}({root}, {given}, {by_name}):"]
         guards = self._state_guards(text, root, given, by_name)
         self.guards = len(guards)  # lines

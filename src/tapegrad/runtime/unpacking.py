@@ -12,8 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.source.arguments import Mark, is_plain_tree, put_together, take_apart
-from tapegrad.core.instances import Functions, tree_of
+from tapegrad.backends.source.arguments import (
+    Mark,
+    is_named_tuple,
+    is_plain_tree,
+    put_together,
+    take_apart,
+)
+from tapegrad.core import instances
+from tapegrad.core.instances import Fields, Functions, tree_of
 from tapegrad.core.request import leaf_key
 from tapegrad.core.statics import is_generator
 from tapegrad.core.trees import is_traced
@@ -52,11 +59,11 @@ class Unpacker:
         if is_traced(x):
             self._leaf(place, x)
             return None
-        if is_plain_tree(x):
+        if is_plain_tree(x) or is_named_tuple(x):
             return self._container(place, x)
         if has_called(x):
-            return self._parts(place, x)
-        if x is None:
+            self._parts(place, x)
+        elif x is None:
             self._miss_if(f"{place} is not None")
         elif type(x) in (bool, str, bytes):
             kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
@@ -84,17 +91,22 @@ class Unpacker:
             self._miss_if(f"{kind} or {self._said(len)}({place}) != {len(x)}")
         return place
 
-    def _parts(self, given: str, x: Any) -> str:
-        """The name of what functions of the library's take this apart into: branches, and what
-        must be as it was."""
-        how: Any = tree_of(type(x))
-        place = self.text.scope.fresh("a")
-        self._miss_if(f"{self._said(type)}({given}) is not {self._said(type(x))}")
-        self.lines.append(f"{place} = {self._said(how.flatten)}({given})")
-        key, kind = self._said(how.key), self._said(type(x))
-        known = self.text.named("key", how.key(type(x), how.flatten(x)[1]))
-        self._miss_if(f"{key}({kind}, {place}[1]) != {known}")
-        return place
+    def _parts(self, given: str, x: Any) -> None:
+        """Have a function take this apart: into branches, and what must be as it was."""
+        kind, place = self._said(type(x)), self.text.scope.fresh("a")
+        self._miss_if(f"{self._said(type)}({given}) is not {kind}")
+        how = tree_of(type(x))
+        if isinstance(how, Functions):
+            flatten: Any = how.flatten
+            parts, rest = flatten(x)
+            rest, key = how.key(type(x), rest), f"{self._said(how.key)}({kind}, {place}[1])"
+        else:
+            flatten, key = instances.take_apart, f"{place}[1]"
+            parts, rest, _ = flatten(x)
+        self.lines.append(f"{place} = {self._said(flatten)}({given})")
+        self._miss_if(f"{key} != {self.text.named('key', rest)}")
+        for k, part in enumerate(parts):
+            self.unpack(f"{place}[0][{k}]", part)
 
     def _leaf(self, place: str, x: Any) -> None:
         given = next(self.inputs)
@@ -137,6 +149,11 @@ class Holding:
         return made
 
 
+def written_as(text: Any, x: Any) -> str:
+    """The expression of a result."""
+    return put_together(x, partial(said_of, text), lambda kind: text.named(kind.__name__, kind))
+
+
 def said_of(text: Any, x: Any) -> str | None:
     """The expression of a part of the result; None for a container of parts."""
     if isinstance(x, Mark):
@@ -144,15 +161,20 @@ def said_of(text: Any, x: Any) -> str | None:
     if isinstance(x, Holding):
         return f"{text.named('holding', x.holding)}([{', '.join(r.text for r in x.residuals)}])"
     if has_called(x):
-        how: Any = tree_of(type(x))
-        parts, rest = how.flatten(x)
-        inner = ", ".join(put_together(part, partial(said_of, text)) for part in parts)
-        return f"{text.named('made', how.unflatten)}({text.named('rest', rest)}, [{inner}])"
+        how = tree_of(type(x))
+        if isinstance(how, Functions):
+            made = how.unflatten
+            parts, rest = how.flatten(x)
+        else:
+            made = partial(instances.put_together, type(x))
+            parts, rest, _ = instances.take_apart(x)
+        inner = ", ".join(written_as(text, part) for part in parts)
+        return f"{text.named('made', made)}({text.named('rest', rest)}, [{inner}])"
     if type(x) is float and not math.isfinite(x):
         return str(text.named("constant", x))
     if x is None or type(x) in (bool, str, int, float):
         return repr(x)
-    if not is_plain_tree(x):
+    if not (is_plain_tree(x) or is_named_tuple(x)):
         raise NotSimple
     return None
 
@@ -160,7 +182,7 @@ def said_of(text: Any, x: Any) -> str | None:
 def has_called(x: Any) -> bool:
     """Whether functions take this apart that generated code may call."""
     how = tree_of(type(x))
-    return isinstance(how, Functions) and how.called
+    return isinstance(how, Fields) or (isinstance(how, Functions) and how.called)
 
 
 def own(written: Sequence[np.ndarray], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -22,6 +22,12 @@ def is_plain_tree(x: Any) -> bool:
     return type(x) in (list, tuple)
 
 
+def is_named_tuple(x: Any) -> bool:
+    """Whether this is a tuple with names, whose class adds nothing to that."""
+    cls: Any = type(x)
+    return cls.__bases__ == (tuple,) and hasattr(cls, "_fields") and tree_of(cls) is None
+
+
 def is_tree(x: Any) -> bool:
     """Whether generated code can take this apart: a container, or a named tuple or a dataclass that
     carries along nothing besides its fields."""
@@ -39,17 +45,13 @@ def is_tree(x: Any) -> bool:
 
 def branches(place: str, x: Any) -> list[tuple[Any, str, Any]]:
     """The parts of a tree that `place` says, in the order in which tracing takes them: the key,
-    position or field's name, the expression that says it, and the part. What functions take apart
-    `place` says as the pair that they return."""
+    position or field's name, the expression that says it, and the part."""
     if type(x) is dict:
         keys = sorted(x, key=lambda k: (type(k).__name__, k))
         return [(k, f"{place}[{k!r}]", x[k]) for k in keys]
     if type(x) in (list, tuple):
         return [(k, f"{place}[{k}]", value) for k, value in enumerate(x)]
     cls: Any = type(x)
-    how = tree_of(cls)
-    if isinstance(how, Functions):
-        return [(k, f"{place}[0][{k}]", part) for k, part in enumerate(how.flatten(x)[0])]
     names = cls._fields if issubclass(cls, tuple) else [f.name for f in dataclasses.fields(cls)]
     return [(name, f"{place}.{name}", getattr(x, name)) for name in names]
 
