@@ -12,6 +12,7 @@ PIP = $(VENV) -m pip --disable-pip-version-check --quiet
 INSTALLED = .venv/.installed
 INSTALLED_BENCH = .venv/.installed-bench
 INSTALLED_DOCS = .venv/.installed-docs
+INSTALLED_TORCH = .venv/.installed-torch
 
 # The tests start many processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PROGRAMS ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sweep fuzz check size golden replay bench docs
+.PHONY: help demo test sweep fuzz check size golden replay bench docs torch
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +56,9 @@ replay: $(INSTALLED)  ## show what a change does to tapes, plans and sources; IN
 bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX and others; ONLY='mlp*,call' some of them
 	$(VENV) benchmarks/run.py $(if $(ONLY),--only '$(ONLY)')
 
+torch: $(INSTALLED_TORCH)  ## install PyTorch (some 5 GB), and hold tapegrad.nn against it
+	$(VENV) -m pytest -n 2 --dist worksteal tests/nn
+
 docs: $(INSTALLED_DOCS)  ## build the site in site/
 	.venv/bin/mkdocs build --strict
 
@@ -73,4 +77,9 @@ $(INSTALLED_BENCH): $(INSTALLED)
 $(INSTALLED_DOCS): $(INSTALLED)
 	@echo "installing what builds the site"
 	@$(PIP) install -e ".[docs]"
+	@touch $@
+
+$(INSTALLED_TORCH): $(INSTALLED)
+	@echo "installing PyTorch"
+	@$(PIP) install -e ".[torch]"
 	@touch $@

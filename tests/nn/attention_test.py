@@ -1,5 +1,7 @@
 """Attention, beside PyTorch's and beside the formula."""
 
+import functools
+
 import numpy as np
 import pytest
 from tests.nn.agreeing import agrees_with_torch, drawn, gradients
@@ -31,26 +33,30 @@ def in_blocks(monkeypatch, rows, many):
 @pytest.mark.every(6)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_values_and_gradients_are_torchs(number, mode, monkeypatch):
-    torch = pytest.importorskip("torch")
+def test_values_and_gradients_are_torchs(number, mode, monkeypatch, pytorch):
     monkeypatch.setattr(attention, "ROWS", (128, 3, 3)[number % 3])
     monkeypatch.setattr(attention, "MANY", (1 << 21, 1 << 21, 0)[number % 3])
     shapes, options = CASES[number]
-    theirs = {k: torch.tensor(x) if k == "attn_mask" else x for k, x in options.items()}
+
+    def theirs(torch):
+        given = {k: torch.tensor(x) if k == "attn_mask" else x for k, x in options.items()}
+        return functools.partial(torch.nn.functional.scaled_dot_product_attention, **given)
+
     agrees_with_torch(
+        pytorch,
         lambda *xs: nn.scaled_dot_product_attention(*xs, **options),
-        lambda *xs: torch.nn.functional.scaled_dot_product_attention(*xs, **theirs),
+        theirs,
         drawn(*shapes),
         mode,
         1e-12,
     )
 
 
-def test_the_bias_has_a_derivative_as_in_torch():
-    torch = pytest.importorskip("torch")
+def test_the_bias_has_a_derivative_as_in_torch(pytorch):
     agrees_with_torch(
+        pytorch,
         nn.scaled_dot_product_attention,
-        torch.nn.functional.scaled_dot_product_attention,
+        lambda torch: torch.nn.functional.scaled_dot_product_attention,
         drawn((2, 7, 4), (2, 9, 4), (2, 9, 5), (7, 9)),
         "always",
         1e-12,

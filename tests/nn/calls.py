@@ -15,10 +15,12 @@ import numpy as np
 from tapegrad import nn
 
 RNG = np.random.default_rng(7)
+START = RNG.bit_generator.state
+SHARED = np.random.default_rng(8)  # of arrays that several calls have
 
 
-def normal(*shape: int) -> np.ndarray:
-    return RNG.normal(size=shape)
+def normal(*shape: int, rng: np.random.Generator = RNG) -> np.ndarray:
+    return rng.normal(size=shape)
 
 
 def uniform(*shape: int) -> np.ndarray:
@@ -39,6 +41,10 @@ class Call:
     args: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
     fixed: tuple[Any, ...] = ()  # what isn't differentiated: places, and names of options
+
+    def __post_init__(self) -> None:
+        """The next call's arrays are drawn anew, so that one more changes none of the others'."""
+        RNG.bit_generator.state = START
 
     def __str__(self) -> str:
         shapes = [x.shape if isinstance(x, np.ndarray) else x for x in self.args]
@@ -77,7 +83,7 @@ class Call:
         return self.function(getattr(nn, self.name), lambda x: x, dtype)
 
 
-ELEMENTS = 2 * normal(3, 5)
+ELEMENTS = 2 * normal(3, 5, rng=SHARED)
 POINTS = np.array([[-40.0, -3.1, -2.9, -1.3, -0.51], [-0.1, 0.3, 0.7, 2.9, 30.0]])
 
 ACTIVATIONS = [
@@ -99,7 +105,7 @@ ACTIVATIONS = [
     Call("glu", (normal(3, 4),)),
     Call("glu", (normal(4, 3),), {"dim": 0}),
 ]
-ONES = [normal(5) for _ in range(4)]
+ONES = [normal(5, rng=SHARED) for _ in range(4)]
 NORMALISATION = [
     Call("batch_norm", (normal(6, 3), None, None), {"training": True}),
     Call("batch_norm", (normal(4, 3, 5), None, None, normal(3), normal(3), True), {"eps": 0.1}),
@@ -136,7 +142,7 @@ def reductions(call: Call, *names: str) -> list[Call]:
     ]
 
 
-X, T = normal(4, 3), normal(4, 3)
+X, T = normal(4, 3, rng=SHARED), normal(4, 3, rng=SHARED)
 LOGITS = np.array([[-40.0, -3.0, 0.5, 8.0], [50.0, 1.0, 0.0, -7.0]])
 LOSSES = [
     *reductions(Call("mse_loss", (X, T))),

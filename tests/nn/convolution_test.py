@@ -1,5 +1,6 @@
 """Convolutions, beside PyTorch's and beside loops."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -77,13 +78,12 @@ def plain(name, x, weight, stride=(1, 1), padding=(0, 0), dilation=(1, 1), group
 @pytest.mark.every(8)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_values_and_gradients_are_torchs(case, mode):
-    torch = pytest.importorskip("torch")
+def test_values_and_gradients_are_torchs(case, mode, pytorch):
     name, shapes, options = case
-    theirs = getattr(torch.nn.functional, name)
     agrees_with_torch(
+        pytorch,
         lambda *xs: getattr(nn, name)(*xs, **options),
-        lambda *xs: theirs(*xs, **options),
+        lambda torch: functools.partial(getattr(torch.nn.functional, name), **options),
         drawn(*shapes),
         mode,
         1e-12,

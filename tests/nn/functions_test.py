@@ -1,5 +1,5 @@
 """Values and derivatives of activations, normalisation, losses, indices and layers: beside
-PyTorch's where that is installed, and beside differences."""
+PyTorch's and beside differences."""
 
 from __future__ import annotations
 
@@ -25,23 +25,22 @@ def pulled(f, xs, mode):
 @pytest.mark.every(8)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("call", [*FUNCTIONAL, *METHODS, *STOPPED], ids=str)
-def test_values_and_cotangents_are_torchs(call, mode):
+def test_values_and_cotangents_are_torchs(call, mode, pytorch):
     """In one of both precisions, as the name of the call decides: compiled and played alike."""
-    torch = pytest.importorskip("torch")
-    theirs = getattr(torch if call in METHODS else torch.nn.functional, call.name)
     dtype = ("f8", "f4")[zlib.crc32(str(call).encode()) % 2]
     if call.name in ("hardsigmoid", "hardswish"):
         dtype = "f4"  # PyTorch's 1/6 is one of float32, whatever the argument
     xs = [x.astype(dtype) for x in call.moved().values()]
     value, ct, cotangents = pulled(call.ours(dtype), xs, mode)
-    tensors = [torch.tensor(x, requires_grad=True) for x in xs]
-    out = call.function(theirs, torch.tensor, dtype)(*tensors)
-    out.backward(torch.tensor(ct))
-    wanted = [out.detach().numpy(), *[t.grad.numpy() for t in tensors]]
-    at = {"f8": 1e-12, "f4": 2e-5}[dtype]
-    for a, b in zip((value, *cotangents), wanted, strict=True):
-        assert (np.shape(a), np.result_type(a)) == (b.shape, b.dtype)
-        np.testing.assert_allclose(a, b, rtol=at, atol=at * max(1, abs(b).max(initial=0)))
+
+    def wanted(torch):
+        theirs = getattr(torch if call in METHODS else torch.nn.functional, call.name)
+        tensors = [torch.tensor(x, requires_grad=True) for x in xs]
+        out = call.function(theirs, torch.tensor, dtype)(*tensors)
+        out.backward(torch.tensor(ct))
+        return [out.detach(), *[t.grad for t in tensors]]
+
+    pytorch.agrees([value, *cotangents], wanted, {"f8": 1e-12, "f4": 2e-5}[dtype])
 
 
 @pytest.mark.every(8)

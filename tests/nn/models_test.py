@@ -28,25 +28,27 @@ def of_leaves(model, **options):
     return function, leaves, paths
 
 
-def has_torchs_values(model, module, x, mode, name_of, call=None, **options):
+def has_torchs_values(pytorch, model, module, x, mode, name_of, call=None, **options):
     """`name_of(path)` is the name that PyTorch has for a parameter."""
-    torch = pytest.importorskip("torch")
     ours, leaves, paths = of_leaves(model, **options)
-    module = module(torch).double()
-    names = {name: number for number, (name, _) in enumerate(module.named_parameters())}
-    wanted = [name_of(*path) for path in paths]
-    assert sorted(wanted) == sorted(names)
 
-    def theirs(x, *leaves):
-        given = dict(zip(wanted, leaves, strict=True))
-        found = torch.func.functional_call(module, given, (x,))
-        return call(found) if call else found
+    def theirs(torch):
+        there = module(torch).double()
+        wanted = [name_of(*path) for path in paths]
+        assert sorted(wanted) == sorted(name for name, _ in there.named_parameters())
 
-    agrees_with_torch(ours, theirs, [x, *leaves], mode, 1e-11)
+        def function(x, *leaves):
+            given = dict(zip(wanted, leaves, strict=True))
+            found = torch.func.functional_call(there, given, (x,))
+            return call(found) if call else found
+
+        return function
+
+    agrees_with_torch(pytorch, ours, theirs, [x, *leaves], mode, 1e-11)
 
 
 @MODES
-def test_mlp_is_torchs(mode):
+def test_mlp_is_torchs(mode, pytorch):
     def module(torch):
         return torch.nn.Sequential(
             torch.nn.Linear(4, 5),
@@ -63,12 +65,12 @@ def test_mlp_is_torchs(mode):
     def name_of(layer, part, name):
         return f"{3 * layer + (part == 'norm')}.{name}"
 
-    has_torchs_values(model, module, *drawn((7, 4)), mode, name_of, training=True)
+    has_torchs_values(pytorch, model, module, *drawn((7, 4)), mode, name_of, training=True)
 
 
 @pytest.mark.every(2)
 @MODES
-def test_lenet_is_torchs(mode):
+def test_lenet_is_torchs(mode, pytorch):
     def module(torch):
         return torch.nn.Sequential(
             torch.nn.Conv2d(1, 2, 5, padding=2),
@@ -97,16 +99,17 @@ def test_lenet_is_torchs(mode):
     def name_of(part, layer, _, name):
         return f"{3 * layer if part == 'maps' else 7 + 2 * layer}.{name}"
 
-    has_torchs_values(model, module, *drawn((2, 1, 12, 12)), mode, name_of)
+    has_torchs_values(pytorch, model, module, *drawn((2, 1, 12, 12)), mode, name_of)
 
 
 @pytest.mark.every(2)
 @MODES
 @pytest.mark.parametrize("output", ["last", "all"])
 @pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
-def test_recurrent_models_are_torchs(name, output, mode):
+def test_recurrent_models_are_torchs(name, output, mode, pytorch):
     model = getattr(models, name)(3, 4, layers=2, output=output)
     has_torchs_values(
+        pytorch,
         model,
         lambda torch: getattr(torch.nn, name.upper())(3, 4, 2, batch_first=True),
         *drawn((2, 5, 3)),
@@ -120,8 +123,9 @@ def test_recurrent_models_are_torchs(name, output, mode):
 @MODES
 @pytest.mark.parametrize("pre_norm", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_a_transformer_block_is_torchs(activation, pre_norm, mode):
+def test_a_transformer_block_is_torchs(activation, pre_norm, mode, pytorch):
     has_torchs_values(
+        pytorch,
         models.transformer_block(6, 2, 5, activation, pre_norm=pre_norm),
         lambda torch: torch.nn.TransformerEncoderLayer(
             6, 2, 5, 0.0, activation, batch_first=True, norm_first=pre_norm
@@ -132,20 +136,19 @@ def test_a_transformer_block_is_torchs(activation, pre_norm, mode):
     )
 
 
-def test_a_causal_transformer_is_torchs():
-    torch = pytest.importorskip("torch")
-
-    class Causal(torch.nn.TransformerEncoder):
-        def forward(self, x):
-            return super().forward(x, mask=torch.triu(torch.full((4, 4), -torch.inf), 1).double())
-
+def test_a_causal_transformer_is_torchs(pytorch):
     def module(torch):
+        class Causal(torch.nn.TransformerEncoder):
+            def forward(self, x):
+                mask = torch.triu(torch.full((4, 4), -torch.inf), 1)
+                return super().forward(x, mask=mask.double())
+
         layer = torch.nn.TransformerEncoderLayer(6, 3, 24, 0.0, batch_first=True, norm_first=True)
         return Causal(layer, 2, torch.nn.LayerNorm(6), enable_nested_tensor=False)
 
     model = models.transformer(6, 3, 2, causal=True)
     (x,) = drawn((2, 4, 6))
-    has_torchs_values(model, module, x, "always", lambda *path: ".".join(map(str, path)))
+    has_torchs_values(pytorch, model, module, x, "always", lambda *path: ".".join(map(str, path)))
 
 
 @pytest.mark.parametrize(
@@ -165,19 +168,20 @@ def test_a_causal_transformer_is_torchs():
     ],
     ids=lambda x: repr(x) if isinstance(x, models.Model) else "",
 )
-def test_parameters_start_as_torchs(model, module):
+def test_parameters_start_as_torchs(model, module, pytorch):
     """As large, each for itself, and float32."""
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-    wanted = [w.detach().numpy() for w in module(torch).parameters()]
     found = tree_leaves(model.init(RNG(0)))
     assert {w.dtype for w in found} == {np.dtype("f4")}
 
     def told(arrays):
-        return sorted([*w.shape, w.std().round(6), abs(w).max().round(6)] for w in arrays)
+        return sorted([*w.shape, *map(float, (w.std(), abs(w).max()))] for w in arrays)
 
-    for ours, theirs in zip(told(found), told(wanted), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0.15, atol=1e-3)
+    def theirs(torch):
+        torch.manual_seed(0)
+        return told([w.detach().numpy() for w in module(torch).parameters()])
+
+    for a, b in zip(told(found), pytorch.numbers(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0.15, atol=1e-3)
 
 
 # ---- beside plain NumPy
@@ -360,18 +364,21 @@ def test_lstm_with_batch_normalisation_is_its_formula(mode):
 
 
 @MODES
-def test_running_statistics_are_torchs(mode):
-    torch = pytest.importorskip("torch")
+def test_running_statistics_are_torchs(mode, pytorch):
     model = models.mlp(3, [4, 2], batch_norm=True)
-    theirs = torch.nn.BatchNorm1d(4)
     params, (x,) = model.init(RNG(0)), drawn((6, 3), dtype="f4")
     step = jit(lambda *xs, state: model(*xs, state=state, training=True), compile=mode)
     state = model.state()
     for k in range(3):
         _, state = step(params, x * (k + 1), state=state)
-        theirs(torch.tensor(linear(x * (k + 1), params[0]["linear"])))
-    np.testing.assert_allclose(state[0]["norm"]["mean"], theirs.running_mean, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(state[0]["norm"]["var"], theirs.running_var, rtol=1e-4)
+
+    def theirs(torch):
+        norm = torch.nn.BatchNorm1d(4)
+        for k in range(3):
+            norm(torch.tensor(linear(x * (k + 1), params[0]["linear"])))
+        return norm.running_mean, norm.running_var
+
+    pytorch.agrees([state[0]["norm"][name] for name in ("mean", "var")], theirs, 1e-5)
     calm, after = model(params, x, state=state)
     assert calm.shape == (6, 2)
     np.testing.assert_array_equal(after[0]["norm"]["mean"], state[0]["norm"]["mean"])

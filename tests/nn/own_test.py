@@ -33,25 +33,31 @@ KINKS = {
 
 
 @pytest.mark.parametrize("name", KINKS)
-def test_slopes_at_kinks_are_torchs(name):
-    torch = pytest.importorskip("torch")
+def test_slopes_at_kinks_are_torchs(name, pytorch):
     x = np.array(KINKS[name])
-    there = torch.tensor(x, requires_grad=True)
-    (wanted,) = torch.autograd.grad(getattr(torch.nn.functional, name)(there).sum(), there)
-    found = elementwise_grad(getattr(nn, name), compile="never")(x)
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-7, atol=1e-12)
 
-
-def test_slopes_of_losses_at_their_margins_are_torchs():
-    torch = pytest.importorskip("torch")
-    functional = torch.nn.functional
-    x, t = np.array([1.0, -1.0, 0.0]), np.array([1.0, -1.0, -1.0])
-    for name in ("hinge_embedding_loss", "soft_margin_loss", "smooth_l1_loss", "huber_loss"):
+    def wanted(torch):
         there = torch.tensor(x, requires_grad=True)
-        loss = getattr(functional, name)(there, torch.tensor(t))
-        (wanted,) = torch.autograd.grad(loss, there)
-        found = grad(lambda x, name=name: getattr(nn, name)(x, t), compile="never")(x)
-        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-12)
+        return torch.autograd.grad(getattr(torch.nn.functional, name)(there).sum(), there)
+
+    found = elementwise_grad(getattr(nn, name), compile="never")(x)
+    pytorch.agrees([found], wanted, 1e-7)
+
+
+LOSSES = ("hinge_embedding_loss", "soft_margin_loss", "smooth_l1_loss", "huber_loss")
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_slopes_of_losses_at_their_margins_are_torchs(name, pytorch):
+    x, t = np.array([1.0, -1.0, 0.0]), np.array([1.0, -1.0, -1.0])
+
+    def wanted(torch):
+        there = torch.tensor(x, requires_grad=True)
+        loss = getattr(torch.nn.functional, name)(there, torch.tensor(t))
+        return torch.autograd.grad(loss, there)
+
+    found = grad(lambda x: getattr(nn, name)(x, t), compile="never")(x)
+    pytorch.agrees([found], wanted, 1e-12)
 
 
 TAILS = {
@@ -248,18 +254,20 @@ def test_dropout_draws_as_numpy_does(mode):
     assert nn.dropout(x.astype("f4")).dtype == np.float32
 
 
-def test_running_statistics_are_returned():
-    torch = pytest.importorskip("torch")
+@pytest.mark.parametrize("name", ["batch_norm", "instance_norm"])
+def test_running_statistics_are_returned(name, pytorch):
     rng = np.random.default_rng(0)
-    for name in ("batch_norm", "instance_norm"):
-        x, mean, var = rng.normal(size=(4, 3, 5)), rng.normal(size=3), rng.random(3)
+    x, mean, var = rng.normal(size=(4, 3, 5)), rng.normal(size=3), rng.random(3)
+
+    def wanted(torch):
         there = [torch.tensor(v) for v in (x, mean, var)]
-        wanted = getattr(torch.nn.functional, name)(*there, None, None, True, 0.3)
-        before = mean.copy()
-        found = getattr(nn, name)(x, mean, var, None, None, True, 0.3, return_statistics=True)
-        for a, b in zip(found, (wanted, *there[1:]), strict=True):
-            np.testing.assert_allclose(a, b.numpy(), rtol=1e-12)
-        np.testing.assert_array_equal(mean, before)
+        out = getattr(torch.nn.functional, name)(*there, None, None, True, 0.3)
+        return [out, *there[1:]]
+
+    before = mean.copy()
+    found = getattr(nn, name)(x, mean, var, None, None, True, 0.3, return_statistics=True)
+    pytorch.agrees(found, wanted, 1e-12)
+    np.testing.assert_array_equal(mean, before)
 
 
 def test_masked_entries_have_no_part_in_statistics():
@@ -278,11 +286,11 @@ def test_masked_entries_have_no_part_in_statistics():
 
 
 def test_labels_become_rows():
-    torch = pytest.importorskip("torch")
     labels = np.array([[0, 2], [3, 1]])
-    for options in ({}, {"num_classes": 6}):
-        wanted = torch.nn.functional.one_hot(torch.tensor(labels), **options).numpy()
-        np.testing.assert_array_equal(nn.one_hot(labels, **options), wanted)
+    for options, count in (({}, 4), ({"num_classes": 6}, 6)):
+        found = nn.one_hot(labels, **options)
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, np.eye(count)[labels])
     W = np.arange(12.0).reshape(4, 3)
     f = jit(lambda W, i: nn.one_hot(i) @ W, compile="never")
     np.testing.assert_array_equal(f(W, np.array([1, 3])), W[[1, 3]])

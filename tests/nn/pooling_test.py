@@ -1,5 +1,7 @@
 """Pooling, beside PyTorch's and beside loops."""
 
+import functools
+
 import numpy as np
 import pytest
 from tests.nn.agreeing import agrees_with_torch, drawn, gradients
@@ -34,42 +36,46 @@ CASES = [
 @pytest.mark.every(8)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_values_and_gradients_are_torchs(case, mode):
-    torch = pytest.importorskip("torch")
+def test_values_and_gradients_are_torchs(case, mode, pytorch):
     name, shape, options = case
-    theirs = getattr(torch.nn.functional, name)
     (x,) = drawn(shape)
     agrees_with_torch(
+        pytorch,
         lambda x: getattr(nn, name)(x, **options),
-        lambda x: theirs(x, **options),
+        lambda torch: functools.partial(getattr(torch.nn.functional, name), **options),
         [x],
         mode,
         1e-12,
     )
     if name.startswith("max"):
-        found = getattr(nn, name)(x, **options, return_indices=True)
-        wanted = theirs(torch.tensor(x), **options, return_indices=True)
-        np.testing.assert_array_equal(found[1], wanted[1].numpy())
+        both = {**options, "return_indices": True}
+        pytorch.agrees(
+            getattr(nn, name)(x, **both),
+            lambda torch: getattr(torch.nn.functional, name)(torch.tensor(x), **both),
+            0,
+        )
 
 
-def test_equal_elements_and_nan_as_in_torch():
+def test_equal_elements_and_nan_as_in_torch(pytorch):
     """The first of equal elements has the derivative, and the last NaN is the largest."""
-    torch = pytest.importorskip("torch")
     x = np.random.default_rng(0).integers(0, 3, (2, 3, 8, 8)).astype(float)
     options = {"kernel_size": 3, "stride": 2, "padding": 1}
     agrees_with_torch(
+        pytorch,
         lambda x: nn.max_pool2d(x, **options),
-        lambda x: torch.nn.functional.max_pool2d(x, **options),
+        lambda torch: functools.partial(torch.nn.functional.max_pool2d, **options),
         [x],
         "always",
         0,
     )
     x[0, 0, 2:4, 2:4] = np.nan
     x[1, 1] = -np.inf
-    found = nn.max_pool2d(x, **options, return_indices=True)
-    wanted = torch.nn.functional.max_pool2d(torch.tensor(x), **options, return_indices=True)
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(a, b.numpy())
+    options["return_indices"] = True
+    pytorch.agrees(
+        nn.max_pool2d(x, **options),
+        lambda torch: torch.nn.functional.max_pool2d(torch.tensor(x), **options),
+        0,
+    )
 
 
 def windows(shape, kernel, stride, padding):

@@ -38,23 +38,27 @@ def in_fours(flat):
         ("lstm", 2, 2, {}),
     ],
 )
-def test_layers_are_torchs(name, layers, ways, options, mode):
-    torch = pytest.importorskip("torch")
+def test_layers_are_torchs(name, layers, ways, options, mode, pytorch):
     flat = weights(GATES[name], 3, 4, layers, ways)
     (x,) = drawn((6, 5, 3))
     states = drawn((layers * ways, 6 if options.get("batch_first") else 5, 4))
     states = states * 2 if name == "lstm" else states
-    module = getattr(torch.nn, name.upper())(
-        3, 4, layers, bidirectional=ways == 2, dtype=torch.float64, **options
-    )
-    names = [key for key, _ in module.named_parameters()]
 
-    def theirs(x, *rest):
-        given = rest[: len(states)]
-        state = tuple(given) if name == "lstm" else given[0]
-        parameters = dict(zip(names, rest[len(states) :], strict=True))
-        out, last = torch.func.functional_call(module, parameters, (x, state))
-        return torch.cat([out.ravel(), *[s.ravel() for s in (last if name == "lstm" else [last])]])
+    def theirs(torch):
+        module = getattr(torch.nn, name.upper())(
+            3, 4, layers, bidirectional=ways == 2, dtype=torch.float64, **options
+        )
+        names = [key for key, _ in module.named_parameters()]
+
+        def function(x, *rest):
+            given = rest[: len(states)]
+            state = tuple(given) if name == "lstm" else given[0]
+            parameters = dict(zip(names, rest[len(states) :], strict=True))
+            out, last = torch.func.functional_call(module, parameters, (x, state))
+            last = last if name == "lstm" else [last]
+            return torch.cat([out.ravel(), *[s.ravel() for s in last]])
+
+        return function
 
     def ours(x, *rest):
         given = rest[: len(states)]
@@ -64,29 +68,33 @@ def test_layers_are_torchs(name, layers, ways, options, mode):
         last = last if name == "lstm" else [last]
         return np.concatenate([out.ravel(), *[s.ravel() for s in last]])
 
-    agrees_with_torch(ours, theirs, [x, *states, *flat], mode, 1e-12)
+    agrees_with_torch(pytorch, ours, theirs, [x, *states, *flat], mode, 1e-12)
 
 
 @pytest.mark.parametrize("name", GATES)
-def test_cells_are_torchs(name):
-    torch = pytest.importorskip("torch")
+def test_cells_are_torchs(name, pytorch):
     flat = weights(GATES[name], 3, 4)
     x, h, c = drawn((5, 3), (5, 4), (5, 4))
     kind = {"rnn": "RNNCell", "gru": "GRUCell", "lstm": "LSTMCell"}[name]
-    cell = getattr(torch.nn, kind)(3, 4, dtype=torch.float64)
-    names = [key for key, _ in cell.named_parameters()]
     ours = getattr(nn, f"{name}_cell")
 
-    def theirs(x, h, c, *flat):
-        parameters = dict(zip(names, flat, strict=True))
-        found = torch.func.functional_call(cell, parameters, (x, (h, c) if name == "lstm" else h))
-        return torch.cat(found) if name == "lstm" else torch.cat([found, c])
+    def theirs(torch):
+        cell = getattr(torch.nn, kind)(3, 4, dtype=torch.float64)
+        names = [key for key, _ in cell.named_parameters()]
+
+        def function(x, h, c, *flat):
+            parameters = dict(zip(names, flat, strict=True))
+            given = x, (h, c) if name == "lstm" else h
+            found = torch.func.functional_call(cell, parameters, given)
+            return torch.cat(found) if name == "lstm" else torch.cat([found, c])
+
+        return function
 
     def mine(x, h, c, *flat):
         found = ours(x, (h, c) if name == "lstm" else h, *flat)
         return np.concatenate(found if name == "lstm" else [found, c])
 
-    agrees_with_torch(mine, theirs, [x, h, c, *flat], "always", 1e-12)
+    agrees_with_torch(pytorch, mine, theirs, [x, h, c, *flat], "always", 1e-12)
 
 
 def sigmoid(x):
@@ -233,9 +241,8 @@ def test_ctc_sums_over_all_paths(mode):
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("flat", [False, True])
-def test_ctc_is_torchs(flat, reduction, mode):
+def test_ctc_is_torchs(flat, reduction, mode, pytorch):
     """Behind a log_softmax, with targets in rows and one behind the other, some too long."""
-    torch = pytest.importorskip("torch")
     lengths, counts = np.array([6, 5, 2, 6]), np.array([3, 1, 3, 2])
     labels = np.random.default_rng(2).integers(1, 4, (4, 3))
     labels[0] = 1
@@ -246,12 +253,12 @@ def test_ctc_is_torchs(flat, reduction, mode):
         x = x - np.log(np.sum(np.exp(x), axis=2, keepdims=True))
         return nn.ctc_loss(x, labels, lengths, counts, **options)
 
-    def theirs(x):
-        x = torch.log_softmax(x, 2)
-        given = map(torch.tensor, (labels, lengths, counts))
-        return torch.nn.functional.ctc_loss(x, *given, **options)
+    def theirs(torch):
+        given = [*map(torch.tensor, (labels, lengths, counts))]
+        loss = torch.nn.functional.ctc_loss
+        return lambda x: loss(torch.log_softmax(x, 2), *given, **options)
 
-    agrees_with_torch(ours, theirs, drawn((6, 4, 5)), mode, 1e-12)
+    agrees_with_torch(pytorch, ours, theirs, drawn((6, 4, 5)), mode, 1e-12)
 
 
 def test_ctc_of_one_entry_and_of_traced_labels():
