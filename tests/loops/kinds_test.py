@@ -161,6 +161,89 @@ def test_kinds_of_numbers(f):
             own = dict(vars(KEPT))
 
 
+def added(x, rounds, limit):
+    s, h = 0, x
+    for _ in range(rounds):
+        h = np.sin(h)
+        s += h if h > limit else 0
+    return s
+
+
+def added_while(x, rounds, limit):
+    s, h, i = 0, x, 0
+    while i < rounds:
+        h = np.sin(h)
+        s = s + (h if h > limit else 0)
+        i += 1
+    return s
+
+
+def last_or_none(x, rounds, limit):
+    s, h = 0, x
+    for _ in range(rounds):
+        h = np.sin(h)
+        if h > limit:
+            s = s + h
+        s = s if h > 0.1 else 0
+    return s
+
+
+def of_attribute(x, rounds, limit):
+    kept, h = SimpleNamespace(s=0), x
+    for _ in range(rounds):
+        h = np.sin(h)
+        if h > limit:
+            kept.s += h
+    return kept.s
+
+
+def numpys_or_pythons(x, rounds, limit):
+    s, h, a = 0.0, x, np.ones(3) * x
+    for _ in range(rounds):
+        h = np.sin(h)
+        if h > limit:
+            s = s + a[0]
+    return s
+
+
+def matched(s):
+    match s:
+        case int():
+            return True
+    return False
+
+
+QUESTIONS = [
+    *(matched, lambda s: isinstance(s, int), lambda s: type(s) is float),
+    *(lambda s: isinstance(s, np.generic), lambda s: np.issubdtype(np.result_type(s), int)),
+    *(lambda s: np.add(s, 1).dtype == int, lambda s: np.full(3, s).dtype == int),
+    *(lambda s: np.sum(s).dtype == int, lambda s: np.maximum(s, np.arange(3)).dtype == int),
+    *(lambda s: isinstance(np.abs(s), np.integer), lambda s: np.array([s]).dtype == int),
+]
+
+
+@pytest.mark.every(8)
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(
+    "f",
+    [added, added_while, last_or_none, of_attribute, numpys_or_pythons],
+    ids=lambda f: f.__name__,
+)
+def test_what_rounds_leave_that_add_nothing(f, question):
+    """The program goes the way that it goes with what plain Python leaves."""
+
+    def asking(x, rounds, limit):
+        s = f(x, rounds, limit)
+        return 3.0 * x if question(s) else s + x
+
+    for limits in [(0.4, 100.0), (100.0, 0.4)]:
+        derivative = jit(asking, compile="never")
+        for limit in limits * 2:
+            for x, rounds in [(1.5, 20), (1.5, 31), (np.float64(1.5), 31)]:
+                wanted = asking(x, rounds, limit)
+                assert derivative(x, rounds, limit) == pytest.approx(wanted, rel=1e-12)
+
+
 def test_numbers_in_a_list_whose_length_each_call_says():
     """Each is Python's 0.3 or NumPy's: where it is kept, and where a division by it raises."""
     kept = {}

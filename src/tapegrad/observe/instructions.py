@@ -19,7 +19,7 @@ from tapegrad.observe.answers.answers import UNKNOWN
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.calls import called
 from tapegrad.observe.closed import rest
-from tapegrad.observe.guards.lookups import FIXED
+from tapegrad.observe.guards.lookups import FIXED, asked_kind
 from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects.harmless import (
     ARRAYS_ITERATOR,
@@ -487,10 +487,10 @@ def formatted(a: Activation, how: tuple[int, int]) -> Then | None:
 def match_class(a: Activation, _: Any) -> None:
     names, kind, x = a.top(0), a.top(1), a.top(2)
     a.o.kind(x)
+    asked_kind(x)
     if isinstance(kind, type):
         a.o.lookups.attribute(kind, "__match_args__")
-        named = getattr(kind, "__match_args__", ())
-        a.o.read_all(named)
+        a.o.read_all(named := getattr(kind, "__match_args__", ()))
         names = (*names, *named)
     for name in names:
         a.o.lookups.attribute(x, name)

@@ -45,7 +45,7 @@ from tapegrad.tracing.recording.trace import Trace, innermost, traces_under_way
 from tapegrad.tracing.runs.alike import Marks, are_alike, marks_of
 from tapegrad.tracing.runs.run import Run
 from tapegrad.tracing.runs.traced import Traced, input_aval, plain_value
-from tapegrad.tracing.tracers.either import check_elements
+from tapegrad.tracing.tracers.either import as_either, check_elements
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 T = TypeVar("T")
@@ -99,10 +99,11 @@ class Leaf:
     operand: Any
     aval: Any
     value: Any
+    either: bool = False  # whether it may be Python's number or NumPy's
 
     @property
     def type(self) -> Any:
-        return _static_type(self.value) if self.aval is None else _key(self.aval)
+        return _static_type(self.value) if self.aval is None else _key(self.aval, self.either)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,17 +215,16 @@ class Rounds:
 
     def round(self, leaves: Sequence[Any], done: int, again: bool = False) -> Steps[Round]:
         """The next round, traced."""
-        carried = [is_traced(x) for x in leaves]
         windows = self.windows(done)
         step = np.int64(self.first_step(done))
-        operands = [x for x, yes in zip(leaves, carried, strict=True) if yes]
+        operands = [x for x in leaves if is_traced(x)]
         marks = marks_of(traces_under_way())
         request = Request(self.f, (step, *operands, *self.arrays), names=self.words(leaves))
         run = Run(request, repeats=True, apart=True, frame=self.made_in)
         with _once_more(again or done > 0), run:
             (step, *values), _ = run.given
             given = iter(values)
-            start = [next(given) if yes else x for x, yes in zip(leaves, carried, strict=True)]
+            start = [as_either(next(given), _is_either(x)) if is_traced(x) else x for x in leaves]
             if self.made_in is None and following.observer is not None:
                 following.observer.identities.carries([x for x in start if is_traced(x)])
             entries = [w(x, step) for w, x in zip(windows, given, strict=True)]
@@ -238,7 +238,8 @@ class Rounds:
             check_elements(ys)
             run.returned([*new, *ys])
         traced = run.traced()
-        found = [_leaf(traced, k) for k in range(len(traced.outputs))]
+        eithers = [_is_either(x) for x in (*new, *ys)]
+        found = [_leaf(traced, k, either) for k, either in enumerate(eithers)]
         return Round(traced, found[: len(new)], found[len(new) :], structure, marks)
 
     def settled(
@@ -300,7 +301,7 @@ class Rounds:
         found = [
             leaf.value
             if leaf.aval is None
-            else stand_in(trace, next(given), leaf.value, leaf.aval.weak)
+            else as_either(stand_in(trace, next(given), leaf.value, leaf.aval.weak), leaf.either)
             for leaf in (*round_.leaves, *round_.ys)
         ]
         count = len(round_.leaves)
@@ -411,8 +412,8 @@ def own_copies(leaves: Sequence[Any]) -> list[Any]:
     return [np.array(x) if is_array(x) else x for x in leaves]
 
 
-def _key(aval: Aval) -> Any:
-    return aval.shape, aval.dtype, aval.weak
+def _key(aval: Aval, either: bool) -> Any:
+    return aval.shape, aval.dtype, aval.weak, either
 
 
 def _static_type(x: Any) -> Any:
@@ -421,7 +422,7 @@ def _static_type(x: Any) -> Any:
 
 def type_of(x: Any) -> Any:
     """What tells types apart, of a carried leaf: of what isn't traced, all that it is."""
-    return _key(input_aval(x)) if is_traced(x) else _static_type(x)
+    return _key(input_aval(x), _is_either(x)) if is_traced(x) else _static_type(x)
 
 
 def _kind(found: Any) -> Any:
@@ -429,12 +430,16 @@ def _kind(found: Any) -> Any:
     return found[:2]
 
 
-def _leaf(traced: Traced, k: int) -> Leaf:
+def _is_either(x: Any) -> bool:
+    return isinstance(x, Tracer) and x._either
+
+
+def _leaf(traced: Traced, k: int, either: bool = False) -> Leaf:
     """A leaf of a traced function's result; a number that isn't traced is a constant."""
     at, value = traced.outputs[k], traced.leaves[k]
     if at is not None:
         operand = traced.tape.outputs[at]
-        return Leaf(operand, Aval(operand.shape, operand.dtype, traced.weak[k]), value)
+        return Leaf(operand, Aval(operand.shape, operand.dtype, traced.weak[k]), value, either)
     if not is_traced(value):
         return Leaf(None, None, value)
     return Leaf(Literal(plain_value(value)), input_aval(value), plain_value(value))
@@ -453,7 +458,9 @@ def as_weak(x: Any, leaf: Leaf) -> Any:
         return x
     if isinstance(x, Tracer):
         weak = leaf.aval.weak
-        return x if x._weak == weak else stand_in(x._trace, *x._read(), weak)
+        if (x._weak, x._either) == (weak, leaf.either):
+            return x
+        return as_either(stand_in(x._trace, *x._read(), weak), leaf.either)
     if leaf.aval.weak:
         return x if is_number(x) else x.item()
     return plain_value(x) if is_number(x) else x
@@ -486,7 +493,7 @@ def type_text(found: Any) -> str:
     """What messages call a type."""
     if found[0] == "static":
         return repr(found[2])
-    shape, dtype, weak = found
+    shape, dtype, weak, *_ = found
     if weak:
         return "a Python float" if dtype.kind == "f" else "a Python int"
     return f"a {dtype} array of shape {shape}" if shape else f"a {dtype}"

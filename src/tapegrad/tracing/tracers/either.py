@@ -130,7 +130,19 @@ class EitherTracer(_NUMPYS):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(_is_single(x) for x in inputs):
             self._trace.reconsider()
-        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+        found = super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+        if self._trace.with_integers and not any(map(_is_real, inputs)):
+            for x in found if isinstance(found, tuple) else (found,):
+                if isinstance(x, Tracer) and x.dtype == np.float64:  # it may be an integer
+                    if x.shape or x._weak:
+                        self._trace.reconsider()
+                    _set_class(x, EitherTracer)
+        return found
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if self._trace.with_integers and not any(map(_is_real, args)):
+            self._trace.reconsider()
+        return super().__array_function__(func, types, args, kwargs)
 
 
 EitherTracer.__name__ = "float64"
@@ -152,6 +164,13 @@ def as_either(x: Any, is_one: bool = True) -> Any:
     if is_one:
         _set_class(x, EitherTracer)
     return x
+
+
+def _is_real(x: Any) -> bool:
+    """Whether what NumPy makes of this and an integer is real, too."""
+    if isinstance(x, (Tracer, np.ndarray, np.generic)):
+        return not getattr(x, "_either", False) and x.dtype.kind in "fc"
+    return type(x) in (float, complex)
 
 
 def _is_single(x: Any) -> bool:
