@@ -206,6 +206,15 @@ def numpys_or_pythons(x, rounds, limit):
     return s
 
 
+def in_rounds_of_an_inner_loop(x, rounds, limit):
+    s, k = 0, 0
+    for v in x * np.arange(12.0):
+        while v > limit and k < 3:
+            s += v
+            k += 1
+    return s
+
+
 def matched(s):
     match s:
         case int():
@@ -226,7 +235,7 @@ QUESTIONS = [
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize(
     "f",
-    [added, added_while, last_or_none, of_attribute, numpys_or_pythons],
+    [added, added_while, last_or_none, of_attribute, numpys_or_pythons, in_rounds_of_an_inner_loop],
     ids=lambda f: f.__name__,
 )
 def test_what_rounds_leave_that_add_nothing(f, question):

@@ -478,9 +478,11 @@ class InFrame(Rounds):
         count: int,
     ) -> Looped:
         """A loop that was recorded, and gives this: what it has changed, and stacks."""
-        ends = list(leaves)
+        ends, may_be_none = list(leaves), not count or self.inner is not None
         for k, out in zip(changed, outs, strict=False):
-            ends[k] = as_weak(out, round_.leaves[k])
+            stays = may_be_none and self.found[0].tracers[k]._either
+            leaf = round_.leaves[k]
+            ends[k] = as_weak(out, replace(leaf, either=leaf.either or stays))
         stacks = outs[len(changed) : len(changed) + len(self.grown[-1].rows)]
         rows = round_.ys[len(round_.ys) - len(stacks) :] if stacks else []
         return Looped(ends, [*zip(rows, stacks, strict=True)], count)
