@@ -38,7 +38,7 @@ from tapegrad.tracing.branches.writes import Lift, read_through, writes_of
 from tapegrad.tracing.recording.chains import show
 from tapegrad.tracing.recording.trace import traces_under_way
 from tapegrad.tracing.runs.floating import watched
-from tapegrad.tracing.tracers.either import EitherTracer
+from tapegrad.tracing.tracers.either import EitherTracer, IntegerOrFloat
 from tapegrad.tracing.tracers.tracer import (
     ArrayTracer,
     BoolTracer,
@@ -218,7 +218,6 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
             return None
         if mine.operand != its.operand or mine.kind is not its.kind or kind is ArrayTracer:
             slots[k], kinds[k] = (mine, its), kind
-            trace.with_integers |= kind is EitherTracer and int in (mine.kind, its.kind)
     if ArrayTracer in kinds.values() and not (_are_apart(values) and _are_apart(others)):
         return None
     builder = trace.builder
@@ -287,7 +286,6 @@ def chosen(trace: Any, choice: Any) -> Any:
     kind = _common(first, second, choice.at in choice.sides.unmixed)
     if kind is None:
         return None
-    trace.with_integers |= kind is EitherTracer and int in (first.kind, second.kind)
     trace.take_back(len(guards) - 1)
     _note_merged(trace, choice.sides, choice.at, [kind])
     guard = choice.guard
@@ -296,11 +294,10 @@ def chosen(trace: Any, choice: Any) -> Any:
     return kind(trace, out, _as_value(second if guard.expected.value else first))
 
 
-def _note_merged(trace: Any, sides: Any, jump: int, kinds: Iterable[type]) -> None:
+def _note_merged(trace: Any, sides: Any, jump: int, kinds: Iterable[Any]) -> None:
     trace.merged.append((sides, jump))
-    if EitherTracer in kinds:
-        for each in {trace, *traces_under_way()}:  # what a round leaves the trace around it has
-            each.mixed.append((sides, jump))
+    if any(kind._either for kind in kinds):
+        trace.mixed.append((sides, jump))
 
 
 def _as_value(leaf: Leaf) -> Any:
@@ -394,7 +391,8 @@ _FLOAT = Aval((), np.dtype(np.float64), True)
 _INT = Aval((), np.dtype(np.int64), True)
 _BOOL = Aval((), np.dtype(np.bool_), True)
 _EXACT = 2**53
-_EITHER = {int, FloatTracer, EitherTracer, kind_of(np.float64(0), _FLOAT)}
+_REALS = {FloatTracer, EitherTracer, kind_of(np.float64(0), _FLOAT)}
+_NUMBERS = {int, IntegerOrFloat, *_REALS}
 
 
 def _common(one: Leaf, other: Leaf, unmixed: bool) -> type | None:
@@ -405,7 +403,9 @@ def _common(one: Leaf, other: Leaf, unmixed: bool) -> type | None:
         same = one.aval == other.aval and issubclass(one.kind, (NumberTracer, ScalarTracer))
         return one.kind if same else None
     kinds = {one.kind, other.kind}
-    return EitherTracer if kinds <= _EITHER and not unmixed else None
+    if unmixed or not kinds <= _NUMBERS:
+        return None
+    return EitherTracer if kinds <= _REALS else IntegerOrFloat
 
 
 def _recorded(

@@ -80,7 +80,7 @@ class Entries:
 
     given: Any  # the array, or a list of traced floats, which is stacked
     is_weak: bool = False
-    is_either: bool = False  # whether each may be Python's number or NumPy's
+    either: int = 0  # whether each may be Python's number or NumPy's: see `Tracer._either`
     backwards: bool = False
     whole: Any = None  # the list itself, which is held: so rounds don't make it longer unseen
 
@@ -100,7 +100,7 @@ class Entries:
         x = self.array[len(self) - 1 - k if self.backwards else k]
         if not isinstance(x, Tracer):
             return x.item() if self.is_weak else x
-        return _weak(x, self.array) if self.is_weak else as_either(x, self.is_either)
+        return _weak(x, self.array) if self.is_weak else as_either(x, self.either)
 
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         count = len(self)
@@ -110,7 +110,7 @@ class Entries:
     def entry(self, k: Any, found: Found) -> Any:
         """The entry of a traced number."""
         x = (found(self.array, k) if type(self.array) is np.ndarray else self.array)[k]
-        return _weak(x, self.array) if self.is_weak else as_either(x, self.is_either)
+        return _weak(x, self.array) if self.is_weak else as_either(x, self.either)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def entry_of(x: Any, k: Tracer) -> Any:
     if not isinstance(items, Entries):
         return None
     entry = items.array[k]
-    return _weak(entry, items.array) if items.is_weak else as_either(entry, items.is_either)
+    return _weak(entry, items.array) if items.is_weak else as_either(entry, items.either)
 
 
 def _plain_array(x: Any) -> np.ndarray | None:

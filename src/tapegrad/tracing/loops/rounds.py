@@ -99,7 +99,7 @@ class Leaf:
     operand: Any
     aval: Any
     value: Any
-    either: bool = False  # whether it may be Python's number or NumPy's
+    either: int = 0  # whether it may be Python's number or NumPy's: see `Tracer._either`
 
     @property
     def type(self) -> Any:
@@ -224,7 +224,7 @@ class Rounds:
         with _once_more(again or done > 0), run:
             (step, *values), _ = run.given
             given = iter(values)
-            start = [as_either(next(given), _is_either(x)) if is_traced(x) else x for x in leaves]
+            start = [as_either(next(given), _either(x)) if is_traced(x) else x for x in leaves]
             if self.made_in is None and following.observer is not None:
                 following.observer.identities.carries([x for x in start if is_traced(x)])
             entries = [w(x, step) for w, x in zip(windows, given, strict=True)]
@@ -238,7 +238,7 @@ class Rounds:
             check_elements(ys)
             run.returned([*new, *ys])
         traced = run.traced()
-        eithers = [_is_either(x) for x in (*new, *ys)]
+        eithers = [_either(x) for x in (*new, *ys)]
         found = [_leaf(traced, k, either) for k, either in enumerate(eithers)]
         return Round(traced, found[: len(new)], found[len(new) :], structure, marks)
 
@@ -412,7 +412,7 @@ def own_copies(leaves: Sequence[Any]) -> list[Any]:
     return [np.array(x) if is_array(x) else x for x in leaves]
 
 
-def _key(aval: Aval, either: bool) -> Any:
+def _key(aval: Aval, either: int) -> Any:
     return aval.shape, aval.dtype, aval.weak, either
 
 
@@ -422,7 +422,7 @@ def _static_type(x: Any) -> Any:
 
 def type_of(x: Any) -> Any:
     """What tells types apart, of a carried leaf: of what isn't traced, all that it is."""
-    return _key(input_aval(x), _is_either(x)) if is_traced(x) else _static_type(x)
+    return _key(input_aval(x), _either(x)) if is_traced(x) else _static_type(x)
 
 
 def _kind(found: Any) -> Any:
@@ -430,11 +430,11 @@ def _kind(found: Any) -> Any:
     return found[:2]
 
 
-def _is_either(x: Any) -> bool:
-    return isinstance(x, Tracer) and x._either
+def _either(x: Any) -> int:
+    return x._either if isinstance(x, Tracer) else 0
 
 
-def _leaf(traced: Traced, k: int, either: bool = False) -> Leaf:
+def _leaf(traced: Traced, k: int, either: int = 0) -> Leaf:
     """A leaf of a traced function's result; a number that isn't traced is a constant."""
     at, value = traced.outputs[k], traced.leaves[k]
     if at is not None:

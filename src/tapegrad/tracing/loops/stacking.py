@@ -23,7 +23,7 @@ from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.primitives.windows import Empty, SetWindow, entry_at
 from tapegrad.tracing.loops.rounds import Leaf
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracers.either import EitherTracer
+from tapegrad.tracing.tracers.either import CLASSES
 from tapegrad.tracing.tracers.tracer import (
     PYTHONS,
     ArrayTracer,
@@ -75,7 +75,7 @@ def with_stacks(
 _slot: Any = vars(Tracer)["_operand"]  # where an ordinary tracer has its operand
 
 
-def rows_of(stack: Tracer, weak: bool, are_arrays: bool, either: bool = False) -> list[Tracer]:
+def rows_of(stack: Tracer, weak: bool, are_arrays: bool, either: int = 0) -> list[Tracer]:
     """The rows of an array that nobody else has: what rounds have given, each by itself. Those
     without axes are scalars, unless they `are_arrays`; numbers that may be Python's, if `either`.
     """
@@ -86,7 +86,7 @@ def rows_of(stack: Tracer, weak: bool, are_arrays: bool, either: bool = False) -
     for k in range(stack.shape[0]):
         part = None if value is None else value[k, ...] if are_arrays else value[k]
         kind = PYTHONS[aval.dtype.kind] if weak else kind_of(part, aval)
-        kind = ArrayTracer if are_arrays else EitherTracer if either else kind
+        kind = ArrayTracer if are_arrays else CLASSES[either] or kind
         found.append(_row(stack, k, aval, kind, part))
     return found
 

@@ -214,9 +214,7 @@ class Trace:
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
         self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers
         self.merged: list[Any] = []  # branches whose sides were made one: see `sides.branches`,
-        self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
         self.reconsidered = False
-        self.with_integers = False  # whether numbers are left that may be Python's integers
         self.renounced: Reconsidered | None = None  # what it was given up by
         self.counted: list[Any] = []  # plain loops of which one round was traced for all
         self.failed: dict[Any, int] = {}  # how often a side couldn't be made one with the other
@@ -233,6 +231,9 @@ class Trace:
         self._apart = apart
         self._frame = frame
         around = current_trace()
+        # Those that left numbers which may be Python's or NumPy's: of all traces of a run, since a
+        # round has what was left before its loop, and leaves what follows behind it.
+        self.mixed: list[Any] = [] if around is None else around.mixed
         self.idle: bool = idle or (around is not None and around.idle)
         self.stands: set[Var] | None = None
         self.certain: set[Var] = set()  # what is known to depend on none of them

@@ -78,7 +78,7 @@ class FilledList(Stands):
         weak = {type(y) is float or getattr(y, "_weak", False) for y in x}
         self._are_arrays = type(first) is ArrayTracer
         self._weak = weak == {True}
-        self._either = len(weak) > 1 or any(getattr(y, "_either", False) for y in x)
+        self._either = max(len(weak) > 1, *(getattr(y, "_either", 0) for y in x))
         self._given = [(y._owner, y._owner._version) for y in x if self._are_arrays]
         rows = dispatch.stack([*map(strong, x)])
         self.dtype, self._shape = rows.dtype, rows.shape[1:]
@@ -89,7 +89,7 @@ class FilledList(Stands):
         self._trace: Trace | None = None
         self._length_now: Any = None
         self._appended: list[Any] = []
-        self._kinds = set[tuple[bool, bool]]()  # whether these are Python's, and may be either's
+        self._kinds = set[tuple[bool, int]]()  # whether these are Python's, and may be either's
         self._version = 0
         self._last = ""  # the path of the variable that holds the entry, too, behind the round
 
@@ -175,7 +175,7 @@ class FilledList(Stands):
 
     def items(self) -> tuple[Entries, Count]:
         """What a loop goes through, and how many rounds that has."""
-        entries = Entries(self.array, is_weak=self._weak, is_either=self._either)
+        entries = Entries(self.array, is_weak=self._weak, either=self._either)
         return entries, Count(self._length_now, self.front + self._rounds)
 
     @unobserved
@@ -201,13 +201,15 @@ class FilledList(Stands):
             is_one = type(x) is ArrayTracer and x.shape == self._shape and x.dtype == self.dtype
             return is_one and is_apart(x) and x._trace.alive
         if type(x) is float or type(x) is np.float64:
-            weak, either, dtype = type(x) is float, False, np.dtype(float)
+            weak, either, dtype = type(x) is float, 0, np.dtype(float)
         elif isinstance(x, Tracer) and not isinstance(x, ArrayTracer):
             weak, either, dtype = x._weak, x._either, x.dtype
         else:
             return False
         self._kinds.add((weak, either))
-        return dtype == self.dtype and (self._either or (not either and weak == self._weak))
+        return dtype == self.dtype and (
+            self._either > either or (either, weak) == (self._either, self._weak)
+        )
 
     @unobserved
     def __getitem__(self, k: Any) -> Any:

@@ -276,7 +276,7 @@ class _Series(NamedTuple):
     column: Any
     mask: Any
     weak: bool
-    either: bool
+    either: int
 
 
 class _Choice(NamedTuple):
@@ -284,7 +284,7 @@ class _Choice(NamedTuple):
     rounds are stacked, whether they are Python's numbers, and arrays; and which are there."""
 
     entry: Any
-    columns: dict[int, tuple[Any, bool, bool, bool]]
+    columns: dict[int, tuple[Any, ...]]  # their entries, and of which kind these are
     mask: Any
 
     def series_behind(self, first: Sequence[Any]) -> _Series | None:
@@ -295,7 +295,7 @@ class _Choice(NamedTuple):
         elif type(value) in (float, int, bool) and isinstance(mask, Tracer):
             number = Literal(np.asarray(value).dtype.type(value))
             column = record(mask._trace, BroadcastTo(mask.shape), [number])
-            weak, are_arrays, either = True, False, False
+            weak, are_arrays, either = True, False, 0
         else:
             return None
         if are_arrays or not all(is_one_of(x, column.dtype, weak, either) for x in first):
@@ -323,7 +323,7 @@ class _Choice(NamedTuple):
         return cls(values[0], {k: (column, *kinds[k])}, _in_turn(masks))
 
 
-def _kind_of(y: Any, x: Tracer) -> tuple[bool, bool, bool]:
+def _kind_of(y: Any, x: Tracer) -> tuple[bool, bool, int]:
     """Whether a result of rounds is a number of Python's, an array, or maybe either's number."""
     return y.aval.weak, isinstance(x, ArrayTracer), x._either
 
@@ -338,7 +338,7 @@ def _in_turn(columns: Sequence[Any]) -> Any:
     return found.reshape(-1, *found.shape[2:])
 
 
-def is_one_of(x: Any, dtype: Any, weak: bool, either: bool) -> bool:
+def is_one_of(x: Any, dtype: Any, weak: bool, either: int) -> bool:
     """Whether this is a number of a type, Python's or NumPy's, or maybe `either`."""
     if isinstance(x, Tracer):
         known = x.dtype, x._weak, x._either

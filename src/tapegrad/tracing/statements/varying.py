@@ -43,7 +43,7 @@ class VaryingList:
     `either`. Its `entries` are those of an array that a mask selects. Where it is asked for
     anything else, the trace is made again with a note."""
 
-    def __init__(self, entries: Any, weak: bool, either: bool, note: Note) -> None:
+    def __init__(self, entries: Any, weak: bool, either: int, note: Note) -> None:
         self.entries, self.weak, self.either, self._note = entries, weak, either, note
 
     def give_up(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -57,7 +57,7 @@ class VaryingList:
         return kind
 
     @property
-    def _type(self) -> tuple[Any, bool, bool]:
+    def _type(self) -> tuple[Any, bool, int]:
         """Of which type all entries are."""
         return self.entries.dtype, self.weak, self.either
 
@@ -102,7 +102,7 @@ class VaryingList:
             return None
         before = np.cumsum(self.mask)
         places = np.minimum(np.searchsorted(before, np.arange(1, most + 1)), most - 1)
-        entries = Entries(self.whole[places], is_weak=self.weak, is_either=self.either)
+        entries = Entries(self.whole[places], is_weak=self.weak, either=self.either)
         return entries, Count(self._length(), most)
 
     def __iter__(self) -> VaryingIterator:

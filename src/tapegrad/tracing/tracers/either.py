@@ -9,7 +9,7 @@ What such a number is, is known at each call alone. In nearly everything it make
 of these has the methods of NumPy's, and with Python's numbers it gives another one of these. Where
 it does make one, the trace is made again, and that branch is a guard: where Python would raise an
 error, as in a division by zero, and wherever there are floats of other sizes, to which Python's
-adapt and NumPy's don't.
+adapt and NumPy's don't. One that may be an integer, with integers alone, gives another such one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _long(name: str) -> Any:
             self._trace.reconsider()  # an object decides by types
         found = numpys(self, other)
         if known:
-            _set_class(found, EitherTracer)
+            _set_class(found, _class_of(self, other))
         return found
 
     return operator
@@ -86,9 +86,7 @@ def _unary(name: str) -> Any:
 
     @unobserved
     def operator(self: Any) -> Any:
-        found = numpys(self)
-        _set_class(found, EitherTracer)
-        return found
+        return as_either(numpys(self), self._either)
 
     return operator
 
@@ -108,11 +106,10 @@ def _whole(self: Any, *others: Any) -> Any:
 
 
 class EitherTracer(_NUMPYS):
-    """A traced float of which only a call knows whether it is Python's or NumPy's, or an integer
-    of Python's."""
+    """A traced float of which only a call knows whether it is Python's or NumPy's."""
 
     __slots__ = ()
-    _either = True
+    _either = 1
     __class__ = property(lambda self: np.float64)
     __hash__ = _NUMPYS.__hash__
 
@@ -130,22 +127,55 @@ class EitherTracer(_NUMPYS):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(_is_single(x) for x in inputs):
             self._trace.reconsider()
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+
+def _of_integers(name: str) -> Any:
+    """An operator that gives floats a zero with a sign, which integers don't have."""
+    of_floats = getattr(EitherTracer, name)
+
+    @unobserved
+    def operator(self: Any, *others: Any) -> Any:
+        found = of_floats(self, *others)
+        is_signed = not ("mul" in name and _is_positive(*others))
+        if type(found) is IntegerOrFloat and is_signed and found == 0:
+            self._trace.reconsider()
+        return found
+
+    return operator
+
+
+def _is_positive(x: Any) -> bool:
+    return type(x) is int and x > 0
+
+
+class IntegerOrFloat(EitherTracer):
+    """One that may be an integer, too: Python's, or NumPy's if a function of NumPy's made it."""
+
+    __slots__ = ()
+    _either = 2
+    __neg__ = _of_integers("__neg__")
+    __mul__, __rmul__ = _of_integers("__mul__"), _of_integers("__rmul__")
+    __floordiv__, __rfloordiv__ = _of_integers("__floordiv__"), _of_integers("__rfloordiv__")
+    __mod__, __rmod__ = _of_integers("__mod__"), _of_integers("__rmod__")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         found = super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
-        if self._trace.with_integers and not any(map(_is_real, inputs)):
+        if not any(map(_is_real, inputs)):
             for x in found if isinstance(found, tuple) else (found,):
-                if isinstance(x, Tracer) and x.dtype == np.float64:  # it may be an integer
+                if isinstance(x, Tracer) and x.dtype == np.float64:
                     if x.shape or x._weak:
                         self._trace.reconsider()
-                    _set_class(x, EitherTracer)
+                    as_either(x, self._either)
         return found
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if self._trace.with_integers and not any(map(_is_real, args)):
-            self._trace.reconsider()
-        return super().__array_function__(func, types, args, kwargs)
+        self._trace.reconsider()
 
 
-EitherTracer.__name__ = "float64"
+CLASSES: Any = None, EitherTracer, IntegerOrFloat  # by `_either`
+for _kind in (EitherTracer, IntegerOrFloat):
+    _kind.__name__ = "float64"
 for _name in ("and", "or", "xor", "lshift", "rshift"):
     setattr(EitherTracer, f"__{_name}__", _whole)
     setattr(EitherTracer, f"__r{_name}__", _whole)
@@ -155,21 +185,27 @@ EitherTracer.__invert__ = _whole
 def check_elements(xs: Iterable[Any]) -> None:
     """Values are about to be put in an array, which is one of integers if all of them are."""
     for x in xs:
-        if isinstance(x, Tracer) and x._either and x._trace.with_integers:
+        if isinstance(x, IntegerOrFloat):
             x._trace.reconsider()
 
 
-def as_either(x: Any, is_one: bool = True) -> Any:
-    """This number, which was just made, as one that may be Python's, if it is one."""
-    if is_one:
-        _set_class(x, EitherTracer)
+def as_either(x: Any, either: int) -> Any:
+    """This number, which was just made, as one that may be Python's, or an integer: see
+    `Tracer._either`."""
+    if either:
+        _set_class(x, CLASSES[either])
     return x
 
 
+def _class_of(*operands: Any) -> type:
+    """What an operator gives of numbers that may all be Python's."""
+    return EitherTracer if any(map(_is_real, operands)) else IntegerOrFloat
+
+
 def _is_real(x: Any) -> bool:
-    """Whether what NumPy makes of this and an integer is real, too."""
+    """Whether this and an integer are a float or complex number together."""
     if isinstance(x, (Tracer, np.ndarray, np.generic)):
-        return not getattr(x, "_either", False) and x.dtype.kind in "fc"
+        return not isinstance(x, IntegerOrFloat) and x.dtype.kind in "fc"
     return type(x) in (float, complex)
 
 

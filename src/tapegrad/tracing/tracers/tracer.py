@@ -91,7 +91,7 @@ class Tracer(Conversions, Proxy):
         def __ge__(self, other: Any) -> Any: ...
 
     _weak = False  # whether this is a Python number, which takes the dtype of what it meets
-    _either = False  # whether it may be one: see `tracing.tracers.either`
+    _either = 0  # 1 if it may be one, 2 if it may be an integer: see `tracing.tracers.either`
 
     def __init__(self, trace: Trace, operand: Operand, value: Any) -> None:
         self._trace = trace

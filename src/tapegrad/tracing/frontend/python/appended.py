@@ -37,7 +37,7 @@ from tapegrad.tracing.statements.varying import METHODS, Note, VaryingList
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
 
-def made(column: Any, mask: Any, weak: bool, either: bool, note: Note) -> VaryingList | None:
+def made(column: Any, mask: Any, weak: bool, either: int, note: Note) -> VaryingList | None:
     """What stands for a list of the elements that a mask selects; None where it must be a list."""
     entries = selected(column, mask, dispatch.getitem) if isinstance(mask, Tracer) else None
     known = type(entries) is Selected and entries._serves and entries.dtype.kind in "fib"

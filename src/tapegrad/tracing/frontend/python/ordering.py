@@ -125,7 +125,7 @@ def _numbers(xs: Any) -> tuple[Any, Callable[[Any], Any]] | None:
     if first.dtype.kind not in "fi" or any(x._aval != first._aval for x in xs):
         return None
     if first._either:
-        return dispatch.as_operand([*xs]), lambda x: as_either(as_python(x), True)
+        return dispatch.as_operand([*xs]), lambda x: as_either(as_python(x), first._either)
     return dispatch.as_operand([*xs]), as_python if first._weak else _itself
 
 
