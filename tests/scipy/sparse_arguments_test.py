@@ -276,6 +276,36 @@ def test_what_is_written_is_seen_where_scipy_shares_elements(
     np.testing.assert_allclose(slope.data @ along, (f(above) - f(below)) / (2 * step), rtol=1e-6)
 
 
+ROWS, COLUMNS = np.array([2, 0, 1, 0]), np.array([1, 2, 0, 0])
+OF_GIVEN: dict[str, Any] = {
+    "itself": lambda C: C,
+    "T": lambda C: C.T,
+    "copy": lambda C: C.copy(),
+    "the class": lambda C: sparse.coo_array(C),
+    "tocsr": lambda C: C.tocsr(),
+}
+
+
+@pytest.mark.parametrize("first", ["given", "made"])
+@pytest.mark.parametrize("way", OF_GIVEN)
+def test_elements_in_a_coo_matrix_of_captured_places_are_those_given(way: str, first: str) -> None:
+    """SciPy's COO shares them in both directions, whatever is written to when."""
+
+    def f(x: Any) -> Any:
+        d = 2 * x
+        C = sparse.coo_array((d, (ROWS, COLUMNS)), (3, 3))
+        D, written = OF_GIVEN[way](C), d if first == "given" else C.data
+        written[1] = x[0] ** 2
+        total = C.sum() + 3 * D.sum() + 5 * np.sum(d) + C.nnz
+        return total + np.arange(3.0) @ (D @ np.arange(1.0, 4))
+
+    x = np.array([3.0, 0.5, 0.25, 2])
+    value, slope = value_and_grad(f, compile="never")(x)
+    np.testing.assert_allclose(value, f(x), rtol=1e-14)
+    steps = 1e-6 * np.eye(4)
+    np.testing.assert_allclose(slope, [(f(x + s) - f(x - s)) / 2e-6 for s in steps], rtol=1e-7)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_elements_stored_twice_stay_apart_where_scipy_keeps_them(kind: str) -> None:
     S = repeated(kind) if kind[:3] != "coo" else made(kind)

@@ -21,7 +21,7 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> An
     """What SciPy's class makes of its first argument."""
     if isinstance(arg1, Sparse):
         found = arg1.asformat(format, copy, is_matrix)
-        return arg1.with_elements(arg1.elements) if found is arg1 else found
+        return arg1.with_elements(arg1.elements).sharing(arg1) if found is arg1 else found
     if isinstance(arg1, Tracer):
         return of_dense(arg1, format, is_matrix)
     if isinstance(arg1, (tuple, list)) and len(arg1) == 2 and format in ("csr", "csc", "coo"):

@@ -34,14 +34,16 @@ class Sparse(Parted):
     It is held row by row, or, if it is `turned`, column by column (`primitives/sparse.py`).
     `ordered`: the elements are those that SciPy has, in its order; `sifted`: it leaves out zeros
     among them. `is_matrix`: `*` is a product. Where its `pattern` is known (`patterns.py`), the
-    elements are in SciPy's order, whatever that is.
+    elements are in SciPy's order, whatever that is. The elements that it was made of in another
+    order are `given`, in which later writes are seen, as SciPy's COO shares them.
     """
 
     __array_ufunc__ = None  # NumPy's operators leave the answer to this
-    __slots__ = ("_shape", "elements", "format", "indices", "is_matrix", "ordered", "pattern",
+    __slots__ = ("_shape", "format", "given", "indices", "is_matrix", "order", "ordered", "pattern",
                  "sifted", "starts", "turned")  # fmt: skip
 
     ndim = 2
+    order: Any
 
     def __init__(
         self,
@@ -99,11 +101,26 @@ class Sparse(Parted):
         return self._shape[::-1] if self.turned else self._shape
 
     @property
+    def elements(self) -> Any:
+        return self.given if self.order is None else self.given[self.order]
+
+    @elements.setter
+    def elements(self, x: Any) -> None:
+        self.given, self.order = x, None
+
+    def sharing(self, other: Sparse) -> Sparse:
+        """With the elements of another one, whose later writes it sees."""
+        self.given, self.order = other.given, other.order
+        return self
+
+    @property
     def dtype(self) -> Any:
-        return self.elements.dtype
+        return self.given.dtype
 
     @property
     def data(self) -> Any:
+        if self.order is not None:
+            return self.given
         if not self.ordered:
             raise self._refused("data, once SciPy would put its elements in another order")
         return self.elements
@@ -112,13 +129,13 @@ class Sparse(Parted):
     def data(self, x: Any) -> None:
         if not isinstance(x, (np.ndarray, Tracer)) or x.shape != self.data.shape:
             raise self._refused("data that aren't an array of as many elements")
-        self.elements = x
+        self.given = x
 
     @property
     def nnz(self) -> int:
-        if not self.ordered:
+        if not self.ordered and self.order is None:
             raise self._refused("nnz, once SciPy would add up elements")
-        return int(self.elements.shape[0])
+        return int(self.given.shape[0])
 
     @property
     def T(self) -> Sparse:
@@ -304,15 +321,6 @@ class Sparse(Parted):
         return self.scaled(-1)
 
     @unobserved
-    def scaled(self, by: Any) -> Sparse:
-        return self.with_elements(self._times(as_tracer(self.elements, by), by))
-
-    def _times(self, elements: Any, factors: Any) -> Any:
-        if self.sifted and (isinstance(factors, Tracer) or not np.all(np.isfinite(factors))):
-            factors = np.where((elements != 0) | np.isfinite(factors), factors, 0)
-        return elements * factors
-
-    @unobserved
     def multiply(self, other: Any) -> Sparse:
         """Each element times that of an array which stands there, too."""
         if isinstance(other, Sparse) or sparse.issparse(other):
@@ -371,14 +379,6 @@ class Sparse(Parted):
         self._not_as_matrix("the sum with an array")
         return sign * self._dense(other) + of_other * other
 
-    def _not_as_matrix(self, what: str) -> None:
-        """SciPy's older classes return a np.matrix there, which isn't traced."""
-        if self.is_matrix:
-            raise refusal(
-                f"{what} of a {self.format}_matrix is a np.matrix, which can't be traced"
-                f"{at_line()}. Use scipy.sparse.{self.format}_array, or S.toarray()"
-            )
-
     # ---- what it holds
 
     @unobserved
@@ -404,7 +404,8 @@ class Sparse(Parted):
         if found is not None:
             return self.of_pattern(found.pattern, found.elements, other)
         given = self.elements, self.indices, self.starts, self._shape[::-1], not self.turned
-        return Sparse(*given, other, self.is_matrix, self.ordered, self.sifted)
+        found = Sparse(*given, other, self.is_matrix, self.ordered, self.sifted)
+        return found if copy else found.sharing(self)
 
     def asformat(self, format: Any, copy: bool = False, is_matrix: Any = None) -> Sparse:
         format = format or self.format
@@ -452,7 +453,10 @@ def from_list(
     elements, rows, columns = (as_tracer(x, *given) for x in given)
     order, starts = RowByRow(int(shape[0]))(rows)
     parts = elements[order], columns[order], starts, shape
-    return Sparse(*parts, False, format, is_matrix, False, sifted)
+    made = Sparse(*parts, False, format, is_matrix, False, sifted)
+    if format == "coo":
+        made.given, made.order = elements, order
+    return made
 
 
 class Held(Sparse):

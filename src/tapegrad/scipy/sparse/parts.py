@@ -34,7 +34,6 @@ class Parted(Carrier):
     summed: Any
     on_tape: Any
     asformat: Any
-    scaled: Any
     times: Any
     transpose: Any
     with_listed: Any
@@ -43,7 +42,14 @@ class Parted(Carrier):
     _refused: Any
     kind: Any
     sifted: bool
-    _not_as_matrix: Any
+
+    def _not_as_matrix(self, what: str) -> None:
+        """SciPy's older classes return a np.matrix there, which isn't traced."""
+        if self.is_matrix:
+            raise refusal(
+                f"{what} of a {self.format}_matrix is a np.matrix, which can't be traced"
+                f"{at_line()}. Use scipy.sparse.{self.format}_array, or S.toarray()"
+            )
 
     def in_full(self, dense: Any) -> Any:
         """One of this kind that has all elements of an array."""
@@ -225,6 +231,15 @@ class Parted(Carrier):
         return np.sum(self.diagonal(offset))
 
     # ---- functions of elements, of which those that stand in one place have a sum
+
+    @unobserved
+    def scaled(self, by: Any) -> Any:
+        return self.with_elements(self._times(as_tracer(self.elements, by), by))
+
+    def _times(self, elements: Any, factors: Any) -> Any:
+        if self.sifted and (isinstance(factors, Tracer) or not np.all(np.isfinite(factors))):
+            factors = np.where((elements != 0) | np.isfinite(factors), factors, 0)
+        return elements * factors
 
     @unobserved
     def mapped(self, function: Any, what: str) -> Any:
