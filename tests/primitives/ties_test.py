@@ -460,3 +460,14 @@ def test_what_isnt_known_stays_unknown(inner: Any, at: float, slopes: tuple[int,
         f = grad(f, compile="never")
         right = np.exp(inner(at)) * np.mean([slope**order for slope in slopes])
         assert np.isnan(f(at)) or np.isclose(f(at), right), order
+
+
+@pytest.mark.parametrize("p", [1.1, 1.5, 1.9])
+def test_powers_between_1_and_2_at_0(p: float) -> None:
+    """The slope is a root, whose own slope at 0 is 0."""
+    f: Any = lambda x: x**p  # noqa: E731
+    for modes in itertools.product((jacfwd, jacrev), repeat=2):
+        assert modes[0](modes[1](f, compile="never"), compile="never")(0.0) == 0
+    for _ in range(4):
+        f = grad(f, compile="never")
+        assert f(0.0) == 0

@@ -231,8 +231,7 @@ class Trace:
         self._apart = apart
         self._frame = frame
         around = current_trace()
-        # Those that left numbers which may be Python's or NumPy's: of all traces of a run, since a
-        # round has what was left before its loop, and leaves what follows behind it.
+        # Those that left numbers which may be Python's or NumPy's: of all traces of a run
         self.mixed: list[Any] = [] if around is None else around.mixed
         self.idle: bool = idle or (around is not None and around.idle)
         self.stands: set[Var] | None = None
