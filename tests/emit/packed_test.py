@@ -15,6 +15,7 @@ from tapegrad.backends.cpu import support
 from tapegrad.backends.cpu.linking import FORTRAN, shared_names
 from tapegrad.backends.cpu.support import blocks, packed
 from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, Intrinsic
+from tapegrad.backends.cpu.support.compiling import linked_here
 
 PROCESSORS = [(64, 32), (32, 16), (16, 32)]  # bytes of a vector, and how many there are
 # Whole blocks and parts of them in each direction, the depth of a panel and more, nothing at all,
@@ -185,6 +186,32 @@ def test_sizes_that_are_known_late(monkeypatch, registers):
         assert_product(x, y, old[front] * adds, found[front])
         found[front] = old[front]
         np.testing.assert_array_equal(found, old)
+
+
+@pytest.mark.parametrize("registers", PROCESSORS)
+@pytest.mark.parametrize("open_", ["rows", "depth"])
+def test_of_any_length_blocks_are_called_as_of_a_known_one(monkeypatch, registers, open_):
+    """What is read where it lies needs no function that goes through panels; the bits are the
+    same."""
+    monkeypatch.setattr(blocks, "registers", lambda: registers)
+    rng = np.random.default_rng(0)
+
+    def code_of(m, k, completed=()):
+        shapes = (m, k), (k, 8), (m, 8)
+        parameters = [("array", shape, "float64") for shape in shapes]
+        numbers = ("int64",) if completed else None
+        return support.object_code(*kernel(["matmul(a0, a1, a2)"], parameters), numbers)
+
+    code = code_of("#0", 5, (1,)) if open_ == "rows" else code_of(5, "#0", (1,))
+    assert not any("_product_" in name for name in shared_names(code))
+    for n in (1, 3, 40, packed.DEPTH, 2 * packed.DEPTH + 3):
+        m, k = (n, 5) if open_ == "rows" else (5, n)
+        x, y, found, expected = (rng.normal(size=s) for s in ((m, k), (k, 8), (m, 8), (m, 8)))
+        parameters = [("array", a.shape, "float64") for a in (x, y, found)]
+        completed = support.completed(code, (np.int64(n),), parameters)
+        linked_here("products", completed)(x, y, found)
+        linked_here("products", code_of(m, k))(x, y, expected)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_what_is_not_finite_stays_in_its_row_and_column():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from tests.emit.packed_test import PROCESSORS, kernel
@@ -90,6 +92,26 @@ def test_functions_are_computed_in_vectors_whatever_is_known_of_their_operands(t
 
 
 LENGTHS = ((9, 4), (4, 9), (6, 5), (5, 6), (5, 5), (1, 4))
+
+
+@pytest.mark.skipif(not scalars.VECTORISED, reason="there is no libmvec")
+@pytest.mark.parametrize("extent", [8, 16, 24])
+def test_along_a_short_row_there_is_one_vector_at_a_time(extent):
+    """LLVM isn't told how long the row is, and would take several at once, which aren't there."""
+    lines = [
+        "for i in range(50):",
+        "    t = 0.0",
+        f"    for j in range(rolled({extent})):",
+        "        t = plus(t, exp(a0[i, j] + a1[j]))",
+        "    a2[i] = t",
+    ]
+    parameters = [("array", shape, "float64") for shape in ((50, extent), (extent,), (50,))]
+    code = support.object_code(*kernel(lines, parameters))
+    assert len({*re.findall(rb"_ZGV\w+_exp", code)}) == 1
+    rng = np.random.default_rng(0)
+    x, y, found = rng.normal(size=(50, extent)), rng.normal(size=extent), np.empty(50)
+    support.compiled(*kernel(lines, parameters))(x, y, found)
+    np.testing.assert_allclose(found, np.exp(x + y).sum(axis=1), rtol=1e-13)
 
 
 @pytest.mark.every(4)

@@ -193,13 +193,19 @@ def rounds(statement: ast.stmt) -> float:
 
 def _extent(bound: ast.expr) -> int:
     """A bound of a loop; a ValueError if it isn't constant."""
-    if isinstance(bound, ast.Call) and _name_of(bound.func) == "rolled":
-        (bound,) = bound.args
+    if is_rolled(bound):
+        (bound,) = bound.args  # type: ignore[attr-defined]
     return ast.literal_eval(bound)
 
 
+def is_rolled(bound: ast.expr) -> bool:
+    """Whether LLVM isn't told this bound of a loop: see `scalars.rolled`."""
+    return isinstance(bound, ast.Call) and _name_of(bound.func) == "rolled"
+
+
 def keep_rolled(back: ir.Branch) -> None:
-    """Have LLVM not write out the loop that this branch closes."""
+    """Have LLVM not write out the loop that this branch closes, nor take several vectors at once:
+    of a short row there may be no more than one."""
     module = back.parent.module
     loop = ir.MDValue(module, [], str(len(module.metadata)))
     loop.operands = loop, module.add_metadata(["llvm.loop.unroll.disable"])  # no other is this one

@@ -111,17 +111,18 @@ class _Product:
     def _in_place(self) -> bool:
         """Whether y is read where it lies."""
         _, _, apart, between, _, _ = self.strides
-        if self.m is None or self.n is None or between != 1 or is_open(apart):
+        if self.n is None or between != 1 or is_open(apart):
             return False
-        return self.m <= FEW_ROWS or self.deep * apart * self.size <= NEAR
+        few = self.m is not None and self.m <= FEW_ROWS
+        return few or self.deep * apart * self.size <= NEAR
 
     def call(self, sizes: Sequence[Any], adds: bool) -> None:
         """Emit the product, of these sizes."""
         high = max(1, PART // (self.deep * self.size * self.rows)) * self.rows
         beside = self.strides[5]
-        at_once = self.m is not None and self.m <= high
-        if self.in_place and at_once and beside == 1 and self.k and self.k <= DEPTH:
-            self._panels(adds)
+        at_once = len(self._parts()) == 1 if self.m is None else self.m <= high
+        if self.in_place and at_once and beside == 1:
+            self._panels(sizes, adds)
             return
         builder, n, wide = self.builder, self.n, self.wide
         edge = 0 if n is None else n % wide
@@ -138,22 +139,38 @@ class _Product:
         given = [*self.arrays, *sizes, *numbers, full, last, copy, copy_last, FLAG(adds)]
         builder.call(function, given)
 
-    def _panels(self, adds: bool) -> None:
-        """A product of which nothing is copied, and that takes one round but of the last loop."""
+    def _panels(self, sizes: Sequence[Any], adds: bool) -> None:
+        """A product of which nothing is copied, and no part of x is read again from the second
+        cache."""
         builder = self.builder
-        down, along, apart, _, below, _ = self.strides
-        numbers = [word(builder, n) for n in (down, along, apart, below, self.k, self.m)]
-        for first, times, width in self._parts():
-            given = [*numbers, WORD(width), FLAG(adds)]
-            with cgutils.for_range(builder, WORD(times)) as loop:
-                j = builder.add(builder.mul(loop.index, WORD(width)), WORD(first))
-                right, out = (builder.gep(x, [j], inbounds=True) for x in self.arrays[1:])
-                builder.call(self._blocks(width), [self.arrays[0], right, out, *given])
+        down, along, apart, _, below, _ = [word(builder, n) for n in self.strides]
+        rows, _, depth = sizes
+        left, right, target = self.arrays
+        registers = Registers(builder, left.type.pointee)
+
+        def add(p: Any, deep: Any, adds: Any) -> None:
+            x, y = registers.after(left, (p, along)), registers.after(right, (p, apart))
+            for first, times, width in self._parts():
+                numbers = [down, along, apart, below, deep, rows, WORD(width), adds]
+                with cgutils.for_range(builder, WORD(times)) as loop:
+                    j = builder.add(builder.mul(loop.index, WORD(width)), WORD(first))
+                    places = [builder.gep(z, [j], inbounds=True) for z in (y, target)]
+                    builder.call(self._blocks(width), [x, *places, *numbers])
+
+        if self.k is not None and self.k <= DEPTH:
+            add(WORD(0), depth, FLAG(adds))
+            return
+        # Where there are no terms the product is written, too.
+        terms = registers.larger(depth, WORD(1))
+        with cgutils.for_range_slice(builder, WORD(0), terms, WORD(DEPTH), WORD) as (p, _):
+            deep = registers.smaller(builder.sub(depth, p), WORD(DEPTH))
+            add(p, deep, builder.or_(FLAG(adds), builder.icmp_signed(">", p, WORD(0))))
 
     def _parts(self) -> list[tuple[int, int, int]]:
         """The columns of whole blocks, and what is left of them: where they begin, how many blocks
         there are, and how wide they are."""
-        assert self.n is not None
+        if self.n is None:
+            return []
         whole, left = divmod(self.n, self.wide)
         parts = [(0, whole, self.wide), (whole * self.wide, 1, left)]
         return [(first, times, width) for first, times, width in parts if times and width]

@@ -35,6 +35,7 @@ from tapegrad.backends.cpu.support.outline import (
     FEW,
     SMALL,
     Outline,
+    is_rolled,
     keep_rolled,
     kept_axes,
     procedure,
@@ -209,7 +210,7 @@ class Translator:
         del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
         back = builder.branch(head)
-        if rounds(loop) > FEW:
+        if rounds(loop) > FEW or any(map(is_rolled, loop.iter.args)):
             keep_rolled(back)
         builder.position_at_end(after)
         self.find(loop)
