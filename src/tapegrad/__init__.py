@@ -132,7 +132,7 @@ else:
             found = getattr(__getattr__("trees"), name, None)
             if found is not None:
                 return found
-        if name not in ("numpy", "autograd", "nn", "optim", "torch", "trees"):
+        if name not in ("numpy", "autograd", "jax", "nn", "optim", "pytensor", "torch", "trees"):
             from tapegrad.elsewhere import missing
 
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{missing(name)}")

@@ -1,7 +1,10 @@
 """What `import tapegrad` leaves for later: what only some programs need, and what is slow."""
 
+import re
 import subprocess
 import sys
+
+import pytest
 
 import tapegrad
 
@@ -156,18 +159,19 @@ def test_completion_offers_what_users_import():
         assert dir(module) == sorted(module.__all__)
 
 
-WITHOUT_PYTORCH = """
+WITHOUT = """
 import sys
-sys.modules["torch"] = None
+sys.modules["{0}"] = None
 import tapegrad
 try:
-    tapegrad.torch
+    tapegrad.{0}
 except ImportError as error:
     print(error)
 """
 
 
-def test_without_pytorch_it_says_so():
-    program = [sys.executable, "-c", WITHOUT_PYTORCH]
+@pytest.mark.parametrize("name", ["jax", "pytensor", "torch"])
+def test_without_the_other_library_it_says_so(name):
+    program = [sys.executable, "-c", WITHOUT.format(name)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
-    assert "tapegrad.torch needs PyTorch: pip install torch" in done.stdout
+    assert re.search(f"tapegrad.{name} needs \\w+: pip install {name}", done.stdout)

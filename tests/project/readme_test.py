@@ -3,11 +3,13 @@
 The Python blocks of a document run in order, in one namespace. A ```text block right after one
 shows what it prints; `make golden` rewrites it. A block marked ```python raises ends with an
 error, whose message, wrapped, is what the text block shows. A name after the language, as in
-```python loss.py, is the file that the block pretends to be: tapes show it with their lines.
+```python loss.py, is the file that the block pretends to be: tapes show it with their lines. One of
+```python needs jax is left out where that package isn't installed.
 """
 
 import contextlib
 import doctest
+import importlib.util
 import inspect
 import io
 import linecache
@@ -40,6 +42,7 @@ class Block:
     raises: bool
     shown: str | None
     line: int
+    needs: tuple[str, ...]
 
     def run(self, folder, namespace):
         """What the block prints, or the message of the error that it raises."""
@@ -64,7 +67,9 @@ def blocks(text):
         line = text.count("\n", 0, match.start()) + 2
         files = [word for word in words if word.endswith(".py")]
         raises = "raises" in words
-        yield Block(match[2], files[0] if files else "example.py", raises, match[3], line), match
+        needs = tuple(match[1].partition("needs ")[2].split())
+        file = files[0] if files else "example.py"
+        yield Block(match[2], file, raises, match[3], line, needs), match
 
 
 @pytest.mark.every(12)
@@ -75,6 +80,8 @@ def test_python_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch, reque
     namespace = {"__name__": "document"}
     printed, places = [], []
     for block, match in blocks(text):
+        if not all(importlib.util.find_spec(name) for name in block.needs):
+            continue
         found = block.run(tmp_path, namespace)
         if block.shown is not None:
             printed.append((block.line, found, block.shown))
