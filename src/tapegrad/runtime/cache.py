@@ -65,8 +65,9 @@ def place_of(
 
 class Front:
     """What stands before a cache: the entries that a call tries first, by the shapes of its
-    arguments, or `named` where some are passed by name; and the counts. `recent` are those of all
-    shapes, if there is one alone: so nothing is looked up then.
+    arguments, or `named` where some are passed by name; and the counts. `recent` are those for one
+    of the shapes, which calls try before they look these up: the only one, or that of the last
+    calls.
 
     Variants know it. They don't know the cache, which holds them: so all of them go with it."""
 
@@ -90,6 +91,13 @@ class Front:
         """Calls try this entry first."""
         with self.lock:
             self._hold(entry, (entry, *self._without(entry))[:4])
+
+    def again(self, entry: Any) -> None:
+        """An entry has answered two calls in a row, for which their shapes were looked up: the
+        next ones try it without that."""
+        with self.lock:
+            if self.tries(entry) and not entry.named:
+                self.recent = self.of_shapes(entry.shapes)
 
     def drop(self, entry: Any) -> None:
         """No call tries this entry any more."""

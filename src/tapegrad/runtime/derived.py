@@ -99,16 +99,21 @@ class Derived(Named):
             return self._slow(args, kwargs)
         try:
             front = self.front
-            for entry in (
-                front.named if kwargs else front.recent or front.of_shapes(shapes_of(args))
-            ):
+            recent = () if kwargs else front.recent
+            for entry in recent or (front.named if kwargs else front.of_shapes(shapes_of(args))):
                 try:
                     result = entry.call(self.root, args, kwargs)
                 except Miss:
                     continue
                 front.fast_hits += 1
-                front.last = entry
+                if front.last is not entry:
+                    front.last = entry
+                elif not recent and not kwargs:
+                    front.again(entry)
                 return result
+            if recent and len(front.shaped) > 1:  # the shapes are others now
+                front.recent = ()
+                return self(*args)
             return self._slow(args, kwargs)
         except Exception as error:
             shorten(error)
