@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PROGRAMS ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sweep fuzz check size golden replay bench docs torch
+.PHONY: help demo test sweep fuzz check size golden replay bench docs torch packages
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,8 @@ check: $(INSTALLED)  ## check formatting, lint, types and the size of the code
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
+	for system in darwin win32; do .venv/bin/mypy --platform $$system --no-warn-unreachable \
+		--cache-dir .mypy_cache/$$system || exit 1; done
 	$(VENV) -m tests.project.size
 
 size: $(INSTALLED)  ## print the lines of code by folder, beside their budget
@@ -58,6 +60,9 @@ bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX and others; ONLY='mlp
 
 torch: $(INSTALLED_TORCH)  ## install PyTorch (some 5 GB), and hold tapegrad.nn against it
 	$(VENV) -m pytest -n 2 --dist worksteal tests/nn
+
+packages: $(INSTALLED)  ## try both distributions with the oldest and the newest of what they ask for; PYTHONS='...' on others
+	$(VENV) -m tests.project.packages $(PYTHONS)
 
 docs: $(INSTALLED_DOCS)  ## build the site in site/
 	.venv/bin/mkdocs build --strict

@@ -58,9 +58,7 @@ class Worker:
     """A process next door."""
 
     def __init__(self) -> None:
-        from _socket import socketpair  # what `socket` adds takes longer than the worker's start
-
-        ours, theirs = socketpair()
+        ours, theirs = _connected()
         with contextlib.ExitStack() as unless_started:
             unless_started.callback(ours.close)
             with contextlib.closing(theirs):
@@ -124,6 +122,8 @@ class Worker:
         """Kill it, if it is still there. Where the program has waited for it, it isn't, and its
         number may be another process's."""
         self.leave()
+        if sys.platform == "win32":
+            return  # it can't have started
         with contextlib.suppress(OSError):
             if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
                 os.kill(self.pid, signal.SIGKILL)
@@ -150,8 +150,19 @@ def _identity(descriptor: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def _connected() -> tuple[_socket.socket, _socket.socket]:
+    """Both ends of a way to speak; an OSError where there is none."""
+    if sys.platform != "win32":
+        from _socket import socketpair  # what `socket` adds takes longer than the worker's start
+
+        return socketpair()
+    raise OSError("Windows has no such pairs")
+
+
 def _spawn(socket: int) -> int:
     """Start the worker's process; an OSError if that can't be done."""
+    if sys.platform == "win32":
+        raise OSError("Windows starts processes otherwise")
     program = _interpreter()
     if WORKER in os.environ:
         raise OSError("this is a worker, or something that one has started")
@@ -277,7 +288,7 @@ class Client:
         import select
 
         worker = self.worker
-        if worker is None:
+        if worker is None or sys.platform == "win32":
             time.sleep(0.005)
             return
         with contextlib.suppress(OSError, ValueError):

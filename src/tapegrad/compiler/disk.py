@@ -174,7 +174,7 @@ def _trusted(folder: str | None, make: bool = False) -> str | None:
         return None
     asked = "TAPEGRAD_CACHE_DIR" in os.environ  # then the user wants to know
     try:
-        path, fault = _followed(folder, make) if hasattr(os, "geteuid") else _there(folder, make)
+        path, fault = _followed(folder, make) if sys.platform != "win32" else _there(folder, make)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -229,7 +229,7 @@ def _followed(folder: str, make: bool) -> tuple[str, str]:
             links += 1
             if links > _LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), folder)
-            if found.st_uid not in (0, os.geteuid()):
+            if found.st_uid not in (0, _user()):
                 return path, _FOREIGN
             target = os.readlink(path)
             names += _names(target)
@@ -261,18 +261,27 @@ def _looked_at(path: str, make: bool) -> os.stat_result:
 def _replaceable(found: os.stat_result) -> str:
     """Why another user than root could put something else in the place of what is in this folder;
     empty if nobody could. In a temporary folder, whose sticky bit is set, only owners can."""
-    if found.st_uid not in (0, os.geteuid()):
+    if found.st_uid not in (0, _user()):
         return _FOREIGN
     if found.st_mode & stat.S_ISVTX:
         return ""
-    theirs = found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, os.geteuid())
+    theirs = found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, _user())
     return _SHARED if theirs or found.st_mode & stat.S_IWOTH else ""
+
+
+def _user() -> int:
+    """This user's number; on Windows, where nobody asks for it, none."""
+    if sys.platform == "win32":
+        return -1
+    return os.geteuid()
 
 
 @cache
 def _is_private(group: int, user: int) -> bool:
     """Whether a group is root's, or that of one user alone: many systems give each user a group of
     the same name, and let it write to what that user makes."""
+    if sys.platform == "win32":
+        return True
     import grp
     import pwd
 
@@ -302,9 +311,9 @@ def _trusted_group(path: str, make: bool = False) -> str | None:
 
 def _mistrust(found: os.stat_result) -> str:
     """Why what was found could be another user's work; empty if it couldn't."""
-    if not hasattr(os, "geteuid"):
+    if sys.platform == "win32":
         return ""  # the folders of a Windows profile are the user's own
-    if found.st_uid != os.geteuid():
+    if found.st_uid != _user():
         return _FOREIGN
     return _SHARED if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
 
@@ -423,7 +432,7 @@ def claim(name: str | None) -> Iterator[None]:
     within a minute. The claims are locks on one byte each of one file: they go with their process.
     """
     file = _claims() if name is not None else None
-    if file is None or name is None:
+    if file is None or name is None or sys.platform == "win32":
         yield
         return
     import fcntl
@@ -447,7 +456,7 @@ def claim(name: str | None) -> Iterator[None]:
 def _claims() -> int | None:
     """The file of claims, open; None where there can't be one."""
     folder = _trusted(location(), make=True)
-    if folder is None or os.name != "posix":
+    if folder is None or sys.platform == "win32":
         return None
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:

@@ -43,6 +43,7 @@ from tapegrad.compiler.protocol import (
 from tapegrad.compiler.templates import with_templates
 from tapegrad.pipeline import compile
 
+assert sys.platform != "win32"  # which can't fork: `client` compiles inside there
 REST = 20.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
 NICE = 2  # how far behind its parent's priority

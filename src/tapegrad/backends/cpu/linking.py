@@ -40,7 +40,9 @@ _numbers = itertools.count()
 @functools.cache
 def vector_library() -> bool:
     """Whether glibc's libmvec is here; code that calls it finds it then."""
-    if sys.platform != "linux" or os.uname().machine != "x86_64":
+    if sys.platform != "linux":
+        return False
+    if os.uname().machine != "x86_64":
         return False
     try:
         library = ctypes.CDLL("libmvec.so.1", ctypes.RTLD_GLOBAL)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ _PLAIN_FLAGS = (
 _SHN_UNDEF, _SHN_COMMON = 0, 0xFFF2
 _PLAIN_SYMBOLS = range(4)  # of no type, objects, functions, sections
 _R_X86_64_64 = 1
+_READ, _WRITE, _RUN = 1, 2, 4  # PROT_READ, PROT_WRITE, PROT_EXEC of POSIX's mman.h
 
 
 class NotSimple(Exception):
@@ -58,8 +60,8 @@ class _Section(NamedTuple):
     def access(self) -> int:
         """What may be done in memory with what the section holds."""
         if self.flags & _SHF_EXECINSTR:
-            return mmap.PROT_READ | mmap.PROT_EXEC
-        return mmap.PROT_READ | (mmap.PROT_WRITE if self.flags & _SHF_WRITE else 0)
+            return _READ | _RUN
+        return _READ | (_WRITE if self.flags & _SHF_WRITE else 0)
 
 
 class Image:
@@ -119,12 +121,12 @@ class Image:
 
     def _place(self) -> None:
         """Give each section and common symbol a place in memory, and copy what there is."""
-        runs, writes = mmap.PROT_READ | mmap.PROT_EXEC, mmap.PROT_READ | mmap.PROT_WRITE
+        runs, writes = _READ | _RUN, _READ | _WRITE
         self._places: dict[int, int] = {}  # of sections, by number
         self._common: dict[int, int] = {}  # of common symbols, by number
         self._parts: list[tuple[int, int, int]] = []  # start, end, access
         end = 0
-        for access in (runs, mmap.PROT_READ, writes):
+        for access in (runs, _READ, writes):
             start = end
             for k, s in enumerate(self._sections):
                 if s.flags & _SHF_ALLOC and s.type != _SHT_X86_64_UNWIND and s.access == access:
@@ -136,8 +138,7 @@ class Image:
                     end = self._common[k] + size
             end = _aligned(end, mmap.PAGESIZE)
             self._parts.append((start, end, access))
-        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self.memory = mmap.mmap(-1, end, private, writes)
+        self.memory = memory_of(end)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         for k, place in self._places.items():
             if self._sections[k].type == _SHT_PROGBITS:
@@ -187,8 +188,17 @@ def _aligned(at: int, align: int) -> int:
     return at + -at % max(align, 1)
 
 
+def memory_of(size: int) -> mmap.mmap:
+    """Memory to read and to write, of which the child of a fork has a copy."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 @cache
 def _mprotect() -> Any:
+    if sys.platform == "win32":
+        raise NotSimple("Windows protects memory otherwise")
     function = ctypes.CDLL(None).mprotect
     function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return function

@@ -24,7 +24,9 @@ def processor_key() -> str:
 def _processor() -> list[bytes]:
     """Make, model and features of an x86-64 processor in Linux's words, which LLVM needn't be
     loaded for; empty for others. Of a processor's cores one is described like the other."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    if sys.platform != "linux":
+        return []
+    if platform.machine() != "x86_64":
         return []
     text = b""
     try:

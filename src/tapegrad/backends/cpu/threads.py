@@ -13,15 +13,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import mmap
 import os
 import signal
+import sys
 import time
 from _thread import stack_size, start_new_thread
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
+
+from tapegrad.backends.cpu.loading import memory_of
 
 # The memory that all threads see, in words, and lines of so many: how many helpers there may be;
 # which crew they are; how many of them look for work or do some; where the machine code is by which
@@ -97,11 +99,11 @@ class Pool:
     """The calling threads' helpers, which start when they are first needed."""
 
     def __init__(self) -> None:
-        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
-        memory = mmap.mmap(-1, 8 * WORDS, **private)
+        memory = memory_of(8 * WORDS)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # helpers may look at it to the last
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # not Linux, or an old one
-            memory.madvise(_WIPE_ON_FORK)  # for what a child does about it may be cut short
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError, ValueError):  # an old one
+                memory.madvise(_WIPE_ON_FORK)  # for what a child does about it may be cut short
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self.words = memoryview(memory).cast("q")
         self.patience = 0  # how often a helper looks for work before it sleeps
@@ -155,7 +157,7 @@ class Pool:
 
 def _leave_signals_to_others() -> None:
     """Those of the process, for which one of its own threads may be waiting."""
-    if hasattr(signal, "pthread_sigmask"):
+    if sys.platform != "win32":
         faults = {getattr(signal, name) for name in _FAULTS}
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
 
