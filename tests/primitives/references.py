@@ -161,6 +161,7 @@ ELEMENTARY: dict[str, tuple[str, Any]] = {
     "arcsinh_slope": ("r", lambda x: 1 / mp.sqrt(1 + x * x)),
     "arccosh_slope": ("p", lambda x: 1 / mp.sqrt(x * x - 1)),
     "arctanh_slope": ("i", lambda x: 1 / (1 - x * x)),
+    "bell": ("r", lambda x: mp.exp(-x * x)),
     "logit_slope": ("u", lambda x: 1 / (x * (1 - x))),
 }
 

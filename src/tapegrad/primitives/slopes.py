@@ -74,6 +74,21 @@ arctanh_slope = Elementwise(
     cost=DIVISION,
     numpy="1 / ((1 - {0}) * (1 + {0}))",
 )
+
+
+def _near(x: Any) -> Any:
+    low = by_name("maximum")(x, x.constant(-30.0))
+    return by_name("minimum")(low, x.constant(30.0))
+
+
+bell = Elementwise(  # of erf; 0 from 28 on, and so are its slopes at infinity
+    lambda x: np.exp(-(x * x)),
+    lambda out, x: (out * _near(x) * -2,),
+    name="bell",
+    scalar="exp(-({0} * {0}))",
+    cost=FUNCTION,
+    numpy="np.exp(-({0} * {0}))",
+)
 logit_slope = Elementwise(
     lambda x: 1 / (x * (1 - x)),
     lambda out, x: (out * (x * 2 - 1) * out,),

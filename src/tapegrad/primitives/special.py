@@ -36,7 +36,7 @@ from tapegrad.primitives.elementwise import (
 )
 from tapegrad.primitives.kinks import turned
 from tapegrad.primitives.scipys import InDouble, tail
-from tapegrad.primitives.slopes import bessel_log_slopes, logit_slope, sech_square
+from tapegrad.primitives.slopes import bell, bessel_log_slopes, logit_slope, sech_square
 from tapegrad.primitives.stated import Known, stated
 from tapegrad.primitives.texts import dtype_called
 
@@ -89,16 +89,22 @@ logit = Elementwise(
     scalar="log({0} / (1.0 - {0}))",
     cost=FUNCTION,
 )
+
+
+def _bell(x: Any) -> Any:
+    return exp(-(x * x)) if x.dtype.kind == "c" else bell(x)
+
+
 erf = Elementwise(
     _scipy("erf"),
-    lambda out, x: (exp(-(x * x)) * TWO_OVER_SQRT_PI,),
+    lambda out, x: (_bell(x) * TWO_OVER_SQRT_PI,),
     cost=FUNCTION,
     of_complex=True,
     numpys=True,
 )
 erfc = Elementwise(
     _scipy("erfc"),
-    lambda out, x: (exp(-(x * x)) * -TWO_OVER_SQRT_PI,),
+    lambda out, x: (_bell(x) * -TWO_OVER_SQRT_PI,),
     cost=FUNCTION,
     of_complex=True,
     numpys=True,

@@ -64,6 +64,7 @@ ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "arcsinh_slope": (normal, lambda x: 1 / math.sqrt(1 + x * x)),
     "arccosh_slope": (within(1.2, 3), lambda x: 1 / math.sqrt(x * x - 1)),
     "arctanh_slope": (inside, lambda x: 1 / (1 - x * x)),
+    "bell": (normal, lambda x: math.exp(-x * x)),
     "logit_slope": (within(0.1, 0.9), lambda x: 1 / (x - x * x)),
     "expit": (normal, lambda x: 1 / (1 + math.exp(-x))),
     "log_expit": (normal, lambda x: -math.log1p(math.exp(-x))),
