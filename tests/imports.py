@@ -79,6 +79,7 @@ SURFACE = (
         "derivatives",
         "doctor",
         "elsewhere",
+        "estimate",
         "extending",
         "flat",
         "jax",
@@ -100,5 +101,5 @@ SURFACE = (
         "scipy",
         "series",
     ),
-    *("settings", "structure", "testing", "torch", "trees", "typing"),
+    *("settings", "structure", "testing", "torch", "transforms", "trees", "typing"),
 )

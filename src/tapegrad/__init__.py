@@ -115,9 +115,11 @@ __all__ = [  # without `map` and `range`, which would hide Python's
 
 if _typing.TYPE_CHECKING:
     from tapegrad import autograd as autograd
+    from tapegrad import estimate as estimate
     from tapegrad import nn as nn
     from tapegrad import numpy as numpy
     from tapegrad import optim as optim
+    from tapegrad import transforms as transforms
     from tapegrad import trees as trees
     from tapegrad.trees import tree_flatten as tree_flatten
     from tapegrad.trees import tree_leaves as tree_leaves
@@ -132,7 +134,8 @@ else:
             found = getattr(__getattr__("trees"), name, None)
             if found is not None:
                 return found
-        if name not in ("numpy", "autograd", "jax", "nn", "optim", "pytensor", "torch", "trees"):
+        modules = ("numpy", "autograd", "estimate", "jax", "nn", "optim", "pytensor", "torch")
+        if name not in (*modules, "transforms", "trees"):
             from tapegrad.elsewhere import missing
 
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{missing(name)}")
@@ -143,5 +146,6 @@ else:
 
     def __dir__():
         """What users import: the names above, and the modules that have some of their own."""
-        modules = ("autograd", "errors", "extending", "nn", "numpy", "optim", "random", "testing")
-        return sorted([*__all__, "map", "range", "__version__", *modules, "trees", "typing"])
+        modules = ("autograd", "errors", "estimate", "extending", "nn", "numpy", "optim", "random")
+        more = ("testing", "transforms", "trees", "typing")
+        return sorted([*__all__, "map", "range", "__version__", *modules, *more])

@@ -1,0 +1,260 @@
+"""A negative log-likelihood as a function of unconstrained numbers, and its minimum.
+
+SciPy's minimiser comes near the minimum, and Newton steps with the exact Hessian go on until the
+likelihood can't tell any more: half of g' H^-1 g is by how much the minimum is lower than this
+point. So whether a fit has converged is asked in units of the log-likelihood, whatever the units of
+the parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.api import value_and_grad
+from tapegrad.derivatives import hessian, hvp, jacobian
+from tapegrad.errors import ArgumentError
+from tapegrad.transforms import Unconstrained, at_paths
+
+_WITH_PRODUCTS = frozenset(["newton-cg", "trust-ncg", "trust-krylov", "trust-constr"])
+_WITH_HESSIANS = frozenset(["dogleg", "trust-exact"])
+_NEWTON = 300  # numbers: of more no Hessian is computed unless it is asked for
+_NEAR = 1e-9  # of the minimum, in units of the log-likelihood
+_FLAT = 1e-13  # of the largest curvature, once each number is measured in its own
+
+
+def warn(text: str) -> None:
+    """A warning at the user's line."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("tapegrad.estimate."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RuntimeWarning, level)
+
+
+class Likelihood:
+    """What is minimised: `rows(u)` summed up, and the penalty."""
+
+    def __init__(
+        self,
+        nll: Callable[..., Any],
+        space: Unconstrained,
+        data: tuple[Any, ...],
+        penalty: Callable[[Any], Any] | None,
+        bounds: Any,
+    ) -> None:
+        self.nll, self.space, self.data, self.penalty = nll, space, data, penalty
+        self.lower, self.upper = _bounds(space, bounds)
+        self.value_and_grad = value_and_grad(self._total)
+        self.hessian_of = hessian(self._total)
+        self.product = hvp(self._total)
+        self.jacobian = jacobian(self._rows)
+        self.count = self._check_start()
+
+    def _rows(self, u: Any, *data: Any) -> Any:
+        rows = self.nll(self.space.forward(u), *data)
+        return getattr(rows, "values", rows)  # of a Series
+
+    def _total(self, u: Any, *data: Any) -> Any:
+        params = self.space.forward(u)
+        total = np.sum(self.nll(params, *data))
+        return total if self.penalty is None else total + self.penalty(params)
+
+    def rows(self, u: np.ndarray) -> np.ndarray:
+        """The negative log-likelihood of each row, or of all of them."""
+        with np.errstate(all="ignore"):
+            return np.asarray(self._rows(u, *self.data))
+
+    def at(self, u: np.ndarray) -> tuple[float, np.ndarray]:
+        """What is minimised and its gradient; where it isn't a number it is infinite."""
+        with np.errstate(all="ignore"):
+            value, slope = self.value_and_grad(u, *self.data)
+        return (float(value) if value == value else np.inf), np.asarray(slope, float)
+
+    def hessian(self, u: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.asarray(self.hessian_of(u, *self.data), float)
+
+    def scores(self, u: np.ndarray) -> np.ndarray:
+        """The derivative of each row's negative log-likelihood."""
+        if self.count is None:
+            raise ArgumentError(
+                "what rows say each is needed for this, and nll returns one number for all of "
+                "them: return an array with one for each"
+            )
+        return np.asarray(self.jacobian(u, *self.data), float)
+
+    def _check_start(self) -> int | None:
+        """The number of rows, if the function tells them apart."""
+        start = self.space.start
+        rows = self.rows(start)
+        if rows.ndim > 1 or rows.dtype.kind not in "fiu":
+            raise ArgumentError(
+                f"nll returned {rows.dtype} of shape {rows.shape}: it must be one number, or an "
+                "array with one for each row"
+            )
+        bad = np.flatnonzero(~np.isfinite(rows))
+        if bad.size:
+            where = f" in {_few(bad)} of {rows.size} rows" if rows.ndim else ""
+            raise ArgumentError(f"nll is {rows.flat[bad[0]]} at init{where}: begin elsewhere")
+        self.first, slope = self.at(start)
+        bad = np.flatnonzero(~np.isfinite(slope))
+        if not np.isfinite(self.first):
+            raise ArgumentError(f"the penalty makes {self.first} of nll at init")
+        if bad.size:
+            raise ArgumentError(
+                f"the derivative of nll by {self.called(bad)} is {slope[bad[0]]} at init"
+            )
+        return rows.size if rows.ndim else None
+
+    def called(self, which: np.ndarray) -> str:
+        """Unconstrained numbers by the names of the constrained ones, if there are as many."""
+        names = self.space.names
+        same = len(names) == len(self.space.start)
+        return _few([names[k] if same else f"number {k}" for k in which])
+
+
+def _few(items: Any) -> str:
+    items = list(map(str, items))
+    return ", ".join(items[:8]) + (f" and {len(items) - 8} others" if len(items) > 8 else "")
+
+
+def _bounds(space: Unconstrained, bounds: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of each unconstrained number. What is transformed has none."""
+    ends: list[list[np.ndarray]] = [[], []]
+    found = at_paths(bounds, space.paths, "bounds")
+    for part, known, given in zip(space.parts(space.start), space.transforms, found, strict=True):
+        if given is not None and known is not None:
+            raise ArgumentError(f"a parameter has bounds and {known!r}: one of them is enough")
+        for side, open_end, end in zip(ends, (-np.inf, np.inf), given or (None, None), strict=True):
+            side.append(np.broadcast_to(open_end if end is None else end, np.shape(part)).ravel())
+    lower, upper = (np.concatenate([*side, np.zeros(0)]) for side in ends)
+    if not (lower <= space.start).all() or not (space.start <= upper).all():
+        raise ArgumentError("init isn't within the bounds")
+    return lower, upper
+
+
+@dataclasses.dataclass(frozen=True)
+class Curvature:
+    """A symmetric matrix taken apart: `directions` are columns in which it is 1, and `flat` those
+    in which it isn't positive, each number measured in its own curvature."""
+
+    directions: np.ndarray
+    flat: np.ndarray
+    is_negative: bool
+
+    @staticmethod
+    def of(matrix: np.ndarray, fixed: np.ndarray | None = None) -> Curvature:
+        """Of a matrix; `fixed` numbers don't move."""
+        free = np.ones(len(matrix), bool) if fixed is None else ~fixed
+        size = np.sqrt(np.abs(np.diagonal(matrix)))
+        size = np.where((size > 0) & np.isfinite(size), size, 1.0)
+        scaled = (matrix / size / size[:, None])[np.ix_(free, free)]
+        if not np.isfinite(scaled).all():  # nothing is known of it
+            return Curvature(np.zeros((len(matrix), 0)), np.eye(len(matrix)), True)
+        values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
+        least = _FLAT * max(np.abs(values).max(initial=0.0), 1e-300)
+        kept = values > least
+        columns = np.zeros((len(matrix), len(values)))
+        columns[free] = vectors
+        columns /= size[:, None]
+        flat = np.hstack([columns[:, ~kept], np.eye(len(matrix))[:, ~free]])
+        return Curvature(
+            columns[:, kept] / np.sqrt(values[kept]), flat, bool((values < -least).any())
+        )
+
+    def knows(self, slopes: np.ndarray) -> np.ndarray:
+        """Which rows of linear functions stay as they are along the flat directions."""
+        flat = self.flat / np.linalg.norm(self.flat, axis=0)
+        along = np.abs(slopes @ flat).max(axis=-1, initial=0.0)
+        return along <= 1e-6 * np.linalg.norm(slopes, axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Minimum:
+    """Where the search ended. `on_bounds` says which numbers are held there by the slope."""
+
+    u: np.ndarray
+    value: float
+    converged: bool
+    message: str
+    on_bounds: np.ndarray
+    result: Any
+
+
+def minimum(likelihood: Likelihood, method: str, options: dict[str, Any]) -> Minimum:
+    """The minimum near the start."""
+    from scipy.optimize import Bounds, minimize
+
+    lower, upper = likelihood.lower, likelihood.upper
+    if method.lower() in _WITH_PRODUCTS:
+        options.setdefault("hessp", lambda u, v: likelihood.product(u, *likelihood.data, v))
+    elif method.lower() in _WITH_HESSIANS:
+        options.setdefault("hess", likelihood.hessian)
+    if np.isfinite(lower).any() or np.isfinite(upper).any():
+        options["bounds"] = Bounds(lower, upper)
+    result = minimize(likelihood.at, likelihood.space.start, jac=True, method=method, **options)
+    u = np.clip(result.x, lower, upper)
+    value, slope = likelihood.at(u)
+    fixed = _held(likelihood, u, slope)
+    if not np.isfinite(value):
+        return Minimum(u, value, False, f"nll is {value} where the search ended", fixed, result)
+    if len(u) > _NEWTON:
+        return Minimum(u, value, bool(result.success), str(result.message), fixed, result)
+    return _newton(likelihood, u, value, slope, result)
+
+
+def _held(likelihood: Likelihood, u: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Which numbers are on a bound beyond which the likelihood would be higher."""
+    return (u <= likelihood.lower) & (slope > 0) | (u >= likelihood.upper) & (slope < 0)
+
+
+def _newton(
+    likelihood: Likelihood, u: np.ndarray, value: float, slope: np.ndarray, result: Any
+) -> Minimum:
+    last, before = np.inf, np.zeros(len(u))
+    for _ in range(50):
+        fixed = _held(likelihood, u, slope)
+        matrix = likelihood.hessian(u)
+        curvature, bends = Curvature.of(matrix, fixed), np.diagonal(matrix)
+        along = curvature.directions.T @ slope
+        gain = along @ along / 2
+        if gain <= 1e-20 or (last < _NEAR and gain > last / 2):  # rounding leaves no more
+            break
+        moved = _shorter(likelihood, u, value, -curvature.directions @ along)
+        if moved is None:
+            break
+        last, before = gain, bends
+        u, value, slope = moved
+    flat = curvature.flat[:, : curvature.flat.shape[1] - int(fixed.sum())]
+    falls = np.abs(slope @ flat).max(initial=0.0)  # by numbers in units of their own curvature
+    fading = np.flatnonzero((bends < 0.9 * before) & ~fixed) if last < _NEAR else fixed[:0]
+    problem = ""
+    if not np.isfinite(matrix).all():
+        bad = np.flatnonzero(~np.isfinite(bends))
+        problem = f"second derivatives by {likelihood.called(bad)} aren't finite there"
+    elif curvature.is_negative:
+        problem = "the Hessian isn't positive definite: this is no minimum"
+    elif not gain <= _NEAR * max(1.0, abs(value) * 1e-3):
+        problem = f"the minimum is lower by {gain:.3g}, but no step leads down there"
+    elif falls > 1e-6 * max(1.0, abs(likelihood.first)):
+        problem = "the likelihood still falls where it has no curvature: it may have no minimum"
+    elif fading.size:
+        problem = f"the likelihood flattens out by {likelihood.called(fading)}: it ends nowhere"
+    return Minimum(u, value, not problem, problem or "converged", fixed, result)
+
+
+def _shorter(
+    likelihood: Likelihood, u: np.ndarray, value: float, step: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray] | None:
+    """The step, or a part of it that doesn't lead up."""
+    for part in 0.5 ** np.arange(20):
+        there = np.clip(u + part * step, likelihood.lower, likelihood.upper)
+        at, slope = likelihood.at(there)
+        if at <= value + 1e-12 * abs(value) and np.isfinite(slope).all():
+            return there, at, slope
+    return None

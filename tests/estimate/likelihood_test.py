@@ -1,0 +1,327 @@
+"""Maximum likelihood: what is found, how well it is known, and what is said where it isn't."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import tapegrad
+from tapegrad import transforms
+from tapegrad.errors import ArgumentError
+from tapegrad.estimate import Estimate, maximum_likelihood
+
+X = np.random.default_rng(0).normal(2.0, 3.0, size=1000)
+CHI = stats.chi2.ppf(0.95, 1)
+
+
+def normal(params, x):
+    return -stats.norm.logpdf(x, params["mean"], params["scale"])
+
+
+def total(params, x):
+    return np.sum(normal(params, x))
+
+
+def fitted(nll=normal, **options):
+    start = {"mean": 0.0, "scale": 1.0}
+    return maximum_likelihood(nll, start, X, transforms={"scale": transforms.log}, **options)
+
+
+def regression(params, x, y):
+    return -stats.norm.logpdf(y, x @ params["b"], params["scale"])
+
+
+def collinear():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(200, 3))
+    y = x @ [1.0, 2.0, 3.0] + rng.normal(size=200)
+    return np.column_stack([x, x[:, 0] + x[:, 1]]), y
+
+
+# ---- what is found
+
+
+@pytest.mark.parametrize("method", ["L-BFGS-B", "BFGS", "Newton-CG", "trust-ncg", "trust-exact"])
+def test_normal_distribution(method):
+    fit = fitted(method=method)
+    n = len(X)
+    assert fit.converged and fit.message == "converged" and fit.nobs == n
+    assert fit.params["mean"] == pytest.approx(X.mean(), rel=1e-12)
+    assert fit.params["scale"] == pytest.approx(X.std(), rel=1e-12)
+    assert fit.se()["mean"] == pytest.approx(X.std() / np.sqrt(n), rel=1e-10)
+    assert fit.se()["scale"] == pytest.approx(X.std() / np.sqrt(2 * n), rel=1e-10)
+    assert fit.nll == pytest.approx(n * np.log(X.std()) + n / 2 * np.log(2 * np.pi * np.e))
+    assert fit.aic == pytest.approx(4 + 2 * fit.nll)
+    assert fit.bic == pytest.approx(2 * np.log(n) + 2 * fit.nll)
+
+
+def test_covariances_of_each_kind():
+    fit, m, s = fitted(), X.mean(), X.std()
+    scores = np.column_stack([(X - m) / s**2, (X - m) ** 2 / s**3 - 1 / s])
+    outer, hessian = scores.T @ scores, np.diag([1 / s**2, 2 / s**2]) * len(X)
+    inverse = np.linalg.inv(hessian)
+    np.testing.assert_allclose(fit.cov(), inverse, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(fit.cov("opg"), np.linalg.inv(outer), rtol=1e-9)
+    np.testing.assert_allclose(fit.cov("sandwich"), inverse @ outer @ inverse, rtol=1e-9)
+    with pytest.raises(ArgumentError, match='kind is "hessian", "opg" or "sandwich"'):
+        fit.cov("robust")
+
+
+def test_a_sum_will_do_but_for_what_rows_say():
+    fit = fitted(total)
+    assert fit.params["scale"] == pytest.approx(X.std()) and fit.nobs is None
+    with pytest.raises(ArgumentError, match="return an array with one for each"):
+        fit.cov("sandwich")
+    with pytest.raises(ArgumentError, match="how many rows there are isn't known"):
+        _ = fit.bic
+
+
+def test_tables():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"y": X[:100]})
+    fit = maximum_likelihood(lambda m, table: 0.5 * (table["y"] - m) ** 2, 0.0, table)
+    assert fit.params == pytest.approx(X[:100].mean()) and fit.nobs == 100
+    assert fit.se("sandwich") == pytest.approx(X[:100].std() / 10)
+
+
+def test_what_the_function_reads_may_change():
+    shift = 0.0
+
+    def nll(m, x):
+        return 0.5 * (x - shift - m) ** 2
+
+    assert maximum_likelihood(nll, 0.0, X).params == pytest.approx(X.mean())
+    shift = 1.0
+    assert maximum_likelihood(nll, 0.0, X).params == pytest.approx(X.mean() - 1)
+
+
+def test_a_penalty_is_added_once():
+    fit = maximum_likelihood(
+        lambda m, x: 0.5 * (x - m) ** 2, 0.0, X, penalty=lambda m: 0.5 * 100.0 * m**2
+    )
+    n = len(X)
+    assert fit.params == pytest.approx(X.sum() / (n + 100))
+    assert fit.se() == pytest.approx(1 / np.sqrt(n + 100))
+    assert fit.nll == pytest.approx(0.5 * np.sum((X - fit.params) ** 2))
+
+
+def test_many_parameters():
+    """Without Newton's steps, whose Hessian nobody asks for."""
+    y = np.random.default_rng(0).normal(size=400)
+    fit = maximum_likelihood(lambda b: 0.5 * (y - b) ** 2, np.zeros(400))
+    np.testing.assert_allclose(fit.params, y, atol=1e-4)
+    np.testing.assert_allclose(fit.se(), 1.0)
+
+
+# ---- bounds
+
+
+def test_bounds():
+    x, y = collinear()
+    start = {"b": np.ones(3), "scale": 1.0}
+    scale = {"scale": transforms.log}
+    bounds = {"b": (None, [9.0, 9.0, 2.5])}
+    fit = maximum_likelihood(regression, start, x[:, :3], y, transforms=scale, bounds=bounds)
+    free = maximum_likelihood(
+        lambda p, x, y: regression({**p, "b": np.append(p["b"], 2.5)}, x, y),
+        {"b": np.ones(2), "scale": 1.0},
+        x[:, :3],
+        y,
+        transforms=scale,
+    )
+    assert fit.params["b"][2] == 2.5 and fit.converged
+    np.testing.assert_allclose(fit.params["b"][:2], free.params["b"], rtol=1e-8)
+    with pytest.warns(RuntimeWarning, match=r"the data don't tell b\[2\].*bounds hold them"):
+        errors = fit.se()["b"]
+    np.testing.assert_allclose(errors[:2], free.se()["b"], rtol=1e-8)
+    assert np.isnan(errors[2])
+    with pytest.raises(ArgumentError, match="bounds hold parameters"):
+        fit.confidence_interval("scale", method="profile")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"scale": (0, None)}, "a parameter has bounds and Above"),
+        ({"b": (1, 2)}, "init isn't within the bounds"),
+        ({"c": (1, 2)}, "bounds has c, and the parameters are b, scale"),
+    ],
+)
+def test_bounds_that_are_none(bounds, message):
+    start = {"b": np.zeros(4), "scale": 1.0}
+    with pytest.raises(ArgumentError, match=message):
+        maximum_likelihood(
+            regression, start, *collinear(), transforms={"scale": transforms.log}, bounds=bounds
+        )
+
+
+# ---- functions of the parameters, intervals and profiles
+
+
+def test_delta_method():
+    fit, n = fitted(), len(X)
+    m, s = X.mean(), X.std()
+    found = fit.delta(lambda params: params["mean"] / params["scale"])
+    assert found.value == pytest.approx(m / s)
+    assert found.se == pytest.approx(np.sqrt((1 + (m / s) ** 2 / 2) / n))
+    tree = fit.delta(lambda params: {"twice": 2 * params["mean"], "log": np.log(params["scale"])})
+    assert tree.se["twice"] == pytest.approx(2 * fit.se()["mean"])
+    assert tree.se["log"] == pytest.approx(np.sqrt(1 / (2 * n)))
+    assert tree.cov.shape == (2, 2)
+    robust = fit.delta(lambda params: params["scale"] ** 2, kind="sandwich")
+    assert robust.se == pytest.approx(2 * s * fit.se("sandwich")["scale"])
+
+
+def rise(s):
+    """2 (profile nll of the scale - nll)."""
+    return 2 * len(X) * (np.log(s / X.std()) + 0.5 * ((X.std() / s) ** 2 - 1))
+
+
+def test_profile_of_a_parameter():
+    fit, grid = fitted(), np.array([2.0, 2.8, 3.0, 4.0, 8.0])
+    np.testing.assert_allclose(2 * (fit.profile("scale", grid) - fit.nll), rise(grid), rtol=1e-8)
+
+
+def test_profile_intervals():
+    fit = fitted()
+    ends = [optimize.brentq(lambda s: rise(s) - CHI, X.std(), far) for far in (1.0, 10.0)]
+    found = fit.confidence_interval("scale", method="profile")
+    np.testing.assert_allclose(found, ends, rtol=1e-7)
+    squares = fit.confidence_interval(lambda params: params["scale"] ** 2, method="profile")
+    np.testing.assert_allclose(squares, np.square(ends), rtol=1e-7)  # whatever it is measured by
+    assert fit.confidence_interval("scale", 0.5, method="profile")[0] > found[0]
+
+
+def test_profiles_of_entries():
+    x, y = collinear()
+    fit = maximum_likelihood(
+        regression,
+        {"b": np.zeros(3), "scale": 1.0},
+        x[:, :3],
+        y,
+        transforms={"scale": transforms.log},
+    )
+    lower, upper = fit.confidence_interval(("b", 0), method="profile")
+    # of a normal model: n log(1 + t^2 / (n - p)) is the quantile
+    se = fit.se()["b"][0]
+    half = se * np.sqrt(200 * np.expm1(CHI / 200))
+    assert upper - fit.params["b"][0] == pytest.approx(half, rel=1e-6)
+    assert fit.params["b"][0] - lower == pytest.approx(half, rel=1e-6)
+    with pytest.raises(ArgumentError, match="b isn't one number"):
+        fit.confidence_interval("b", method="profile")
+    with pytest.raises(ArgumentError, match=r"'c' isn't a parameter; these are: b\[0\]"):
+        fit.profile("c", [1.0])
+
+
+def test_a_profile_that_ends_nowhere():
+    """The likelihood never falls as far as the level asks."""
+    fit = maximum_likelihood(lambda p: p**2 / (1 + p**2), 0.1)
+    with pytest.warns(RuntimeWarning, match="an end of the interval of x wasn't found: it is NaN"):
+        ends = fit.confidence_interval((), method="profile")
+    assert np.isnan(ends).any()
+
+
+def test_wald_intervals():
+    fit = fitted()
+    lower, upper = fit.confidence_interval(level=0.9)
+    far = stats.norm.ppf(0.95)
+    assert upper["mean"] == pytest.approx(fit.params["mean"] + far * fit.se()["mean"])
+    assert lower["scale"] == pytest.approx(fit.params["scale"] - far * fit.se()["scale"])
+    assert fit.confidence_interval("scale", 0.9) == pytest.approx((lower["scale"], upper["scale"]))
+
+
+def test_summary():
+    assert repr(fitted().summary()) == SUMMARY
+    assert "se (sandwich)" in fitted().summary(kind="sandwich")
+
+
+SUMMARY = """\
+       estimate  se (hessian)      z  P(>|z|)   2.5%  97.5%
+mean      1.856       0.09266  20.03    0.000  1.674  2.038
+scale      2.93       0.06552  44.72    0.000  2.802  3.059
+nll 2494.03  AIC 4992.06  BIC 5001.87  rows 1000"""
+
+
+def test_estimates_are_pickled():
+    fit = fitted()
+    again = pickle.loads(pickle.dumps(fit))
+    assert isinstance(again, Estimate) and again.params == fit.params
+    np.testing.assert_allclose(again.cov("sandwich"), fit.cov("sandwich"))
+
+
+# ---- where it isn't known
+
+
+def test_what_the_data_do_not_tell():
+    x, y = collinear()
+    fit = maximum_likelihood(
+        regression, {"b": np.zeros(4), "scale": 1.0}, x, y, transforms={"scale": transforms.log}
+    )
+    known = np.linalg.inv(x[:, :3].T @ x[:, :3])
+    assert fit.converged
+    with pytest.warns(
+        RuntimeWarning, match=r"the data don't tell b\[0\], b\[1\], b\[3\]: "
+    ) as told:
+        errors = fit.se()["b"]
+    assert told[0].filename == __file__
+    assert np.isnan(errors[[0, 1, 3]]).all()
+    assert errors[2] == pytest.approx(fit.params["scale"] * np.sqrt(known[2, 2]))
+    # but sums that they do tell have theirs
+    found = fit.delta(lambda params: params["b"][0] + params["b"][3])
+    assert found.se == pytest.approx(fit.params["scale"] * np.sqrt(known[0, 0]))
+    with pytest.raises(ArgumentError, match=r"the data don't tell b\[0\]: it has no profile"):
+        fit.profile(("b", 0), [1.0])
+
+
+def test_infinities_and_nan_at_the_start():
+    bad = X.copy()
+    bad[[3, 17]] = np.nan
+    with pytest.raises(ArgumentError, match="nll is nan at init in 3, 17 of 1000 rows"):
+        maximum_likelihood(normal, {"mean": 0.0, "scale": 1.0}, bad)
+    with pytest.raises(ArgumentError, match="nll is nan at init: begin elsewhere"):
+        maximum_likelihood(total, {"mean": 0.0, "scale": 1.0}, bad)
+    with pytest.raises(ArgumentError, match="the derivative of nll by scale is inf at init"):
+        maximum_likelihood(
+            lambda p: (p["mean"] - 1) ** 2 + np.arcsin(p["scale"]), {"mean": 0.0, "scale": 1.0}
+        )
+    with pytest.raises(ArgumentError, match=r"nll returned float64 of shape \(2, 2\)"):
+        maximum_likelihood(lambda p: np.ones((2, 2)) * p, 1.0)
+
+
+def separated(b, x, y):
+    return np.logaddexp(0.0, -y * (b["slope"] * x + b["shift"]))
+
+
+@pytest.mark.parametrize(
+    ("nll", "init", "data", "message"),
+    [
+        (lambda p: -p["a"] + p["b"] ** 2, {"a": 0.0, "b": 1.0}, (), "it may have no minimum"),
+        (lambda p: np.cos(p), 0.0, (), "the Hessian isn't positive definite"),
+        (lambda p: np.log(np.maximum(p**2 - 0.1, 0.0)), 0.9, (), "nll is -inf where"),
+        (
+            separated,
+            {"slope": 1.0, "shift": 0.0},
+            (np.array([-2.0, -1.0, 1.0, 2.0]), np.array([-1.0, -1.0, 1.0, 1.0])),
+            "the likelihood flattens out by shift, slope: it ends nowhere",
+        ),
+    ],
+)
+def test_likelihoods_without_a_maximum(nll, init, data, message):
+    with pytest.warns(RuntimeWarning, match="no maximum likelihood was found: ") as told:
+        fit = maximum_likelihood(nll, init, *data)
+    assert not fit.converged and message in fit.message and told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert fit.message in fit.summary()
+
+
+def test_the_second_derivative_of_normal_probabilities_at_infinity():
+    """Where an ordered probit's outermost cuts are: it is 0, and was NaN."""
+
+    def outside(x):
+        cuts = np.array([-np.inf, 0.0, np.inf])
+        return np.sum(stats.norm.cdf(cuts - x))
+
+    assert tapegrad.hessian(outside)(0.5) == pytest.approx(0.5 * stats.norm.pdf(0.5))
