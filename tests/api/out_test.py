@@ -84,6 +84,18 @@ def test_arrays_that_are_read_are_not_written_over(compile):
     np.testing.assert_array_equal(c, X)
 
 
+@pytest.mark.parametrize("compile", MODES)
+def test_an_array_that_the_function_writes_to_is_no_place(compile):
+    place = np.empty(7)
+
+    def doubled(x):
+        place[:] = 2.0 * x
+        return np.sum(place**2)
+
+    with pytest.raises(ArgumentError, match=r"writes to 'place'.*an argument, or with `out=`"):
+        tg.grad(doubled, compile=compile, out=place)(X)
+
+
 FROZEN = np.ones(7)
 FROZEN.flags.writeable = False
 MISTAKES = {

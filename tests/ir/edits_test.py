@@ -45,6 +45,10 @@ EDITS = {
         lambda: TAPE.replace("%4", lambda z: np.arange(3.0)),
         lambda h, w, x: np.arange(3.0),
     ),
+    "replaced by a choice": (
+        lambda: TAPE.replace("%4", lambda z: tg.cond(z[0] > 0, np.sin, np.cos, z)),
+        lambda h, w, x: h if w[0] * x[0] > 0 else np.cos(w * x),
+    ),
     "inserted": (
         lambda: TAPE.insert("%4", lambda h, x, k: h + k * x, "%2", 0.5),
         lambda h, w, x: h + 0.5 * x,
@@ -123,7 +127,7 @@ MISTAKES = {
     "a value decides": (
         lambda: TAPE.replace("%4", lambda z: z if z[0] > 0 else -z),
         ConversionError,
-        "without values",
+        "without values. A tape has the same calls for all values: `tapegrad.cond` chooses",
     ),
     "it writes": (
         lambda: TAPE.replace("%3", lambda w, x: np.sin(w, x)),

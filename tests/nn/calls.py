@@ -246,6 +246,15 @@ LAYERS = [
     Call("interpolate", (normal(2, 3, 4),), {"size": 7}),
     Call("interpolate", (normal(2, 3, 4, 5),), {"scale_factor": (1.7, 0.6)}),
     Call("interpolate", (normal(1, 2, 3, 4, 2),), {"size": (5, 2, 2), "mode": "nearest-exact"}),
+    *[
+        Call("interpolate", (normal(*shape),), {"scale_factor": factors, "mode": mode})
+        for mode in ("nearest", "nearest-exact")
+        for shape, factors in (
+            ((1, 1, 37), 2.3),
+            ((1, 2, 2, 21), (1.1, 2.3)),
+            ((1, 2, 31, 2, 3), (2.3, 1.7, 1.0)),
+        )
+    ],
     Call("interpolate", (normal(2, 3, 4),), {"size": 7, "mode": "linear"}),
     *[
         Call("interpolate", (normal(2, 3, 4, 5),), {"mode": "bilinear", "align_corners": a, **how})

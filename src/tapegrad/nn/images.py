@@ -85,17 +85,21 @@ def interpolate(
     found = input
     for axis, (n, m, step) in enumerate(zip(lengths, sizes, steps, strict=True), 2):
         if mode in NEAREST:
-            found = np.take(found, _nearest(n, m, step, mode), axis=axis)
+            if count == 2 and mode == "nearest" and m in (n, 2 * n):
+                step = n / m  # in PyTorch so whatever the factor was
+            kind = np.float32 if count == 2 else np.result_type(input, np.float32)
+            found = np.take(found, _nearest(n, m, step, mode, kind), axis=axis)
         else:
             found = _between(found, axis, m, step, bool(align_corners), mode == "bicubic")
     return found
 
 
-def _nearest(n: int, m: int, step: float, mode: str) -> np.ndarray:
-    """Which of n points is the value of each of m. PyTorch computes them in float32."""
-    shift = np.float32(0.5 if mode == "nearest-exact" else 0)
-    at = np.floor((np.arange(m, dtype=np.float32) + shift) * np.float32(step))
-    return np.minimum(at.astype(np.intp), n - 1)
+def _nearest(n: int, m: int, step: float, mode: str, kind: Any) -> np.ndarray:
+    """Which of n points is the value of each of m. PyTorch computes them in a dtype of its own, and
+    rounds to float32."""
+    at = (np.arange(m) + (0.5 if mode == "nearest-exact" else 0.0)).astype(kind)
+    at = (at * np.array(step, kind)).astype(np.float32)
+    return np.minimum(np.floor(at).astype(np.intp), n - 1)
 
 
 def _between(x: Array, axis: int, m: int, step: float, align_corners: bool, cubic: bool) -> Array:

@@ -212,7 +212,7 @@ def _traced(
     (args, _), _ = with_stand_ins((tuple([ShapeDtype(x.shape, x.dtype) for x in held]), {}))
     of_variables.__name__ = describe(f)
     request, here = Request(of_variables, args), following.observer
-    with only([]):
+    with only([], "A tape has the same calls for all values: `tapegrad.cond` chooses among them"):
         if here is None:
             traced, _ = looked_at(of_variables, request, lambda found: found, without=True)
         else:  # a function is derived from the tape, and depends on what is read here

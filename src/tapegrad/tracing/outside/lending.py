@@ -327,8 +327,8 @@ class Lending:
             return
         raise ArgumentError(
             f"{self.o.label} writes to {loan.word!r}{at_source(loan.src)}, an array of the "
-            "outside, which shares memory with an argument. NumPy would show the write in both, "
-            "and a trace keeps them apart. Pass a copy"
+            "outside, which shares memory with an argument, or with `out=`. NumPy would show the "
+            "write in both, and a trace keeps them apart. Pass a copy"
         )
 
     def _seen(self, loan: Loan) -> TapegradError:

@@ -22,21 +22,25 @@ from tapegrad.observe.values.proxy import Proxy
 
 class _Given(threading.local):
     ids: frozenset[int] | None = None
+    advice: str = ""
 
 
 _given = _Given()
 
 
+SHAPES = "Pass arrays in the place of shapes: what they hold decides then"
+
+
 @contextlib.contextmanager
-def only(values: Sequence[Any] | None) -> Iterator[None]:
+def only(values: Sequence[Any] | None, advice: str = SHAPES) -> Iterator[None]:
     """In here traces that begin are of calls of which these leaves alone have values; of calls
-    with values if it is None."""
-    before = _given.ids
-    _given.ids = None if values is None else frozenset(map(id, values))
+    with values if it is None. Where another one decides, the error has this advice."""
+    before = _given.ids, _given.advice
+    _given.ids, _given.advice = None if values is None else frozenset(map(id, values)), advice
     try:
         yield
     finally:
-        _given.ids = before
+        _given.ids, _given.advice = before
 
 
 def without_values() -> bool:
@@ -88,10 +92,7 @@ def check_decision(trace: Any, operand: Operand, what: str) -> None:
         return
     why = "isn't called with these values"
     if without_values():
-        why = (
-            "is traced without values. Pass arrays in the place of shapes: what they hold decides "
-            "then"
-        )
+        why = f"is traced without values. {_given.advice}"
     raise trace.refused(
         ConversionError(
             f"a traced value decides as {what}{at_line()} in {trace.label}, which {why}"
