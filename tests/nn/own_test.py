@@ -285,6 +285,20 @@ def test_masked_entries_have_no_part_in_statistics():
     np.testing.assert_allclose(whole[[0, 1, 3]], part, rtol=1e-12)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_the_nearest_points_are_torchs(ndim, mode, pytorch):
+    """Of float64, too, where PyTorch's slopes are those of other points."""
+    x = np.random.default_rng(0).normal(size=(1, 2, *(2, 3, 37)[-ndim:]))
+    options = {"scale_factor": (2.1, 2.3, 2.3)[-ndim:], "mode": mode}
+    interpolate = jit(lambda x: nn.interpolate(x, **options), compile="never")
+
+    def theirs(torch):
+        return [torch.nn.functional.interpolate(torch.tensor(x), **options)]
+
+    pytorch.agrees([interpolate(x)], theirs, 0)
+
+
 def test_labels_become_rows():
     labels = np.array([[0, 2], [3, 1]])
     for options, count in (({}, 4), ({"num_classes": 6}, 6)):
