@@ -299,6 +299,9 @@ class Unconstrained:
     def __init__(self, params: Any, transforms: Any = None) -> None:
         self._given = params, transforms
         self.paths, leaves, self._structure = tree_flatten(params, paths=True)
+        for leaf, path in zip(leaves, self.paths, strict=True):
+            if np.asarray(leaf).dtype.kind not in "fiu":
+                raise ArgumentError(f"{''.join(_names(path))} is {leaf!r}, and not a real number")
         leaves = [np.asarray(leaf, float) for leaf in leaves]
         self.names = [
             name
@@ -315,6 +318,11 @@ class Unconstrained:
 
     def __reduce__(self) -> Any:
         return Unconstrained, self._given
+
+    def form(self) -> tuple[Any, ...]:
+        """What vectors of this size mean: alike for spaces that do the same with them."""
+        shapes = tuple(np.shape(part) for part in self._back(self.start))
+        return self._structure, shapes, tuple(map(_by_value, self.transforms))
 
     def parts(self, u: Any) -> list[Any]:
         """The unconstrained numbers of each leaf."""
@@ -338,6 +346,12 @@ class Unconstrained:
         """The sum of the transforms' log-Jacobians at a vector."""
         pairs = zip(self.transforms, self._back(u), strict=True)
         return sum((known.log_jacobian(part) for known, part in pairs if known is not None), 0.0)
+
+
+def _by_value(transform: Any) -> Any:
+    """A transform with numbers for its bounds, or which object another one is."""
+    numbers = type(transform) in (Above, Below, Between) and vars(transform).values()
+    return transform if numbers and all(map(np.isscalar, numbers)) else id(transform)
 
 
 def _names(path: Sequence[Any], leaf: Any = 0.0) -> list[str]:

@@ -115,6 +115,55 @@ def test_many_parameters():
     np.testing.assert_allclose(fit.se(), 1.0)
 
 
+def test_the_next_fit_traces_nothing():
+    first = fitted()
+    functions = first._likelihood.functions
+    before = tapegrad.cache_info(functions.value_and_grad).traces
+    second = maximum_likelihood(
+        normal,
+        {"mean": 5.0, "scale": 4.0},
+        X[::-1].copy(),
+        transforms={"scale": transforms.Above(0.0)},
+    )
+    assert first.params["scale"] == pytest.approx(second.params["scale"])
+    assert second._likelihood.functions is functions
+    assert tapegrad.cache_info(functions.value_and_grad).traces == before
+    other = maximum_likelihood(normal, {"mean": 5.0, "scale": 4.0}, X)
+    assert other._likelihood.functions is not functions
+
+
+def test_likelihoods_that_compare_equal_are_told_apart():
+    class Shifted:
+        def __init__(self, by):
+            self.by = by
+
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return 0
+
+        def __call__(self, m, x):
+            return 0.5 * (x - self.by - m) ** 2
+
+    for by in (0.0, 1.0):
+        fit = maximum_likelihood(Shifted(by), 0.0, X)
+        assert fit.params == pytest.approx(X.mean() - by)
+
+
+def test_steps_to_where_a_matrix_is_not_positive_definite_are_taken_back():
+    """Without a constraint: the search crosses what isn't allowed."""
+    x = np.random.default_rng(3).multivariate_normal([0, 0], [[1.0, 0.95], [0.95, 1.0]], size=80)
+
+    def nll(r, x):
+        factor = np.linalg.cholesky(np.array([[1.0, 0.0], [0.0, 1.0]]) + r * np.eye(2)[::-1])
+        z = np.linalg.solve(factor, x.T)
+        return 0.5 * np.sum(z**2, axis=0) + np.sum(np.log(np.diagonal(factor)))
+
+    fit = maximum_likelihood(nll, 0.0, x)
+    assert fit.converged and 0.9 < fit.params < 0.99
+
+
 # ---- bounds
 
 
@@ -230,6 +279,9 @@ def test_wald_intervals():
     assert upper["mean"] == pytest.approx(fit.params["mean"] + far * fit.se()["mean"])
     assert lower["scale"] == pytest.approx(fit.params["scale"] - far * fit.se()["scale"])
     assert fit.confidence_interval("scale", 0.9) == pytest.approx((lower["scale"], upper["scale"]))
+    for method in ("wald", "profile"):
+        with pytest.raises(ArgumentError, match="level is between 0 and 1"):
+            fit.confidence_interval("scale", 95, method=method)
 
 
 def test_summary():

@@ -191,6 +191,8 @@ def test_dataclasses_and_one_transform_for_all():
         ({"a": np.array([0.5, 0.6])}, {"a": transforms.simplex}, "isn't in the range of Simplex"),
         ({"a": -np.eye(2)}, {"a": transforms.correlation}, "isn't in the range of Correlation"),
         ({"a": 2 * np.eye(2)}, {"a": transforms.correlation}, "isn't in the range of Correlation"),
+        ({"a": "b"}, None, "a is 'b', and not a real number"),
+        ({"a": 1j}, None, "a is 1j, and not a real number"),
         ({"a": 1.0}, {"b": transforms.log}, "transforms has b, and the parameters are a"),
     ],
 )

@@ -135,7 +135,8 @@ class Estimate:
 
         Rows of numbers that the data don't tell are NaN, and a warning names them.
         """
-        return self._told(self._likelihood.space.flat, self._likelihood.space.names, kind)[1]
+        slopes = self._likelihood.functions.flat_jacobian(self._found.u)
+        return self._told(slopes, kind, self._likelihood.space.names)
 
     def se(self, kind: str = "hessian") -> Any:
         """The standard errors: a tree like `params`."""
@@ -152,7 +153,7 @@ class Estimate:
         space = self._likelihood.space
         value = g(self.params)
         _, back = flatten(value)
-        _, cov = self._told(lambda u: flatten(g(space.forward(u)))[0], None, kind)
+        cov = self._told(jacobian(lambda u: flatten(g(space.forward(u)))[0])(self._found.u), kind)
         return Delta(value, back(_roots(cov)), cov)
 
     def confidence_interval(
@@ -182,12 +183,13 @@ class Estimate:
         if method not in ("wald", "profile"):
             raise ArgumentError(f'method is "wald" or "profile", not {method!r}')
         if method == "profile":
+            _far(level)
             if of is None or kind != "hessian":
                 raise ArgumentError("a profile is of one number, `of`, and knows no other `kind`")
             return profiling.ends(
                 self._likelihood, self._found, self._hessian, *self._one(of), level
             )
-        far = float(stats.norm.isf((1.0 - level) / 2))
+        far = _far(level)
         if of is not None:
             quantity, _ = self._one(of)
             value, se, _ = self.delta(quantity, kind)
@@ -236,7 +238,7 @@ class Estimate:
         """A table of the parameters, as text."""
         space = self._likelihood.space
         value, se = space.flat(self._found.u), _roots(self.cov(kind))
-        far = float(stats.norm.isf((1.0 - level) / 2))
+        far = _far(level)
         with np.errstate(all="ignore"):
             z = value / se
         columns = [value, se, z, 2 * stats.norm.sf(np.abs(z)), value - far * se, value + far * se]
@@ -263,13 +265,11 @@ class Estimate:
             lines.insert(0, f"not converged: {self.message}")
         return Summary("\n".join([*lines, "  ".join(f"{k} {v}" for k, v in known.items())]))
 
-    def _told(
-        self, function: Callable[[Any], Any], names: Sequence[str] | None, kind: str
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The Jacobian of a vector of the unconstrained numbers, and its covariance."""
+    def _told(self, slopes: Any, kind: str, names: Sequence[str] | None = None) -> np.ndarray:
+        """The covariance of a vector with these derivatives by the unconstrained numbers."""
         if kind not in ("hessian", "opg", "sandwich"):
             raise ArgumentError(f'kind is "hessian", "opg" or "sandwich", not {kind!r}')
-        slopes = np.asarray(jacobian(function)(self._found.u), float)
+        slopes = np.asarray(slopes, float)
         curvature = self._hessian
         if kind == "opg":
             curvature = Curvature.of(self._scores.T @ self._scores, self._found.on_bounds)
@@ -285,7 +285,7 @@ class Estimate:
                 f"the data don't tell {which}: the likelihood has no curvature there{held}. "
                 "Their standard errors are NaN"
             )
-        return slopes, cov
+        return cov
 
 
 class _Entry:
@@ -297,6 +297,13 @@ class _Entry:
     def __call__(self, params: Any) -> Any:
         leaf = nested_get(params, self.path)
         return leaf[self.index] if self.index else leaf
+
+
+def _far(level: float) -> float:
+    """How many standard errors an interval of this level has to each side."""
+    if not 0 < level < 1:
+        raise ArgumentError(f"level is between 0 and 1, as 0.95 is; not {level!r}")
+    return float(stats.norm.isf((1.0 - level) / 2))
 
 
 def _roots(cov: np.ndarray) -> np.ndarray:

@@ -8,7 +8,9 @@ the parameters.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import sys
 import warnings
 from collections.abc import Callable
@@ -36,8 +38,42 @@ def warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, level)
 
 
+class _Functions:
+    """A likelihood as functions of unconstrained numbers and data, with their derivatives."""
+
+    def __init__(self, nll: Any, penalty: Any, space: Unconstrained) -> None:
+        self.nll, self.penalty, self.space = nll, penalty, space
+        self.value_and_grad, self.hessian = value_and_grad(self.total), hessian(self.total)
+        self.product, self.jacobian = hvp(self.total), jacobian(self.rows)
+        self.flat_jacobian = jacobian(space.flat)
+
+    def rows(self, u: Any, *data: Any) -> Any:
+        rows = self.nll(self.space.forward(u), *data)
+        return getattr(rows, "values", rows)  # of a Series
+
+    def total(self, u: Any, *data: Any) -> Any:
+        params = self.space.forward(u)
+        total = np.sum(self.nll(params, *data))
+        return total if self.penalty is None else total + self.penalty(params)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """What functions are made of. They are told apart by themselves, whatever they compare equal
+    to, and live as long as this does."""
+
+    parts: tuple[Any, Any, Unconstrained] = dataclasses.field(compare=False)
+    key: Any
+
+
+@functools.lru_cache(maxsize=32)
+def _functions(made: _Made) -> _Functions:
+    """The next fit of a likelihood finds what was traced for the last one."""
+    return _Functions(*made.parts)
+
+
 class Likelihood:
-    """What is minimised: `rows(u)` summed up, and the penalty."""
+    """What is minimised for some data: `rows(u)` summed up, and the penalty."""
 
     def __init__(
         self,
@@ -47,37 +83,40 @@ class Likelihood:
         penalty: Callable[[Any], Any] | None,
         bounds: Any,
     ) -> None:
-        self.nll, self.space, self.data, self.penalty = nll, space, data, penalty
+        self.space, self.data = space, data
         self.lower, self.upper = _bounds(space, bounds)
-        self.value_and_grad = value_and_grad(self._total)
-        self.hessian_of = hessian(self._total)
-        self.product = hvp(self._total)
-        self.jacobian = jacobian(self._rows)
+        made = _Made((nll, penalty, space), (id(nll), id(penalty), space.form()))
+        self.functions = _functions(made)
         self.count = self._check_start()
-
-    def _rows(self, u: Any, *data: Any) -> Any:
-        rows = self.nll(self.space.forward(u), *data)
-        return getattr(rows, "values", rows)  # of a Series
-
-    def _total(self, u: Any, *data: Any) -> Any:
-        params = self.space.forward(u)
-        total = np.sum(self.nll(params, *data))
-        return total if self.penalty is None else total + self.penalty(params)
 
     def rows(self, u: np.ndarray) -> np.ndarray:
         """The negative log-likelihood of each row, or of all of them."""
         with np.errstate(all="ignore"):
-            return np.asarray(self._rows(u, *self.data))
+            return np.asarray(self.functions.rows(u, *self.data))
+
+    def _raw(self, u: np.ndarray) -> tuple[float, np.ndarray]:
+        with np.errstate(all="ignore"):
+            value, slope = self.functions.value_and_grad(u, *self.data)
+        return float(value), np.asarray(slope, float)
 
     def at(self, u: np.ndarray) -> tuple[float, np.ndarray]:
-        """What is minimised and its gradient; where it isn't a number it is infinite."""
-        with np.errstate(all="ignore"):
-            value, slope = self.value_and_grad(u, *self.data)
-        return (float(value) if value == value else np.inf), np.asarray(slope, float)
+        """What is minimised and its gradient. Where they aren't numbers it is flat, and worse than
+        at the start by as much as that lets searches come back."""
+        with contextlib.suppress(np.linalg.LinAlgError):  # a matrix isn't positive definite there
+            value, slope = self._raw(u)
+            if value == -np.inf or (value < np.inf and np.isfinite(slope).all()):
+                return value, slope
+        return self.first + 2 * abs(self.first) + 1, np.zeros(len(u))
 
     def hessian(self, u: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.asarray(self.hessian_of(u, *self.data), float)
+        try:
+            with np.errstate(all="ignore"):
+                return np.asarray(self.functions.hessian(u, *self.data), float)
+        except np.linalg.LinAlgError:  # nobody stays there
+            return np.eye(len(u))
+
+    def product(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return np.asarray(self.functions.product(u, *self.data, v), float)
 
     def scores(self, u: np.ndarray) -> np.ndarray:
         """The derivative of each row's negative log-likelihood."""
@@ -86,7 +125,7 @@ class Likelihood:
                 "what rows say each is needed for this, and nll returns one number for all of "
                 "them: return an array with one for each"
             )
-        return np.asarray(self.jacobian(u, *self.data), float)
+        return np.asarray(self.functions.jacobian(u, *self.data), float)
 
     def _check_start(self) -> int | None:
         """The number of rows, if the function tells them apart."""
@@ -101,7 +140,7 @@ class Likelihood:
         if bad.size:
             where = f" in {_few(bad)} of {rows.size} rows" if rows.ndim else ""
             raise ArgumentError(f"nll is {rows.flat[bad[0]]} at init{where}: begin elsewhere")
-        self.first, slope = self.at(start)
+        self.first, slope = self._raw(start)
         bad = np.flatnonzero(~np.isfinite(slope))
         if not np.isfinite(self.first):
             raise ArgumentError(f"the penalty makes {self.first} of nll at init")
@@ -141,10 +180,12 @@ def _bounds(space: Unconstrained, bounds: Any) -> tuple[np.ndarray, np.ndarray]:
 @dataclasses.dataclass(frozen=True)
 class Curvature:
     """A symmetric matrix taken apart: `directions` are columns in which it is 1, and `flat` those
-    in which it isn't positive, each number measured in its own curvature."""
+    in which it isn't positive, each number measured in its own curvature; `bent` are columns in
+    which it is 1 or -1."""
 
     directions: np.ndarray
     flat: np.ndarray
+    bent: np.ndarray
     is_negative: bool
 
     @staticmethod
@@ -155,17 +196,19 @@ class Curvature:
         size = np.where((size > 0) & np.isfinite(size), size, 1.0)
         scaled = (matrix / size / size[:, None])[np.ix_(free, free)]
         if not np.isfinite(scaled).all():  # nothing is known of it
-            return Curvature(np.zeros((len(matrix), 0)), np.eye(len(matrix)), True)
+            none = np.zeros((len(matrix), 0))
+            return Curvature(none, np.eye(len(matrix)), none, True)
         values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
-        least = _FLAT * max(np.abs(values).max(initial=0.0), 1e-300)
-        kept = values > least
+        most = max(np.abs(values).max(initial=0.0), 1e-300)
+        least = _FLAT * most
         columns = np.zeros((len(matrix), len(values)))
         columns[free] = vectors
         columns /= size[:, None]
-        flat = np.hstack([columns[:, ~kept], np.eye(len(matrix))[:, ~free]])
-        return Curvature(
-            columns[:, kept] / np.sqrt(values[kept]), flat, bool((values < -least).any())
-        )
+        flat = np.hstack([columns[:, values <= least], np.eye(len(matrix))[:, ~free]])
+        columns = columns / np.sqrt(np.maximum(np.abs(values), least))
+        bent = columns[:, np.abs(values) > least]
+        is_negative = bool((values < -1e-10 * most).any())  # and not by rounding
+        return Curvature(columns[:, values > least], flat, bent, is_negative)
 
     def knows(self, slopes: np.ndarray) -> np.ndarray:
         """Which rows of linear functions stay as they are along the flat directions."""
@@ -192,7 +235,7 @@ def minimum(likelihood: Likelihood, method: str, options: dict[str, Any]) -> Min
 
     lower, upper = likelihood.lower, likelihood.upper
     if method.lower() in _WITH_PRODUCTS:
-        options.setdefault("hessp", lambda u, v: likelihood.product(u, *likelihood.data, v))
+        options.setdefault("hessp", likelihood.product)
     elif method.lower() in _WITH_HESSIANS:
         options.setdefault("hess", likelihood.hessian)
     if np.isfinite(lower).any() or np.isfinite(upper).any():
@@ -221,11 +264,11 @@ def _newton(
         fixed = _held(likelihood, u, slope)
         matrix = likelihood.hessian(u)
         curvature, bends = Curvature.of(matrix, fixed), np.diagonal(matrix)
-        along = curvature.directions.T @ slope
+        along = curvature.bent.T @ slope
         gain = along @ along / 2
         if gain <= 1e-20 or (last < _NEAR and gain > last / 2):  # rounding leaves no more
             break
-        moved = _shorter(likelihood, u, value, -curvature.directions @ along)
+        moved = _shorter(likelihood, u, value, -curvature.bent @ along)
         if moved is None:
             break
         last, before = gain, bends
@@ -255,6 +298,6 @@ def _shorter(
     for part in 0.5 ** np.arange(20):
         there = np.clip(u + part * step, likelihood.lower, likelihood.upper)
         at, slope = likelihood.at(there)
-        if at <= value + 1e-12 * abs(value) and np.isfinite(slope).all():
+        if at <= value + 1e-12 * abs(value):
             return there, at, slope
     return None
