@@ -121,6 +121,7 @@ if _typing.TYPE_CHECKING:
     from tapegrad import optim as optim
     from tapegrad import transforms as transforms
     from tapegrad import trees as trees
+    from tapegrad.trees import cast as cast
     from tapegrad.trees import tree_flatten as tree_flatten
     from tapegrad.trees import tree_leaves as tree_leaves
     from tapegrad.trees import tree_map as tree_map
@@ -130,7 +131,7 @@ else:
 
     def __getattr__(name):
         """The module that waits until it is named: few programs need it."""
-        if name.startswith("tree_"):
+        if name == "cast" or name.startswith("tree_"):
             found = getattr(__getattr__("trees"), name, None)
             if found is not None:
                 return found

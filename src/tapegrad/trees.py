@@ -20,11 +20,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core import trees as _trees
+from tapegrad.core.arrays import computed_in
+from tapegrad.core.values import dtype_called
 from tapegrad.errors import ArgumentError
 
 Path = tuple[Any, ...]
 
 __all__ = [
+    "cast",
     "deep_copy",
     "flatten",
     "nested_get",
@@ -214,6 +217,37 @@ def _opened(
     raise ArgumentError(
         f"the path {tuple(path)} leads out of the tree: tree{reached} has no part {key!r}"
     )
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+    """A tree whose floating-point leaves have another dtype: a copy of each, by `astype`.
+
+        >>> cast({"w": np.array([1.0, 0.1]), "n": np.array([3])}, np.float16)
+        {'w': array([1. , 0.1], dtype=float16), 'n': array([3])}
+
+    Inside a function that is traced it is differentiable, as `astype` is: the cotangent passes. So
+    a loss may take parameters in float32 and compute with them as bfloat16 would have them,
+    `loss(cast(params, "bfloat16"), x)`.
+
+    Parameters
+    ----------
+    tree : arrays and NumPy's scalars of floats are cast. Python's floats, which take the dtype of
+        what they meet, and leaves of another kind (integers, complex numbers, strings) stay.
+    dtype : of floats; `"bfloat16"`, or ml_dtypes' type, where ml_dtypes is installed.
+
+    Raises
+    ------
+    ArgumentError : the dtype isn't one of floats.
+    """
+    wanted = dtype_called(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+    if computed_in(wanted).kind != "f":
+        raise ArgumentError(f"cast: {wanted} isn't a dtype of floating-point numbers")
+
+    def one(leaf: Any) -> Any:
+        numeric = isinstance(leaf, (np.ndarray, np.generic))
+        return leaf.astype(wanted) if numeric and computed_in(leaf.dtype).kind == "f" else leaf
+
+    return tree_map(one, tree)
 
 
 def deep_copy(tree: Any) -> Any:

@@ -132,7 +132,7 @@ def test_an_array_of_strings():
     assert says(found, "argument 'x'", "U1", "which has no derivative", "other argnums")
 
 
-@pytest.mark.parametrize("dtype", [np.clongdouble, np.float16, np.longdouble, "M8[s]"])
+@pytest.mark.parametrize("dtype", [np.clongdouble, np.longdouble, "M8[s]"])
 def test_other_dtypes(dtype):
     array = np.zeros(2, dtype)
     found = message(ArgumentError, lambda x: np.sum(x), array)
@@ -162,12 +162,12 @@ def test_integer_leaves_are_named():
 
 
 def test_bad_dtypes_in_other_arguments_and_functions():
-    z = X.astype(np.float16)
+    z = X.astype(np.longdouble)
     for call in (lambda: grad(lambda x, z: np.sum(x))(X, z), lambda: jit(np.sin)(z)):
-        with pytest.raises(ArgumentError, match="float16"):
+        with pytest.raises(ArgumentError, match=r"float128|longdouble"):
             call()
     for call in (lambda: trace(np.sin, z), lambda: vjp(np.sin, z)):
-        with pytest.raises(ArgumentError, match="float16"):
+        with pytest.raises(ArgumentError, match=r"float128|longdouble"):
             call()
 
 

@@ -388,7 +388,6 @@ REFUSED = {
     "np.matrix": (np.array([[1.0, 2.0]]).view(np.matrix), r"np\.asarray\(x\)"),
     "np.recarray": (np.ones(2).view(np.recarray), r"np\.asarray\(x\)"),
     "a subclass": (np.ones(2).view(Doubling), r"its own __mul__.*np\.asarray\(x\)"),
-    "float16": (np.ones(2, "f2"), "dtype float16.*astype"),
     "long double": (np.ones(2, "g"), "dtype (float128|longdouble).*astype"),
     "complex long double": (np.ones(2, "G"), "dtype (complex256|clongdouble).*astype"),
     "dates": (np.array(["2020-01-01"], "M8[D]"), "dtype datetime64.*astype"),
@@ -410,7 +409,7 @@ def product(w, x):
 
 @pytest.mark.parametrize("x, advice", REFUSED.values(), ids=REFUSED)
 def test_arguments_that_are_refused(x, advice):
-    """masked arrays, np.matrix, subclasses with operators of their own, float16, long double,
+    """masked arrays, np.matrix, subclasses with operators of their own, long double,
     dates, records, objects, foreign arrays -> refused by every function, with the
     argument's name and the fix
     """

@@ -323,9 +323,14 @@ def test_adjoint_identity(sample: Sample) -> None:
             continue  # an infinite slope: the sums say nothing
         found = [ct for k, ct in zip(sample.floats, back, strict=True) if k in wrt]
         scale = inner([np.abs(c) for c in cts], [np.abs(t) for t in tangents])
-        assert_close(
-            inner(found, ts), inner(cts, tangents), scale, 1e-5 if single(sample) else 1e-13
-        )
+        tolerance = 2.0**-11 if half(sample) else 1e-5 if single(sample) else 1e-13
+        assert_close(inner(found, ts), inner(cts, tangents), scale, tolerance)
+
+
+def half(sample: Sample) -> bool:
+    """Whether numbers are rounded to float16."""
+    avals = sample.primitive.avals(*[aval_of(x) for x in sample.operands])
+    return any(x.dtype == np.float16 for x in (*sample.operands, *avals))
 
 
 def single(sample: Sample) -> bool:

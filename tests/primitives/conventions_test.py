@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import scipy.special as sp
@@ -50,6 +51,10 @@ def root(a: Any) -> Any:
 
 
 ROWS: dict[tuple[str, str], list[Case]] = {
+    ("`x.astype(np.float16)`", "everywhere"): [
+        case(lambda x: 0.5 * x.astype(np.float16), ([0.1, 1e-9, 7e4, 2.0], [0.5] * 4)),
+        case(lambda x: 0.5 * x.astype(ml_dtypes.bfloat16), ([0.1, 1e-9, 1e39], [0.5] * 3)),
+    ],
     ("`abs`, `fabs`", "0"): [
         case(np.abs, ([0.0, -0.0, 2.0, -3.0], [0, 0, 1, -1])),
         case(np.fabs, ([0.0, -3.0], [0, -1])),

@@ -14,6 +14,7 @@ import numpy as np
 
 from tapegrad.backends.source.driver import Driver, Executable, Variable
 from tapegrad.compiler.packed import Elsewhere, dumped, loaded
+from tapegrad.core.values import dtype_called
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.control import ForeignCall
 
@@ -72,4 +73,4 @@ def _place(x: Variable) -> list[Any]:
 
 def _placed(x: list[Any]) -> Variable:
     name, shape, dtype, checked = x
-    return Variable(name, tuple(shape), np.dtype(dtype), checked)
+    return Variable(name, tuple(shape), dtype_called(dtype), checked)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-KNOWN = "booleans, integers, float32, float64, complex64 and complex128"
+KNOWN = "booleans, integers, float32, float64, complex64 and complex128, and float16 as float32"
+BITS = np.dtype(np.uint16)  # what kernels take half-precision numbers for
 
 # What a subclass may define without computing differently from an ndarray.
 HARMLESS = {
@@ -30,6 +31,27 @@ def is_known(dtype: np.dtype) -> bool:
     return dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.type is not np.float16
 
 
+def is_half(dtype: np.dtype) -> bool:
+    """Whether this is float16, or bfloat16 of ml_dtypes: numbers are kept so, and computed with in
+    float32."""
+    if dtype.num <= 22:  # NumPy's others
+        return False
+    return dtype.type is np.float16 or (dtype.name == "bfloat16" and dtype.kind == "V")
+
+
+def computed_in(dtype: np.dtype) -> np.dtype:
+    """The dtype in which numbers of this one are on a tape: float32 for half precision."""
+    return _SINGLE if is_half(dtype) else dtype
+
+
+_SINGLE = np.dtype(np.float32)
+
+
+def in_kernels(dtype: np.dtype) -> np.dtype:
+    """As what kernels have arrays of a dtype: of half precision, as the bits of its numbers."""
+    return BITS if is_half(dtype) else dtype
+
+
 def native(dtype: np.dtype) -> np.dtype:
     """The dtype in the machine's byte order, which is that of every value on a tape."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
@@ -41,6 +63,13 @@ def plain(x: Any) -> Any:
     if not issubclass(kind, np.ndarray) or (kind is np.ndarray and x.dtype.isnative):
         return x
     return np.asarray(x, native(x.dtype))
+
+
+def read(x: Any) -> Any:
+    """The same with numbers of half precision as float32, as a trace has them."""
+    x = plain(x)
+    numeric = isinstance(x, (np.ndarray, np.generic))
+    return x.astype(_SINGLE) if numeric and is_half(x.dtype) else x
 
 
 @cache
@@ -80,7 +109,7 @@ def objection(x: Any) -> tuple[str, str] | None:
             ", which holds Python objects and no numbers. It often comes from nested lists of "
             "unequal lengths. Make it float64"
         )
-    if not is_known(x.dtype):
+    if not is_known(computed_in(x.dtype)):
         advice = {
             "c": "Convert it first with x.astype(np.complex128)",
             "V": "Pass its fields, each with astype if need be",

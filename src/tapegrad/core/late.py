@@ -48,6 +48,7 @@ REPETITION = (  # what a tape takes that may repeat itself
     "tapegrad.optimize.reroll",
     "tapegrad.optimize.bodies",
 )
+HALVES = ("ml_dtypes",)  # what bfloat16 takes
 FRACTIONS = ("fractions",)  # what the coefficients of asymptotic series take
 SERIES = ("tapegrad.differentiate.taylor",)  # what Taylor coefficients take
 COMPILER = (  # what a compiler in this process takes

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.arrays import is_foreign, objection
+from tapegrad.core.arrays import computed_in, is_foreign, objection
 from tapegrad.core.locks import cached_property
 from tapegrad.core.shapes import ShapeDtype
 from tapegrad.core.statics import exact_key, is_generator, is_watched, is_watched_class, static_key
@@ -261,7 +261,7 @@ def is_differentiable(x: Any) -> bool:
     """Whether there is a derivative with respect to this leaf."""
     if not is_traced(x):
         return False
-    return isinstance(x, float) if is_number(x) else x.dtype.kind in "fc"
+    return isinstance(x, float) if is_number(x) else computed_in(x.dtype).kind in "fc"
 
 
 def without_derivative(

@@ -14,6 +14,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
+from tapegrad.core.late import HALVES, load
+
 T = TypeVar("T")
 
 
@@ -26,7 +28,15 @@ def immutable(cls: type[T]) -> type[T]:
 
 def dtype_name(dtype: np.dtype) -> str:
     """The short name of a dtype: kind and bytes, as in `f8`, `i4`, `b1`."""
-    return f"{dtype.kind}{dtype.itemsize}"
+    return "bf16" if dtype.kind == "V" else f"{dtype.kind}{dtype.itemsize}"
+
+
+def dtype_called(name: str) -> np.dtype:
+    """The dtype of a short name, or as NumPy writes it."""
+    if name in ("bfloat16", "bf16", "<V2"):
+        load(HALVES)
+        return np.dtype("bfloat16")
+    return np.dtype(name)
 
 
 @immutable

@@ -19,7 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.values import Aval, Literal, Operand, Slice, Span, Var, dtype_name, literal
+from tapegrad.core.values import (
+    Aval,
+    Literal,
+    Operand,
+    Slice,
+    Span,
+    Var,
+    dtype_called,
+    dtype_name,
+    literal,
+)
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import DECLARED, Call, Guard, Tape
 
@@ -150,7 +160,8 @@ class _Parser:
     def literal(self, node: ast.expr) -> Literal:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             parts = [_number(part) for part in node.args]
-            return literal(parts[0] if len(parts) == 1 else complex(*parts), node.func.id)
+            value = parts[0] if len(parts) == 1 else complex(*parts)
+            return literal(value, dtype_called(node.func.id))
         value = _number(node)
         return literal(value, type(value))
 
@@ -162,7 +173,7 @@ class _Parser:
         if isinstance(node, ast.UnaryOp) or getattr(node, "id", "") in ("inf", "nan"):
             return _number(node)
         if isinstance(node, ast.Name):
-            return np.dtype(node.id)
+            return dtype_called(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in ("Slice", "Span"):
                 kind = Slice if node.func.id == "Slice" else Span
@@ -222,9 +233,9 @@ def _as_python(line: str) -> str:
 
 def _avals(text: str) -> list[Aval]:
     avals = []
-    for name, weak, dims in re.findall(r"([a-z]\d+)(\*?)\[([\d,]*)\]", text):
+    for name, weak, dims in re.findall(r"([a-z]+\d+)(\*?)\[([\d,]*)\]", text):
         shape = tuple(int(n) for n in dims.split(",") if n)
-        avals.append(Aval(shape, np.dtype(name), weak=bool(weak)))
+        avals.append(Aval(shape, dtype_called(name), weak=bool(weak)))
     return avals
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import is_half
 from tapegrad.core.trees import is_traced
 from tapegrad.errors import ArgumentError
 from tapegrad.trees import tree_flatten, tree_unflatten
@@ -75,6 +76,8 @@ def load_tree(path: str | os.PathLike[str], like: Any) -> tuple[Any, Any]:
         )
     for k, place, array in zip(wanted, places, found, strict=True):
         there = np.asarray(leaves[k])
+        if is_half(there.dtype) and array.dtype == f"V{there.itemsize}":
+            array = array.view(there.dtype)  # NumPy's files have no names of other packages' dtypes
         if (there.shape, there.dtype) != (array.shape, array.dtype):
             raise ArgumentError(
                 f"{os.fspath(path)} has {array.dtype}{list(array.shape)} at {place}, and "

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import computed_in
 from tapegrad.errors import ArgumentError
 from tapegrad.trees import tree_leaves, tree_map
 
 
 def is_trained(leaf: Any) -> bool:
     """Whether a leaf is one that gradients move: floats, and arrays of such."""
-    return isinstance(leaf, float) or getattr(getattr(leaf, "dtype", None), "kind", None) in (
-        "f",
-        "c",
-    )
+    dtype = getattr(leaf, "dtype", None)
+    return isinstance(leaf, float) or (dtype is not None and computed_in(dtype).kind in "fc")
 
 
 def global_norm(tree: Any) -> Any:

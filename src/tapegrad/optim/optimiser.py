@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.api import jit
+from tapegrad.core.arrays import read
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import ArgumentError
 from tapegrad.optim.clipping import clip_by_norm, clip_by_value, is_trained
 from tapegrad.runtime.derived import derived
 from tapegrad.runtime.transformations import Into
+from tapegrad.tracing.runs.traced import kept_as
 from tapegrad.trees import Path, parts_at, tree_flatten, tree_unflatten
 
 Schedule = Callable[[Any], Any]
@@ -60,7 +62,7 @@ class Optimiser:
         leaves, structure = tree_flatten(params)
 
         def slot(start: Callable[[Any], Any]) -> Any:
-            made = [start(np.asarray(x))[()] if is_trained(x) else None for x in leaves]
+            made = [start(read(np.asarray(x)))[()] if is_trained(x) else None for x in leaves]
             return tree_unflatten(structure, made)
 
         return State(np.int64(0), {name: slot(start) for name, start in self.slots.items()})
@@ -80,7 +82,8 @@ class Optimiser:
 
         Returns
         -------
-        `(params, state)`, of the shapes and dtypes that went in.
+        `(params, state)`, of the shapes and dtypes that went in. What a parameter of float16 or
+        bfloat16 has in the state is float32.
 
         Raises
         ------
@@ -135,7 +138,9 @@ class Optimiser:
             slots = {name: column[k] for name, column in columns.items()}
             if g is not None and is_trained(p):
                 _check(self.name, path, p, g)
+                half, (p, g) = kept_as(p), (read(p), read(g))
                 p, slots = self.rule(count, as_of(rate, p), p, g, slots)
+                p = p if half is None else p.astype(half)
             after.append(p)
             for name, value in slots.items():
                 slots_after[name].append(value)

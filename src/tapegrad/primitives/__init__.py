@@ -21,6 +21,7 @@ from tapegrad.primitives import (  # noqa: F401  # for what they declare
     extrema,
     filters,
     fourier,
+    halves,
     hermitian,
     kinked,
     kinks,

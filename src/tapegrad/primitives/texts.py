@@ -14,6 +14,8 @@ def dtype_text(dtype: np.dtype, before: str = ", ") -> str:
 
 
 def dtype_called(dtype: np.dtype) -> str:
+    if dtype.kind == "V":
+        return f"ml_dtypes.{dtype.name}"
     return "bool" if dtype == np.bool_ else f"np.{dtype.name}"
 
 

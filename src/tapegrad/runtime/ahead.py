@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tapegrad.core.arrays import computed_in
 from tapegrad.core.handlers import quiet
 from tapegrad.core.request import Request
 from tapegrad.core.shapes import ShapeDtype
@@ -82,7 +83,7 @@ def with_stand_ins(tree: Any) -> tuple[Any, Sequence[Any] | None]:
 def _stand_in(of: ShapeDtype) -> Any:
     """Zeros, which index any array, for integers; different numbers between 0.5 and 1, where most
     functions are defined, for real ones."""
-    if of.dtype.kind not in "fc":
+    if computed_in(of.dtype).kind not in "fc":
         found = np.zeros(of.shape, of.dtype)
     else:
         fractions = np.modf(np.arange(1, of.size + 1) * GOLDEN)[0]
@@ -156,8 +157,9 @@ def result_shapes(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, 
 
     def make(traced: Traced) -> Any:
         derivation = plain.derive(traced, plain.select(request), final=False)
-        avals = [x.aval for x in derivation.tape.outputs]
-        return derivation.assemble([ShapeDtype(a.shape, a.dtype) for a in avals])
+        kept = plain.halves(derivation, ())
+        found = zip(derivation.tape.outputs, kept, strict=True)
+        return derivation.assemble([ShapeDtype(x.shape, half or x.dtype) for x, half in found])
 
     if is_inside(request):
         from tapegrad.pipeline import trace

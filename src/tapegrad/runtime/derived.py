@@ -28,6 +28,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.runtime import relatives
 from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shapes_of, shared_cache
 from tapegrad.runtime.entry import Miss
+from tapegrad.runtime.halves import with_halves
 from tapegrad.runtime.retracing import (
     warn_of_kinds,
     warn_of_retracing,
@@ -259,7 +260,9 @@ class Derived(Named):
         derivation, observer = observed(
             self.root,
             inside,
-            lambda traced: transformation.derive(traced, selection, final=True),
+            lambda traced: with_halves(
+                transformation.derive(traced, selection, final=True), request
+            ),
             again=True,
             in_vain=in_vain,
         )
@@ -310,7 +313,9 @@ class Derived(Named):
             derivation, state = looked_at(
                 self.root,
                 transformation.within(request),
-                lambda traced: transformation.derive(traced, selection, final=True),
+                lambda traced: with_halves(
+                    transformation.derive(traced, selection, final=True), request
+                ),
                 without=given is not None,
             )
         derivation.computed = None  # nothing is called

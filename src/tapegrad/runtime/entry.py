@@ -30,9 +30,11 @@ from tapegrad.backends.source.driver import (
     Executable,
     Variable,
     dtypes,
+    numpy_name,
 )
 from tapegrad.backends.source.names import Scope
 from tapegrad.checking import debug
+from tapegrad.core.arrays import is_half
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.core.trees import array_leaves, can_be_written, is_number
@@ -170,6 +172,7 @@ def driver_namespace(executable: Executable) -> dict[str, Any]:
         raise InternalError(f"machine code can't be run here: {fault}")
     driver = executable.driver
     names: dict[str, Any] = {"Stale": Miss, OUT_OF_RANGE: OutOfRange, **NUMBERS, **dtypes()}
+    names |= {numpy_name(x.dtype): x.dtype.type for x in driver.outputs if is_half(x.dtype)}
     names |= {"own": own, **HOST.functions(executable)}
     for name, primitive in driver.calls:
         names[name] = partial(_run_by_numpy, primitive)

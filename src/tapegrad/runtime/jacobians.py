@@ -52,6 +52,7 @@ class Jacobian(Gradient):
     holomorphic: bool = False
 
     name = "jacobian"
+    pulls = False
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import finished, playable
@@ -216,6 +217,7 @@ class Hessian(Gradient):
     value: ClassVar[bool] = False  # whether the value and the gradient are results, too
 
     name = "hessian"
+    pulls = False
     second = True
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:

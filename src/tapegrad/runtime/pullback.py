@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tapegrad.backends.source.arguments import is_plain_tree
-from tapegrad.core.arrays import own_behaviour
+from tapegrad.core.arrays import own_behaviour, read
 from tapegrad.core.frames import shorten
 from tapegrad.core.request import Request, is_differentiable
 from tapegrad.core.trees import flatten, flatten_each, flatten_up_to, is_traced, unflatten
@@ -41,8 +41,10 @@ from tapegrad.runtime.checks import value_part
 from tapegrad.runtime.derived import called, checked_mode
 from tapegrad.runtime.directional import Pushforward, as_vectors, with_value
 from tapegrad.runtime.entry import Miss
+from tapegrad.runtime.halves import kept_so
 from tapegrad.runtime.transformations import (
     Derivation,
+    Halves,
     Jit,
     Selection,
     Transformation,
@@ -53,7 +55,7 @@ from tapegrad.runtime.unpacking import Holding
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing.recording import trace as traces
 from tapegrad.tracing.runs.run import own_result, replay
-from tapegrad.tracing.runs.traced import Traced
+from tapegrad.tracing.runs.traced import Traced, kept_as
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
@@ -117,6 +119,7 @@ class Points(Selection):
 
     structure: Any = None
     avals: Sequence[Aval | None] = ()
+    halves: Halves = ()  # as which those are kept that have a derivative
 
 
 @dataclass(eq=False)
@@ -141,6 +144,7 @@ class Linearization(Transformation):
         inputs = iter(range(len(leaves)))
         wrt: list[Any] = []
         avals: list[Aval | None] = []
+        halves = [kept_as(x) for x in leaves if is_traced(x)]
         for x, yes in zip(leaves, asked, strict=True):
             number = next(inputs) if is_traced(x) else None
             real = yes and is_differentiable(x)
@@ -151,7 +155,8 @@ class Linearization(Transformation):
                 f"there is no derivative with respect to argument {', '.join(map(str, known))}: it "
                 "holds no floats and no complex numbers. Pass floats, such as x.astype(float)"
             )
-        return Points(wrt, structure=structure, avals=avals)
+        kept = [halves[k] for k in wrt]
+        return Points(wrt, structure=structure, avals=avals, halves=kept)
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Linearized:
         traced = with_constants(traced)
@@ -214,7 +219,8 @@ class Pulling(Linearization):
             None if at is None else (places.get(at), traced.tape.outputs[at].aval) for at in outs
         ]
         outputs = [None if x is None else next(real) for x in selection.avals]
-        shared = LinearTape(tape, label, self.compile, selection.structure, outputs)
+        found = selection.structure, outputs, selection.halves
+        shared = LinearTape(tape, label, self.compile, *found)
         order = [result[0] for result in results if result is not None]
         in_order = [at for at in order if at is not None] == [*range(len(places))]
         shared.is_plain = in_order and _is_plain(structure)
@@ -275,11 +281,17 @@ class LinearTape:
     is_plain = False
 
     def __init__(
-        self, tape: Tape, label: str, compile: str, structure: Any, outputs: Sequence[int | None]
+        self,
+        tape: Tape,
+        label: str,
+        compile: str,
+        structure: Any,
+        outputs: Sequence[int | None],
+        halves: Halves = (),
     ) -> None:
         self.tape = tape
         none: list[Any] = [None] * len(outputs)
-        played = playable(replace(tape, guards=()))
+        played = kept_so(playable(replace(tape, guards=())), (), halves)
         self.traced = Traced(label, tape, (), structure, [*outputs], none, [False] * len(outputs))
         kept = range(len(tape.outputs))
         derivation = Derivation(Linear(), played, self.traced, Selection(), kept)
@@ -460,7 +472,7 @@ def checked(label: str, what: str, of: str, ct: Any, aval: Aval) -> Any:
             f"ndarray's (it has its own {own}). Pass np.asarray(ct)"
         )
     if not isinstance(ct, Tracer):
-        ct = np.asarray(ct)
+        ct = read(np.asarray(ct))
     if ct.shape != aval.shape:
         raise ArgumentError(
             f"{label}: the {what} has shape {ct.shape}, and the {of} has shape {aval.shape}. They "

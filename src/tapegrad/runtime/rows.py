@@ -41,7 +41,7 @@ from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.recording.decisions import without_values
 from tapegrad.tracing.recording.layout import laid_out_like
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
-from tapegrad.tracing.runs.traced import Traced, plain_value
+from tapegrad.tracing.runs.traced import Traced, kept_as, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 MAX_PATHS = 16  # of one call
@@ -324,7 +324,8 @@ def row_of(x: Any, axis: int | None, row: int) -> Any:
     there; zeros if there are no rows."""
     if axis is None:
         return x
+    dtype = kept_as(x) or x.dtype
     if not x.shape[axis]:
-        return np.zeros([n for k, n in enumerate(x.shape) if k != axis], x.dtype)[()]
-    found = np.moveaxis(plain_value(x), axis, 0)[row]
+        return np.zeros([n for k, n in enumerate(x.shape) if k != axis], dtype)[()]
+    found = np.moveaxis(plain_value(x), axis, 0)[row].astype(dtype, copy=False)
     return laid_out_like(np.array(found), found) if found.ndim else found[()]

@@ -32,11 +32,12 @@ from tapegrad.pipeline import gradient, optimized, schedule
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.directional import leaves_of
+from tapegrad.runtime.halves import kept_so, with_halves
 from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.transformations import Derivation, Jit, with_captured, with_loss
 from tapegrad.tracing.frontend.numpy.answering import has_traced
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.runs.traced import Traced
+from tapegrad.tracing.runs.traced import Traced, kept_as
 
 _numbers = count()
 
@@ -133,6 +134,7 @@ def standalone(f: Callable[..., Any], args: Sequence[Any]) -> StandAlone:
     def make(traced: Traced) -> tuple[Tape, Derivation]:
         _check_outside(traced)
         derivation = transformation.derive(traced, selection, final=True)
+        derivation = with_halves(derivation, request)
         return optimized(derivation.tape), derivation
 
     tape, derivation = made(transformation.within(request), make)
@@ -164,7 +166,12 @@ def simplegrad(
         check_scalar_result(traced)
         whole, before = with_loss(traced)
         value = 0 if traced.outputs[0] is None else before
-        return with_captured(gradient(whole, wrt, keep=[value], checkpoint=checkpoint), traced)
+        tape = gradient(whole, wrt, keep=[value], checkpoint=checkpoint)
+        tape, traced = with_captured(tape, traced)
+        given = [kept_as(x) for x in (*request.inputs, *traced.captured)]
+        at = traced.outputs[0]
+        own = None if at is None else traced.halves[at]
+        return kept_so(tape, given, [own, *[given[k] for k in wrt]]), traced
 
     def result(outputs: Sequence[Any]) -> tuple[Any, ...]:
         gradients = iter(outputs[1:])

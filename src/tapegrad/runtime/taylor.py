@@ -102,6 +102,7 @@ class Laplacian(Gradient):
     """The sum of the second derivatives of a scalar function by each element of its arguments."""
 
     name = "laplacian"
+    pulls = False
     second = True
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:

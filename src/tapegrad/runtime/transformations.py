@@ -24,8 +24,10 @@ from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.chosen import Argnum, Chosen
 from tapegrad.tracing.runs.run import own_result, replay
-from tapegrad.tracing.runs.traced import Computed, Traced, plain_value
+from tapegrad.tracing.runs.traced import Computed, Traced, kept_as, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer
+
+Halves = Sequence[np.dtype | None]  # dtypes of half precision, and None for all others
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Transformation:
     name: ClassVar[str]
     mirrors: ClassVar[bool] = True  # whether results are trees of the tape's outputs, and no more
     alike: ClassVar[bool] = False  # whether Python's floats are as good as np.float64
+    pulls: ClassVar[bool] = (
+        False  # whether what the tape gives besides is a cotangent of each input
+    )
     further: ClassVar[Sequence[str]] = ()  # what arguments behind the function's own are called
 
     def check(self, f: Callable[..., Any]) -> None:
@@ -76,6 +81,13 @@ class Transformation:
         """The same of marks that stand for these, as source says it."""
         return self.assemble(derivation, marks)
 
+    def halves(self, derivation: Derivation, given: Halves) -> Halves:
+        """In which dtypes of half precision the first outputs are kept, if in such; and the
+        arguments."""
+        results = dict(enumerate(derivation.traced.halves))
+        kept = [results.get(k) for k in derivation.kept]
+        return [*kept, *[given[k] for k in derivation.selection.wrt if self.pulls]]
+
     # ---- inside another trace
 
     def inside(self, request: Request) -> Any:
@@ -93,6 +105,10 @@ class Transformation:
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in request.inputs]
         values = replay(derivation.tape, [*inputs, *derivation.traced.captured])
         results = [own_result(x) for x in values]
+        kept = self.halves(derivation, [kept_as(x) for x in self.within(request).inputs])
+        for x, dtype in zip(results, kept, strict=False):
+            if isinstance(x, Tracer):
+                x._trace.keep_as(x, dtype)
         if derivation.traced.keeping is not None:
             derivation.traced.keeping.pass_on([results[k] for k in derivation.left])
         return derivation.assemble(results)
@@ -260,6 +276,7 @@ class Gradient(Transformation):
     max_bytes: int | None = field(default=None, kw_only=True)
     compile: str = field(default="auto", kw_only=True)  # whose memory has at most so many bytes
 
+    pulls: ClassVar[bool] = True
     second: ClassVar[bool] = False  # whether it is of second order
 
     @property

@@ -14,6 +14,7 @@ import scipy.linalg
 import scipy.special as sp
 from tests.primitives.samples.drawn import A, Reference, Sample, each, normal, positive, within
 from tests.primitives.samples.elementwise import KINKED
+from tests.primitives.samples.halves import of_halves
 from tests.primitives.samples.products import of_products
 from tests.primitives.samples.reductions import (
     arg,
@@ -169,6 +170,7 @@ def of_other() -> dict[Any, list[Sample]]:
             Sample(ew.AsType(np.dtype(bool)), (KINKED,), each(bool, bool), smooth=False),
             Sample(ew.AsType(f4), (normal(),), lambda x: np.float32(x), smooth=False),
         ],
+        **of_halves(),
         special.BesselI: [
             Sample(
                 special.BesselI(n, scaled),

@@ -35,11 +35,11 @@ class C(Language):
     def files(self, program: Program, captured: Sequence[np.ndarray], doc: str) -> dict[str, str]:
         assert not program.calls(), "functions that stand alone call no NumPy"
         helpers: dict[str, str] = {}
-        kernels = [Translator(k, program.constants, helpers).text() for k in program.kernels]
         names, inputs = program.names, program.plan.inputs
         free = inputs[: len(inputs) - len(captured)]
-        read = {p for kernel in program.kernels for p in kernel.parameters}
         head = _head(program, program.scope.fresh(program.plan.name), free)
+        kernels = [Translator(k, program.constants, helpers).text() for k in program.kernels]
+        read = {p for kernel in program.kernels for p in kernel.parameters}
         inside = [
             f"static const {type_name(c.dtype)} {names[c]}[{max(x.size, 1)}] = {{{_listed(x)}}};"
             for c, x in zip(inputs[len(free) :], captured, strict=True)

@@ -23,6 +23,7 @@ from tapegrad.core.handlers import quiet
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Library, Repeated, Running
+from tapegrad.primitives.texts import dtype_called
 
 INDENT = "    "
 
@@ -56,7 +57,7 @@ class _Writer:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.functions: dict[str, Any] = {}
-        self.handed_out = Scope({"scipy"})
+        self.handed_out = Scope({"scipy", "ml_dtypes"})
         self.name = self.handed_out.fresh(tape.name)
         names = tape.names or ("",) * len(tape.inputs)
         self.names = {
@@ -76,7 +77,7 @@ class _Writer:
         self.lines.append(f"return {outputs or '()'}")
         body = "\n".join([*lines, *[INDENT + line for line in self.lines]])
         imports = "import numpy as np\n"
-        for module in sorted(set(re.findall(r"\bscipy\.\w+(?=\.)", body))):
+        for module in sorted(set(re.findall(r"\b(?:scipy\.\w+|ml_dtypes)(?=\.)", body))):
             imports += f"import {module}\n"
         return f"{imports}\n\n{body}\n"
 
@@ -103,7 +104,7 @@ class _Writer:
             return self.names[x]
         if x.dtype == np.bool_:
             return f"np.{bool(x.value)}_"
-        return f"np.{x.dtype.name}({_number(x.value)})"
+        return f"{dtype_called(x.dtype)}({_number(x.value)})"
 
     def _operands(self, call: Call) -> list[str]:
         """Names and constants; beside a variable of its dtype, a constant is a plain number."""

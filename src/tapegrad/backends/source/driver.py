@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import is_half
 from tapegrad.primitives.base import Primitive
 
 INDENT = "    "
@@ -16,7 +17,7 @@ INDENT = "    "
 NUMBERS = {"nan": np.nan, "inf": np.inf}
 DTYPES = (
     *("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float32", "float64", "complex64", "complex128"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
 # What is another thing in a compiled call than in a function that stands alone: scratch memory, a
 # thread pool that is loaded when it is needed, and errors.
@@ -36,7 +37,13 @@ def numpy_name(dtype: np.dtype) -> str:
 
 def dtypes() -> dict[str, Any]:
     """The scalar types that drivers name."""
-    return {name: getattr(np, name) for name in DTYPES}
+    return {name: getattr(np, name) for name in DTYPES if hasattr(np, name)}
+
+
+def result(name: str, shape: tuple[int, ...], dtype: np.dtype) -> str:
+    """The expression of an output of this name."""
+    kept = f".view({numpy_name(dtype)})" if is_half(dtype) else ""
+    return name + kept + ("" if shape else "[()]")
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Driver:
 
     def results(self) -> list[str]:
         """The outputs' expressions: scalars leave as NumPy scalars."""
-        return [x.name + ("" if x.shape else "[()]") for x in self.outputs]
+        return [result(x.name, x.shape, x.dtype) for x in self.outputs]
 
 
 @dataclass(frozen=True)

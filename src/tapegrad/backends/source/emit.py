@@ -19,6 +19,7 @@ from tapegrad.backends.source.products import emit_product
 from tapegrad.backends.source.program import LINE, Axes, Kernel, Program, lines_of
 from tapegrad.backends.source.rounds import emit_recurrence
 from tapegrad.backends.source.rows import is_short_row
+from tapegrad.core.arrays import BITS, is_half
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.cells import At, Cell, Indirect, Read
@@ -371,7 +372,9 @@ class _KernelEmitter:
             return str(bool(value))
         if dtype == np.int64:
             return str(int(value)) if value >= 0 else f"({int(value)})"
-        if dtype.kind in "iu":
+        if is_half(dtype):
+            value = np.asarray(value).view(BITS)[()]
+        if value.dtype.kind in "iu":
             return self.program.constant(value)
         if dtype == np.float32 or dtype.kind == "c":
             return self.program.constant(value)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegrad.backends.source.driver import INDENT, OUT_OF_RANGE, Driver, Variable, numpy_name
 from tapegrad.backends.source.names import Scope
+from tapegrad.core.arrays import BITS, in_kernels, is_half
 from tapegrad.core.locks import cached_property
 from tapegrad.ir.affine import Index
 from tapegrad.ir.allocation import Allocation, Slot
@@ -52,8 +53,8 @@ class Kernel:
         if isinstance(p, Index):
             return "chunk", (), np.dtype(np.int64)
         if isinstance(p, Slot):
-            return "array", (p.size,), p.dtype
-        return ("scalar" if p.scalar else "array"), p.outer, p.dtype
+            return "array", (p.size,), in_kernels(p.dtype)
+        return ("scalar" if p.scalar else "array"), p.outer, in_kernels(p.dtype)
 
     def types(self) -> list[tuple[str, tuple[int, ...], np.dtype]]:
         """How the parameters are passed."""
@@ -119,7 +120,7 @@ class Program:
         return Driver(
             places(self.plan.inputs),
             places(self.plan.outputs),
-            tuple((self.names[s], s.size, s.dtype) for s in self.slots),
+            tuple((self.names[s], s.size, in_kernels(s.dtype)) for s in self.slots),
             tuple((self.names[c], c.primitive) for c in self.calls()),
             tuple(self.driver_lines(self._out_of_range())),
         )
@@ -132,7 +133,7 @@ class Program:
             if isinstance(segment, PythonCall):
                 break
             found.update(next(kernels).parameters)
-        return found
+        return {x for x in found if isinstance(x, Cell) and not is_half(x.dtype)}
 
     def _out_of_range(self) -> dict[int, str]:
         """What is raised where numbers are out of the range in which sums were reordered."""
@@ -153,17 +154,23 @@ class Program:
             lines.append(f"({lists[0]},) = own([{lists[0]}], [{lists[1]}])")
         for cell in self.plan.outputs:
             if cell not in over:
-                lines.append(
-                    f"{self.names[cell]} = empty({_shape(cell.outer)}, {numpy_name(cell.dtype)})"
-                )
+                made = f"empty({_shape(cell.outer)}, {numpy_name(in_kernels(cell.dtype))})"
+                lines.append(f"{self.names[cell]} = {made}")
         kernels = iter(self.kernels)
         for segment in segments(self.plan.steps):
             if isinstance(segment, PythonCall):
                 lines += self._python_lines(segment)
             else:
                 kernel = next(kernels)
-                lines += _called(kernel, errors or {}, self.status)
+                lines += _called(kernel, self._passed(kernel), errors or {}, self.status)
         return lines
+
+    def _passed(self, kernel: Kernel) -> list[str]:
+        """A kernel's arguments."""
+        bits = f".view({numpy_name(BITS)})"
+        halves = {cell for cell in self.plan.inputs if is_half(cell.dtype)}
+        each = zip(kernel.names, kernel.parameters, strict=True)
+        return [name + bits if p in halves else name for name, p in each]
 
     def _python_lines(self, call: PythonCall) -> list[str]:
         name = self.names[call]
@@ -196,10 +203,12 @@ class Program:
         return name if cell.shape == root.outer else f"{name}.reshape({_shape(cell.shape)})"
 
 
-def _called(kernel: Kernel, errors: Mapping[int, str], found: str) -> list[str]:
-    function, arguments = kernel.name, ", ".join(kernel.names)
+def _called(
+    kernel: Kernel, passed: Sequence[str], errors: Mapping[int, str], found: str
+) -> list[str]:
+    function, arguments = kernel.name, ", ".join(passed)
     if kernel.chunks:
-        given = [kernel.name, str(kernel.chunks), *kernel.names[:-1]]
+        given = [kernel.name, str(kernel.chunks), *passed[:-1]]
         function, arguments = "parallel", ", ".join(given)
     call = f"if {function}({arguments}):"
     if len(call) + 4 <= LINE and not errors:

@@ -25,7 +25,9 @@ from tapegrad.backends.source.arguments import (
     take_apart,
 )
 from tapegrad.backends.source.driver import INDENT, numpy_name
+from tapegrad.backends.source.driver import result as output
 from tapegrad.backends.source.program import Program
+from tapegrad.core.arrays import computed_in, in_kernels, is_half
 from tapegrad.core.trees import is_number, is_traced
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.cells import Cell
@@ -86,14 +88,17 @@ def standalone(
         )
     body = [*writer.checks, *apart, *writer.lines, *program.driver_lines(errors)]
     failures = "; ".join(f"{k}: {f.what()}" for k, f in enumerate(program.plan.failures, start=1))
-    outputs = [Mark(program.names[c] + ("" if c.shape else "[()]")) for c in program.plan.outputs]
+    outputs = [Mark(output(program.names[c], c.shape, c.dtype)) for c in program.plan.outputs]
     returned = writer.made(result(outputs))
     lines = [f"def {name}({', '.join(parameters)}):", f"{INDENT}{_docstring(doc)}"]
     lines += [INDENT + line for line in body]
     lines += [INDENT + line for line in writer.endings]
     lines.append(f"{INDENT}return {returned}")
-    used = sorted({numpy_name(c.dtype) for c in (*program.plan.inputs, *program.plan.outputs)})
+    dtypes = {c.dtype for c in (*program.plan.inputs, *program.plan.outputs)} | writer.halves
+    known = sorted(numpy_name(x) for x in dtypes | set(map(in_kernels, dtypes)))
+    used = [name for name in known if hasattr(np, name)]
     head = ["import numpy as np", f"from numpy import {', '.join(['empty', *used])}"]
+    head += [f"from ml_dtypes import {name}" for name in known if name not in used]
     if errors:
         head.append("from numpy.linalg import LinAlgError")
     head += dict.fromkeys(writer.imports)
@@ -103,7 +108,9 @@ def standalone(
     for cell, array in zip(_captured_cells(program, captured), captured, strict=True):
         head.append(f"{program.names[cell]} = {_array_text(array)}")
     if program.slots:
-        sizes = ", ".join(f"np.empty({s.size}, np.{s.dtype.name})" for s in program.slots)
+        sizes = ", ".join(
+            f"np.empty({s.size}, np.{in_kernels(s.dtype).name})" for s in program.slots
+        )
         comma = "," if len(program.slots) == 1 else ""
         head += ["", "", "def scratch():", f"{INDENT}return {sizes}{comma}"]
     compiling = ["nan, inf = np.nan, np.inf"]
@@ -150,7 +157,8 @@ def _captured_cells(program: Program, captured: Sequence[Any]) -> list[Cell]:
 
 def _array_text(array: np.ndarray) -> str:
     """An array as an expression: a list of its elements, or its bytes."""
-    name = f"np.{array.dtype.name if array.dtype != np.bool_ else 'bool_'}"
+    name = numpy_name(array.dtype)
+    name = f"np.{name}" if hasattr(np, name) else name
     if array.ndim == 0:
         return f"{name}({array[()]!r})".replace("np.float64(np.float64", "(np.float64")
     if array.size <= INLINE and np.all(np.isfinite(array)):
@@ -175,6 +183,7 @@ class _Writer:
         self.imports: list[str] = []
         self.arrays: dict[str, Any] = {}  # of which results are made
         self.endings: list[str] = []
+        self.halves: set[np.dtype] = set()  # of half precision, among the arguments'
 
     def apart(self, written: Sequence[int], captured: Sequence[str]) -> list[str]:
         """Lines that check that what is written to shares no memory with another array."""
@@ -225,7 +234,9 @@ class _Writer:
         return self.classes[kind]
 
     def _input(self, place: str, x: Any, cell: Cell) -> str:
-        dtype = numpy_name(cell.dtype)
+        half = not is_number(x) and is_half(x.dtype)
+        self.halves.update({x.dtype} if half else ())
+        dtype = numpy_name(x.dtype if half else cell.dtype)
         if not isinstance(x, np.ndarray):
             kind = dtype if isinstance(x, np.generic) else type(x).__name__
             return f"number({place}, {kind}, {place!r})"
@@ -272,4 +283,4 @@ def _said(x: Any) -> str | None:
 
 def is_float_leaf(x: Any) -> bool:
     """Whether a leaf has a gradient."""
-    return isinstance(x, float) if is_number(x) else x.dtype.kind == "f"
+    return isinstance(x, float) if is_number(x) else computed_in(x.dtype).kind == "f"

@@ -25,12 +25,14 @@ from typing import Any
 import numpy as np
 from numpy._core import umath
 
+from tapegrad.core.arrays import is_half
 from tapegrad.core.handlers import let_through
+from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Source
 from tapegrad.observe.answers.answers import Swapped
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import following, unobserved
-from tapegrad.observe.program.source import is_told, is_users, source_of
+from tapegrad.observe.program.source import at_line, is_told, is_users, source_of
 from tapegrad.primitives.base import Elementwise
 
 MOST = 10_000  # places that an operator holds
@@ -331,6 +333,14 @@ def made(
     value: Any,
 ) -> Any:
     """Record a call of one result, of this type, and make its tracer, an array of its own."""
+    if is_half(aval.dtype):
+        raise trace.refused(
+            UnsupportedError(
+                f"{primitive.name} would make numbers of {aval.dtype}{at_line()}, and a traced "
+                f"function computes with float32 in their place. Leave that dtype out, or use "
+                f"x.astype({aval.dtype}) of the result"
+            )
+        )
     (out,) = trace.builder.define(primitive, operands, (aval,), src, trace.reason)
     tracer: Any = _new(cls)
     tracer._trace, tracer._operand, tracer._value = trace, out, value

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.arrays import native, objection
+from tapegrad.core.arrays import computed_in, native, objection
 from tapegrad.core.trees import flatten, is_array
 from tapegrad.errors import (
     ArgumentError,
@@ -194,6 +194,7 @@ class Trace:
         self.captured: dict[int, tuple[Var, Any]] = {}
         self._memories: dict[Any, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
+        self.halves: dict[int, tuple[Any, np.dtype]] = {}  # by the id of what is kept so
         self.rows: dict[Var, tuple[Proxy, int]] = {}  # of arrays, see `tracing.loops.stacking`
         # Of made arrays: those that untraced code has, and what variables of them hold
         self.handed: list[tuple[Any, Any]] = []
@@ -278,17 +279,8 @@ class Trace:
 
     def forget(self) -> None:
         """Its tape is made: it holds no arrays any more, nor tracers, which hold it."""
-        known = (
-            self.captured,
-            self.given,
-            self._memories,
-            self.pins,
-            self.rows,
-            self.below,
-            self.contents,
-            self._written,
-        )
-        for held in known:
+        known = (self.captured, self.given, self._memories, self.pins, self.rows, self.halves)
+        for held in (*known, self.below, self.contents, self._written):
             held.clear()
         for rows in (self._checksums, self.handed, self.locked):
             rows.clear()
@@ -357,11 +349,16 @@ class Trace:
             raise self._reshaped(user_source())
         return known[0]
 
+    def keep_as(self, x: Any, dtype: np.dtype | None) -> None:
+        """A traced array is kept in this dtype of half precision where it leaves the function."""
+        if dtype is not None:
+            self.halves[id(x._owner)] = x._owner, dtype
+
     def check_captured(self) -> None:
         """A TraceError if a captured array was written to since: a later call reads it as it is
         then, so no use of it would see what it held before."""
         for array, aval, before, src in self._checksums:
-            if (array.shape, native(array.dtype)) != (aval.shape, aval.dtype):
+            if (array.shape, computed_in(native(array.dtype))) != (aval.shape, aval.dtype):
                 raise self._reshaped(src)
             if _checksum(array) != before:
                 raise TraceError(

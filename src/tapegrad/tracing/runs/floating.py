@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.arrays import is_known
+from tapegrad.core.arrays import computed_in, is_known
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.trees import flatten
 from tapegrad.errors import UnsupportedError
@@ -290,7 +290,7 @@ def _name(func: Any) -> str:
 
 def is_operand(x: Any) -> bool:
     """Whether something can be an operand of calls on a tape: traced, or an array of numbers."""
-    return isinstance(x, Tracer) or (type(x) is np.ndarray and is_known(x.dtype))
+    return isinstance(x, Tracer) or (type(x) is np.ndarray and is_known(computed_in(x.dtype)))
 
 
 def _is_users(x: Any) -> bool:

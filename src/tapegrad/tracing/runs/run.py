@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.arrays import is_known, plain
+from tapegrad.core.arrays import computed_in, is_known, plain
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.request import Request
@@ -44,7 +44,7 @@ from tapegrad.tracing.recording.trace import (
     traces_under_way,
     tracing_depth,
 )
-from tapegrad.tracing.runs.traced import Traced, input_aval, plain_value
+from tapegrad.tracing.runs.traced import Traced, input_aval, kept_as, plain_value
 from tapegrad.tracing.tracers.either import makes_a_difference
 from tapegrad.tracing.tracers.subclassed import check_has_value, check_stays
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
@@ -111,6 +111,7 @@ class Run:
         self._results: list[Any] = []  # leaves
         self._outputs: list[int | None] = []
         self._operands: list[Operand] = []
+        self._halves: list[np.dtype | None] = []  # as which they are kept
         self._values: list[Any] = []
         self._keeping: Keeping | None = None  # what it has left outside
 
@@ -144,6 +145,7 @@ class Run:
             self.trace.arguments.add(id(tracer))
             self.trace.given[var] = plain_value(leaf)
             tracer._ordered = leaf._owner._ordered if isinstance(leaf, Tracer) else True
+            self.trace.keep_as(tracer, kept_as(leaf))
             self._tracers.append(tracer)
             if self.observer is not None:
                 self.observer.identities.given(tracer, leaf, len(self._tracers) - 1)
@@ -174,8 +176,9 @@ class Run:
             check_has_value(leaf, self.name)
             if isinstance(leaf, Tracer) and (self._repeats or leaf._aval.shape):
                 check_stays(leaf, f"among the results of {self.name}")
-            if isinstance(leaf, Tracer) or (isinstance(leaf, np.ndarray) and is_known(leaf.dtype)):
+            if isinstance(leaf, Tracer) or _is_numeric(leaf):
                 self._outputs.append(len(self._operands))
+                self._halves.append(kept_as(leaf))
                 self._operands.append(to_operand(self.trace, leaf)[0])
             else:
                 self._outputs.append(None)
@@ -322,7 +325,12 @@ class Run:
             keeping.lines if keeping is not None else (),
             keeping if keeping is not None and keeping.inside else None,
             trace.seconds,
+            tuple(self._halves),
         )
+
+
+def _is_numeric(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and is_known(computed_in(x.dtype))
 
 
 # What makes a tape of what a run recorded: of that, of the values of its captured inputs, and of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.core.arrays import native, plain
+from tapegrad.core.arrays import computed_in, is_half, native, read
 from tapegrad.core.trees import is_number, unflatten
 from tapegrad.ir.tape import Aval, Source, Tape
 from tapegrad.tracing.draws.drawn import Draws
@@ -54,6 +54,7 @@ class Traced:
     lines: Sequence[tuple[str, Source | None]] = ()
     keeping: Keeping | None = None
     seconds: float = 0.0  # that its values took to compute
+    halves: Sequence[np.dtype | None] = ()  # as which the first outputs are kept, if not as float32
 
     @property
     def computed(self) -> Computed | None:
@@ -103,7 +104,7 @@ def input_aval(x: Any) -> Aval:
         return Aval(x.shape, x.dtype, weak=x._weak)
     if is_number(x):
         return Aval((), np.dtype(np.float64 if isinstance(x, float) else np.int64), weak=True)
-    return Aval(x.shape, native(x.dtype))
+    return Aval(x.shape, computed_in(native(x.dtype)))
 
 
 def plain_value(x: Any) -> Any:
@@ -112,4 +113,13 @@ def plain_value(x: Any) -> Any:
         return x._read()[1]
     if is_number(x):
         return np.float64(x) if isinstance(x, float) else np.int64(x)
-    return plain(x)
+    return read(x)
+
+
+def kept_as(x: Any) -> np.dtype | None:
+    """The dtype of half precision that a value has outside, if it has such."""
+    if isinstance(x, Tracer):
+        known: tuple[Any, np.dtype | None] = x._trace.halves.get(id(x._owner), (x, None))
+        return known[1]
+    dtype = getattr(x, "dtype", None)
+    return native(dtype) if isinstance(dtype, np.dtype) and is_half(dtype) else None

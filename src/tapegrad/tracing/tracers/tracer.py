@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.arrays import native, plain
+from tapegrad.core.arrays import computed_in, native, read
 from tapegrad.core.values import one_type
 from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
@@ -432,8 +432,8 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
     if isinstance(x, np.ndarray):
         if (lent := dispatch.lent(trace, x)) is not x:
             return to_operand(trace, lent)
-        return trace.capture(x, Aval(x.shape, native(x.dtype))), plain(x)
-    return Literal(x), x
+        return trace.capture(x, Aval(x.shape, computed_in(native(x.dtype)))), read(x)
+    return Literal(x := read(x)), x
 
 
 def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) -> Any:

@@ -23,6 +23,7 @@ from tapegrad.backends.cpu.support import (
     correlation,
     entry,
     gammas,
+    halves,
     integrals,
     lapack,
     operators,
@@ -48,6 +49,7 @@ MODULES = (
     *(layout, loading, threads, linking, shared, arrays, regions, scalars, unrolled),
     *(blocks, packed, correlation, searching),
     *(blas, lapack, operators, outline, syntax, translation, composed, gammas, integrals, bessels),
+    halves,
     *(complexes, entry, compiling),
 )
 
@@ -55,7 +57,7 @@ MODULES = (
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
     kernels = (correlation, searching, blas, lapack)
-    functions = (scalars, composed, gammas, integrals, bessels)
+    functions = (scalars, halves, composed, gammas, integrals, bessels)
     modules = (arrays, complexes, *functions, *kernels, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import computed_in, read
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.program.source import at_line
@@ -206,7 +207,7 @@ def plain_copy(x: Any) -> Any:
         copy.flags.writeable = is_writeable(x._chain) and not is_locked(x._owner)
         return copy.item() if x._weak else copy[()] if x._is_scalar() else copy
     if type(x) is np.ndarray:
-        copy = x.copy(order="K")
+        copy = read(x).copy(order="K")
         copy.flags.writeable = x.flags.writeable
         return copy
     if type(x) in (list, tuple):
@@ -218,7 +219,7 @@ def plain_copy(x: Any) -> Any:
     if type(x) is slice:
         return slice(plain_copy(x.start), plain_copy(x.stop), plain_copy(x.step))
     if isinstance(x, _STATIC) or _is_numpys(x):
-        return x
+        return read(x)
     raise _Unknown
 
 
@@ -267,4 +268,4 @@ def _is_like(result: Any, found: Any) -> bool:
         return all(map(_is_like, result, found))
     if not isinstance(result, Tracer) or not isinstance(found, (np.ndarray, np.generic)):
         return True
-    return bool(result.shape == found.shape and result.dtype == found.dtype)
+    return bool(result.shape == found.shape and result.dtype == computed_in(found.dtype))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.arrays import is_known
+from tapegrad.core.arrays import computed_in, is_known
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import CHANGING
@@ -70,7 +70,7 @@ def _of_arrays(name: str) -> Any:
         if name == "astype" and holds_traced(x):
             kind = own(np.empty(0, object), *args, **kwargs).dtype
             return own(x, *args, **kwargs) if kind.hasobject else numbers_of(x, kind)
-        if not (of_values and traced and type(x) is np.ndarray and is_known(x.dtype)):
+        if not (of_values and traced and type(x) is np.ndarray and is_known(computed_in(x.dtype))):
             note_computed([x])  # by `map`, or with traced integers for a shape
             return own(x, *args, **kwargs)
         if name in CHANGING:

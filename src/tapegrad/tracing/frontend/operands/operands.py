@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.arrays import KNOWN, is_foreign, is_known
+from tapegrad.core.arrays import KNOWN, computed_in, is_foreign, is_known
 from tapegrad.core.trees import is_array
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
@@ -92,8 +92,8 @@ def stands_for_labelled(x: Any) -> bool:
 
 
 def check_dtype(dtype: np.dtype) -> None:
-    """An error for dtypes that have no rules: object, strings, dates, float16, longdouble, ..."""
-    if not is_known(dtype):
+    """An error for dtypes that have no rules: object, strings, dates, longdouble, ..."""
+    if not is_known(computed_in(dtype)):
         raise refusing(
             ArgumentError(
                 f"an array of dtype {dtype} can't be traced{at_line()}; tapegrad knows {KNOWN}. "
@@ -110,7 +110,7 @@ def dtype_of(x: Any) -> Any:
         return complex if isinstance(x, complex) else float if isinstance(x, float) else int
     if isinstance(x, bool):
         return np.dtype(bool)
-    return x.dtype
+    return computed_in(x.dtype)
 
 
 def common_dtype(*xs: Any) -> np.dtype:
@@ -167,7 +167,9 @@ def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
             if x.dtype.kind == "c" != dtype.kind:
                 done.append(cast(as_tracer(x, *xs), dtype))
                 continue
-            done.append(x if x.dtype == dtype else record(trace, ew.AsType(dtype), [x]))
+            done.append(
+                x if computed_in(x.dtype) == dtype else record(trace, ew.AsType(dtype), [x])
+            )
         else:
             done.append(cast(x, dtype))
     return done
@@ -202,8 +204,9 @@ def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[
         if not is_known(t):
             names = ", ".join(t.__name__ if isinstance(t, type) else str(t) for t in given)
             raise UnsupportedError(
-                f"np.{ufunc.__name__} of {names} works in {t}, which can't be traced{at_line()}; "
-                f"tapegrad knows {KNOWN}. Convert the operands first, with x.astype(float)"
+                f"np.{ufunc.__name__} of {names} works in {t}, in which nothing is computed"
+                f"{at_line()}; tapegrad knows {KNOWN}. Convert the operands first, with "
+                "x.astype(float)"
             )
     return loop
 

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
+from tapegrad.core.arrays import is_half, native
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line, is_in_package
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
+from tapegrad.primitives.halves import Rounded
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -410,6 +412,8 @@ def astype(
             f"Cannot cast array data from {x.dtype!r} to {dtype!r} according to the rule "
             f"{casting!r}"
         )
+    if is_half(dtype):
+        return lay_out(halved(x, dtype), order)
     if dtype != x.dtype:
         return lay_out(cast(x, dtype) if x.dtype.kind == "c" else ew.AsType(dtype)(x), order)
     if not copy:
@@ -420,6 +424,14 @@ def astype(
             )
         return x
     return lay_out(ew.copy(x), order)
+
+
+def halved(x: Any, dtype: np.dtype) -> Any:
+    """A traced array as numbers of half precision, which are float32 until they leave."""
+    real = x if x.dtype.kind == "f" else cast(x, np.dtype(np.float32))
+    out = Rounded(native(dtype))(real)
+    out._trace.keep_as(out, native(dtype))
+    return out
 
 
 @stands_for(np, of_complex=True)
