@@ -369,11 +369,17 @@ def test_likelihoods_without_a_maximum(nll, init, data, message):
         assert fit.message in fit.summary()
 
 
-def test_the_second_derivative_of_normal_probabilities_at_infinity():
-    """Where an ordered probit's outermost cuts are: it is 0, and was NaN."""
+@pytest.mark.parametrize(
+    "law", ["norm", "logistic", "cauchy", "gumbel_l", "gumbel_r", "laplace", "hypsecant"]
+)
+def test_derivatives_of_probabilities_at_infinity(law):
+    """Where the outermost cuts of a model of ordered answers are: they are 0, and some were NaN."""
+    law = getattr(stats, law)
 
     def outside(x):
-        cuts = np.array([-np.inf, 0.0, np.inf])
-        return np.sum(stats.norm.cdf(cuts - x))
+        return np.sum(law.cdf(np.array([-np.inf, 0.0, np.inf]) - x) ** 2)
 
-    assert tapegrad.hessian(outside)(0.5) == pytest.approx(0.5 * stats.norm.pdf(0.5))
+    both = tapegrad.grad(outside)
+    assert both(0.3) == pytest.approx(-2 * law.cdf(-0.3) * law.pdf(-0.3))
+    slope = (both(0.3 + 1e-5) - both(0.3 - 1e-5)) / 2e-5
+    assert tapegrad.hessian(outside)(0.3) == pytest.approx(slope, rel=1e-6)

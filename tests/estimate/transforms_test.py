@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tapegrad import grad, hessian, jacobian, transforms
+from tapegrad import grad, hessian, jacobian, transforms, vmap
 from tapegrad.errors import ArgumentError
 from tapegrad.transforms import Above, Below, Between, Transform, Unconstrained
 
@@ -129,6 +129,23 @@ def test_a_density_keeps_its_mass():
     density = [2 * np.log(x) - x - np.log(2.0) for x in transforms.log.forward(u)]
     total = np.exp(np.array(density) + [transforms.log.log_jacobian(v) for v in u])
     assert np.trapezoid(total, u) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("transform", "dimensions", "volume"),
+    [
+        (transforms.simplex, 2, 1 / 2),  # 1 / (n - 1)!
+        (transforms.correlation, 1, 2.0),
+        (transforms.correlation, 3, np.pi**2 / 2),  # Joe (2006)
+        (Between(-1.0, 2.0), 2, 9.0),
+    ],
+)
+def test_log_jacobians_measure_volumes(transform, dimensions, volume):
+    """Of the constrained values: the integral of the Jacobian over all unconstrained ones."""
+    axis = np.arange(-18.0, 18.0, 0.5)
+    grid = np.stack(np.meshgrid(*[axis] * dimensions), axis=-1).reshape(-1, dimensions)
+    logs = vmap(transform.log_jacobian)(grid)
+    assert np.exp(logs).sum() * 0.5**dimensions == pytest.approx(volume, rel=1e-4)
 
 
 def test_own_transforms():

@@ -148,7 +148,9 @@ law(
     even=True,
     logpdf=_cauchy_logpdf,
     pdf=lambda x: 1.0 / np.pi / (1.0 + x * x),
-    cdf=lambda x: np.arctan2(1.0, -x) / np.pi,
+    cdf=lambda x: with_slopes(
+        np.arctan2(1.0, -x) / np.pi, (x, 1.0 / np.pi / (1.0 + np.clip(x, -1e100, 1e100) ** 2))
+    ),
     ppf=lambda q: _cauchy_ppf(q),
 )
 law(
@@ -204,8 +206,10 @@ _GUMBEL: dict[str, Any] = {
     "logpdf": lambda x: with_slopes(-x - np.exp(-x), (x, np.expm1(-x))),
     "pdf": lambda x: _gumbel_pdf(x),
     **falling(lambda x: np.exp(-x), lambda x: -x, lambda h, y: -y),
-    "cdf": lambda x: with_slopes(np.exp(-_capped_exp(-x)), (x, _gumbel_pdf(x))),
-    "sf": lambda x: with_slopes(-np.expm1(-_capped_exp(-x)), (x, -_gumbel_pdf(x))),
+    "cdf": lambda x: with_slopes(np.exp(-_capped_exp(-x)), (x, _gumbel_pdf(np.maximum(x, -8.0)))),
+    "sf": lambda x: with_slopes(
+        -np.expm1(-_capped_exp(-x)), (x, -_gumbel_pdf(np.maximum(x, -8.0)))
+    ),
 }
 law("gumbel_r", **_GUMBEL)
 law("gumbel_l", **mirrored(_GUMBEL))
