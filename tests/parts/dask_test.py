@@ -391,3 +391,22 @@ def test_sparse_parts_count_by_their_rows(check):
     np.testing.assert_allclose(
         of_dicts(np.ones(3), [{"x": part} for part in parts])[0], expected[0], rtol=1e-14
     )
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_half_precision_is_added_up_in_float32(reduce):
+    """A sum in float16 would overflow, or lose what is small beside it."""
+    kept = [a.astype(np.float16) for a in (w, x, y)]
+    wide = [a.astype(np.float32) for a in kept]
+    f = loss if reduce == "sum" else mean
+    parts = [np.array_split(a, 20) for a in kept[1:]]
+    value, found = td.value_and_grad(f, over=OVER, reduce=reduce)(kept[0], *parts)
+    expected, gradient = tapegrad.value_and_grad(f)(*wide)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, gradient, rtol=2e-3)
+
+    many = np.ones((20, 3000), np.float16)
+    total = td.grad(lambda w, x: np.sum(w * x), over="x", reduce=reduce, check=False)
+    expected = 60_000 if reduce == "sum" else 3000
+    assert total(np.float16(1), list(many)) == np.float16(expected)

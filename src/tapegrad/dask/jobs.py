@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import read
 from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import mapped
 from tapegrad.dask.parts import is_array, rows_of
@@ -79,6 +80,7 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
     rows = rows_of(part, label)
     if not is_mean:
         _check_no_rows(loss, others, part, label)
+    part, others = tree_map(read, part), Sent(tree_map(read, others.value))
     half = min(rows, ROWS) // 2
     if half == 0:
         return

@@ -22,7 +22,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.derived import Derived
 from tapegrad.tracing.frontend.numpy.answering import has_traced
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.trees import tree_leaves, tree_map
+from tapegrad.trees import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 MOST_AT_ONCE = 4  # parts for each worker's thread that are in a graph, where they come one by one
 
@@ -149,7 +149,9 @@ class InParts:
             result = tree_map(lambda x: x / total.rows, result)
         if self._plus is not None:
             result = tree_map(np.add, result, self._plus(others))
-        return result
+        leaves, structure = tree_flatten(result)
+        pairs = zip(leaves, total.halves, strict=True)
+        return tree_unflatten(structure, [x if h is None else x.astype(h) for x, h in pairs])
 
 
 def _checked_parameters(

@@ -11,11 +11,13 @@ parts    0   1   2   3   4
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.core.arrays import read
+from tapegrad.tracing.runs.traced import kept_as
 from tapegrad.trees import tree_leaves, tree_map
 
 SOME = 3  # parts that are named, of many
@@ -23,24 +25,27 @@ SOME = 3  # parts that are named, of many
 
 class Share(NamedTuple):
     """What some parts give together: a tree, weighted by their rows where it is a mean's; how many
-    rows they have; and the first parts whose value or derivatives aren't finite."""
+    rows they have; the first parts whose value or derivatives aren't finite; and the dtypes of half
+    precision that leaves have, which are added up in float32."""
 
     total: Any
     rows: int
     not_finite: tuple[int, ...]
+    halves: Sequence[Any] = ()
 
 
 def share_of(result: Any, rows: int, number: int, is_mean: bool) -> Share:
     """What one part gives."""
-    total = tree_map(lambda x: x * rows, result) if is_mean else result
-    is_finite = all(np.all(np.isfinite(x)) for x in tree_leaves(result))
-    return Share(total, rows, () if is_finite else (number,))
+    total = tree_map(lambda x: read(x) * rows if is_mean else read(x), result)
+    leaves = tree_leaves(result)
+    is_finite = all(np.all(np.isfinite(x)) for x in leaves)
+    return Share(total, rows, () if is_finite else (number,), [kept_as(x) for x in leaves])
 
 
 def together(a: Share, b: Share) -> Share:
     """The share of two groups of parts, of which the first comes before the second."""
     total = tree_map(np.add, a.total, b.total)
-    return Share(total, a.rows + b.rows, (*a.not_finite, *b.not_finite)[:SOME])
+    return Share(total, a.rows + b.rows, (*a.not_finite, *b.not_finite)[:SOME], a.halves)
 
 
 class Pairs:
