@@ -110,7 +110,6 @@ def dtypes(text: str, rng: random.Random) -> str:
     def changed(match: re.Match[str]) -> str:
         kinds = ["reals({})", "reals({}, np.float32)", "wholes({})", "wholes({}, np.int32)"]
         kinds += ["wholes({}, np.uint8)", "wholes({}, np.int8)", "flags({})"]
-        kinds += ["reals({}).astype(np.float16)"]
         others = [kind.format(match[2]) for kind in kinds if kind.format(match[2]) != match[0]]
         return rng.choice([*others, *others[:6], *others[:3]])
 

@@ -7,6 +7,7 @@ import functools
 import types
 from collections import OrderedDict
 
+import ml_dtypes
 import numpy as np
 import pytest
 from scipy import stats
@@ -431,6 +432,24 @@ def test_arguments_that_are_refused(x, advice):
     df(2.0, np.ones(2))
     with pytest.raises(ArgumentError, match=rf"argument 'x' .*{advice}"):
         df(2.0, x)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_arguments_of_half_precision(dtype):
+    """an argument of float16 or bfloat16, in a function that asks for `x.dtype` -> it is float32
+    there, also where it is asked; the gradient has the argument's dtype, and is rounded once
+    """
+
+    def f(x):
+        scale = 3.0 if x.dtype == np.float32 else 1.0
+        return np.sum(x * x.astype(x.dtype)) * scale
+
+    x = np.array([0.1, 2.0, -3.0]).astype(dtype)
+    df = grad(f)
+    for _ in range(3):
+        found = df(x)
+        assert found.dtype == dtype
+        assert np.array_equal(found, (6 * x.astype(np.float32)).astype(dtype))
 
 
 _TAKEN = (
