@@ -86,9 +86,9 @@ def test_fit_visits_each_row_once_an_epoch_in_orders_of_the_seed():
 
 def _orders(seed):
     """The rows of two epochs, read off steps that write down what they are given."""
-    from tapegrad.optim.fitting import _Order
+    from tapegrad.optim.fitting import Order
 
-    order = _Order(10, 4, True, False, seed)
+    order = Order(10, 4, True, False, seed)
     assert [len(rows) for rows in order.of(0)] == [4, 4, 2]
     return [np.concatenate(order.of(epoch)).tolist() for epoch in (0, 1)]
 

@@ -23,8 +23,9 @@ from tapegrad.dask.derivatives import (
     jit,
     value_and_grad,
 )
+from tapegrad.dask.training import fit, minimise
 
-__all__ = ["grad", "hessian", "hvp", "jacobian", "jit", "value_and_grad"]
+__all__ = ["fit", "grad", "hessian", "hvp", "jacobian", "jit", "minimise", "value_and_grad"]
 
 
 def __dir__() -> list[str]:

@@ -107,31 +107,29 @@ def fit(
     FloatingPointError : the loss of a step isn't finite. The message says which step; the
         checkpoint before it stays.
     """
-    order = _Order(_rows(data), batch_size, shuffle, drop_last, seed)
-    _check(epochs, patience, validation, checkpoint, checkpoint_every)
-    run = _Run(loss, params, optimiser or adam(), order, seed, compile)
-    run.compile(data, validation)
-    if checkpoint is not None and os.path.exists(checkpoint):
-        run.go_on(checkpoint)
-    known = run.known
-    with _bar(progress, epochs * order.batches, known.epoch * order.batches + known.batch) as bar:
-        while known.epoch < epochs and not known.stopped:
-            for rows in order.of(known.epoch)[known.batch :]:
-                run.step(_rows_of(data, rows), len(rows))
-                bar.update(1)
-                if checkpoint and checkpoint_every and known.batch % checkpoint_every == 0:
-                    run.save(checkpoint)
-            entry = run.end_epoch(validation, patience, min_change)
-            if callback is not None and callback(entry, run.place.params) is True:
-                known.stopped = True
-            bar.set_postfix(entry)
-            if checkpoint is not None:
-                run.save(checkpoint)
-    return Fitted(run.place.best, run.place.state, known.history, known.best, known.stopped)
+    order = Order(_rows(data), batch_size, shuffle, drop_last, seed)
+    _check(patience, validation, checkpoint, checkpoint_every)
+    optimiser = optimiser or adam()
+    run = Run(loss, training_step(loss, optimiser, compile=compile), params, optimiser, order)
+    run.compile(data, validation, compile)
+    end = Ending(epochs, validation, patience, min_change, callback)
+    return run.to_the_end(
+        lambda rows: _rows_of(data, rows), end, checkpoint, checkpoint_every, progress
+    )
+
+
+class Ending(NamedTuple):
+    """When a run ends, and what it is held against after each epoch."""
+
+    epochs: int
+    validation: Any = None
+    patience: int | None = None
+    min_change: float = 0.0
+    callback: Callable[[dict[str, float], Any], Any] | None = None
 
 
 @dataclass(frozen=True)
-class _Order:
+class Order:
     """Which rows are seen together, and when: a function of the seed and the epoch alone."""
 
     rows: int
@@ -183,33 +181,32 @@ class _Known:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-class _Run:
-    """A run: its compiled functions, and its state between two steps."""
+class Run:
+    """A run: its step, and its state between two steps."""
 
     def __init__(
         self,
         loss: Callable[..., Any],
+        trained: Any,
         params: Any,
         optimiser: Optimiser,
-        order: _Order,
-        seed: int,
-        compile: Compile,
+        order: Order,
     ) -> None:
         self.optimiser = optimiser
         self.order = order
-        self.draws = np.random.default_rng([seed, 0, 1])
+        self.draws = np.random.default_rng([order.seed, 0, 1])
         self.drawn, self.measuring = _drawing(loss, self.draws)
-        self.trained: Any = training_step(loss, optimiser, compile=compile)
-        self.measured = jit(loss, compile=compile)
-        self.compiles = compile == "always"
+        self.trained = trained
+        self.measured: Any = loss
         params = tree_map(_as_numpy, params)
         self.place = _Place(params, optimiser.init(params), params, np.float64(0.0))
         self.known = _Known()
 
-    def compile(self, data: Any, validation: Any) -> None:
+    def compile(self, data: Any, validation: Any, compile: Compile) -> None:
         """Make the machine code of all steps, always in the same order: what a run that goes on
         computes doesn't depend on where it was."""
-        if self.compiles:
+        self.measured = jit(self.measured, compile=compile)
+        if compile == "always":
             before = self.draws.bit_generator.state
             for size in dict.fromkeys(len(rows) for rows in self.order.of(0)):
                 batch = _rows_of(data, np.arange(size))
@@ -232,6 +229,36 @@ class _Run:
         total = self.place.total + np.float64(value) * rows
         self.place = self.place._replace(params=params, state=state, total=total)
         self.known.batch += 1
+
+    def to_the_end(
+        self,
+        batch_of: Callable[[np.ndarray], tuple[Any, ...]],
+        end: Ending,
+        checkpoint: str | os.PathLike[str] | None,
+        every: int | None,
+        progress: bool,
+    ) -> Fitted:
+        """All steps that aren't done, each along the gradient of the batch of some rows."""
+        if end.epochs < 0:
+            raise ArgumentError(f"epochs is {end.epochs}, and must be at least 0")
+        if checkpoint is not None and os.path.exists(checkpoint):
+            self.go_on(checkpoint)
+        known, batches = self.known, self.order.batches
+        done = known.epoch * batches + known.batch
+        with bar(progress, end.epochs * batches, done) as shown:
+            while known.epoch < end.epochs and not known.stopped:
+                for rows in self.order.of(known.epoch)[known.batch :]:
+                    self.step(batch_of(rows), len(rows))
+                    shown.update(1)
+                    if checkpoint and every and known.batch % every == 0:
+                        self.save(checkpoint)
+                entry = self.end_epoch(end.validation, end.patience, end.min_change)
+                if end.callback is not None and end.callback(entry, self.place.params) is True:
+                    known.stopped = True
+                shown.set_postfix(entry)
+                if checkpoint is not None:
+                    self.save(checkpoint)
+        return Fitted(self.place.best, self.place.state, known.history, known.best, known.stopped)
 
     def end_epoch(self, validation: Any, patience: int | None, change: float) -> dict[str, float]:
         """The entry of the epoch in the history; the parameters are kept if they are the best."""
@@ -335,12 +362,8 @@ def _rows(data: Any) -> int:
     return shapes[0][0]
 
 
-def _check(
-    epochs: int, patience: int | None, validation: Any, checkpoint: Any, every: int | None
-) -> None:
+def _check(patience: int | None, validation: Any, checkpoint: Any, every: int | None) -> None:
     """Whether the options make sense together."""
-    if epochs < 0:
-        raise ArgumentError(f"epochs is {epochs}, and must be at least 0")
     if patience is not None and validation is None:
         raise ArgumentError("patience is about the loss on validation data: pass validation=")
     if patience is not None and patience < 1:
@@ -365,10 +388,10 @@ class _NoBar:
         pass
 
 
-def _bar(shown: bool, total: int, done: int) -> Any:
+def bar(shown: bool, total: int | None, done: int, unit: str = "step") -> Any:
     """A bar of the steps, of which some are done."""
     if not shown:
         return _NoBar()
     from tqdm.auto import tqdm
 
-    return tqdm(total=total, initial=done, unit="step")
+    return tqdm(total=total, initial=done, unit=unit)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.api import value_and_grad
 from tapegrad.derivatives import hvp
+from tapegrad.optim.fitting import bar
+from tapegrad.optim.journal import Journal
 from tapegrad.trees import flatten, tree_map
+from tapegrad.typing import Compile
 
 _WITH_PRODUCTS = frozenset(["newton-cg", "trust-ncg", "trust-krylov", "trust-constr"])
 
@@ -21,6 +26,8 @@ def minimise(
     *args: Any,
     method: str = "L-BFGS-B",
     bounds: tuple[Any, Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = False,
     **options: Any,
 ) -> Any:
     """`scipy.optimize.minimize` of a loss of nested parameters, with its exact gradient.
@@ -35,34 +42,76 @@ def minimise(
     params : where to begin: a tree of arrays and floats, n numbers together.
     method : of `scipy.optimize.minimize`. Those that take products with the Hessian get exact ones.
     bounds : `(lower, upper)`, each a tree like `params`, or one number for all.
+    checkpoint : a file, to which each value, gradient and product is added. A run that was killed
+        goes on from it when it is begun again, bit for bit: SciPy is told what is known. The
+        last of these is computed again, and it is an error if it is another one.
+    progress : show a bar (tqdm), an evaluation each, with the loss.
     options : what else SciPy's function takes (`tol=`, `options=`, `callback=`).
 
     Returns
     -------
     SciPy's `OptimizeResult`; `x` and `jac` are trees.
     """
-    from scipy.optimize import Bounds, minimize
+    compile: Compile = "always" if checkpoint is not None else None
+    derived, product = value_and_grad(loss, compile=compile), hvp(loss, compile=compile)
+    run = Minimisation(method, bounds, checkpoint, progress, options)
+    return run.found(derived, product, params, args)
 
-    start, back = flatten(params)
-    derived, product = value_and_grad(loss), hvp(loss)
 
-    def both(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        value, grads = derived(back(vector), *args)
-        return float(value), flatten(grads)[0].astype(float)
+class Minimisation(NamedTuple):
+    """How a loss is minimised, wherever it is computed."""
 
-    def times(vector: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        return flatten(product(back(vector), *args, back(direction)))[0].astype(float)
+    method: str
+    bounds: tuple[Any, Any] | None
+    checkpoint: str | os.PathLike[str] | None
+    progress: bool
+    options: dict[str, Any]
 
-    if method.lower() in _WITH_PRODUCTS:
-        options.setdefault("hessp", times)
-    if bounds is not None:
-        ends = [np.broadcast_to(_vector(end, params), start.shape) for end in bounds]
-        options["bounds"] = Bounds(*ends)
-    found = minimize(both, start.astype(float), jac=True, method=method, **options)
-    found.x = back(found.x)
-    if "jac" in found:
-        found.jac = back(found.jac)
-    return found
+    def found(
+        self,
+        derived: Callable[..., Any],
+        product: Callable[..., Any],
+        params: Any,
+        args: tuple[Any, ...],
+    ) -> Any:
+        """SciPy's result, by a loss's value and gradient, and by products with its Hessian."""
+        from scipy.optimize import Bounds, minimize
+
+        start, back = flatten(params)
+        options = dict(self.options)
+
+        def both(vector: np.ndarray) -> np.ndarray:
+            value, grads = derived(back(vector), *args)
+            return np.append(float(value), flatten(grads)[0].astype(float))
+
+        def times(vector: np.ndarray, direction: np.ndarray) -> np.ndarray:
+            return flatten(product(back(vector), *args, back(direction)))[0].astype(float)
+
+        with contextlib.ExitStack() as stack:
+            if self.checkpoint is not None:
+                journal = Journal(self.checkpoint, {"method": self.method, "numbers": start.size})
+                stack.callback(journal.close)
+                both = journal.kept(both, "value and gradient")
+                times = journal.kept(times, "product with the Hessian")
+            shown = stack.enter_context(bar(self.progress, None, 0, "evaluation"))
+
+            def loss_and_slope(vector: np.ndarray) -> tuple[float, np.ndarray]:
+                answer = both(vector)
+                shown.update(1)
+                shown.set_postfix({"loss": answer[0]})
+                return float(answer[0]), answer[1:]
+
+            if self.method.lower() in _WITH_PRODUCTS:
+                options.setdefault("hessp", times)
+            if self.bounds is not None:
+                ends = [np.broadcast_to(_vector(end, params), start.shape) for end in self.bounds]
+                options["bounds"] = Bounds(*ends)
+            start = start.astype(float)
+            found = minimize(loss_and_slope, start, jac=True, method=self.method, **options)
+        found.x = back(found.x)
+        if "jac" in found:
+            found.jac = back(found.jac)
+        return found
 
 
 def _vector(end: Any, params: Any) -> Any:
