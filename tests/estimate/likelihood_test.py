@@ -190,6 +190,30 @@ def test_bounds():
         fit.confidence_interval("scale", method="profile")
 
 
+def test_profiles_within_bounds():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 2))
+    x[:, 1] += x[:, 0]
+    y = x @ [0.35, 1.0] + rng.normal(size=100)
+
+    def nll(b, x, y):
+        return 0.5 * (y - x @ b) ** 2
+
+    fit = maximum_likelihood(nll, np.ones(2), x, y, bounds=(0.0, None))
+    first = fit.confidence_interval(0, method="profile")
+    second = fit.confidence_interval(1, method="profile")
+
+    def rise(value):
+        free = (x[:, 0] @ (y - value * x[:, 1])) / (x[:, 0] @ x[:, 0])
+        least = nll(np.array([max(free, 0.0), value]), x, y).sum()
+        return 2 * (least - fit.nll) - CHI
+
+    ends = [optimize.brentq(rise, fit.params[1], far) for far in (0.0, 3.0)]
+    np.testing.assert_allclose(second, ends, rtol=1e-7)
+    assert first[0] == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_allclose(fit.profile(1, ends) - fit.nll, CHI / 2, rtol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
