@@ -97,6 +97,24 @@ def test_what_the_function_reads_may_change():
     assert maximum_likelihood(nll, 0.0, X).params == pytest.approx(X.mean() - 1)
 
 
+def test_what_is_asked_later_is_of_the_likelihood_that_was_fitted():
+    x, weight = X.copy(), [1.0]
+
+    def nll(m, x):
+        return weight[0] * 0.5 * (x - m) ** 2
+
+    fit = maximum_likelihood(nll, 0.0, x)
+    weight[0] = 4.0
+    assert fit.se() == pytest.approx(1 / np.sqrt(len(x)))
+    for asked in (lambda: fit.se("sandwich"), lambda: fit.profile((), [1.0])):
+        with pytest.raises(ArgumentError, match="the function reads, have changed"):
+            asked()
+    weight[0] = 1.0
+    x[0] += 1.0
+    with pytest.raises(ArgumentError, match="the data, or what"):
+        fit.confidence_interval((), method="profile")
+
+
 def test_a_penalty_is_added_once():
     fit = maximum_likelihood(
         lambda m, x: 0.5 * (x - m) ** 2, 0.0, X, penalty=lambda m: 0.5 * 100.0 * m**2

@@ -124,11 +124,24 @@ class Estimate:
 
     @functools.cached_property
     def _hessian(self) -> Curvature:
-        return Curvature.of(self._likelihood.hessian(self._found.u), self._found.on_bounds)
+        found = self._found
+        if found.curvature is not None:
+            return found.curvature
+        return Curvature.of(self._same_likelihood().hessian(found.u), found.on_bounds)
 
     @functools.cached_property
     def _scores(self) -> np.ndarray:
-        return self._likelihood.scores(self._found.u)
+        return self._same_likelihood().scores(self._found.u)
+
+    def _same_likelihood(self) -> Likelihood:
+        """The likelihood, if it still says what it said."""
+        now = float(np.sum(self._likelihood.rows(self._found.u)))
+        if not np.isclose(now, self.nll, rtol=1e-9, atol=1e-9, equal_nan=True):
+            raise ArgumentError(
+                f"nll is {now:.10g} at the estimate, and was {self.nll:.10g} when it was found: "
+                "the data, or what the function reads, have changed. Fit again"
+            )
+        return self._likelihood
 
     def cov(self, kind: str = "hessian") -> np.ndarray:
         """The covariance of all numbers of `params`, in the order of `trees.flatten`.
@@ -151,7 +164,7 @@ class Estimate:
         `g` returns a number, an array, or a tree of these.
         """
         space = self._likelihood.space
-        value = g(self.params)
+        value = g(space.forward(self._found.u))
         _, back = flatten(value)
         cov = self._told(jacobian(lambda u: flatten(g(space.forward(u)))[0])(self._found.u), kind)
         return Delta(value, back(_roots(cov)), cov)
@@ -187,7 +200,7 @@ class Estimate:
             if of is None or kind != "hessian":
                 raise ArgumentError("a profile is of one number, `of`, and knows no other `kind`")
             return profiling.ends(
-                self._likelihood, self._found, self._hessian, *self._one(of), level
+                self._same_likelihood(), self._found, self._hessian, *self._one(of), level
             )
         far = _far(level)
         if of is not None:
@@ -213,9 +226,8 @@ class Estimate:
         float64[k], with the penalty where there is one. NaN where no minimum was found, which a
         warning says.
         """
-        return profiling.profile(
-            self._likelihood, self._found, self._hessian, *self._one(of), np.asarray(values, float)
-        )
+        likelihood, values = self._same_likelihood(), np.asarray(values, float)
+        return profiling.profile(likelihood, self._found, self._hessian, *self._one(of), values)
 
     def _one(self, of: Quantity) -> tuple[Callable[[Any], Any], str]:
         """A function of the parameters that gives one number, and what it is called."""

@@ -219,7 +219,8 @@ class Curvature:
 
 @dataclasses.dataclass(frozen=True)
 class Minimum:
-    """Where the search ended. `on_bounds` says which numbers are held there by the slope."""
+    """Where the search ended. `on_bounds` says which numbers are held there by the slope; the
+    curvature is known where Newton's steps needed it."""
 
     u: np.ndarray
     value: float
@@ -227,6 +228,7 @@ class Minimum:
     message: str
     on_bounds: np.ndarray
     result: Any
+    curvature: Curvature | None = None
 
 
 def minimum(likelihood: Likelihood, method: str, options: dict[str, Any]) -> Minimum:
@@ -260,7 +262,7 @@ def _newton(
     likelihood: Likelihood, u: np.ndarray, value: float, slope: np.ndarray, result: Any
 ) -> Minimum:
     last, before = np.inf, np.zeros(len(u))
-    for _ in range(50):
+    for steps_left in range(50, -1, -1):
         fixed = _held(likelihood, u, slope)
         matrix = likelihood.hessian(u)
         curvature, bends = Curvature.of(matrix, fixed), np.diagonal(matrix)
@@ -268,7 +270,7 @@ def _newton(
         gain = along @ along / 2
         if gain <= 1e-20 or (last < _NEAR and gain > last / 2):  # rounding leaves no more
             break
-        moved = _shorter(likelihood, u, value, -curvature.bent @ along)
+        moved = _shorter(likelihood, u, value, -curvature.bent @ along) if steps_left else None
         if moved is None:
             break
         last, before = gain, bends
@@ -288,7 +290,7 @@ def _newton(
         problem = "the likelihood still falls where it has no curvature: it may have no minimum"
     elif fading.size:
         problem = f"the likelihood flattens out by {likelihood.called(fading)}: it ends nowhere"
-    return Minimum(u, value, not problem, problem or "converged", fixed, result)
+    return Minimum(u, value, not problem, problem or "converged", fixed, result, curvature)
 
 
 def _shorter(
