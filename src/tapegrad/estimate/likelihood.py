@@ -66,7 +66,7 @@ class _Made:
     key: Any
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=4)  # it keeps them alive
 def _functions(made: _Made) -> _Functions:
     """The next fit of a likelihood finds what was traced for the last one."""
     return _Functions(*made.parts)
