@@ -94,6 +94,13 @@ def to_networkx(tape: Tape) -> Any:
 
 
 @_method
+def to_json(tape: Tape) -> str:
+    from tapegrad.ir.graph import to_json
+
+    return to_json(tape)
+
+
+@_method
 def to_dot(tape: Tape) -> str:
     from tapegrad.ir.graph import to_dot
 

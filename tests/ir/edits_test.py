@@ -149,6 +149,20 @@ def test_an_edit_that_does_not_fit_says_where(name):
         edit()
 
 
+def test_values_of_what_is_computed_on_the_way():
+    found = TAPE.values(W, X)
+    assert list(found) == ["%1", "%2", "%3", "%4", "%5", "%6", "%7"]
+    np.testing.assert_array_equal(found["%4"], np.sin(W * X))
+    assert found["%7"] == TAPE.play(W, X)
+    _, tree = tg.trace(lambda p: {"out": p["w"] * W}, {"w": X})
+    np.testing.assert_array_equal(tree.values({"w": X})["%2"], W)
+    with np.errstate(invalid="ignore"):
+        slope = tg.grad(lambda x: np.sum(np.sqrt(x) * x))
+        slope(X)
+        values = slope.tape.values(X)
+    assert next(name for name, x in values.items() if np.any(np.isnan(x))) == "%2"
+
+
 def test_gradients_of_what_is_computed_on_the_way():
     w, x, z, h, square, product, total = TAPE.gradients().play(W, X)
     s = np.sin(W * X)

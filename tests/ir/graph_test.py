@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -85,6 +86,18 @@ def test_a_drawing_has_ellipses_boxes_and_octagons():
         }
         """
     )
+
+
+def test_the_graph_as_json():
+    read = json.loads(SMALL.to_json())
+    assert read["name"] == "f"
+    graph = SMALL.to_networkx()
+    assert [node["id"] for node in read["nodes"]] == list(graph)
+    assert [(edge["source"], edge["target"]) for edge in read["edges"]] == list(graph.edges)
+    (call,) = [node for node in read["nodes"] if node["id"] == "call 1"]
+    assert call["label"] == "add(%3, 2.0)" and call["primitive"] == "add"
+    _, made = tg.trace(lambda x: tg.scan(lambda h, _: (h * x, None), x, length=9)[0], np.ones(3))
+    assert "scan" in made.to_json() or "loop" in made.to_json()
 
 
 def test_the_backward_half_is_blue():

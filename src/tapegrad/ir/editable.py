@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tapegrad.core.values import Var
 from tapegrad.errors import TapeError
@@ -19,6 +20,7 @@ class Editable:
     """A tape, as users change it."""
 
     name: str
+    inputs: tuple[Var, ...]
     calls: tuple[Any, ...]
 
     def __getitem__(self, at: int | slice | str | Var) -> Any:
@@ -85,6 +87,17 @@ class Editable:
         """
         changed: Self = METHODS["delete"](self, at, instead)
         return changed
+
+    def values(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """What each variable is when the tape is played with these arguments: by names, in order.
+
+            tape.values(w, x)["%4"]
+
+        Where NaN begins, say, is the first of them that holds one.
+        """
+        made = (*self.inputs, *[out for call in self.calls for out in call.outs])
+        whole = dataclasses.replace(cast(Any, self), outputs=made, output_names=())
+        return dict(zip(map(str, made), METHODS["play"](whole, args, kwargs), strict=True))
 
     def gradients(self, wrt: Sequence[str | Var] | str | Var | None = None) -> Self:
         """The tape of the derivatives of the output, a scalar, with respect to inputs and to what

@@ -6,6 +6,7 @@ Literals are part of a call's label and have no node of their own.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.ir.tape import Call, Literal, Tape, Var
@@ -68,6 +69,14 @@ def to_networkx(tape: Tape) -> networkx.DiGraph:
 def call_label(call: Call, nested: list[Tape]) -> str:
     """The call as the tape prints it, without its results: `mul(%2, 2.0)`."""
     return show_call(call, nested).partition(" = ")[2].rpartition(" : ")[0]
+
+
+def to_json(tape: Tape) -> str:
+    """The graph as JSON; types, primitives and lines are texts."""
+    graph = to_networkx(tape)
+    nodes = [{"id": node, **data} for node, data in graph.nodes(data=True)]
+    edges = [{"source": a, "target": b, **data} for a, b, data in graph.edges(data=True)]
+    return json.dumps({"name": tape.name, "nodes": nodes, "edges": edges}, default=str)
 
 
 def to_dot(tape: Tape) -> str:

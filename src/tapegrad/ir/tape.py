@@ -298,6 +298,10 @@ class Tape(Editable):
         """The tape as a `networkx.DiGraph`: a node for each variable and call, edges along data."""
         return METHODS["to_networkx"](self)
 
+    def to_json(self) -> str:
+        """The same graph as JSON: `{"name": ..., "nodes": [...], "edges": [...]}`."""
+        return str(METHODS["to_json"](self))
+
     def to_dot(self) -> str:
         """The tape in Graphviz's language: ellipses are values, boxes are calls."""
         return str(METHODS["to_dot"](self))
