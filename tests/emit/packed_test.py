@@ -142,6 +142,80 @@ def test_products_of_any_layout(monkeypatch, registers, dtype):
         assert np.isnan(written).all()
 
 
+# Of an array of (4, 40, 41): along which of its axes windows go, how many places there are, and how
+# far apart. Few and many, more than a panel has, and with some left out in between.
+WINDOWS = {
+    "of an image": ((0, 4, 1), (1, 3, 1), (2, 3, 1)),
+    "its pixels": ((1, 38, 1), (2, 39, 1)),
+    "with some left out": ((0, 4, 1), (1, 3, 6), (2, 5, 8)),
+    "far apart": ((1, 14, 2), (2, 3, 3)),
+    "all but an edge": ((1, 28, 1), (2, 9, 1)),
+    "of rows": ((2, 7, 1),),
+    "rows": ((0, 4, 1), (1, 12, 1)),
+    "one": ((2, 1, 1),),
+}
+PAIRS = [
+    *(("of an image", "its pixels"), ("its pixels", "of an image"), ("far apart", "of rows")),
+    *(("of rows", "far apart"), ("with some left out", "one"), ("one", "all but an edge")),
+    *(("all but an edge", "with some left out"), ("rows", "all but an edge")),
+]
+
+
+def windows(x: Matrix, ways: Any) -> Any:
+    """What takes windows of an array of this many axes, and what NumPy makes of them."""
+    strides = tuple([k // x.memory.itemsize for k in x.array.strides])
+    steps = tuple([tuple([(n, strides[a] * step) for a, n, step in axes]) for axes in ways])
+    shape = tuple([int(np.prod([n for _, n, _ in axes])) for axes in ways])
+    own = [(n, strides[a] * step * x.memory.itemsize) for axes in ways for a, n, step in axes]
+    view = np.lib.stride_tricks.as_strided(x.array, *zip(*own, strict=True))
+
+    @Intrinsic
+    def taken(typingctx: Any, memory: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+            return builder.gep(args[0], [WORD(x.start)], inbounds=True)
+
+        return signature(FixedArray(memory.dtype, shape, steps), memory), codegen
+
+    return taken, view.reshape(shape)
+
+
+@pytest.mark.every(2)
+@pytest.mark.parametrize("registers", PROCESSORS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_products_with_windows(monkeypatch, registers, dtype):
+    """Of which rows, columns or both go along several axes: the same bits as of a copy of them.
+    Nothing is read that isn't a window's: the array ends where its memory does, among NaN."""
+    monkeypatch.setattr(blocks, "registers", lambda: registers)
+    rng = np.random.default_rng(0)
+    lines, names, arrays, checks = [], {}, [], []
+
+    def given(x: Any, taken: Any = None) -> str:
+        arrays.append(x.memory)
+        names[f"part{len(names)}"] = part(x) if taken is None else taken
+        return f"part{len(names) - 1}(a{len(arrays) - 1})"
+
+    for (rows, columns), m, adds in itertools.product(PAIRS, (5, 33), (False, True)):
+        memory = rng.normal(size=4 + 4 * 40 * 41).astype(dtype)
+        memory[:4] = np.nan
+        image = Matrix(memory, (4, 40, 41), (40 * 41, 41, 1), 4)
+        taken, y = windows(image, (WINDOWS[rows], WINDOWS[columns]))
+        x, old = (rng.normal(size=(m, n)).astype(dtype) for n in y.shape)
+        left, copied = matrix(x, "columns"), matrix(y, "rows")
+        outs = [matrix(old if adds else np.full_like(old, np.nan), k) for k in ("rows", "columns")]
+        outs.append(matrix(outs[0].array, "rows"))
+        name = f"{'add_' * adds}matmul"
+        for out in outs[:2]:
+            lines.append(f"{name}({given(left)}, {given(image, taken)}, {given(out)})")
+        lines.append(f"{name}({given(left)}, {given(copied)}, {given(outs[2])})")
+        checks.append((x, y, old * adds, outs))
+    parameters = [("array", x.shape, x.dtype.name) for x in arrays]
+    support.compiled(*kernel(lines, parameters, names))(*arrays)
+    for x, y, old, outs in checks:
+        assert_product(x, y, old, outs[0].array)
+        for out in outs[1:]:
+            np.testing.assert_array_equal(out.array, outs[0].array)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_rows_have_the_same_bits_however_many_there_are(dtype):
     """Also where some of them are few enough to be written out, and others aren't."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,69 @@ def test_matrices_are_what_numpy_makes_of_them(given: Panel) -> None:
             np.testing.assert_array_equal(found, expected if one is here else expected.T)
 
 
+def windows(
+    ways: tuple, at: tuple[Affine, ...] = (ZERO,) * 4, shape: tuple[int, int] = (12, 6)
+) -> Panel:
+    """Windows of x[2, 3, 4, 5]: along which axes rows and columns go, how many places, how far."""
+    axes = [tuple([a for a, _, _ in side]) for side in ways]
+    found = tuple([tuple([way for _, *way in side]) for side in ways])
+    return Panel(Cell(SHAPE, F8, "input"), at, axes[0], axes[1], shape, found)
+
+
+PLACES = ((1, 3, 1), (2, 2, 1), (3, 2, 2))
+PIXELS = ((2, 2, 2), (3, 3, 1))
+
+
+def test_windows_are_what_numpy_makes_of_them() -> None:
+    """One behind the other along an axis, rows and columns say together where an element is."""
+    given = windows((PLACES, PIXELS), (AT_I, ZERO, ZERO, ZERO))
+    assert given.fault() == given.T.fault() == ""
+    x = np.arange(math.prod(SHAPE)).reshape(SHAPE)
+    for i in range(2):
+        here = Changes(indices={I: Affine((), i)}).panel(given)
+        found = [[x[tuple(k.const for k in here.place(r, c))] for c in range(6)] for r in range(12)]
+        expected = [
+            [x[i, c, j + 2 * h, 2 * k + w] for h in range(2) for w in range(3)]
+            for c in range(3)
+            for j in range(2)
+            for k in range(2)
+        ]
+        np.testing.assert_array_equal(found, expected)
+    plan = product(given)
+    verify_plan(plan)
+    text = "@ x[i, columns, 2 * rows + columns, rows + 2 * columns] as 6 by 12"
+    assert text in show_plan(plan)
+
+
+BEYOND = {
+    "behind the end": windows((PLACES, ((2, 2, 3), (3, 3, 1)))),
+    "behind the end of the other": windows((PLACES, ((2, 2, 2), (3, 3, 2)))),
+    "that begin too late": windows((PLACES, PIXELS), (ZERO, ZERO, ONE, ZERO)),
+    "that move too far": windows((PLACES, PIXELS), (ZERO, AT_I, ZERO, ZERO)),
+    "in front of the beginning": windows((PLACES, PIXELS), (ZERO, ZERO, -AT_I, ZERO)),
+    "backwards": windows((PLACES, ((2, 2, 2), (3, 3, -1)))),
+    "of another shape": windows((PLACES, PIXELS), shape=(12, 5)),
+}
+
+
+@pytest.mark.parametrize("given", BEYOND.values(), ids=BEYOND)
+def test_malformed_windows_are_found(given: Panel) -> None:
+    assert given.fault()
+    with pytest.raises(InternalError):
+        verify_plan(product(given))
+
+
+def test_windows_are_the_second_factor_and_no_result() -> None:
+    """That is what machine code has: the first factor and the result are matrices."""
+    given = windows((PLACES, PIXELS))
+    x, out = Cell((5, 12), F8, "input"), Cell((5, 6), F8, "output")
+    step = Gemm(Panel.of(out), Panel.of(x), given)
+    plan = Plan("f", (x, given.cell), (out,), (step,))
+    verify_plan(plan)
+    with pytest.raises(InternalError, match="windows are the second factor"):
+        verify_plan(replace(plan, steps=(step.T,)))
+
+
 APART = "don't follow each other"
 WHOLE = "aren't taken whole"
 INSIDE = "isn't inside its cell"
@@ -127,6 +191,7 @@ def product(x: Panel) -> Plan:
     (m, k), n = x.shape, 2
     y, out = Cell((k, n), F8, "input"), Cell((2, m, n), F8, "output")
     step = Gemm(Panel.of(out, (AT_I,)), x, Panel.of(y))
+    step = step.T if x.ways else step
     return Plan("f", (x.cell, y), (out,), (Loop(I, (step,)),))
 
 

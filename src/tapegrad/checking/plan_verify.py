@@ -128,6 +128,8 @@ class _Check:
                 self.fail("a factor or the result of a product doesn't fit", panel.cell, step)
             if fault := panel.fault():
                 self.fail(fault, panel.cell, step)
+            if panel.ways and (panel is not step.y or (step.share and step.share.axis in axes)):
+                self.fail("windows are the second factor, and aren't shared out", panel.cell, step)
         if (own := step.share) is None:
             return
         if not any(loop.parallel and loop.index is own.chunk for loop in loops):

@@ -3,8 +3,10 @@
     x[b, i + 1, 2:14, :]            at (b, i + 1, 2, 0), rows along axis 2, columns along axis 3
     the same of all b and i         rows along the axes 0, 1 and 2, one behind the other in memory
     q[:, h, :].T                    at (0, h, 0), rows along axis 2, columns along axis 0
+    the windows of an image         rows along axes 0, 1 and 2, columns along axes 1 and 2 again
 
-So a slice, or one of several heads, is multiplied where it lies.
+So a slice, one of several heads, or windows of which each element is in several, is multiplied
+where it lies.
 """
 
 from __future__ import annotations
@@ -20,13 +22,18 @@ from tapegrad.ir.cells import Along, At, Cell, Indirect, Share
 @dataclass(frozen=True)
 class Panel:
     """So many rows and columns of a cell from `at` on: along axes of it, of which several follow
-    each other in memory as one, since the later ones are taken whole."""
+    each other in memory as one, since the later ones are taken whole.
+
+    Of windows, which may go along an axis twice, `ways` says for each axis of the rows, and of the
+    columns, how many places there are, and how far they are apart.
+    """
 
     cell: Cell
     at: At
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     shape: tuple[int, int]
+    ways: tuple[tuple[tuple[int, int], ...], ...] | None = None
 
     @staticmethod
     def of(cell: Cell, at: At = (), swapped: bool = False) -> Panel:
@@ -38,7 +45,15 @@ class Panel:
 
     @property
     def T(self) -> Panel:
-        return replace(self, rows=self.columns, columns=self.rows, shape=self.shape[::-1])
+        ways = self.ways and self.ways[::-1]
+        return replace(
+            self, rows=self.columns, columns=self.rows, shape=self.shape[::-1], ways=ways
+        )
+
+    def ways_of(self, k: int) -> tuple[tuple[int, int], ...]:
+        """Those of its rows, or of its columns."""
+        axes = (self.rows, self.columns)[k]
+        return self.ways[k] if self.ways else tuple([(self.cell.shape[a], 1) for a in axes])
 
     def in_rows(self, start: int, count: int) -> Panel:
         """So many of its rows, which go along one axis, from this one on."""
@@ -68,7 +83,7 @@ class Panel:
         shape = self.cell.shape if self.cell.alias is not None else self.cell.left
         last = (rows, columns) == ((len(at) - 2,), (len(at) - 1,))
         whole = at[-2:] == (Affine(), Affine()) and shape[-2:] == self.shape
-        return at[:-2] if last and whole else None
+        return at[:-2] if last and whole and self.ways is None else None
 
     @property
     def outside(self) -> tuple[Affine | Indirect | None, ...]:
@@ -95,14 +110,14 @@ class Panel:
     def place(self, row: int, column: int) -> At:
         """The index of one of its elements."""
         at = list(self.at)
-        for axes, number in ((self.rows, row), (self.columns, column)):
-            for n, a in enumerate(reversed(axes)):
-                extent = self.cell.shape[a]
+        for k, (axes, number) in enumerate(((self.rows, row), (self.columns, column))):
+            ways = zip(axes, self.ways_of(k), strict=True)
+            for n, (a, (extent, step)) in enumerate(reversed([*ways])):
                 digit = number if n == len(axes) - 1 else number % extent
                 number //= extent
                 entry = at[a]
                 assert isinstance(entry, Affine)
-                at[a] = entry + digit
+                at[a] = entry + digit * step
         return tuple(at)
 
     def entry(self, place: At) -> At:
@@ -123,11 +138,15 @@ class Panel:
             tuple([axes[id(marked[a])] for a in mine if id(marked[a]) in axes])
             for mine in (self.rows, self.columns)
         )
-        return Panel(cell, at, rows, columns, self.shape)
+        return Panel(cell, at, rows, columns, self.shape, self.ways)
 
     def fault(self) -> str:
         """What is wrong with it, or nothing."""
-        if len(self.at) != len(self.cell.shape) or set(self.rows) & set(self.columns):
+        if len(self.at) != len(self.cell.shape):
+            return "a matrix isn't at an index of its cell"
+        if self.ways is not None:
+            return self._fault_of_windows()
+        if set(self.rows) & set(self.columns):
             return "a matrix isn't at an index of its cell"
         for axes, extent in zip((self.rows, self.columns), self.shape, strict=True):
             if any(not isinstance(self.at[a], Affine) for a in axes):
@@ -141,5 +160,23 @@ class Panel:
             assert isinstance(start, Affine)
             least, most = start.range
             if least < 0 or most + extent // max(1, size) > self.cell.shape[axes[0]]:
+                return "a matrix isn't inside its cell"
+        return ""
+
+    def _fault_of_windows(self) -> str:
+        ends: dict[int, int] = {}
+        for k, axes in enumerate((self.rows, self.columns)):
+            ways = self.ways_of(k)
+            if len(ways) != len(axes) or math.prod(n for n, _ in ways) != self.shape[k]:
+                return "windows have other rows and columns than their matrix"
+            for a, (extent, step) in zip(axes, ways, strict=True):
+                ends[a] = ends.get(a, 0) + (extent - 1) * step
+                if step < 1:
+                    return "windows go backwards"
+        for a, end in ends.items():
+            start = self.at[a]
+            if not isinstance(start, Affine):
+                return "an index array says where a matrix is along its own axes"
+            if start.range[0] < 0 or start.range[1] + end >= self.cell.shape[a]:
                 return "a matrix isn't inside its cell"
         return ""

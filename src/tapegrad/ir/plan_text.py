@@ -162,9 +162,10 @@ class _Text:
                 return self.part(matrix.cell, first, turned)
         at, *own = panel.left
         entries = [self.entry(k) for k in at]
-        for axes, name in zip(own, COUNTED, strict=False):
-            for a in axes:
-                entries[a] = name if entries[a] == "0" else f"{entries[a]} + {name}"
+        for k, (axes, name) in enumerate(zip(own, COUNTED, strict=False)):
+            for a, (_, step) in zip(axes, panel.ways_of(k), strict=True):
+                text = name if step == 1 else f"{step} * {name}"
+                entries[a] = text if entries[a] == "0" else f"{entries[a]} + {text}"
         rows, columns = panel.shape
         return f"{self.name(panel.cell)}[{', '.join(entries)}] as {rows} by {columns}"
 

@@ -244,6 +244,13 @@ class Gemm(Step):
     def folds(self) -> Fold | None:
         return SUM if self.adds else None
 
+    @property
+    def T(self) -> Gemm:
+        """The same, computed as `out.T = y.T @ x.T`."""
+        m, n, k = self.sizes or (None, None, None)
+        sizes = None if m is None or n is None or k is None else (n, m, k)
+        return replace(self, out=self.out.T, x=self.y.T, y=self.x.T, sizes=sizes)
+
     def in_chunk(self, chunk: Index, size: int) -> Gemm:
         return replace(self, share=Share(ROWS, chunk, size))
 

@@ -1,8 +1,9 @@
 """Convolutions and their transposes, as products of matrices.
 
-All windows of an array are copied side by side, and one product takes them to all channels of the
-result. Where a group has one channel there is nothing to sum up but the window: then shifted parts
-of the array, times one number each, are added up.
+A product takes all windows of an array to all channels of the result. They stand in as many axes as
+they have, so that it finds them in the array when it is compiled, and copies none of them. Where a
+group has one channel there is nothing to sum up but the window: then shifted parts of the array,
+times one number each, are added up.
 
 Names: `n` the size of a batch, `c` channels, `g` groups, `k` the sizes of a kernel, one an axis.
 """
@@ -28,8 +29,6 @@ __all__ = [
 ]
 
 FEW = 64  # terms of a sum that are written out
-AT_ONCE = 9  # places of a window
-ROWS, DEPTH = 3, 24  # of a kernel, and products of one of its rows, with which a product is taken
 
 
 # ---- arguments
@@ -78,16 +77,12 @@ def shifted(x: Any, axis: int, start: int, count: int, step: int) -> Any:
 def windows(
     x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
 ) -> Any:
-    """What each window has of the last axes: (n, c, *sizes) becomes (n, c, *k, *counts). Parts of a
-    few places are taken at once, and of more axis by axis, which are fewer calls."""
-    if 1 < math.prod(k) <= AT_ONCE:
-        x = np.stack(list(_places(x, k, stride, dilation, counts)), axis=2)
-        return x.reshape(*x.shape[:2], *k, *counts)
-    for axis in reversed(range(len(k))):
-        along = 1 + len(k)  # with the axes of the kernel that stand before it
+    """What each window has of the last axes: (n, c, *sizes) becomes (n, c, *k, *counts)."""
+    first, along = x.ndim - len(k), x.ndim - 1
+    for axis in reversed(range(len(k))):  # always the last one that is left
         starts = [j * dilation[axis] for j in range(k[axis])]
         parts = [shifted(x, along, start, counts[axis], stride[axis]) for start in starts]
-        x = np.stack(parts, axis=2) if len(parts) > 1 else parts[0][:, :, None]
+        x = np.stack(parts, axis=first) if len(parts) > 1 else np.expand_dims(parts[0], first)
     return x
 
 
@@ -244,13 +239,11 @@ def _conv(
         )
     if own == 1 and groups > 1 and math.prod(k) <= FEW:
         found = _each_channel(x, weight, groups, stride, dilation, counts)
-    elif groups == 1 and _goes_by_rows(weight.shape, stride, counts):
-        found = _by_rows(x, weight, stride, dilation, counts)
     else:
-        columns = windows(x, k, stride, dilation, counts)
-        split = (groups,) if groups > 1 else ()
-        rows = weight.reshape(*split, out // groups, own * math.prod(k))
-        found = rows @ columns.reshape(len(x), *split, own * math.prod(k), math.prod(counts))
+        if groups > 1:
+            x = x.reshape(len(x), groups, own, *x.shape[2:])
+            weight = weight.reshape(groups, out // groups, own, *k)
+        found = _of_windows(windows(x, k, stride, dilation, counts), weight, len(k))
     return _finished(name, found.reshape(len(x), out, *counts), bias, is_batch)
 
 
@@ -272,25 +265,16 @@ def _each_channel(
     return sum(terms[1:], terms[0])
 
 
-def _goes_by_rows(weight: Sequence[int], stride: Sequence[int], counts: Sequence[int]) -> bool:
-    """Whether a product for each row of a kernel takes less time than one for all: it copies what a
-    row has, and not what all have, but adds to the result again and again."""
-    out, own, rows, *rest = weight
-    is_small = len(rest) == 1 and 1 < rows <= ROWS and stride[0] == 1
-    return is_small and own * rest[0] >= DEPTH and math.prod(counts) > 4 * out
-
-
-def _by_rows(
-    x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
-) -> Any:
-    """The convolution, row by row of the kernel."""
-    rows, columns = weight.shape[2:]
-    wide = windows(x, (1, columns), (1, stride[1]), dilation, (x.shape[2], counts[1]))[:, :, 0]
-    terms = []
-    for i in range(rows):
-        part = shifted(wide, 3, i * dilation[0], counts[0], 1)
-        terms.append(np.einsum("ock,nckhw->nohw", weight[:, :, i], part, optimize=True))
-    return sum(terms[1:], terms[0])
+def _of_windows(columns: Any, weight: Any, axes: int) -> Any:
+    """The convolution as a product with all windows: (n, c, *k, *counts), or (n, g, c, ...)."""
+    if type(columns) is type(weight) is np.ndarray:  # which einsum would put in another order
+        n, *groups, _ = columns.shape[: -2 * axes]
+        depth, many = math.prod(weight.shape[-1 - axes :]), math.prod(columns.shape[-axes:])
+        rows = weight.reshape(*weight.shape[: -1 - axes], depth)
+        return rows @ columns.reshape(n, *groups, depth, many)
+    places, sizes, g = "ijk"[:axes], "xyz"[:axes], "g" * (weight.ndim - axes - 2)
+    terms = f"{g}oc{places},n{g}c{places}{sizes}->n{g}o{sizes}"
+    return np.einsum(terms, weight, columns, optimize=True)
 
 
 def _kernel(name: str, weight: Any, count: int) -> Any:

@@ -62,21 +62,34 @@ class Laid:
     cell: Cell
     axes: Mapping[str, int]
     at: tuple[Affine, ...]
+    # Of windows, along an axis of which two letters go: how far each goes at once.
+    steps: Mapping[str, int] | None = None
 
-    def follows(self, one: str, other: str) -> bool:
-        """Whether two axes are one: all of the second goes by for each step along the first."""
+    def follows(self, one: str, other: str, size: Mapping[str, int]) -> bool:
+        """Whether two axes are one: all of the second goes by for each step along the first. Of
+        windows any are."""
+        if self.steps is not None:
+            return True
         a, b = self.axes[one], self.axes[other]
         between = all(self.cell.shape[k] == 1 for k in range(a + 1, b))
-        return a < b and between and self.at[b] == Affine()
+        whole = size[other] == self.cell.shape[b]
+        return a < b and between and whole and self.at[b] == Affine()
 
     def panel(
         self, rows: str, columns: str, size: Mapping[str, int], at: Mapping[str, Affine]
     ) -> Panel:
         """The matrix of these letters, where the others are at these indices."""
         entries = list(self.at)
+        steps = self.steps or {}
         for letter, axis in self.axes.items():
             if letter in at:
-                entries[axis] = entries[axis] + at[letter]
+                entries[axis] = entries[axis] + at[letter] * steps.get(letter, 1)
+        if self.steps is not None:
+            sides = rows, columns
+            axes = [tuple([self.axes[k] for k in letters]) for letters in sides]
+            ways = tuple([tuple([(size[k], steps[k]) for k in letters]) for letters in sides])
+            shape = [math.prod(size[k] for k in letters) for letters in sides]
+            return Panel(self.cell, tuple(entries), axes[0], axes[1], (shape[0], shape[1]), ways)
         along = [tuple(range(self.axes[k[0]], self.axes[k[-1]] + 1)) for k in (rows, columns)]
         many = [math.prod(size[k] for k in letters) for letters in (rows, columns)]
         return Panel(self.cell, tuple(entries), along[0], along[1], (many[0], many[1]))
@@ -107,6 +120,8 @@ def gemm(low: Lowering, call: Call) -> None:
     found = [_laid(low, x, term) for x, term in zip(call.operands, terms, strict=False)]
     total = low.totals.get(call.out)
     cell = total.cell if total else low.result(call)
+    if all(laid is not None and laid.steps is not None for laid in found):
+        found[0] = None  # one factor alone may be windows
     letters = terms.out if not (total and total.swapped) else _swapped(terms.out)
     out = (
         _in_rows(cell, letters)
@@ -172,8 +187,9 @@ def _emit(
         adds = True
     step = Gemm(panels[0], panels[1], panels[2], adds, call.src, sizes)
     if out.axes[split.rows[-1]] > out.axes[split.columns[-1]]:  # (x @ y).T = y.T @ x.T
-        sizes = sizes and (sizes[1], sizes[0], sizes[2])
-        step = Gemm(panels[0].T, panels[2].T, panels[1].T, adds, call.src, sizes)
+        step = step.T
+    if step.x.ways is not None:  # of which panels are copied
+        step = step.T
     blocks = None if inner or sizes else _by_symmetry(step)
     low.steps += nest([*outer, *inner], blocks or [step])
 
@@ -245,27 +261,31 @@ def _fronts(low: Lowering, call: Call, split: Split, panels: Sequence[Panel]) ->
 
 def _laid(low: Lowering, x: Operand, term: str) -> Laid | None:
     """Where an operand lies, through the views that show it; None if matrices can't be taken there:
-    an index says where, an axis is gone through in steps or in two ways, or it repeats itself."""
+    an index says where, an axis is gone through in steps, or it repeats itself."""
     indices = [Index(n) for n in x.shape]
     read = low.read(x, at_indices(indices))
     if read.cell is None or read.cell.scalar:
         return None
     letter = {i: k for i, k in zip(indices, term, strict=True) if i.extent != 1}
     axes: dict[str, int] = {}
+    steps: dict[str, int] = {}
+    are_windows = False
     at: list[Affine] = []
     for axis, entry in enumerate(read.at):
         if not isinstance(entry, Affine):
             return None
         mine = [(i, c) for i, c in entry.terms if i in letter]
-        if mine:
-            (index, step), *more = mine
-            if more or step != 1 or letter[index] in axes:
+        for index, step in mine:
+            if step < 1 or letter[index] in axes:
                 return None
-            axes[letter[index]] = axis
-            if entry.range[1] >= read.cell.shape[axis]:
-                return None  # of which the front is read alone
+            axes[letter[index]], steps[letter[index]] = axis, step
+        if mine and entry.range[1] >= read.cell.shape[axis]:
+            return None  # of which the front is read alone
+        are_windows |= len(mine) > 1
         at.append(Affine(tuple([t for t in entry.terms if t[0] not in letter]), entry.const))
-    return Laid(read.cell, axes, tuple(at)) if len(axes) == len(letter) else None
+    if len(axes) < len(letter) or not (are_windows or all(k == 1 for k in steps.values())):
+        return None
+    return Laid(read.cell, axes, tuple(at), steps if are_windows else None)
 
 
 def _in_rows(cell: Cell, letters: str) -> Laid:
@@ -337,10 +357,7 @@ def _together(letters: str, size: Mapping[str, int], one: Laid, other: Laid) -> 
     long = sorted((k for k in letters if size[k] != 1), key=lambda k: one.axes[k])
     best = chain = long[0]
     for k in long[1:]:
-        joined = all(
-            laid.follows(chain[-1], k) and size[k] == laid.cell.shape[laid.axes[k]]
-            for laid in (one, other)
-        )
+        joined = all(laid.follows(chain[-1], k, size) for laid in (one, other))
         chain = chain + k if joined else k
         if math.prod(size[c] for c in chain) >= min(NEAR, math.prod(size[c] for c in best)):
             best = chain

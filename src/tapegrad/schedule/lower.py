@@ -29,6 +29,7 @@ from tapegrad.primitives.kinds import (
 from tapegrad.schedule import dense, gemm, loops, products, scatters, sums, systems
 from tapegrad.schedule.loops import PlanRound
 from tapegrad.schedule.lowering import Lowering
+from tapegrad.schedule.windows import find_windows
 
 Rule = Callable[[Lowering, Call], None]
 
@@ -63,6 +64,7 @@ def lower(
     those numbered in `state` stay in place.
     """
     low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
+    find_windows(low)
     sums.find_sums(low)
     for call in tape.calls:
         if call.outs and call.outs[0] in low.indices:
@@ -85,6 +87,8 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         scatters.check_range(low, step, axis, low.larger(call)[axis], call)
     if call.outs[0] in low.added:
         low.cells[call.out] = low.added[call.out]
+        return None
+    if call.outs[0] in low.windows:
         return None
     if call.outs[0] in low.sums:
         return sums.sum_in_place

@@ -102,6 +102,7 @@ class Lowering:
         self.unchecked = list(tape.guards)
         self.cells: dict[Var, Cell] = {}
         self.copies: dict[Var, Cell] = {}
+        self.windows: dict[Var, Any] = {}  # stacks that are read where their parts lie (`windows`)
         self.steps: list[Step] = []
         self.failures: list[Failure] = []
         self.checked: set[tuple[Var, int]] = set()
@@ -217,6 +218,9 @@ class Lowering:
     def read(self, x: Operand, at: At) -> Read:
         """`x` at an index, through the views that define it."""
         while isinstance(x, Var) and x not in self.cells and x not in self.indices:
+            if x in self.windows:
+                at, x = self.windows[x].read(at), self.windows[x].x
+                continue
             call = self.made[x]
             view: Any = call.primitive
             if x not in self.fronts.views and not isinstance(view, View):

@@ -47,6 +47,7 @@ from tapegrad.schedule.cost import code_size, moved, work
 # where another core looks for work, and 10 to 20 where it has to be woken.
 GRAIN = 1 << 19
 MOST = 32  # chunks
+LEAST_ROWS = 16  # that are multiplied by windows
 LEAST_SIDE = 64  # rows or columns of a chunk of a product, which reads all of a factor
 LEAST_TERMS = 1024  # that a chunk sums up: what it finds is written, and read again by one core ...
 FOUND = 1 << 21  # bytes: ... from a cache
@@ -315,6 +316,8 @@ def _cut_product(step: Gemm) -> Parts | None:
     found = math.prod(sides) * step.out.cell.dtype.itemsize  # bytes, by each chunk of terms
     sums = min(terms // LEAST_TERMS, FOUND // max(found, 1))
     counts = [rows if sides[ROWS] >= sides[COLUMNS] else 0, columns, sums]
+    if step.y.ways is not None:  # windows aren't taken apart: each chunk copies panels of all
+        counts = [sides[ROWS] // LEAST_ROWS, 0, 0]
     counts = [min(MOST, int(_grains(step)), count) for count in counts]
     if len(step.out.rows) > 1 or len(step.out.columns) > 1:  # of which sums would be taken apart
         counts[TERMS] = 0
@@ -429,18 +432,29 @@ def _apart(chunks: int, cell: Cell, whole: bool) -> tuple[int, ...]:
     return (chunks, first + gap, *others)
 
 
+def _flat(cell: Cell, first: tuple[int, ...] = ()) -> Cell:
+    """The same memory with one axis, behind these: what goes through all of it has one loop, which
+    is vectorised however short its axes are."""
+    left = cell.left[len(first) :]
+    if len(left) < 2:
+        return cell
+    shape = (*first, math.prod(left))
+    return Cell(shape, cell.dtype, hint=cell.hint, src=cell.src, alias=cell)
+
+
 def _filled(parts: Cell, left: tuple[int, ...], here: At, value: Read) -> Step:
     return _nest(left, lambda at: Compute(parts, (*here, *at), copy, (value,)))
 
 
 def _total(cell: Cell, parts: Cell, chunk: Affine, combine: Fold) -> Step:
     """A chunk's part folded into the cell."""
-    whole = range(len(cell.shape)) if cell.axes is None else cell.axes
+    flat, of_chunks = _flat(cell), _flat(parts, parts.shape[:1])
+    whole = range(len(flat.shape)) if flat.axes is None else flat.axes
 
     def add(at: At) -> Step:
-        entries: list[Any] = [Affine()] * len(cell.shape)
+        entries: list[Any] = [Affine()] * len(flat.shape)
         for axis, k in zip(whole, at, strict=True):
             entries[axis] = k
-        return Compute(cell, tuple(entries), copy, (Read(parts, (chunk, *at)),), combine)
+        return Compute(flat, tuple(entries), copy, (Read(of_chunks, (chunk, *at)),), combine)
 
-    return _nest(cell.left, add)
+    return _nest(flat.left, add)

@@ -15,11 +15,12 @@ import ast
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.backends.c.words import LIBM, ON_WHOLE, OWN, TESTS, own, product
+from tapegrad.backends.c.words import LIBM, ON_WHOLE, OWN, TESTS, own, product, product_of_windows
 from tapegrad.backends.source.driver import INDENT
 from tapegrad.backends.source.program import LINE, Kernel, lines_of
 from tapegrad.errors import UnsupportedError
@@ -47,6 +48,20 @@ class Value(NamedTuple):
 def in_rows(shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """The axes of an array whose rows follow each other."""
     return tuple([(n, math.prod(shape[k + 1 :])) for k, n in enumerate(shape)])
+
+
+def ways(axes: Any, along: Any) -> Any:
+    """How far elements are apart that go `along` an axis; along several, of each how many there
+    are, and how far they are apart."""
+    if isinstance(along, int):
+        return axes[along][1]
+    return tuple([(count, axes[axis][1] * step) for axis, count, step in along])
+
+
+def listed_ways(step: Any) -> str:
+    """The same as an array: of how many axes, and of each both numbers."""
+    found = step if isinstance(step, tuple) else ((1, step),)
+    return f"(int64_t[]){{{', '.join(map(str, (len(found), *chain.from_iterable(found))))}}}"
 
 
 def type_name(dtype: np.dtype) -> str:
@@ -210,16 +225,22 @@ class Translator:
         if len({array.dtype for array in arrays}) > 1:
             raise self.refuse(x)
         suffix = "f" if arrays[0].dtype == F4 else ""
-        self.helpers[f"matmul{suffix}"] = product(type_name(arrays[0].dtype), suffix)
+        are_windows = any(isinstance(step, tuple) for _, step in arrays[1].axes or ())
+        function = f"matmul_of_windows{suffix}" if are_windows else f"matmul{suffix}"
+        written = product_of_windows if are_windows else product
+        self.helpers[function] = written(type_name(arrays[0].dtype), suffix)
         given = [self.expression(arg).text for arg in x.args[3:]]
         listed = []
         for array in arrays:
             (_, rows), (_, columns) = array.axes or ()
-            listed += [array.text, str(rows), str(columns)]
+            steps: list[Any] = [rows, columns]
+            if are_windows and array is arrays[1]:
+                steps = [*map(listed_ways, steps)]
+            listed += [array.text, *map(str, steps)]
         (m, _), (n, _) = arrays[2].axes or ()
         sizes = given or [str(m), str(n), str((arrays[0].axes or ())[1][0])]
         adds = "true" if name.startswith("add_") else "false"
-        self.line(f"matmul{suffix}({', '.join([*listed, *sizes, adds])});")
+        self.line(f"{function}({', '.join([*listed, *sizes, adds])});")
 
     # ---- expressions
 
@@ -318,8 +339,8 @@ class Translator:
         if name == "panel":
             start, along, shape = args
             at, _ = self.place(array, start.elts if isinstance(start, ast.Tuple) else [start])
-            strides = [array.axes[a][1] for a in ast.literal_eval(along)]
-            axes = tuple(zip(ast.literal_eval(shape), strides, strict=True))
+            strides = [ways(array.axes, axes) for axes in ast.literal_eval(along)]
+            axes: Any = tuple(zip(ast.literal_eval(shape), strides, strict=True))
         else:
             zero, count = ast.Constant(0), ast.literal_eval(args[1])
             by_rows = name == "row_part"

@@ -48,9 +48,10 @@ KEYWORDS = (
     *("switch", "typedef", "union", "unsigned", "void", "volatile", "while"),
     *("true", "false", "NAN", "INFINITY"),
 )
+PRODUCTS = ("matmul", "matmul_of_windows", "place_of")
 RESERVED = frozenset(
-    [*KEYWORDS, *TESTS, *ON_WHOLE, "matmul", "matmulf"]
-    + [name + suffix for name in (*LIBM.values(), *OWN) for suffix in ("", "f")]
+    [*KEYWORDS, *TESTS, *ON_WHOLE]
+    + [name + suffix for name in (*LIBM.values(), *OWN, *PRODUCTS) for suffix in ("", "f")]
 )
 
 
@@ -76,6 +77,38 @@ static void matmul{suffix}(
             }}
             {kind} *to = out + i * row + j * column;
             *to = adds ? *to + sum : sum;
+        }}
+    }}
+}}
+"""
+
+
+def product_of_windows(kind: str, suffix: str) -> str:
+    """The same where the second matrix has its rows and columns along several axes."""
+    return f"""\
+static int64_t place_of{suffix}(const int64_t *ways, int64_t number) {{
+    int64_t far = 0;
+    for (int64_t axis = ways[0] - 1; axis > 0; axis -= 1) {{
+        far += number % ways[2 * axis + 1] * ways[2 * axis + 2];
+        number /= ways[2 * axis + 1];
+    }}
+    return far + number * ways[2];
+}}
+
+static void matmul_of_windows{suffix}(
+    const {kind} *x, int64_t x_row, int64_t x_column, const {kind} *y, const int64_t *y_rows,
+    const int64_t *y_columns, {kind} *out, int64_t row, int64_t column, int64_t m, int64_t n,
+    int64_t terms, bool adds) {{
+    for (int64_t j = 0; j < n; j += 1) {{
+        const {kind} *at = y + place_of{suffix}(y_columns, j);
+        for (int64_t i = 0; i < m && !adds; i += 1) {{
+            out[i * row + j * column] = 0;
+        }}
+        for (int64_t k = 0; k < terms; k += 1) {{
+            {kind} factor = at[place_of{suffix}(y_rows, k)];
+            for (int64_t i = 0; i < m; i += 1) {{
+                out[i * row + j * column] += x[i * x_row + k * x_column] * factor;
+            }}
         }}
     }}
 }}

@@ -36,9 +36,16 @@ def emit_product(emitter: Any, step: Gemm) -> None:
 def panel_text(emitter: Any, panel: Panel) -> str:
     """A matrix in an array: `x[i, :, j]`, or a part or the transpose of that, or along any axes."""
     at, rows, columns = panel.left
-    if len(rows) > 1 or len(columns) > 1:
+    if len(rows) > 1 or len(columns) > 1 or panel.ways:
         start = ", ".join(map(emitter.entry, at))
-        along = rows[-1], columns[-1]
+        along: Any = rows[-1], columns[-1]
+        if panel.ways:  # of each axis, how many places there are, and how far apart
+            along = tuple(
+                [
+                    tuple([(a, *way) for a, way in zip(axes, ways, strict=True)])
+                    for axes, ways in zip((rows, columns), panel.ways, strict=True)
+                ]
+            )
         return f"panel({emitter.array(panel.cell)}, ({start}), {along}, {panel.shape})"
     extents = dict(zip((*rows, *columns), panel.shape, strict=True))
     index = [":" if a in extents else emitter.entry(k) for a, k in enumerate(at)]

@@ -67,7 +67,21 @@ def part(array: Any, start: Any, shape: Any) -> Any:
 
 def panel(array: Any, start: Any, along: Any, shape: Any) -> Any:
     """The matrix from an index of an array on, with rows and columns along these two axes: of so
-    many elements, each as far from the next as those of the axis are."""
+    many elements, each as far from the next as those of the axis are. Windows have in the place of
+    an axis several: of each how many places there are, and how many elements apart."""
+
+
+def ways(strides: Any, along: Any) -> Any:
+    """How far elements are apart that go `along` an axis; along several, of each how many there
+    are, and how far they are apart."""
+    if isinstance(along, int):
+        return strides[along]
+    return tuple([(count, product([strides[axis], step])) for axis, count, step in along])
+
+
+def are_windows(kind: Any) -> bool:
+    """Whether a matrix has rows or columns that go along several axes."""
+    return any(isinstance(step, tuple) for step in kind.strides)
 
 
 @Intrinsic

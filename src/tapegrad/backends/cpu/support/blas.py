@@ -10,7 +10,14 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 
 from tapegrad.backends.cpu.linking import FORTRAN
-from tapegrad.backends.cpu.support.arrays import BYTE, INT, Intrinsic, is_open, word
+from tapegrad.backends.cpu.support.arrays import (
+    BYTE,
+    INT,
+    Intrinsic,
+    are_windows,
+    is_open,
+    word,
+)
 from tapegrad.backends.cpu.support.packed import packed_product
 from tapegrad.backends.cpu.support.unrolled import (
     SMALL_DEPTH,
@@ -103,7 +110,7 @@ def _product(x: Any, y: Any, out: Any, adds: bool = False, sized: bool = False) 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         (m, k), n = x.shape, y.shape[1]
         open_ = any(map(is_open, (m, k, n, *x.strides, *y.strides, *out.strides)))
-        known = not sized and not open_
+        known = not sized and not open_ and not are_windows(y)
         rows = out.strides[1] == 1 or n == 1
         if known and rows and 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
             small_product(builder, (x, y, out), args, adds)

@@ -9,6 +9,8 @@ first: as wide as a block, and some deep. All blocks below each other read that.
                 panel = y[p : p + DEPTH, j : j + wide]
                 out[i : i + high, j : j + wide] += x[i : i + high, p : p + DEPTH] @ panel
 
+The rows and columns of y may be windows of an array, which are copied out of it panel by panel.
+
 This is one function for all products, to which shapes and strides are arguments, too; and so are
 the functions that copy and compute, of which there are only those that are needed.
 
@@ -19,13 +21,14 @@ the same bits however many rows are computed with it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
 
-from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, is_open, word
+from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, are_windows, is_open, word
 from tapegrad.backends.cpu.support.blocks import (
     Registers,
     block_columns,
@@ -34,12 +37,12 @@ from tapegrad.backends.cpu.support.blocks import (
     block_vectors,
     column_of_blocks,
 )
+from tapegrad.backends.cpu.support.copies import DEPTH, copy_of_panel, copying, write_places
 from tapegrad.backends.cpu.support.shared import REALS, letter_of, shared_function
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
-# A panel is so deep, which is 32 KB where vectors have 64 bytes; and so many bytes of x are read
-# again for each panel, from the second cache.
-DEPTH, PART = 256, 2**19
+# So many bytes of x are read again for each panel, from the second cache.
+PART = 2**19
 # To copy y doesn't pay for so few rows of x, nor where what is read of it at once takes no more
 # bytes than these, with what lies in between.
 FEW_ROWS, NEAR = 32, 2**18
@@ -76,7 +79,7 @@ def _write(
         sizes = [word(builder, extent) for extent in extents]
     rows = None if is_open(out.shape[0]) else out.shape[0]
     strides = *x.strides, *y.strides, *out.strides
-    if out.strides[1] != 1 == out.strides[0]:  # out.T = y.T @ x.T
+    if out.strides[1] != 1 == out.strides[0] and not are_windows(y):  # out.T = y.T @ x.T
         left, right = right, left
         (m, n, k), (height, width, depth) = known, sizes
         known, sizes = [n, m, k], [width, height, depth]
@@ -105,7 +108,8 @@ class _Product:
         self.lanes, self.size = registers.lanes, registers.size
         self.rows = block_rows(rows)
         self.deep = DEPTH if self.k is None else max(1, min(self.k, DEPTH))
-        self.in_place = self._in_place()
+        self.windows = any(isinstance(step, tuple) for step in strides[2:4])
+        self.in_place = not self.windows and self._in_place()
         self.wide = self.lanes * (block_vectors(self.rows) if self.in_place else 2)
 
     def _in_place(self) -> bool:
@@ -128,16 +132,40 @@ class _Product:
         edge = 0 if n is None else n % wide
         last = self._blocks(edge) if edge else self._blocks(wide)
         full = last if n is not None and n < wide else self._blocks(wide)
-        copy = copy_last = ir.Constant(_copying(self.letter).as_pointer(), None)
+        copy = copy_last = ir.Constant(copying(self.letter).as_pointer(), None)
         if not self.in_place:
             copy = copy_last = self._copy()
         if self.strides[3] == 1 and edge:  # whose blocks read no further than there are columns
             copy_last = ir.Constant(copy.type, None)
         aside = int(n is None or beside != 1)
-        function = product_of_panels(builder.module, self.letter, aside)
-        numbers = [word(builder, n) for n in (*self.strides, self.rows, high, wide, edge)]
+        function = product_of_panels(builder.module, self.letter, aside, int(self.windows))
+        strides = [word(builder, n) for n in self.strides if not isinstance(n, tuple)]
+        if self.windows:
+            strides[2:-2] = [self._ways(n) for n in self.strides[2:4]]
+        numbers = [*strides, *[word(builder, n) for n in (self.rows, high, wide, edge)]]
         given = [*self.arrays, *sizes, *numbers, full, last, copy, copy_last, FLAG(adds)]
         builder.call(function, given)
+
+    def _windows(self) -> str:
+        """How windows are copied: as many columns at once as stand side by side, or rows, if these
+        are more."""
+        rows, columns = (
+            stride[-1] if isinstance(stride, tuple) else (DEPTH, stride)
+            for stride in self.strides[2:4]
+        )
+        if rows[1] == 1 and (columns[1] != 1 or rows[0] > columns[0]):
+            return "turned"
+        return "windows"
+
+    def _ways(self, stride: Any) -> Any:
+        """The address of what says how windows go along an axis: along how many axes of their
+        array, how many there are along each, and how many elements apart."""
+        ways = stride if isinstance(stride, tuple) else ((1, stride),)
+        words = [len(ways), *itertools.chain.from_iterable(ways)]
+        place = cgutils.alloca_once(self.builder, WORD, len(words))
+        for k, n in enumerate(words):
+            self.builder.store(word(self.builder, n), self.builder.gep(place, [WORD(k)]))
+        return self.builder.ptrtoint(place, WORD)
 
     def _panels(self, sizes: Sequence[Any], adds: bool) -> None:
         """A product of which nothing is copied, and no part of x is read again from the second
@@ -182,7 +210,9 @@ class _Product:
     def _copy(self) -> Any:
         """The function that copies panels."""
         apart, between = self.strides[2:4]
-        if between == 1:
+        if self.windows:
+            how, always = self._windows(), True
+        elif between == 1:
             how, always = "rows", self.n is not None
         elif apart == 1:
             how, always = "columns", self.k is not None and not 0 < self.k % DEPTH < self.lanes
@@ -195,7 +225,7 @@ class _Product:
 # ---- the loops over panels
 
 
-def _product_type(letter: str, _: Any = None) -> Any:
+def _product_type(letter: str, *_: Any) -> Any:
     """The type of functions of products.
 
     void product(real *x, real *y, real *out, long m, long n, long k, long down, long along,
@@ -203,37 +233,43 @@ def _product_type(letter: str, _: Any = None) -> Any:
                  long edge, blocks *full, blocks *last, copied *copy, copied *copy_last, bool adds)
     """
     pointer = REALS[letter].as_pointer()
-    block, copy = block_type(letter).as_pointer(), _copying(letter).as_pointer()
+    block, copy = block_type(letter).as_pointer(), copying(letter).as_pointer()
     return ir.FunctionType(VOID, [pointer] * 3 + [WORD] * 13 + [block] * 2 + [copy] * 2 + [FLAG])
 
 
 @shared_function("product", _product_type)
-def product_of_panels(builder: Any, args: Sequence[Any], letter: str, aside: int) -> None:
-    """A product, in panels. Only if blocks may have to be computed `aside` can it do that.
+def product_of_panels(
+    builder: Any, args: Sequence[Any], letter: str, aside: int, windows: int
+) -> None:
+    """A product, in panels. Only if blocks may have to be computed `aside` can it do that. Of
+    `windows`, `apart` and `between` are the addresses of what says where these are.
 
     `full` and `last` compute blocks that are `wide`, and the last ones of a row, which are as wide
     as its `edge`; if that isn't known it is 0, and the last ones are as wide as others. What `copy`
     and `copy_last` are for these is null where y is read in place.
     """
-    _Panels(builder, args, bool(aside)).write()
+    _Panels(builder, args, bool(aside), bool(windows)).write()
 
 
 class _Panels(Registers):
     """Writes the function of products."""
 
-    def __init__(self, builder: Any, args: Sequence[Any], aside: bool) -> None:
+    def __init__(self, builder: Any, args: Sequence[Any], aside: bool, windows: bool) -> None:
         self.x, self.y, self.out, self.m, self.n, self.k = args[:6]
         self.down, self.along, self.apart, self.between, self.below, self.beside = args[6:12]
         self.rows, self.high, self.wide, self.edge = args[12:16]
         self.full, self.last, self.copy, self.copy_last, self.adds = args[16:]
         super().__init__(builder, self.x.type.pointee)
-        self.aside = aside
+        self.aside, self.windows = aside, windows
 
     def write(self) -> None:
         builder = self.builder
-        self.panel = self._memory(2 * DEPTH)
+        # Of windows, vectors are copied that are longer than what there is.
+        self.panel = self._memory(2 * (DEPTH + self.lanes * self.windows))
         if self.aside:
             self.block = self._memory(16)
+        if self.windows:
+            self.places = [builder.alloca(WORD, WORD(n)) for n in (DEPTH, 2 * self.lanes)]
         for_slices = cgutils.for_range_slice
         with for_slices(builder, WORD(0), self.m, self.high, WORD) as (i, _):
             height = self.smaller(builder.sub(self.m, i), self.high)
@@ -242,13 +278,15 @@ class _Panels(Registers):
             with for_slices(builder, WORD(0), terms, WORD(DEPTH), WORD) as (p, _):
                 depth = self.smaller(builder.sub(self.k, p), WORD(DEPTH))
                 left = self.after(self.after(self.x, (i, self.down)), (p, self.along))
-                right = self.after(self.y, (p, self.apart))
+                right = self.y if self.windows else self.after(self.y, (p, self.apart))
+                if self.windows:
+                    self._find(0, self.apart, p, depth)
                 target = self.after(self.out, (i, self.below))
                 adds = builder.or_(self.adds, builder.icmp_signed(">", p, WORD(0)))
                 with for_slices(builder, WORD(0), self.n, self.wide, WORD) as (j, _):
                     places = (
                         left,
-                        self.after(right, (j, self.between)),
+                        right if self.windows else self.after(right, (j, self.between)),
                         self.after(target, (j, self.beside)),
                     )
                     self._panel(places, j, height, depth, adds)
@@ -258,6 +296,19 @@ class _Panels(Registers):
         place.align = 64
         return place
 
+    def _find(self, k: int, ways: Any, first: Any, count: Any) -> None:
+        """Have the places of so many rows of windows, or of columns."""
+        builder = self.builder
+        function = builder.module.globals.get("places")
+        if function is None:
+            kind = ir.FunctionType(VOID, [WORD] * 3 + [WORD.as_pointer()])
+            function = ir.Function(builder.module, kind, "places")
+            function.linkage = "internal"
+            inside = ir.IRBuilder(function.append_basic_block())
+            write_places(inside, *function.args)
+            inside.ret_void()
+        builder.call(function, [ways, first, count, self.places[k]])
+
     def _panel(self, places: Sequence[Any], j: Any, height: Any, depth: Any, adds: Any) -> None:
         """What one panel adds to the blocks below each other."""
         builder, (left, right, target) = self.builder, places
@@ -266,8 +317,12 @@ class _Panels(Registers):
         is_edge = builder.icmp_signed("==", rest, self.edge)
         copy = builder.select(is_edge, self.copy_last, self.copy)
         copies = builder.icmp_unsigned("!=", copy, ir.Constant(copy.type, None))
+        apart, between = self.apart, self.between
+        if self.windows:
+            self._find(1, between, j, width)
+            apart, between = (builder.ptrtoint(place, WORD) for place in self.places)
         with builder.if_then(copies):
-            builder.call(copy, [right, self.apart, self.between, depth, width, self.panel])
+            builder.call(copy, [right, apart, between, depth, width, self.panel])
         right = builder.select(copies, self.panel, right)
         apart = builder.select(copies, WORD(2 * self.lanes), self.apart)
         function = builder.select(is_edge, self.last, self.full)
@@ -305,91 +360,3 @@ class _Panels(Registers):
             found = self.after(self.after(self.block, (row.index, self.wide)), (column.index, 1))
             old = builder.select(adds, builder.load(place), self.zero(1))
             builder.store(builder.fadd(old, builder.load(found)), place)
-
-
-# ---- the copies
-
-
-def _copying(letter: str, *_: Any) -> Any:
-    """The type of functions that copy panels.
-
-    void copied(real *y, long apart, long between, long depth, long width, real *panel)
-    """
-    pointer = REALS[letter].as_pointer()
-    return ir.FunctionType(VOID, [pointer, WORD, WORD, WORD, WORD, pointer])
-
-
-@shared_function("copied", _copying)
-def copy_of_panel(
-    builder: Any, args: Sequence[Any], letter: str, how: str, always: int, fills: int
-) -> None:
-    """A copy of a panel: vectors of its `rows`, or of its `columns`, which it transposes, or
-    `elements`; where vectors don't fit, elements too, unless they `always` do. If it `fills` the
-    panel, that has numbers in each column, though there are fewer."""
-    _Copy(builder, args, bool(fills)).write(how, bool(always))
-
-
-class _Copy(Registers):
-    """Writes the function that copies a panel. Where there are fewer columns than it has, the last
-    one is copied again: what is computed with that is not used."""
-
-    def __init__(self, builder: Any, args: Sequence[Any], fills: bool) -> None:
-        self.y, self.apart, self.between, self.depth, self.width, self.panel = args
-        super().__init__(builder, self.y.type.pointee)
-        self.wide = 2 * self.lanes
-        self.last = builder.sub(self.width, WORD(1))
-        self.filled = WORD(self.wide) if fills else self.width
-
-    def write(self, how: str, always: bool) -> None:
-        vectors = {"rows": self.rows, "columns": self.columns, "elements": self.elements}[how]
-        if always:
-            vectors()
-            return
-        most = self.width if how == "rows" else self.depth
-        least = self.wide if how == "rows" else self.lanes
-        fits = self.builder.icmp_signed(">=", most, WORD(least))
-        with self.builder.if_else(fits) as (then, otherwise):
-            with then:
-                vectors()
-            with otherwise:
-                self.elements()
-
-    def rows(self) -> None:
-        with cgutils.for_range(self.builder, self.depth) as p:
-            row, target = (
-                self.after(self.y, (p.index, self.apart)),
-                self.after(self.panel, (p.index, self.wide)),
-            )
-            for c in (0, self.lanes):
-                self.store(
-                    self.load(self.after(row, (c, 1)), self.lanes), self.after(target, (c, 1))
-                )
-
-    def columns(self) -> None:
-        """As many columns as a vector has lanes, and as many rows of them at once. The last rows
-        begin where there are as many, so that some are copied twice."""
-        builder, lanes = self.builder, range(self.lanes)
-        step, most = WORD(self.lanes), builder.sub(self.depth, WORD(self.lanes))
-        slices = cgutils.for_range_slice
-        with slices(builder, WORD(0), self.filled, step, WORD) as (c, _):
-            columns = [self._column(builder.add(c, WORD(k))) for k in lanes]
-            target = self.after(self.panel, (c, 1))
-            with slices(builder, WORD(0), self.depth, step, WORD) as (p, _):
-                first = self.smaller(p, most)
-                found = [self.load(self.after(x, (first, 1)), self.lanes) for x in columns]
-                for k, row in enumerate(self.transposed(found)):
-                    at = builder.add(first, WORD(k))
-                    self.store(row, self.after(target, (at, self.wide)))
-
-    def elements(self) -> None:
-        builder = self.builder
-        with (
-            cgutils.for_range(builder, self.depth) as p,
-            cgutils.for_range(builder, self.filled) as c,
-        ):
-            x = builder.load(self.after(self._column(c.index), (p.index, self.apart)))
-            row = self.after(self.panel, (p.index, self.wide))
-            builder.store(x, self.after(row, (c.index, 1)))
-
-    def _column(self, c: Any) -> Any:
-        return self.after(self.y, (self.smaller(c, self.last), self.between))
