@@ -369,6 +369,16 @@ def test_what_the_data_do_not_tell():
         fit.profile(("b", 0), [1.0])
 
 
+def test_what_the_data_do_not_tell_in_any_units():
+    x, y = np.column_stack([X[:50], X[50:100], X[50:100]]), X[100:150]
+    for units in ([1.0, 1e6, 1e-6], [1e-6, 1.0, 1e6], [1e6, 1e-6, 1.0]):
+        fit = maximum_likelihood(lambda b, x, y: 0.5 * (y - x @ b) ** 2, np.zeros(3), x * units, y)
+        with pytest.warns(RuntimeWarning, match=r"don't tell x\[1\], x\[2\]:"):
+            errors = fit.se()
+        known = np.linalg.inv(x[:, :2].T @ x[:, :2])
+        assert errors[0] * units[0] == pytest.approx(np.sqrt(known[0, 0]), rel=1e-6)
+
+
 def test_infinities_and_nan_at_the_start():
     bad = X.copy()
     bad[[3, 17]] = np.nan

@@ -179,41 +179,41 @@ def _bounds(space: Unconstrained, bounds: Any) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Curvature:
-    """A symmetric matrix taken apart: `directions` are columns in which it is 1, and `flat` those
-    in which it isn't positive, each number measured in its own curvature; `bent` are columns in
-    which it is 1 or -1."""
+    """A symmetric matrix taken apart, each number measured by its own curvature, `size`.
+
+    `directions` are columns in which it is 1, `bent` are those in which it is 1 or -1, and `flat`
+    those in which it isn't positive, in units of `size`.
+    """
 
     directions: np.ndarray
-    flat: np.ndarray
     bent: np.ndarray
+    flat: np.ndarray
+    size: np.ndarray
     is_negative: bool
 
     @staticmethod
-    def of(matrix: np.ndarray, fixed: np.ndarray | None = None) -> Curvature:
+    def of(matrix: np.ndarray, fixed: np.ndarray) -> Curvature:
         """Of a matrix; `fixed` numbers don't move."""
-        free = np.ones(len(matrix), bool) if fixed is None else ~fixed
         size = np.sqrt(np.abs(np.diagonal(matrix)))
-        size = np.where((size > 0) & np.isfinite(size), size, 1.0)
-        scaled = (matrix / size / size[:, None])[np.ix_(free, free)]
+        known = (size > 0) & np.isfinite(size)
+        size = np.where(known, size, size[known].min(initial=1.0))
+        unit, scaled = np.eye(len(size)), matrix / size / size[:, None]
         if not np.isfinite(scaled).all():  # nothing is known of it
-            none = np.zeros((len(matrix), 0))
-            return Curvature(none, np.eye(len(matrix)), none, True)
-        values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
-        most = max(np.abs(values).max(initial=0.0), 1e-300)
+            return Curvature(unit[:, :0], unit[:, :0], unit, size, True)
+        columns = unit[:, ~fixed]
+        values, vectors = np.linalg.eigh(columns.T @ (scaled + scaled.T) @ columns / 2)
+        most, vectors = max(np.abs(values).max(initial=0.0), 1e-300), columns @ vectors
         least = _FLAT * most
-        columns = np.zeros((len(matrix), len(values)))
-        columns[free] = vectors
-        columns /= size[:, None]
-        flat = np.hstack([columns[:, values <= least], np.eye(len(matrix))[:, ~free]])
-        columns = columns / np.sqrt(np.maximum(np.abs(values), least))
+        flat = np.hstack([vectors[:, values <= least], unit[:, fixed]])
+        columns = vectors / np.sqrt(np.maximum(np.abs(values), least)) / size[:, None]
         bent = columns[:, np.abs(values) > least]
         is_negative = bool((values < -1e-10 * most).any())  # and not by rounding
-        return Curvature(columns[:, values > least], flat, bent, is_negative)
+        return Curvature(columns[:, values > least], bent, flat, size, is_negative)
 
     def knows(self, slopes: np.ndarray) -> np.ndarray:
         """Which rows of linear functions stay as they are along the flat directions."""
-        flat = self.flat / np.linalg.norm(self.flat, axis=0)
-        along = np.abs(slopes @ flat).max(axis=-1, initial=0.0)
+        slopes = slopes / self.size
+        along = np.abs(slopes @ self.flat).max(axis=-1, initial=0.0)
         return along <= 1e-6 * np.linalg.norm(slopes, axis=-1)
 
 
@@ -275,8 +275,8 @@ def _newton(
             break
         last, before = gain, bends
         u, value, slope = moved
-    flat = curvature.flat[:, : curvature.flat.shape[1] - int(fixed.sum())]
-    falls = np.abs(slope @ flat).max(initial=0.0)  # by numbers in units of their own curvature
+    flat = curvature.flat * ~fixed[:, None]
+    falls = np.abs(slope / curvature.size @ flat).max(initial=0.0)
     fading = np.flatnonzero((bends < 0.9 * before) & ~fixed) if last < _NEAR else fixed[:0]
     problem = ""
     if not np.isfinite(matrix).all():
