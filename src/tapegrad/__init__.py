@@ -16,6 +16,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad import scipy as _scipy  # noqa: F401 (its functions are answered from now on)
     from tapegrad.api import (
         eval_shape,
+        explain,
         grad,
         jit,
         simplegrad,
@@ -77,6 +78,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "depends",
     "elementwise_grad",
     "eval_shape",
+    "explain",
     "gauss_newton_vp",
     "grad",
     "gradcheck",

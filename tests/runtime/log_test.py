@@ -20,8 +20,10 @@ def branching(x):
     return np.sum(x**3) if x[0] > 0 else np.sum(x)
 
 
-def said(caplog):
-    return [record.getMessage() for record in caplog.records if record.name == "tapegrad"]
+def said(caplog, *kinds):
+    """What was said of these kinds, each behind its kind; or of none in particular."""
+    names = {f"tapegrad.{kind}": f"{kind}: " for kind in kinds} or {"tapegrad": ""}
+    return [names[r.name] + r.getMessage() for r in caplog.records if r.name in names]
 
 
 def run(compile="always"):
@@ -39,19 +41,38 @@ def fresh():
 def test_it_is_silent(caplog, fresh, monkeypatch):
     monkeypatch.delenv("TAPEGRAD_LOG", raising=False)
     monkeypatch.setattr(tier, "SLOW", np.inf)
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.WARNING):
         run()
-    assert said(caplog) == []
+    assert said(caplog, "trace", "compile", "guards", "cache") == said(caplog) == []
+
+
+def test_loggers_obey_their_levels(caplog, fresh, monkeypatch):
+    """As any other: one says what its level allows, and its records have fields."""
+    monkeypatch.delenv("TAPEGRAD_LOG", raising=False)
+    with caplog.at_level(logging.INFO, "tapegrad.trace"):
+        run("never")
+    records = [record for record in caplog.records if record.name.startswith("tapegrad")]
+    assert {record.name for record in records} == {"tapegrad.trace"}
+    first, second, third = records
+    assert (first.function, first.event) == ("grad_branching", "trace")
+    assert first.calls > 0 and first.seconds > 0 and first.before == first.now == ""
+    assert (second.what, second.before, second.now) == ("a condition", "True", "False")
+    assert second.line == "log_test.py:20"
+    assert (third.what, third.before, third.now) == ("argument 'x'", "f8[3]", "f8[2]")
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, "tapegrad"):
+        run("never")  # which is all known
+    assert {record.name for record in caplog.records} <= {"tapegrad.guards"}
 
 
 def test_traces_and_guards(caplog, fresh, monkeypatch):
     """Each with its reason, and the user's line."""
     monkeypatch.setenv("TAPEGRAD_LOG", " Trace,guards ")
-    with caplog.at_level(logging.INFO, "tapegrad"):
+    with caplog.at_level(logging.DEBUG, "tapegrad"):
         run("never")
-    first, failed, second, third = said(caplog)
+    first, failed, second, third = said(caplog, "trace", "guards")
     assert first.startswith("trace: grad_branching, ")
-    assert "calls: these are the first arguments of their kind" in first
+    assert "these are the first arguments of their kind" in first
     assert failed.startswith("guards: grad_branching: What keeps failing is a condition")
     assert "log_test.py:20: `return np.sum(x**3) if x[0] > 0 else np.sum(x)`" in failed
     assert second.startswith("trace: ") and "What keeps failing is a condition" in second
@@ -63,7 +84,7 @@ def test_compilations(caplog, fresh, monkeypatch):
     monkeypatch.setenv("TAPEGRAD_LOG", "compile")
     with caplog.at_level(logging.INFO, "tapegrad"):
         grad(branching, compile="always")(X)
-    (line,) = said(caplog)
+    (line,) = said(caplog, "compile")
     assert line.startswith("compile: grad_branching, a tape of ") and "log_test.py" in line
     for part in ("passes", "schedule", "kernels", "all"):
         assert f"{part} " in line
@@ -75,7 +96,7 @@ def test_words_that_mean_nothing(caplog, monkeypatch):
         grad(lambda x: np.sum(x), compile="never")(X)
     found = [line for line in said(caplog) if line.startswith("TAPEGRAD_LOG")]
     assert found == [
-        "TAPEGRAD_LOG is 'trace,compiles': compiles isn't among compile, trace, guards"
+        "TAPEGRAD_LOG is 'trace,compiles': compiles isn't among trace, compile, guards, cache, all"
     ]
 
 
@@ -104,7 +125,7 @@ def test_it_prints_where_nothing_is_set_up():
         check=True,
     )
     assert found.stdout == ""
-    assert found.stderr.startswith("tapegrad trace: grad_<lambda>, ")
+    assert found.stderr.startswith("tapegrad.trace: grad_<lambda>, ")
 
 
 def test_where_there_is_nowhere_to_say_it(monkeypatch):

@@ -1,8 +1,13 @@
-"""What tapegrad says of its own work, through the logger `tapegrad`.
+"""What tapegrad says of its own work: events, through the logger `tapegrad` and its children.
 
-It is silent, but for programs that take long to compile, unless TAPEGRAD_LOG asks for more: a list
-of `compile`, `trace` and `guards`. What is asked for is printed, also where the program hasn't set
-up `logging`.
+    tapegrad.trace      a function was traced, and why                          INFO
+    tapegrad.compile    a program was compiled, in how long                     INFO
+    tapegrad.guards     a variant was passed over, and why                      DEBUG
+    tapegrad.cache      code was found on disk, variants were forgotten         DEBUG
+
+They obey the levels and handlers that the program gives them. Records have the event's fields,
+for formatters that write JSON. TAPEGRAD_LOG, a list of these names or `all`, has them printed also
+where the program hasn't set up `logging`.
 """
 
 from __future__ import annotations
@@ -10,47 +15,68 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import dataclass, field
 from typing import Any
 
-KINDS = ("compile", "trace", "guards")
+_LEVELS = {"trace": 20, "compile": 20, "guards": 10, "cache": 10}  # INFO, DEBUG
 _refused: set[str] = set()
 
 
+@dataclass(frozen=True)
+class Event:
+    """What has happened to a function, of one of the kinds above: as text, and as fields."""
+
+    kind: str
+    text: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def wanted(kind: str) -> bool:
-    """Whether TAPEGRAD_LOG asks for what is said of this kind."""
+    """Whether somebody wants to know of events of this kind."""
+    return _asked(kind) or (
+        "logging" in sys.modules and _logger(f"tapegrad.{kind}").isEnabledFor(_LEVELS[kind])
+    )
+
+
+def _asked(kind: str) -> bool:
+    """Whether TAPEGRAD_LOG asks for it."""
     given = os.environ.get("TAPEGRAD_LOG")
     if not given:
         return False
     words = [word.strip().lower() for word in given.split(",")]
-    wrong = ", ".join(word for word in words if word and word not in KINDS)
+    wrong = ", ".join(word for word in words if word and word not in (*_LEVELS, "all"))
     if wrong and given not in _refused:
         _refused.add(given)
-        warn(f"TAPEGRAD_LOG is {given!r}: {wrong} isn't among {', '.join(KINDS)}")
-    return kind in words
+        warn(f"TAPEGRAD_LOG is {given!r}: {wrong} isn't among {', '.join(_LEVELS)}, all")
+    return kind in words or "all" in words
 
 
-def say(kind: str, text: str) -> None:
-    """Say this, which somebody has asked for."""
-    logger = _logger()
-    if not logger.hasHandlers():
-        import logging
+def say(event: Event) -> None:
+    """Say what has happened, which somebody wants to know."""
+    logger, level = _logger(f"tapegrad.{event.kind}"), _LEVELS[event.kind]
+    if _asked(event.kind):
+        if not logger.hasHandlers():
+            import logging
 
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(name)s %(message)s"))
-        logger.addHandler(handler)
-    if not logger.isEnabledFor(20):
-        logger.setLevel(20)  # INFO
+            handler = logging.StreamHandler(sys.stderr)
+            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+            _logger("tapegrad").addHandler(handler)
+        if not logger.isEnabledFor(level):
+            logger.setLevel(level)
     with contextlib.suppress(Exception):  # there may be nowhere to say it
-        logger.info("%s: %s", kind, text)
+        logger.log(level, "%s", event.text, extra={"event": event.kind, **event.fields})
 
 
 def warn(text: str) -> None:
     """Say this, which nobody has asked for."""
     with contextlib.suppress(Exception):
-        _logger().warning("%s", text)
+        _logger("tapegrad").warning("%s", text)
 
 
-def _logger() -> Any:
+def _logger(name: str) -> Any:
     import logging  # takes milliseconds, and most programs never come here
 
-    return logging.getLogger("tapegrad")
+    return logging.getLogger(name)

@@ -20,6 +20,7 @@ from tapegrad.core.trees import flatten, is_of_texts, is_traced, unflatten
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.state import State
+from tapegrad.runtime.retracing import what_changed
 from tapegrad.runtime.traced import is_inside, observed
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing.recording.decisions import only
@@ -135,11 +136,20 @@ def plan_of(tape: Tape) -> Plan:
     return schedule(optimized(tape)).plan
 
 
+def how(variant: Variant) -> str:
+    """How a variant answers calls, in words."""
+    state, tier = variant.state, variant.tier
+    if state.never:
+        return f"traced at each call. {what_changed(state.never, state)}"
+    if variant.entry is not None:
+        return f"by machine code{' from disk' * (tier.event == 'loads')}"
+    return f"played by NumPy: {tier.why_played}"
+
+
 def shown(name: str, variant: Variant) -> str:
     """What answers calls, as text."""
-    tape, entry = variant.shown, variant.entry
-    how = "played by NumPy" if entry is None else "by machine code"
-    parts = [f"{name}, {how}", tape]
+    tape = variant.shown
+    parts = [f"{name}, {how(variant)}", tape]
     try:
         parts += [plan_of(tape), tape.source]
     except UnsupportedError as error:

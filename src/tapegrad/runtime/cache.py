@@ -9,18 +9,21 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.core import log
 from tapegrad.core.locks import new_lock
+from tapegrad.core.log import Event
 from tapegrad.core.request import has_objects
 
 MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
 MANY_SIGNATURES = 46  # at which a warning says what keeps changing
 MAX_VARIANTS = 16  # of one signature: one for each path through the function, without objects
+REMEMBERED = 100  # events, of traces and compilations
 IN_VAIN = 8  # traces in a row without loops, of no use to the next call
 
 
@@ -79,6 +82,13 @@ class Front:
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
         self.last: Any = None  # that answered the last call; None if the cache was asked
         self.counts = dict.fromkeys(EVENTS, 0)
+        self.history: deque[Event] = deque(maxlen=REMEMBERED)
+
+    def note(self, event: Event) -> None:
+        """Remember what has happened, and say it where that is wanted."""
+        self.history.append(event)
+        if log.wanted(event.kind):
+            log.say(event)
 
     def count(self, *events: str, kernels: int = 0) -> None:
         """Add one to each of these counts, and so many compiled kernels."""
@@ -130,6 +140,7 @@ class Front:
         self.shaped, self.recent, self.named, self.fast_hits = {}, (), (), 0
         self.last = None
         self.counts = dict.fromkeys(EVENTS, 0)
+        self.history.clear()
 
 
 class Cache:
@@ -157,6 +168,11 @@ class Cache:
             self._many = True
             return list(self._signatures)
 
+    def before(self, key: Any) -> Any:
+        """The signature of the last other kind of arguments, if there was one."""
+        with self.lock:
+            return next((held for held in reversed(self._signatures) if held != key), None)
+
     def variants(self, key: Any) -> list[Any]:
         """The variants of a signature, most recently used first."""
         with self.lock:
@@ -178,6 +194,9 @@ class Cache:
             del held[most:]
             while len(self._signatures) > MAX_SIGNATURES:
                 gone += self._signatures.popitem(last=False)[1]
+            if gone:
+                text = f"{gone[0].tier.name}: {len(gone)} variants are forgotten for a new one"
+                self.front.note(Event("cache", text, {"function": gone[0].tier.name}))
             for entry in [x for old in gone for x in (old.entry, old.playing) if x is not None]:
                 self.front.drop(entry)
             first, self._overflowed = full and not self._overflowed, self._overflowed or full

@@ -7,6 +7,7 @@ guards hold. If there is none, the function is traced, which is an ordinary NumP
 from __future__ import annotations
 
 import os
+import time
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from tapegrad.core import log
 from tapegrad.core.frames import short_traceback, shorten
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
+from tapegrad.core.log import Event
 from tapegrad.core.named import Named
 from tapegrad.core.request import Request, describe
 from tapegrad.errors import ArgumentError, GradientError, TapeError, TraceError
@@ -30,11 +32,12 @@ from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shap
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.halves import with_halves
 from tapegrad.runtime.retracing import (
+    Cause,
+    cause_of,
     warn_of_kinds,
     warn_of_retracing,
     warn_of_state,
     what_changed,
-    why_traced,
 )
 from tapegrad.runtime.tier import foresee
 from tapegrad.runtime.transformations import Transformation
@@ -44,6 +47,7 @@ from tapegrad.tracing.recording.trace import tracing_depth
 from tapegrad.tracing.tracers.tracer import Tracer
 
 if TYPE_CHECKING:
+    from tapegrad.insight.explaining import Explanation
     from tapegrad.runtime.ahead import Lowered
 
 PATIENCE = 10.0  # seconds that a thread waits for another, which may wait for it
@@ -157,8 +161,8 @@ class Derived(Named):
                 answers.renew()  # who draws in another one draws there
             self.cache.count("guard_failures")
             if log.wanted("guards"):
-                why = why_traced(variant, self.root, request)
-                log.say("guards", f"{self.__name__}: {why}")
+                cause = cause_of(variant, self.root, request)
+                log.say(self._event("guards", cause, f"{self.__name__}: {cause}"))
         return None
 
     def _alone(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
@@ -199,7 +203,9 @@ class Derived(Named):
             foresee(self.mode)
         if known:
             known[0].state.learn(self.root, request.args, request.kwargs)
+        start = time.perf_counter()
         variant = self._derive(request)
+        seconds = time.perf_counter() - start
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(request)
         self.cache.count("traces")
@@ -215,7 +221,7 @@ class Derived(Named):
                 return found[0]
             tried += since
         self.cache.count("misses")
-        self._tell(known[0] if known else None, variant, request, is_full)
+        self._tell(known[0] if known else None, variant, request, is_full, seconds)
         found = variant.answer(self.root, request, fresh=True)
         if found is not None:
             relatives.leave(self.owner, self.path, request, variant)
@@ -230,13 +236,19 @@ class Derived(Named):
         return found[0]
 
     def _tell(
-        self, last: Variant | None, variant: Variant, request: Request, is_full: bool
+        self,
+        last: Variant | None,
+        variant: Variant,
+        request: Request,
+        is_full: bool,
+        seconds: float,
     ) -> None:
         """Say that the function was traced, and what keeps changing if it is again and again;
         `last` was the variant before, of the same kind of arguments."""
-        if log.wanted("trace"):
-            why = why_traced(last, self.root, request)
-            log.say("trace", f"{self.__name__}, {len(variant.tape.calls)} calls: {why}")
+        before = self.cache.before(request.key) if last is None else None
+        cause, calls = cause_of(last, self.root, request, before), len(variant.tape.calls)
+        text = f"{self.__name__}, {calls} calls, in {1000 * seconds:.0f} ms: {cause}"
+        self.front.note(self._event("trace", cause, text, calls=calls, seconds=seconds))
         keys = self.cache.many()
         if keys:
             warn_of_kinds(self.__name__, request.words, keys)
@@ -248,6 +260,11 @@ class Derived(Named):
                 not_followed(last.state.sites)
             if self.cache.traced_for(word):
                 warn_of_state(self.__name__, word, last.state)
+
+    def _event(self, kind: str, cause: Cause, text: str, **fields: Any) -> Event:
+        told = {"function": self.__name__, **vars(cause), "reason": cause.text, **fields}
+        del told["text"]
+        return Event(kind, text, told)
 
     def _derive(self, request: Request) -> Variant:
         """Trace and derive: the variant that answers this call."""
@@ -395,6 +412,19 @@ class Derived(Named):
 
         return shown(self.__name__, self._last())
 
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Call this function, and say what answered: which variant, what was traced and why, which
+        loops of the program stayed loops, and what became of its lines. See `tapegrad.explain`."""
+        self(*args, **kwargs)
+        from tapegrad.insight.explaining import explanation
+        from tapegrad.runtime.ahead import how
+
+        variant, variants = self._last(), self.cache.all_variants()
+        number = f"variant {variants.index(variant) + 1} of {len(variants)}, "
+        return explanation(
+            self.__name__, number + how(variant), variant.shown, list(self.front.history)
+        )
+
     def _last(self) -> Variant:
         """The variant that answered the last call."""
         variants, last = self.cache.all_variants(), self.front.last
@@ -480,6 +510,9 @@ class BoundDerived:
     def compile(self, *args: Any, **kwargs: Any) -> BoundDerived:
         self._function.compile(self._instance, *args, **kwargs)
         return self
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        return self._function.explain(self._instance, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)

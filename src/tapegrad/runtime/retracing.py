@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.backends.numpy.play import run
-from tapegrad.ir.tape import Aval
+from tapegrad.core.handlers import let_through
+from tapegrad.core.request import leaf_key
+from tapegrad.ir.tape import Aval, Guard, Tape
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
 from tapegrad.observe.program.source import at_source
+from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime import cache
 from tapegrad.tracing.runs.traced import plain_value
 
@@ -50,11 +54,44 @@ def _shown(key: Any) -> str:
     return key.__name__ if isinstance(key, type) else repr(key)
 
 
-def why_traced(last: Variant | None, root: Any, request: Request) -> str:
-    """Why a call found no variant; `last` was the one before, of the same kind of arguments."""
+@dataclass(frozen=True)
+class Cause:
+    """Why a call was traced: in words, and what has changed from which value to which one, at which
+    line, as far as that is known."""
+
+    text: str
+    what: str = ""
+    before: str = ""
+    now: str = ""
+    line: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.before} --> {self.now})" if self.now else self.text
+
+
+def cause_of(last: Variant | None, root: Any, request: Request, before: Any = None) -> Cause:
+    """Why a call found no variant; `last` was the one before, of the same kind of arguments, and
+    `before` the key of the last other kind."""
     if last is None:
-        return "these are the first arguments of their kind"
-    return _broken_state(last, root, request) or _broken_guard(last, request.inputs)
+        return _other_kind(request, before)
+    word, old, new = last.state.difference(root, request.args, request.kwargs)
+    if word:
+        line = str(last.state.where.get(word) or "")
+        return Cause(what_changed(word, last.state), word, old, new, line)
+    return _broken_guard(last, request.inputs)
+
+
+def _other_kind(request: Request, before: Any) -> Cause:
+    """Arguments of another kind than those before."""
+    leaves = request.key[-1]
+    if before is None or len(before[-1]) != len(leaves):
+        return Cause("these are the first arguments of their kind")
+    pairs = zip(request.words, before[-1], leaves, strict=True)
+    for word, old, new in pairs:
+        if old != new:
+            text = f"these are the first arguments of their kind. What has changed is {word}"
+            return Cause(text, word, _shown(old), _shown(new))
+    return Cause("these are the first arguments of their kind")
 
 
 def warn_of_retracing(
@@ -68,7 +105,7 @@ def warn_of_retracing(
             "each time. Pass what changes as a number or an array, pad arrays to a few fixed shapes"
         )
     else:
-        reason = why_traced(last, root, request)
+        reason = cause_of(last, root, request).text
         why = (
             f"for more than {cache.MAX_VARIANTS} paths through the same kind of arguments. {reason}"
         )
@@ -109,23 +146,54 @@ def what_changed(word: str, state: State) -> str:
     return f"What it reads, {word!r}{line}, can't be compared from call to call. {advice}"
 
 
-def _broken_state(last: Variant, root: Any, request: Request) -> str:
-    word = last.state.broken(root, request.args, request.kwargs)
-    return word and what_changed(word, last.state)
-
-
-def _broken_guard(last: Variant, leaves: Sequence[Any]) -> str:
+def _broken_guard(last: Variant, leaves: Sequence[Any]) -> Cause:
+    captured = last.traced.captured
+    for k, (x, before) in enumerate(zip(captured, last.derivation.outside, strict=True)):
+        if leaf_key(x) != before:
+            return _other_outside(last.traced.tape, len(captured) - k, _shown(before), x)
+    values = [*map(plain_value, leaves), *captured]
     try:
-        _, guard = run(last.tape, [*map(plain_value, leaves), *last.traced.captured])
+        _, guard = run(last.tape, values)
     except IndexError:
-        return "What keeps failing is an index of the last tape, which is outside of its array"
+        text = "What keeps failing is an index of the last tape, which is outside of its array"
+        return Cause(text, "an index")
     guard = guard or last.broken  # by a number that the call has found, or drawn
+    if guard is None and last.traced.draws is not None:
+        text = "the kind or shape of what is read anew at each call, in a container or by a draw"
+        return Cause(f"What keeps changing is {text}", "what is read anew")
     if guard is None:
-        return "The last one was left by another thread"
+        return Cause("The last one was left by another thread")
     fix = (
         "np.where, np.maximum and np.clip choose without a branch"
         if guard.what == "a condition"
         else "Arrays take a traced index where lists and dicts don't (np.zeros(n), np.array(a)); "
         "keep sizes fixed, and mask what is too much"
     )
-    return f"What keeps failing is {guard.what}{at_source(guard.src)}. {fix}"
+    text = f"What keeps failing is {guard.what}{at_source(guard.src)}. {fix}"
+    before, now = str(guard.expected.value), _now(last.tape, guard, values)
+    return Cause(text, guard.what, before, now, str(guard.src or ""))
+
+
+def _other_outside(tape: Tape, from_the_end: int, before: str, x: Any) -> Cause:
+    """An array of another shape or dtype where the function reaches one without being passed it."""
+    var = tape.inputs[-from_the_end]
+    src = next((call.src for call in tape.calls if var in call.operands), None)
+    text = (
+        f"What keeps changing is the shape, dtype or layout of an array{at_source(src)} that the "
+        "function reaches without being passed it. Pass it as an argument"
+    )
+    return Cause(text, "an array", before, _shown(leaf_key(x)), str(src or ""))
+
+
+def _now(tape: Tape, guard: Guard, values: Sequence[Any]) -> str:
+    """What a guard has found in the place of what it expected."""
+    if guard.expected.dtype.kind == "b":
+        return str(not guard.expected.value)
+    if guard.operand not in tape.inputs and not any(guard.operand in c.outs for c in tape.calls):
+        return ""  # it is one of a round
+    asked = replace(tape, outputs=(guard.operand,), output_names=(), guards=(), into=())
+    try:
+        return str(run(remove_dead(asked), values)[0][0])
+    except Exception as error:  # what it rests on can't be computed on this path
+        let_through(error)
+        return ""

@@ -23,6 +23,7 @@ from tapegrad.core import log
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, NEXT_DOOR, load
 from tapegrad.core.locks import cached_property
+from tapegrad.core.log import Event
 from tapegrad.errors import InternalError
 from tapegrad.observe.program.source import at_source
 
@@ -90,6 +91,17 @@ class Tier:
         """Whether there is no machine code, and none to come."""
         return self.found is None and (self.mode == "never" or self.failed)
 
+    @property
+    def why_played(self) -> str:
+        """Why there is no machine code."""
+        if self.mode == "never":
+            return 'compile="never"'
+        if self.failed:
+            return "it couldn't be compiled"
+        if self.compiling:
+            return "it is being compiled"
+        return "it is compiled when it has been called more often"
+
     def executable(self, wait: bool = False) -> Executable | None:
         """The machine code, if it is there, or is to be waited for."""
         wait = wait or self.mode == "always"
@@ -145,19 +157,22 @@ class Tier:
         source = next((call.src for call in self.tape.calls if call.src), None)
         return f"{self.name}, a tape of {len(self.tape.calls)} calls{at_source(source)},"
 
-    def settle(self, executable: Executable) -> None:
-        """The machine code is in use: what led there isn't needed any more."""
+    def settle(self, executable: Executable) -> Event | None:
+        """The machine code is in use: what led there isn't needed any more. How it was come by;
+        None if it was in use before."""
         if self.found is not None:
-            return
+            return None
         self.found = executable
         self.kernels = self.job.kernels if self.job is not None else 0
-        if log.wanted("compile"):
-            times = self.job.times if self.job is not None else {}
-            parts = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in times.items())
-            parts += f"; {self.job.kernels} kernels" if self.job is not None else ""
-            log.say("compile", f"{self._shown()} took {parts or 'no time: it was on disk'}")
+        times = self.job.times if self.job is not None else {}
+        parts = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in times.items())
+        told = {"function": self.name, "calls": len(self.tape.calls), "kernels": self.kernels}
         self.job = None
         vars(self).pop("packed", None)
+        if self.event == "loads":
+            return Event("cache", f"{self._shown()} was found compiled", told)
+        text = f"{self._shown()} was compiled in {parts}; {self.kernels} kernels"
+        return Event("compile", text, {**told, "seconds": times.get("all", 0.0)})
 
     def _kept(self) -> Executable | None:
         """The code that an earlier process left for this tape."""

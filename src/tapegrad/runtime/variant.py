@@ -264,11 +264,13 @@ class Variant:
             if self.playing is not None:
                 self.front.drop(self.playing)
                 self.playing = None
-            self.tier.settle(executable)
+            event = self.tier.settle(executable)
             self._hand_on()
             self.front.count(self.tier.event, kernels=self.tier.kernels)
             if entry.fast and not self.traced.written:  # `answer` looks whether arguments overlap
                 self.front.first(entry)
+        if event is not None:
+            self.front.note(event)
 
 
 @remembered

@@ -8,9 +8,14 @@ function for all lines that differ in names, texts and integers alone, by what s
 
 from __future__ import annotations
 
+import ast
+import marshal
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.observe.objects.comparing import HELPERS
@@ -50,6 +55,54 @@ def failing(
             let_through(error)
             yield line, word
             return
+
+
+def difference(
+    guards: Sequence[tuple[str, str]], values: dict[str, Any], f: Any, args: Any, kwargs: Any
+) -> tuple[str, str, str]:
+    """What the user calls the first thing that isn't as the guards have it, what it was, and what
+    it is now; empty where that isn't known."""
+    found = _Values({**values, "f": f, "args": args, "kwargs": kwargs})
+    for line, word in failing(guards, values, f, args, kwargs):
+        found.places = dict(line.split(" = ", 1) for line, word in guards if not word)
+        now, before = _sides(ast.parse(line, mode="eval").body, found)
+        return word, before, now
+    return "", "", ""
+
+
+def _sides(test: ast.expr, values: _Values) -> tuple[str, str]:
+    """What stands on both sides of a guard's first comparison, as texts."""
+    while isinstance(test, ast.BoolOp):
+        test = test.values[0]
+    if not isinstance(test, ast.Compare):
+        return "", ""
+    left, right = test.left, test.comparators[0]
+    is_packed = isinstance(left, ast.Call) and ast.unparse(left.func) == "marshalled"
+    if is_packed:
+        left = left.args[0]  # type: ignore[attr-defined]
+    try:
+        now, before = [values.of(ast.unparse(side)) for side in (left, right)]
+        is_gone = isinstance(right, ast.Call) and before is None  # a weak reference
+        before = (
+            "what is gone" if is_gone else shown(marshal.loads(before) if is_packed else before)
+        )
+        sides = shown(now), before
+    except Exception as error:  # it is gone, or of another kind
+        let_through(error)
+        return "", ""
+    return sides if sides[0] != sides[1] else ("", "")
+
+
+def shown(x: Any) -> str:
+    """A value in few words."""
+    if isinstance(x, (np.ndarray, np.generic)) and np.ndim(x):
+        return f"an array of {x.dtype} with the shape {x.shape}"
+    if isinstance(x, type):
+        return x.__qualname__
+    plain = isinstance(
+        x, (bool, int, float, complex, str, bytes, tuple, list, dict, set, type(None))
+    )
+    return reprlib.repr(x) if plain else f"{type(x).__qualname__} at {id(x):#x}"
 
 
 class _Values:

@@ -19,7 +19,7 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import cached_property
-from tapegrad.observe.guards.checked import failing, hold_now
+from tapegrad.observe.guards.checked import difference, failing, hold_now
 from tapegrad.observe.guards.foreign import answers
 from tapegrad.observe.guards.places import as_before
 from tapegrad.observe.guards.reads import Reads
@@ -119,6 +119,12 @@ class State:
         if self.never:
             return self.never
         return next((word for _, word in self._failing(f, args, kwargs)), "")
+
+    def difference(self, f: Any, args: Any, kwargs: Any) -> tuple[str, str, str]:
+        """The same, with what it was and what it is now, as texts, where these are known."""
+        if self.never:
+            return self.never, "", ""
+        return difference(self._read, self._values, f, args, kwargs)
 
     def _failing(self, f: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
         """The guards that don't hold, up to one that can't be asked, and the user's words. All at

@@ -1,0 +1,1 @@
+"""What users are shown of tapegrad's work: what answered a call, what became of their lines."""

@@ -1,0 +1,145 @@
+"""Why a call took what it took: what answered it, what was traced and why, which loops of the
+program stayed loops, what became one kernel, what is kept for the derivative, what isn't fused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+from tapegrad.core.log import Event
+from tapegrad.errors import UnsupportedError
+from tapegrad.insight.repeated import repetitions
+from tapegrad.ir.plan import Recurrence, leaves, segments
+from tapegrad.ir.report import size
+from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step
+from tapegrad.ir.tape import Tape, Var
+
+SECTIONS = {
+    "traces": "Traced and compiled",
+    "loops": "Loops of the program",
+    "kernels": "Kernels",
+    "kept": "Kept for the derivative",
+    "calls": "Calls and copies that are no part of a fused loop",
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `explain` returns. Each part is a list of sentences; it prints as a page.
+
+    `function` is the name of the derived function, `answered` what answered the call. `traces` are
+    the traces and compilations so far, with what had changed, from which value to which one, at
+    which line, and the fix. `loops` says which loops of the program are loops of the tape, and
+    which were unrolled and why. `kernels` are the compiled functions, by the lines that each
+    computes. `kept` are the arrays that the reverse pass reads, `calls` those of libraries, and
+    copies.
+    """
+
+    function: str
+    answered: str
+    traces: list[str]
+    loops: list[str]
+    kernels: list[str]
+    kept: list[str]
+    calls: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The parts by their names."""
+        return asdict(self)
+
+    def _parts(self) -> Iterator[tuple[str, list[str]]]:
+        for name, title in SECTIONS.items():
+            yield title, getattr(self, name) or ["none"]
+
+    def __str__(self) -> str:
+        lines = [f"{self.function}: {self.answered}"]
+        for title, sentences in self._parts():
+            lines += ["", title, *[f"  {sentence}" for sentence in sentences]]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = f"<b>{escape(self.function)}</b>: {escape(self.answered)}"
+        parts = [
+            f"<details open><summary>{escape(title)}</summary><ul>"
+            + "".join(f"<li><code>{escape(sentence)}</code></li>" for sentence in sentences)
+            + "</ul></details>"
+            for title, sentences in self._parts()
+        ]
+        return f"<div>{head}{''.join(parts)}</div>"
+
+
+def explanation(name: str, answered: str, tape: Tape, history: Iterable[Event]) -> Explanation:
+    """That of a call which a tape answered. `history` is what has happened to the function."""
+    from tapegrad.pipeline import optimized, schedule
+
+    try:
+        steps = schedule(optimized(tape)).plan.steps
+        kernels, calls = _kernels(steps), _calls(steps)
+    except UnsupportedError as error:
+        kernels, calls = [f"there is no machine code for this tape: {error}"], []
+    return Explanation(
+        function=name,
+        answered=answered,
+        traces=[str(event) for event in history if event.kind != "guards"],
+        loops=[str(x) for x in repetitions(tape)],
+        kernels=kernels,
+        kept=_kept(tape),
+        calls=calls,
+    )
+
+
+def _kernels(steps: Sequence[Step]) -> list[str]:
+    """What runs between calls of Python, each with its loops and lines."""
+    found = []
+    for segment in segments(steps):
+        if isinstance(segment, PythonCall):
+            continue
+        loops = [x for x in segment if isinstance(x, (Loop, Recurrence))]
+        inside = [leaf for step in segment for leaf in leaves(step)]
+        shared = " shared by the cores" * any(getattr(x, "parallel", False) for x in segment)
+        statements = sum(isinstance(x, (Compute, Recurrence)) for x in inside)
+        count = f"{len(loops)} loop{'s' * (len(loops) != 1)}{shared}, {statements} statements"
+        found.append(f"{count}: {_lines(inside)}")
+    return [f"{k}. {text}" for k, text in enumerate(found, 1)]
+
+
+def _lines(steps: Iterable[Step]) -> str:
+    """The lines of the program that steps come from."""
+    lines = {(x.src.file, x.src.line): str(x.src) for x in steps if x.src is not None}
+    return ", ".join([lines[key] for key in sorted(lines)]) or "no line of the program"
+
+
+def _calls(steps: Sequence[Step]) -> list[str]:
+    """Products, library calls and calls of Python, with their lines."""
+    found = []
+    for step in steps:
+        for leaf in leaves(step):
+            src = f"{leaf.src}: `{leaf.src.text}`" if leaf.src is not None else "no line"
+            if isinstance(leaf, Gemm):
+                found.append(f"a product, in blocks: {src}")
+            elif isinstance(leaf, Routine):
+                found.append(f"{leaf.primitive.name}: {src}")
+            elif isinstance(leaf, PythonCall):
+                found.append(f"{leaf.primitive.name}, called from Python: {src}")
+    return [f"{text} ({count} times)" if count > 1 else text for text, count in _counted(found)]
+
+
+def _counted(texts: Sequence[str]) -> list[tuple[str, int]]:
+    return [(text, texts.count(text)) for text in dict.fromkeys(texts)]
+
+
+def _kept(tape: Tape) -> list[str]:
+    """The arrays of the forward pass that the reverse pass reads, the largest first."""
+    made = {out: call for call in tape.calls for out in call.outs if not call.is_cotangent}
+    read = {x for c in tape.calls if c.is_cotangent for x in c.operands if isinstance(x, Var)}
+    arrays = [x for x in made if x in read and x.shape and not made[x].primitive.memory.is_view]
+    arrays.sort(key=lambda x: -x.aval.nbytes)
+    return [
+        f"{x}: {x.aval}, {size(x.aval.nbytes)}, of {made[x].primitive.name}"
+        + (f" at {src}: `{src.text}`" if (src := made[x].src) is not None else "")
+        for x in arrays
+    ]

@@ -1,0 +1,145 @@
+"""What `explain` says of calls: each part, of programs that are planted."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import tapegrad
+from tapegrad import explain, grad, jit, value_and_grad
+
+X = np.arange(1.0, 5.0)
+RATE = 3.0
+
+
+def explained(f, *calls, compile="never"):
+    df = grad(f, compile=compile)
+    df.clear_cache()
+    for call in calls[:-1]:
+        df(*call)
+    return df.explain(*calls[-1])
+
+
+def test_what_answered():
+    def f(x):
+        return np.sum(np.exp(x) * x)
+
+    assert explained(f, (X,)).answered == 'variant 1 of 1, played by NumPy: compile="never"'
+    found = explained(f, (X,), (X,), compile="always")
+    assert found.answered.startswith("variant 1 of 1, by machine code")
+    assert found.function == "grad_f"
+    assert "was compiled in " in found.traces[1] or "was found compiled" in found.traces[1]
+
+
+def test_each_trace_with_what_has_changed():
+    """From which value to which one, at which line, and what to do."""
+    global RATE
+
+    def f(x, n):
+        return np.sum(x[:n]) * RATE if x[0] > 0 else np.sum(x**2)
+
+    RATE = 3.0
+    df = grad(f, compile="never")
+    df.clear_cache()
+    df(X, 2), df(X, 3), df(-X, 3), df(X, 3)
+    RATE = 4.0
+    df(X, 3)
+    traces = df.explain(X[:3], 3).traces
+    line = "return np.sum(x[:n]) * RATE if x[0] > 0 else np.sum(x**2)"
+    assert len(traces) == 5 and all(text.startswith("grad_f, ") for text in traces)
+    assert "an integer used as an index" in traces[1] and traces[1].endswith("(2 --> 3)")
+    assert "a condition (explain_test.py:" in traces[2] and line in traces[2]
+    assert "np.where" in traces[2] and traces[2].endswith("(True --> False)")
+    assert "'RATE'" in traces[3] and traces[3].endswith("Pass it as an argument (3.0 --> 4.0)")
+    assert traces[4].endswith("has changed is argument 'x' (f8[4] --> f8[3])")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("name", "other", "'name' --> 'other'"),
+        ([1, 2], [1, 2, 3], "([1, 2] --> [1, 2, 3])"),
+        (np.ones(3), np.ones(4), "What keeps changing is "),
+        (None, 1.0, "(None --> 1.0)"),
+    ],
+)
+def test_what_has_changed_outside(before, after, said):
+    kept = {"it": before}
+
+    def f(x):
+        it = kept["it"]
+        if isinstance(it, str):
+            return np.sum(x) * len(it) if it == "name" else np.sum(x)
+        return np.sum(x) * (1.0 if it is None else np.sum(np.asarray(it)) * it_count(it))
+
+    def it_count(it):
+        return len(it) if hasattr(it, "__len__") else it if it > 2 else 1
+
+    df = grad(f, compile="never")
+    df(X)
+    kept["it"] = after
+    text = df.explain(X).traces[-1]
+    assert said in text, text
+
+
+def test_loops_of_the_program():
+    def f(x):
+        s = 0.0
+        for k in range(50):
+            s = s + np.sin(x[k % 4]) * s
+        h = np.outer(x, x)
+        for _ in range(3):
+            h = h[:, 1:] * 0.5
+        return s + np.sum(h)
+
+    loop, unrolled = explained(f, (X,)).loops
+    assert "`for k in range(50):` is a loop of the tape" in loop
+    assert "`for _ in range(3):` was unrolled: the tape has its lines 3 times" in unrolled
+    assert "shapes differ from round to round" in unrolled and "f8[4,3], f8[4,4]" in unrolled
+
+
+def test_what_became_kernels_and_calls():
+    def f(x):
+        A = np.outer(x, x) + np.eye(4)
+        return np.sum(np.linalg.solve(A, np.tanh(x)) * np.exp(x))
+
+    found = explained(f, (X,))
+    assert all("explain_test.py:" in text for text in found.kernels) and found.kernels
+    assert any(text.startswith("lu: explain_test.py:") for text in found.calls)
+    assert any("f8[4,4], 128 B, of lu at" in text for text in found.kept)
+
+
+def test_what_is_traced_at_each_call_says_so():
+    def f(x):
+        return np.sum(x) * sys.getrefcount(x)
+
+    found = explained(f, (X,))
+    assert "traced at each call" in found.answered and "explain_test.py:" in found.answered
+
+
+def test_functions_methods_and_pages():
+    def f(x, y):
+        return np.sum(x * y)
+
+    found = explain(f, X, 2.0)
+    assert found.function == "f" and isinstance(found, tapegrad.insight.explaining.Explanation)
+    json.dumps(found.to_dict())
+    assert {"loops", "kernels", "kept", "calls"} < found.to_dict().keys()
+    assert str(found).splitlines()[2] == "Traced and compiled" and repr(found) == str(found)
+    html = found._repr_html_()
+    assert html.count("<details") == html.count("</details>") == 5
+    assert explain(value_and_grad(f), X, 2.0).function == "value_and_grad_f"
+
+    class Model:
+        w = 2.0
+
+        @jit
+        def energy(self, x):
+            return self.w * np.sum(x)
+
+    assert Model().energy.explain(X).function == "energy"
+    escaped = explain(lambda x: np.sum(x[x < 3]) if len(x) < 9 else 0.0, X)._repr_html_()
+    assert "<lambda>" not in escaped
