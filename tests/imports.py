@@ -100,6 +100,7 @@ SURFACE = (
         "rules",
         "scipy",
         "series",
+        "showing",
     ),
     *("settings", "structure", "testing", "torch", "transforms", "trees", "typing"),
 )

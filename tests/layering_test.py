@@ -37,7 +37,8 @@ BELOW = {
     "checking": {*FOUNDATION, "backends"},
     "pipeline": {*FOUNDATION, "observe", *STAGES, "checking"},
     "compiler": {*FOUNDATION, "observe", *STAGES, "pipeline"},
-    "runtime": {*FOUNDATION, "observe", *STAGES, "checking", "pipeline", "compiler"},
+    "insight": {*FOUNDATION, "pipeline"},
+    "runtime": {*FOUNDATION, "observe", *STAGES, "checking", "pipeline", "compiler", "insight"},
 }
 
 

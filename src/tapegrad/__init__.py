@@ -16,7 +16,6 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad import scipy as _scipy  # noqa: F401 (its functions are answered from now on)
     from tapegrad.api import (
         eval_shape,
-        explain,
         grad,
         jit,
         simplegrad,
@@ -50,6 +49,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.rules import defjvp, defvjp, list_primitives, primitive
     from tapegrad.series import gauss_newton_vp, jet, laplacian
     from tapegrad.settings import cache_info, clear_cache, set_compile, set_num_threads
+    from tapegrad.showing import explain
     from tapegrad.structure import (
         as_linear_operator,
         depends,

@@ -9,11 +9,10 @@ from typing import Any, Literal, Unpack, overload
 from tapegrad.core.frames import short_traceback
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
-from tapegrad.insight.explaining import Explanation
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_bytes, checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import Derived, checked_mode, derived
+from tapegrad.runtime.derived import checked_mode, derived
 from tapegrad.runtime.keyed import Key, derived_by
 from tapegrad.runtime.placed import placed
 from tapegrad.runtime.transformations import Changed, Gradient, Jit, ValueAndGradient
@@ -308,27 +307,6 @@ def trace(
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
     return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.captured])), tape
-
-
-def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
-    """Call `f`, and say why that took what it took. Also a method: `grad(f).explain(*args)`.
-
-    Parameters
-    ----------
-    f : a function that `grad`, `jit` or another of these has derived, or one written with NumPy,
-        which is taken as `jit(f)`.
-    args, kwargs : its arguments. The call is made, with all that it does.
-
-    Returns
-    -------
-    An `Explanation`. It prints as a page, is one in notebooks, and has `to_dict()`. It says which
-    variant answered; of each trace so far what had changed, from which value to which one, at
-    which line, and what to do about it; which loops of the program are loops, which were unrolled
-    and why; which lines each kernel computes; what is kept for the derivative; and which products,
-    calls of libraries and of Python are in no fused loop.
-    """
-    found = f if isinstance(f, Derived) else derived_by(None, f, Jit(), None)
-    return found.explain(*args, **kwargs)
 
 
 @explained

@@ -31,7 +31,7 @@ def test_what_answered():
     found = explained(f, (X,), (X,), compile="always")
     assert found.answered.startswith("variant 1 of 1, by machine code")
     assert found.function == "grad_f"
-    assert "was compiled in " in found.traces[1] or "was found compiled" in found.traces[1]
+    assert "was compiled: " in found.traces[1] or "was found compiled" in found.traces[1]
 
 
 def test_each_trace_with_what_has_changed():

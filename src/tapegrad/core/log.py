@@ -67,7 +67,12 @@ def say(event: Event) -> None:
         if not logger.isEnabledFor(level):
             logger.setLevel(level)
     with contextlib.suppress(Exception):  # there may be nowhere to say it
-        logger.log(level, "%s", event.text, extra={"event": event.kind, **event.fields})
+        logger.log(level, "%s", _timed(event), extra={"event": event.kind, **event.fields})
+
+
+def _timed(event: Event) -> str:
+    seconds = event.fields.get("seconds")
+    return event.text if seconds is None else f"{event.text} [{1000 * seconds:.0f} ms]"
 
 
 def warn(text: str) -> None:

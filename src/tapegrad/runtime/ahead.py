@@ -18,6 +18,7 @@ from tapegrad.core.request import Request
 from tapegrad.core.shapes import ShapeDtype
 from tapegrad.core.trees import flatten, is_of_texts, is_traced, unflatten
 from tapegrad.errors import ArgumentError, UnsupportedError
+from tapegrad.insight.explaining import Explanation, explanation
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.state import State
 from tapegrad.runtime.retracing import what_changed
@@ -28,6 +29,7 @@ from tapegrad.tracing.runs.traced import Traced
 
 if TYPE_CHECKING:
     from tapegrad.ir.plan import Plan
+    from tapegrad.runtime.cache import Cache
     from tapegrad.runtime.variant import Variant
 
 T = TypeVar("T")
@@ -144,6 +146,13 @@ def how(variant: Variant) -> str:
     if variant.entry is not None:
         return f"by machine code{' from disk' * (tier.event == 'loads')}"
     return f"played by NumPy: {tier.why_played}"
+
+
+def explained(name: str, variant: Variant, cache: Cache) -> Explanation:
+    """Why the call that a variant has answered took what it took."""
+    variants = cache.all_variants()
+    answered = f"variant {variants.index(variant) + 1} of {len(variants)}, {how(variant)}"
+    return explanation(name, answered, variant.shown, list(cache.front.history))
 
 
 def shown(name: str, variant: Variant) -> str:

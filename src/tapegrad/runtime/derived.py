@@ -17,7 +17,6 @@ from tapegrad.core import log
 from tapegrad.core.frames import short_traceback, shorten
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
-from tapegrad.core.log import Event
 from tapegrad.core.named import Named
 from tapegrad.core.request import Request, describe
 from tapegrad.errors import ArgumentError, GradientError, TapeError, TraceError
@@ -32,7 +31,6 @@ from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shap
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.halves import with_halves
 from tapegrad.runtime.retracing import (
-    Cause,
     cause_of,
     warn_of_kinds,
     warn_of_retracing,
@@ -161,8 +159,7 @@ class Derived(Named):
                 answers.renew()  # who draws in another one draws there
             self.cache.count("guard_failures")
             if log.wanted("guards"):
-                cause = cause_of(variant, self.root, request)
-                log.say(self._event("guards", cause, f"{self.__name__}: {cause}"))
+                log.say(cause_of(variant, self.root, request).event("guards", self.__name__))
         return None
 
     def _alone(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
@@ -247,8 +244,8 @@ class Derived(Named):
         `last` was the variant before, of the same kind of arguments."""
         before = self.cache.before(request.key) if last is None else None
         cause, calls = cause_of(last, self.root, request, before), len(variant.tape.calls)
-        text = f"{self.__name__}, {calls} calls, in {1000 * seconds:.0f} ms: {cause}"
-        self.front.note(self._event("trace", cause, text, calls=calls, seconds=seconds))
+        told = {"calls": calls, "seconds": seconds}
+        self.front.note(cause.event("trace", self.__name__, f"{calls} calls", **told))
         keys = self.cache.many()
         if keys:
             warn_of_kinds(self.__name__, request.words, keys)
@@ -260,11 +257,6 @@ class Derived(Named):
                 not_followed(last.state.sites)
             if self.cache.traced_for(word):
                 warn_of_state(self.__name__, word, last.state)
-
-    def _event(self, kind: str, cause: Cause, text: str, **fields: Any) -> Event:
-        told = {"function": self.__name__, **vars(cause), "reason": cause.text, **fields}
-        del told["text"]
-        return Event(kind, text, told)
 
     def _derive(self, request: Request) -> Variant:
         """Trace and derive: the variant that answers this call."""
@@ -416,14 +408,9 @@ class Derived(Named):
         """Call this function, and say what answered: which variant, what was traced and why, which
         loops of the program stayed loops, and what became of its lines. See `tapegrad.explain`."""
         self(*args, **kwargs)
-        from tapegrad.insight.explaining import explanation
-        from tapegrad.runtime.ahead import how
+        from tapegrad.runtime.ahead import explained
 
-        variant, variants = self._last(), self.cache.all_variants()
-        number = f"variant {variants.index(variant) + 1} of {len(variants)}, "
-        return explanation(
-            self.__name__, number + how(variant), variant.shown, list(self.front.history)
-        )
+        return explained(self.__name__, self._last(), self.cache)
 
     def _last(self) -> Variant:
         """The variant that answered the last call."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.handlers import let_through
+from tapegrad.core.log import Event
 from tapegrad.core.request import leaf_key
 from tapegrad.ir.tape import Aval, Guard, Tape
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
@@ -67,6 +68,12 @@ class Cause:
 
     def __str__(self) -> str:
         return f"{self.text} ({self.before} --> {self.now})" if self.now else self.text
+
+    def event(self, kind: str, name: str, text: str = "", **fields: Any) -> Event:
+        """That a function was traced, or a variant of it passed over, for this cause."""
+        told = {"function": name, **vars(self), "reason": self.text, **fields}
+        del told["text"]
+        return Event(kind, f"{name}{', ' * bool(text)}{text}: {self}", told)
 
 
 def cause_of(last: Variant | None, root: Any, request: Request, before: Any = None) -> Cause:

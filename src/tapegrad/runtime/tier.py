@@ -165,13 +165,13 @@ class Tier:
         self.found = executable
         self.kernels = self.job.kernels if self.job is not None else 0
         times = self.job.times if self.job is not None else {}
-        parts = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in times.items())
         told = {"function": self.name, "calls": len(self.tape.calls), "kernels": self.kernels}
         self.job = None
         vars(self).pop("packed", None)
         if self.event == "loads":
             return Event("cache", f"{self._shown()} was found compiled", told)
-        text = f"{self._shown()} was compiled in {parts}; {self.kernels} kernels"
+        parts = ", ".join(f"{part} {1000 * x:.0f} ms" for part, x in times.items() if part != "all")
+        text = f"{self._shown()} was compiled: {parts}; {self.kernels} kernels"
         return Event("compile", text, {**told, "seconds": times.get("all", 0.0)})
 
     def _kept(self) -> Executable | None:
