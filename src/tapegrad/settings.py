@@ -9,8 +9,9 @@ import numpy as np
 from tapegrad.backends.host import HOST
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime import relatives
+from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
-from tapegrad.runtime.derived import BoundDerived, Derived, set_default_mode
+from tapegrad.runtime.derived import Derived, set_default_mode
 from tapegrad.typing import Compile
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.insight.explaining import Explanation
+from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.keyed import derived_by
 from tapegrad.runtime.transformations import Jit
@@ -28,5 +29,5 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     and why; which lines each kernel computes; what is kept for the derivative; and which products,
     calls of libraries and of Python are in no fused loop.
     """
-    found = f if isinstance(f, Derived) else derived_by(None, f, Jit(), None)
+    found = f if isinstance(f, (Derived, BoundDerived)) else derived_by(None, f, Jit(), None)
     return found.explain(*args, **kwargs)

@@ -140,6 +140,6 @@ def test_functions_methods_and_pages():
         def energy(self, x):
             return self.w * np.sum(x)
 
-    assert Model().energy.explain(X).function == "energy"
+    assert Model().energy.explain(X).function == explain(Model().energy, X).function == "energy"
     escaped = explain(lambda x: np.sum(x[x < 3]) if len(x) < 9 else 0.0, X)._repr_html_()
     assert "<lambda>" not in escaped

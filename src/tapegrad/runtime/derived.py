@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.observe.packages.libraries import not_followed
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime import relatives
+from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shapes_of, shared_cache
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.halves import with_halves
@@ -475,31 +475,3 @@ def derived(f: Any, transformation: Transformation, compile: str | None) -> Any:
     if f is None:
         return lambda g: Derived(g, transformation, compile)
     return Derived(f, transformation, compile)
-
-
-class BoundDerived:
-    """A derived method, bound to its instance; the instance is an ordinary first argument."""
-
-    def __init__(self, derived: Derived, instance: Any) -> None:
-        self._function = derived
-        self._instance = instance
-        self.__wrapped__ = types.MethodType(derived, instance)  # for the names of its parameters
-
-    def __reduce__(self) -> Any:
-        return BoundDerived, (self._function, self._instance)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(self._instance, *args, **kwargs)
-
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        return self._function.lower(self._instance, *args, **kwargs)
-
-    def compile(self, *args: Any, **kwargs: Any) -> BoundDerived:
-        self._function.compile(self._instance, *args, **kwargs)
-        return self
-
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        return self._function.explain(self._instance, *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._function, name)

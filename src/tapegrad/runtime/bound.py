@@ -1,0 +1,39 @@
+"""Derived functions that are methods."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tapegrad.insight.explaining import Explanation
+    from tapegrad.runtime.ahead import Lowered
+    from tapegrad.runtime.derived import Derived
+
+
+class BoundDerived:
+    """A derived method, bound to its instance; the instance is an ordinary first argument."""
+
+    def __init__(self, derived: Derived, instance: Any) -> None:
+        self._function = derived
+        self._instance = instance
+        self.__wrapped__ = types.MethodType(derived, instance)  # for the names of its parameters
+
+    def __reduce__(self) -> Any:
+        return BoundDerived, (self._function, self._instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(self._instance, *args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        return self._function.lower(self._instance, *args, **kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> BoundDerived:
+        self._function.compile(self._instance, *args, **kwargs)
+        return self
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        return self._function.explain(self._instance, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
