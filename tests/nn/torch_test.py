@@ -203,14 +203,30 @@ def test_what_cannot_be_is_refused():
     x = drawn(3)
     with pytest.raises(ArgumentError, match="needs a function"):
         AutoModule(3)
-    with pytest.raises(ArgumentError, match="bfloat16 can't be had as an array"):
-        AutoModule(lambda x: x)(x.bfloat16())
+    with pytest.raises(ArgumentError, match="float8_e5m2 can't be had as an array"):
+        AutoModule(lambda x: x)(x.to(torch.float8_e5m2))
     with pytest.raises(ArgumentError, match=r"whose value is a number, .* is \(3,\)"):
         AutoCriterion(lambda out, target: out - target)(x, x)
     with pytest.raises(ArgumentError, match="is None"):
         AutoCriterion(lambda out, target: None)(x, x)
     with pytest.raises(ArgumentError, match="had as an array"):
         torch.func.vmap(AutoModule(np.sin))(drawn(2, 3, grad=True))
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_tensors_of_half_precision(dtype, mode):
+    """They are computed with in float32, and gradients are rounded once."""
+    module = AutoModule(affine, parameters(), compile=mode).to(dtype)
+    x = drawn(5, 3).to(dtype).requires_grad_()
+    (module(x) ** 2).sum().backward()
+    w, b, x2 = (p.detach().float().requires_grad_() for p in (module.W, module.b, x))
+    (torch.tanh(x2 @ w + b) ** 2).sum().backward()
+    for found, wanted in ((module.W, w), (module.b, b), (x, x2)):
+        assert found.grad.dtype == dtype
+        torch.testing.assert_close(found.grad, wanted.grad.to(dtype))
+    assert module(x).dtype == torch.float32
+    assert AutoModule(lambda x: x)(x).dtype == dtype
 
 
 def test_a_flipped_tensor_of_complex_numbers():

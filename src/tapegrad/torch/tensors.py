@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from tapegrad.core.arrays import is_half
+from tapegrad.core.values import dtype_called
 from tapegrad.errors import ArgumentError
 
 Tensor = Any
@@ -27,6 +29,8 @@ def as_array(x: Any) -> Any:
     if not isinstance(x, torch.Tensor):
         return x
     try:
+        if x.dtype == torch.bfloat16:  # which NumPy's arrays are of where ml_dtypes is
+            return x.detach().view(torch.int16).numpy().view(dtype_called("bfloat16"))
         return x.detach().numpy()
     except (TypeError, RuntimeError) as error:
         if x.is_conj() or x.is_neg():
@@ -43,4 +47,6 @@ def as_tensor(x: Any) -> Tensor:
     flags = x.flags
     if not flags.writeable or (not flags.c_contiguous and min(x.strides) < 0):
         x = x.copy(order="C")  # PyTorch takes neither
+    if is_half(x.dtype) and x.dtype != np.float16:
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(x)
