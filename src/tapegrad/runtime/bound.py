@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tapegrad.insight.explaining import Explanation
     from tapegrad.runtime.ahead import Lowered
-    from tapegrad.runtime.derived import Derived
 
 
 class BoundDerived:
     """A derived method, bound to its instance; the instance is an ordinary first argument."""
 
-    def __init__(self, derived: Derived, instance: Any) -> None:
+    def __init__(self, derived: Any, instance: Any) -> None:
         self._function = derived
         self._instance = instance
         self.__wrapped__ = types.MethodType(derived, instance)  # for the names of its parameters
