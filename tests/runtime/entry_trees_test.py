@@ -14,6 +14,7 @@ import tapegrad as tg
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.derived import derived
 from tapegrad.runtime.transformations import Into
+from tapegrad.tracing.memory.aliasing import lie_apart
 
 
 def test_named_tuples_are_taken_apart_by_generated_code():
@@ -93,3 +94,14 @@ def test_no_result_is_written_over_an_array_from_outside(compile):
     with pytest.raises(ArgumentError, match="shares memory with one that the function reads"):
         g(c, np.ones(4))
     np.testing.assert_array_equal(c, np.arange(4.0))
+
+
+def test_where_arrays_lie_is_looked_at_only_if_two_may_be_of_one_memory():
+    whole, other = np.zeros((4, 3)), np.zeros(3)
+    buffer = np.frombuffer(bytearray(24))
+    assert lie_apart([whole, other]) and lie_apart([whole[1:, ::2], other[:2]])
+    assert lie_apart([np.zeros(6).reshape(2, 3).T, whole])
+    assert not lie_apart([whole, whole]) and not lie_apart([whole[:2], whole[2:]])
+    assert not lie_apart([whole, np.broadcast_to(whole[0], (2, 3))])
+    assert not lie_apart([buffer, np.frombuffer(buffer)])  # whose owners NumPy doesn't know
+    assert not lie_apart([np.lib.stride_tricks.as_strided(other, (2, 2), (8, 8)), whole])

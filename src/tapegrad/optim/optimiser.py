@@ -23,6 +23,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.optim.clipping import clip_by_norm, clip_by_value, is_trained
 from tapegrad.runtime.derived import derived
 from tapegrad.runtime.transformations import Into
+from tapegrad.tracing.memory.aliasing import lie_apart
 from tapegrad.tracing.runs.traced import kept_as
 from tapegrad.trees import Path, parts_at, tree_flatten, tree_unflatten
 
@@ -177,10 +178,12 @@ def check_places(**trees: Any) -> list[Any]:
         return first + "".join(f"[{key!r}]" for key in path)
 
     arrays = [(k, x) for k, x in enumerate(leaves) if isinstance(x, np.ndarray)]
-    places = sorted([(*np.lib.array_utils.byte_bounds(x), k) for k, x in arrays])
     for k, x in arrays:
         if not x.flags.writeable:
             raise ArgumentError(f"inplace: {name(k)} can't be written to: it is read-only")
+    if lie_apart([x for _, x in arrays]):
+        return leaves
+    places = sorted([(*np.lib.array_utils.byte_bounds(x), k) for k, x in arrays])
     for at, (_, end, k) in enumerate(places):
         for start, _, other in places[at + 1 :]:
             if start >= end:

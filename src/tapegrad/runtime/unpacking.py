@@ -24,6 +24,7 @@ from tapegrad.core.instances import Fields, Functions, tree_of
 from tapegrad.core.request import leaf_key
 from tapegrad.core.statics import is_generator
 from tapegrad.core.trees import is_traced
+from tapegrad.tracing.memory.aliasing import lie_apart
 
 
 class NotSimple(Exception):
@@ -188,14 +189,15 @@ def has_called(x: Any) -> bool:
 def own(written: Sequence[np.ndarray], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Arrays that a kernel writes into: the caller's, but copies of those that can't be written to,
     or that share memory with another one that it is given."""
-    at = [x.__array_interface__["data"][0] for x in arrays]
     shared: set[int] = set()
-    end, last = -1, -1
-    for start, k in sorted((start, k) for k, start in enumerate(at) if arrays[k].size):
-        if start < end:
-            shared |= {id(arrays[k]), id(arrays[last])}
-        if start + arrays[k].nbytes > end:
-            end, last = start + arrays[k].nbytes, k
+    if not lie_apart(arrays):
+        at = [x.__array_interface__["data"][0] for x in arrays]
+        end, last = -1, -1
+        for start, k in sorted((start, k) for k, start in enumerate(at) if arrays[k].size):
+            if start < end:
+                shared |= {id(arrays[k]), id(arrays[last])}
+            if start + arrays[k].nbytes > end:
+                end, last = start + arrays[k].nbytes, k
     return [x.copy() if id(x) in shared or not x.flags.writeable else x for x in written]
 
 

@@ -53,6 +53,18 @@ def check_places(label: str, places: Sequence[Any], captured: Sequence[Any]) -> 
             )
 
 
+def lie_apart(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether no two arrays are of the memory of one: then they share none. To tell that takes a
+    tenth of the time of looking where they lie."""
+    owners = set()
+    for x in arrays:
+        owner = x if x.base is None else x.base
+        if type(owner) is not np.ndarray or not owner.flags.owndata:
+            return False
+        owners.add(id(owner))
+    return len(owners) == len(arrays)
+
+
 def overlaps_itself(x: Any) -> bool:
     """Whether elements of an array may lie in the same memory, as those of a broadcast one do. No
     two do if each stride is longer than all that the shorter ones span."""
