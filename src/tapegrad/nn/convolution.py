@@ -100,21 +100,34 @@ def _places(
 def overlaid(x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
     """The transpose of `windows`: (n, c, *k, *counts) becomes (n, c, *sizes), and what several
     windows have is added up."""
-    along = 1 + len(k)
+    axis = 1 + len(k)
     for size, step, spacing in zip(k, stride, dilation, strict=True):
-        shape = [*x.shape[:2], *x.shape[3:]]
-        count = shape[along]
-        if size == step == 1:
-            x = x[:, :, 0]
+        parts = [x[:, :, j] for j in range(size)]
+        end = (parts[0].shape[axis] - 1) * step + (size - 1) * spacing + 1
+        if step == 1:
+            x = _added(parts, axis, [j * spacing for j in range(size)], end)
             continue
-        shape[along] = (count - 1) * step + (size - 1) * spacing + 1
-        total = filled.zeros(shape, x.dtype)
-        for j in range(size):
-            place = [slice(None)] * along
-            place.append(slice(j * spacing, j * spacing + (count - 1) * step + 1, step))
-            total[tuple(place)] += x[:, :, j]
-        x = total
+        shape = [*parts[0].shape]
+        shape[axis] = end
+        x = filled.zeros(shape, parts[0].dtype)
+        for phase in range(min(step, end)):  # whose elements no other adds to
+            those = [j for j in range(size) if j * spacing % step == phase]
+            if those:
+                far, many = [j * spacing // step for j in those], -(-(end - phase) // step)
+                place = (slice(None),) * axis + (slice(phase, None, step),)
+                x[place] = _added([parts[j] for j in those], axis, far, many)
     return x
+
+
+def _added(parts: Sequence[Any], axis: int, starts: Sequence[int], end: int) -> Any:
+    """The sum of arrays that begin so far on along an axis, among zeros."""
+    ends = [end - start - part.shape[axis] for part, start in zip(parts, starts, strict=True)]
+    none = [(0, 0)]
+    wide = [
+        np.pad(part, none * axis + [pair] + none * (part.ndim - axis - 1)) if any(pair) else part
+        for part, pair in zip(parts, zip(starts, ends, strict=True), strict=True)
+    ]
+    return sum(wide[1:], wide[0])
 
 
 # ---- convolutions
