@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.insight.explaining import Explanation
+from tapegrad.insight.profiling import Profile
 from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.keyed import derived_by
@@ -29,5 +30,30 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     and why; which lines each kernel computes; what is kept for the derivative; and which products,
     calls of libraries and of Python are in no fused loop.
     """
-    found = f if isinstance(f, (Derived, BoundDerived)) else derived_by(None, f, Jit(), None)
-    return found.explain(*args, **kwargs)
+    return _derived(f).explain(*args, **kwargs)
+
+
+def profile(f: Callable[..., Any], *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
+    """Call `f` some times, and say where the time goes. Also a method: `grad(f).profile(*args)`.
+
+    Parameters
+    ----------
+    f : a function that `grad`, `jit` or another of these has derived, or one written with NumPy,
+        which is taken as `jit(f)`.
+    args, kwargs : its arguments. The calls are made, with all that they do.
+    calls : how many calls are measured, of which `seconds` is the median.
+
+    Returns
+    -------
+    A `Profile`: the seconds of a call; of each kernel, each call of NumPy's between them, and
+    Python's part, measured in one call more with a clock between them; of each line of the
+    program, forward and in reverse, which is a share of its kernel's time by the work that it has
+    and marked so, but measured where the function is played; bytes and operations beside what this
+    machine does of them; and memory. It prints, and has `to_dict()`, `plot()` and
+    `save("trace.json")` for Perfetto.
+    """
+    return _derived(f).profile(*args, calls=calls, **kwargs)
+
+
+def _derived(f: Callable[..., Any]) -> Any:
+    return f if isinstance(f, (Derived, BoundDerived)) else derived_by(None, f, Jit(), None)

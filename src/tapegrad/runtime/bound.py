@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tapegrad.insight.explaining import Explanation
+    from tapegrad.insight.profiling import Profile
     from tapegrad.runtime.ahead import Lowered
 
 
@@ -33,6 +34,9 @@ class BoundDerived:
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         return self._function.explain(self._instance, *args, **kwargs)
+
+    def profile(self, *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
+        return self._function.profile(self._instance, *args, calls=calls, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)

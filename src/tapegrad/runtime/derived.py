@@ -46,6 +46,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 if TYPE_CHECKING:
     from tapegrad.insight.explaining import Explanation
+    from tapegrad.insight.profiling import Profile
     from tapegrad.runtime.ahead import Lowered
 
 PATIENCE = 10.0  # seconds that a thread waits for another, which may wait for it
@@ -411,6 +412,15 @@ class Derived(Named):
         from tapegrad.runtime.ahead import explained
 
         return explained(self.__name__, self._last(), self.cache)
+
+    def profile(self, *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
+        """Call this function some times, and say where the time goes. See `tapegrad.profile`."""
+        if calls < 1:
+            raise ArgumentError(f"calls is a number of calls to measure, from 1 up, not {calls}")
+        self(*args, **kwargs)
+        from tapegrad.runtime.profiled import profiled
+
+        return profiled(self, self._last(), args, kwargs, calls)
 
     def _last(self) -> Variant:
         """The variant that answered the last call."""

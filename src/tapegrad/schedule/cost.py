@@ -17,6 +17,7 @@ and for a tape, which isn't scheduled yet, in the seconds that compiling is expe
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.ir.tape import Tape
@@ -53,6 +54,22 @@ def work(step: Step, least: int = 0) -> float:
     if body is None:
         return max(least, work_once(step))
     return _rounds(loop) * sum(work(s, least) for s in body)
+
+
+def each(step: Step, rounds: float = 1.0) -> Iterator[tuple[Step, float]]:
+    """The steps that are no loops, each with how often it is run at most."""
+    loop: Any = step
+    body, again = getattr(step, "body", None), 1.0
+    if body is not None:
+        again = float(loop.chunk[1]) if loop.chunk is not None else _rounds(loop)
+    elif (share := getattr(step, "share", None)) is not None:  # of a product, in a chunk
+        rounds *= share.size / loop.extents[share.axis]
+    elif (plan := getattr(step, "plan", None)) is not None:  # of a recurrence
+        body, again = plan.steps, float(loop.index.extent)
+    if body is None:
+        yield step, rounds
+    for inner in body or ():
+        yield from each(inner, rounds * again)
 
 
 def _rounds(loop: Any) -> float:

@@ -33,7 +33,7 @@ from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_trace
 from tapegrad.core.values import same_bits
 from tapegrad.errors import TapeError
 from tapegrad.ir.memory import last_uses
-from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Call, Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives.kinds import Repeated
 
@@ -67,6 +67,7 @@ class Script:
         known = [guard for guard in tape.guards if isinstance(guard.operand, Literal)]
         known += [guard for var in tape.inputs for guard in guards.get(var.id, ())]
         self.first = [(self._slot(guard.operand), guard) for guard in known]
+        self.calls: list[Call] = []  # those of the steps
         self.steps: list[tuple[Callable[..., Any], Callable[..., Any], int, _Rest | None]] = []
         slots = self.slots
         for position, call in enumerate(tape.calls):
@@ -105,6 +106,7 @@ class Script:
                 spare = {slots[k] for k in dead.get(position, ()) if k in taken} - {place}
                 rest = _Rest(outs, checked, gone, spare, place)
             self.steps.append((function, _taking(operands), outs[0], rest))
+            self.calls.append(call)
         self.outputs = [self._slot(x) for x in tape.outputs]
 
     def _define(self, var: Var) -> int:

@@ -1,0 +1,76 @@
+"""One call, taken to pieces: kernels with a clock between them, or a tape played call by call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tapegrad.backends.numpy.play import Script
+from tapegrad.core.handlers import quiet
+from tapegrad.core.request import Request
+from tapegrad.insight.profiling import (
+    TICK,
+    Measured,
+    Profile,
+    of_script,
+    of_ticks,
+    profile_of,
+    ticking,
+)
+from tapegrad.ir.plan import Plan
+from tapegrad.runtime.ahead import how
+from tapegrad.runtime.entry import Entry, Text, driver_namespace
+from tapegrad.tracing.draws.drawn import Taken
+from tapegrad.tracing.runs.traced import plain_value
+
+if TYPE_CHECKING:
+    from tapegrad.runtime.variant import Variant
+
+
+def profiled(
+    derived: Any, variant: Variant, args: Sequence[Any], kwargs: dict[str, Any], calls: int
+) -> Profile:
+    """The profile of calls of a derived function that a variant answers."""
+    request = derived._request(args, kwargs)
+    measure = _played if variant.entry is None else _compiled
+    return profile_of(
+        derived.__name__,
+        how(variant),
+        partial(derived, *args, **kwargs),
+        calls,
+        variant.shown,
+        partial(measure, derived.root, variant, request),
+    )
+
+
+def _compiled(root: Any, variant: Variant, request: Request, plan: Plan | None) -> list[Measured]:
+    """The parts of a call of the machine code, the fastest of a few."""
+    executable: Any = variant.tier.found
+    ticks: list[float] = []
+    names = driver_namespace(executable) | {TICK: lambda: ticks.append(time.perf_counter())}
+    text = Text(ticking(executable.driver, executable.kernels), names)
+    entry = Entry(variant.derivation, variant.state, text, request)
+    found: list[tuple[float, list[float], float]] = []
+    for _ in range(5):
+        ticks.clear()
+        start = time.perf_counter()
+        if entry.fast and variant.traced.draws is None:
+            entry.call(root, request.args, request.kwargs)
+        else:
+            entry.call_flat(request.inputs, _taken(variant))
+        found.append((start, [*ticks], time.perf_counter()))
+    return of_ticks(*min(found, key=lambda x: x[2] - x[0]), plan, variant.shown)
+
+
+def _played(root: Any, variant: Variant, request: Request, plan: Plan | None) -> list[Measured]:
+    """The parts of a call that NumPy makes."""
+    inputs = [*map(plain_value, request.inputs), *_taken(variant).among(variant.traced.captured)]
+    return quiet(of_script)(Script(variant.tape), inputs)
+
+
+def _taken(variant: Variant) -> Taken:
+    """What the call draws: what the trace has drawn, so that nothing is drawn for a profile."""
+    draws = variant.traced.draws
+    return Taken.nothing if draws is None else draws.first(variant.traced.captured)

@@ -1,0 +1,133 @@
+"""What `profile` says of calls: parts that were measured, lines, limits, and files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, jit, profile, value_and_grad
+from tapegrad.errors import ArgumentError
+from tapegrad.insight.profiling import OUTSIDE
+
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(400, 30)), rng.normal(size=400)
+
+
+def loss(w):
+    h = np.tanh(X @ w)
+    z = np.fft.fft(h).real
+    return np.sum(z**2) + np.sum((h - Y) ** 2)
+
+
+W = rng.normal(size=30)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return value_and_grad(loss, compile="always").profile(W, calls=3)
+
+
+def test_parts_of_compiled_calls(compiled):
+    """Kernels, what NumPy makes between them, and Python's part, one after the other."""
+    names = [part.name for part in compiled.parts]
+    assert names[-1] == OUTSIDE and names.count("NumPy: fft") == 2
+    assert [name for name in names if name.startswith("kernel")][0] == "kernel 1"
+    assert all(part.seconds >= 0 for part in compiled.parts)
+    inside = compiled.parts[:-1]
+    for one, other in zip(inside, inside[1:], strict=False):
+        assert other.start == pytest.approx(one.start + one.seconds, abs=1e-6)
+    assert compiled.calls == 3 and compiled.seconds > 0
+    assert compiled.answered.startswith("by machine code")
+
+
+def test_lines_of_compiled_calls(compiled):
+    """All time that isn't Python's is some line's, and what is a share of a kernel is marked."""
+    inside = sum(part.seconds for part in compiled.parts if part.name != OUTSIDE)
+    assert sum(line.seconds for line in compiled.lines) == pytest.approx(inside)
+    texts = {line.text for line in compiled.lines}
+    assert {"h = np.tanh(X @ w)", "z = np.fft.fft(h).real"} <= texts
+    assert all(0 <= line.backward <= line.seconds * (1 + 1e-12) for line in compiled.lines)
+    assert any(line.estimated for line in compiled.lines)
+    assert sorted(compiled.lines, key=lambda x: -x.seconds) == compiled.lines
+
+
+def test_played_calls_are_measured_by_line():
+    found = value_and_grad(loss, compile="never").profile(W, calls=2)
+    assert found.parts[0].name == "NumPy, call by call"
+    assert not any(line.estimated for line in found.lines)
+    assert any(line.backward for line in found.lines)
+    assert not any(line.backward for line in jit(loss, compile="never").profile(W).lines)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_the_line_that_takes_the_time(mode):
+    def f(x):
+        cheap = np.sum(x) * 2.0
+        costly = np.sum(np.exp(np.sin(np.outer(x, x)) ** 2))
+        return cheap + costly
+
+    found = grad(f, compile=mode).profile(np.linspace(0, 1, 300))
+    assert found.lines[0].text.startswith("costly = ")
+    assert found.lines[0].seconds > 0.7 * sum(line.seconds for line in found.lines)
+
+
+def test_rounds_of_a_loop_count():
+    """A line in a loop of the tape has the work of all its rounds."""
+
+    def f(x):
+        s = 0.0
+        for _ in range(2000):
+            s = s + np.sin(s * x[0]) * x[1]
+        return s + np.sum(np.cos(x))
+
+    found = profile(grad(f, compile="always"), np.array([1.0, 2.0]))
+    assert "for _ in range(2000)" in found.lines[0].text or "np.sin(s" in found.lines[0].text
+    assert found.flops > 2000
+
+
+def test_bytes_and_operations(compiled):
+    product = 2 * X.size
+    assert 2 * product < compiled.flops < 20 * product
+    assert X.nbytes + Y.nbytes < compiled.nbytes < 10 * X.nbytes
+    assert compiled.bandwidth > 1e8 and compiled.peak > 1e8
+
+
+def test_pages_files_and_pictures(compiled, tmp_path):
+    text = str(compiled)
+    assert text == repr(compiled) and "value_and_grad_loss" in text and "profile_test.py:" in text
+    assert "~" in text and "NumPy: fft" in text and "scratch when compiled" in text
+    json.dumps(compiled.to_dict())
+    compiled.save(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["name"] for e in events] == [part.name for part in compiled.parts]
+    assert all(e["ph"] == "X" and e["dur"] >= 0 for e in events)
+    pytest.importorskip("matplotlib").use("agg")
+    axes = compiled.plot()
+    assert len(axes.get_yticklabels()) == len(compiled.lines)
+
+
+def test_random_numbers_methods_and_wrong_numbers():
+    noise = np.random.default_rng(3)
+
+    class Model:
+        @jit
+        def energy(self, x):
+            return np.sum(x * noise.normal(size=3))
+
+    for mode in ("never", "always"):
+        df = grad(lambda x: np.sum(x * noise.normal(size=3)), compile=mode)
+        assert df.profile(np.ones(3), calls=2).parts
+    assert profile(Model().energy, np.ones(3)).function == "energy"
+    with pytest.raises(ArgumentError, match="calls is a number of calls"):
+        profile(loss, W, calls=0)
+
+
+def test_a_profile_changes_nothing():
+    df = value_and_grad(loss, compile="always")
+    before = df(W)
+    traces = df.cache_info().traces
+    df.profile(W)
+    assert df.cache_info().traces == traces
+    np.testing.assert_array_equal(df(W)[1], before[1])
