@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tapegrad.insight.explaining import Explanation
-from tapegrad.insight.profiling import Profile
 from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.keyed import derived_by
 from tapegrad.runtime.transformations import Jit
+
+if TYPE_CHECKING:
+    from tapegrad.insight.explaining import Explanation
+    from tapegrad.insight.profiling import Profile
 
 
 def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -33,10 +34,10 @@ def test_parts_of_compiled_calls(compiled):
     """Kernels, what NumPy makes between them, and Python's part, one after the other."""
     names = [part.name for part in compiled.parts]
     assert names[-1] == OUTSIDE and names.count("NumPy: fft") == 2
-    assert [name for name in names if name.startswith("kernel")][0] == "kernel 1"
+    assert next(name for name in names if name.startswith("kernel")) == "kernel 1"
     assert all(part.seconds >= 0 for part in compiled.parts)
     inside = compiled.parts[:-1]
-    for one, other in zip(inside, inside[1:], strict=False):
+    for one, other in itertools.pairwise(inside):
         assert other.start == pytest.approx(one.start + one.seconds, abs=1e-6)
     assert compiled.calls == 3 and compiled.seconds > 0
     assert compiled.answered.startswith("by machine code")
