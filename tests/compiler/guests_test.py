@@ -143,6 +143,50 @@ def test_joblib(tmp_path):
     run(program, tmp_path, "-W", "ignore")
 
 
+def test_fits_side_by_side(tmp_path):
+    """A derivative goes to joblib's threads and processes, and is compiled where it arrives: by its
+    function's name, or by cloudpickle, as lambdas do."""
+    program = """
+    import pickle
+    import cloudpickle, joblib
+    from scipy.optimize import minimize
+    from tapegrad import hvp, value_and_grad
+
+    def misfit(w, x):
+        return np.sum(np.log1p((x @ w - 1.0) ** 2)) + w @ w
+
+    by_name = value_and_grad(misfit, compile="always")
+
+    def fitted(g, k):
+        x = np.random.default_rng(k).normal(size=(50, 3))
+        found = minimize(g, np.zeros(3), args=(x,), jac=True, method="L-BFGS-B").x
+        return found, os.getpid(), g.cache_info()
+
+    if __name__ == "__main__":
+        scale = 2.0
+        by_value = value_and_grad(lambda w, x: scale * misfit(w, x) / 2.0, compile="always")
+        wanted = [fitted(by_name, k)[0] for k in range(6)]
+        for g, backend in [
+            (by_name, "threading"), (by_name, "loky"), (by_name, "multiprocessing"),
+            (by_value, "threading"), (by_value, "loky"),
+        ]:
+            jobs = (joblib.delayed(fitted)(g, k) for k in range(6))
+            found, pids, infos = zip(*joblib.Parallel(n_jobs=2, backend=backend)(jobs))
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+            assert (os.getpid() in pids) == (backend == "threading")
+            assert all(info.compiles + info.loads for info in infos), infos
+        v = np.ones(3)
+        x = np.eye(3)
+        for kind in (pickle, cloudpickle):
+            for make in (value_and_grad, hvp):
+                g = kind.loads(kind.dumps(make(misfit)))
+                args = (v, x, v) if make is hvp else (v, x)
+                for a, b in zip(g(*args), make(misfit)(*args)):
+                    np.testing.assert_allclose(a, b)
+    """
+    run(program, tmp_path, "-W", "ignore")
+
+
 def test_dask(tmp_path):
     program = """
     import dask

@@ -17,6 +17,7 @@ import call
 import functions
 import growth
 import loops
+import parts
 import run
 import tiers
 from clock import OutOfTime, time_limit
@@ -250,3 +251,14 @@ def test_growth_is_drawn_again(tmp_path):
     outcome = CliRunner().invoke(growth.main, arguments)
     assert outcome.exit_code == 0, outcome.output
     assert (tmp_path / "plot.png").exists()
+
+
+def test_losses_in_parts_are_measured(monkeypatch):
+    found = parts.overhead(parts=3, rows=20)
+    assert found.keys() == {"a part", "its compiled call"} and found["its compiled call"] > 0
+    monkeypatch.setattr(parts, "ROWS", 300)
+    monkeypatch.setattr(parts, "ROUNDS", 2)
+    assert parts.threads(2) > 0
+    found = parts.streamed(2e-4, rows=100)
+    assert (found["rows"], found["gigabytes"]) == (500, 2e-4)
+    assert "not here" in parts.beside("jax", "python-that-is-none", 2)

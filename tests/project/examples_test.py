@@ -29,6 +29,12 @@ def test_digits_network_learns(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_rows_in_memory_and_in_chunks_are_one_program(tmp_path):
+    picture = tmp_path / "rows.png"
+    assert example("rows_in_parts").main(picture, most=1e5) < 4
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_digits_convolution_learns(tmp_path):
     """Whole, in 30 epochs, it is right on 99.6 % and more."""
     picture = tmp_path / "digits.png"
