@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tapegrad import simplegrad, standalone
+from tapegrad import nn, simplegrad, standalone
 from tapegrad.errors import UnsupportedError
 
 COMPILER = shutil.which("cc")
@@ -125,6 +125,10 @@ def parts_of_matrices(a, b):
     return np.sum((a[2:] @ b)[1:] ** 2) + np.sum(np.tanh(a[:, 1:15] @ b[:14]))
 
 
+def convolution(x, w):
+    return np.sum(np.tanh(nn.conv2d(x, w, padding=1)))
+
+
 def words_of_c(double, pow, y0):
     """Names that mean something in C."""
     restrict = double**2.5 + pow
@@ -160,6 +164,11 @@ PROGRAMS = {
     "heads": (heads, (R((3, 4, 20, 30)), R((3, 4, 30, 20)))),
     "joined axes": (joined_axes, (R((3, 4, 20)), R((20, 30)))),
     "parts of matrices": (parts_of_matrices, (R((30, 20)), R((20, 20)))),
+    "windows": (convolution, (R((2, 3, 7, 8)), R((4, 3, 3, 2)))),
+    "windows, float32": (
+        convolution,
+        (R((2, 3, 7, 8)).astype("f4"), R((4, 3, 3, 2)).astype("f4")),
+    ),
     "words of C": (words_of_c, (M[0], M[1], 2.0)),
     "branches": (branches, (X,)),
 }

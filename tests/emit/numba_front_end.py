@@ -117,13 +117,9 @@ def part(typingctx, array, start, shape):
     return signature(kind, array, start, shape), codegen
 
 
-def _literal(kind):
-    return tuple(map(_literal, kind)) if isinstance(kind, types.BaseTuple) else kind.literal_value
-
-
 @intrinsic(prefer_literal=True)
 def panel(typingctx, array, start, along, shape):
-    strides = tuple(arrays.ways(array.strides, _literal(e)) for e in along)
+    strides = arrays.ways(array.strides, [e.literal_value for e in along])
     kind = FixedArray(array.dtype, tuple(e.literal_value for e in shape), strides)
 
     def codegen(context, builder, sig, args):

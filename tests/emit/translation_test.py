@@ -111,6 +111,13 @@ BODIES = {
             add_matmul(z[:, :, i], panel(v, (0, 0, 2), (0, 1), (4, 3)), w)
         """
     ),
+    "windows of arrays": (
+        """
+        for i in range(2):
+            matmul(x, panel(z, (1, i, 0), (1, 2, 4, 1, 0, 2, 1, 2, 2, 1), (4, 4)), y)
+            add_matmul(x, panel(z, (0, i, 0), (2, 1, 2, 1, 2, 2, 2, 0, 2, 1, 2, 2, 1), (4, 4)), y)
+        """
+    ),
     "loops that count down, in steps, over parts": (
         """
         for i in range(3, -1, -1):

@@ -50,12 +50,15 @@ def in_rows(shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple([(n, math.prod(shape[k + 1 :])) for k, n in enumerate(shape)])
 
 
-def ways(axes: Any, along: Any) -> Any:
-    """How far elements are apart that go `along` an axis; along several, of each how many there
-    are, and how far they are apart."""
-    if isinstance(along, int):
-        return axes[along][1]
-    return tuple([(count, axes[axis][1] * step) for axis, count, step in along])
+def ways(axes: Any, along: Sequence[int]) -> Any:
+    """How far rows are apart, and columns, that go `along` two axes; of windows, along each axis
+    how many there are, and how far they are apart."""
+    if len(along) == 2:
+        return tuple([axes[axis][1] for axis in along])
+    rows, *rest = along
+    triples = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    found = [(count, axes[axis][1] * step) for axis, count, step in triples]
+    return tuple(found[:rows]), tuple(found[rows:])
 
 
 def listed_ways(step: Any) -> str:
@@ -339,7 +342,7 @@ class Translator:
         if name == "panel":
             start, along, shape = args
             at, _ = self.place(array, start.elts if isinstance(start, ast.Tuple) else [start])
-            strides = [ways(array.axes, axes) for axes in ast.literal_eval(along)]
+            strides = ways(array.axes, ast.literal_eval(along))
             axes: Any = tuple(zip(ast.literal_eval(shape), strides, strict=True))
         else:
             zero, count = ast.Constant(0), ast.literal_eval(args[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from tapegrad.ir.affine import Affine
@@ -38,14 +39,10 @@ def panel_text(emitter: Any, panel: Panel) -> str:
     at, rows, columns = panel.left
     if len(rows) > 1 or len(columns) > 1 or panel.ways:
         start = ", ".join(map(emitter.entry, at))
-        along: Any = rows[-1], columns[-1]
-        if panel.ways:  # of each axis, how many places there are, and how far apart
-            along = tuple(
-                [
-                    tuple([(a, *way) for a, way in zip(axes, ways, strict=True)])
-                    for axes, ways in zip((rows, columns), panel.ways, strict=True)
-                ]
-            )
+        along: tuple[int, ...] = rows[-1], columns[-1]
+        if panel.ways:  # for how many axes rows go; each, how many places there are, how far apart
+            pairs = zip((*rows, *columns), itertools.chain(*panel.ways), strict=True)
+            along = len(rows), *itertools.chain(*[(a, *way) for a, way in pairs])
         return f"panel({emitter.array(panel.cell)}, ({start}), {along}, {panel.shape})"
     extents = dict(zip((*rows, *columns), panel.shape, strict=True))
     index = [":" if a in extents else emitter.entry(k) for a, k in enumerate(at)]

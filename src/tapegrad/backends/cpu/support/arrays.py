@@ -67,16 +67,22 @@ def part(array: Any, start: Any, shape: Any) -> Any:
 
 def panel(array: Any, start: Any, along: Any, shape: Any) -> Any:
     """The matrix from an index of an array on, with rows and columns along these two axes: of so
-    many elements, each as far from the next as those of the axis are. Windows have in the place of
-    an axis several: of each how many places there are, and how many elements apart."""
+    many elements, each as far from the next as those of the axis are. Of windows `along` says along
+    how many axes rows go, and then of each, those of columns too, which it is, how many places
+    there are and how far apart."""
 
 
 def ways(strides: Any, along: Any) -> Any:
-    """How far elements are apart that go `along` an axis; along several, of each how many there
-    are, and how far they are apart."""
-    if isinstance(along, int):
-        return strides[along]
-    return tuple([(count, product([strides[axis], step])) for axis, count, step in along])
+    """How far rows are apart, and columns, that go `along` two axes; of windows, along each axis
+    how many there are, and how far they are apart."""
+    if len(along) == 2:
+        return tuple([strides[axis] for axis in along])
+    rows, *rest = along
+    found = [
+        (count, product([strides[axis], step]))
+        for axis, count, step in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    ]
+    return tuple(found[:rows]), tuple(found[rows:])
 
 
 def are_windows(kind: Any) -> bool:

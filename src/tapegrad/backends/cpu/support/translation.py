@@ -382,7 +382,7 @@ class Translator:
         """`panel(array, start, along, shape)`."""
         place, _ = self.address(ast.Subscript(x, start, ast.Load()))
         kind = self.array(x)[2]
-        strides = tuple([ways(kind.strides, axes) for axes in ast.literal_eval(along)])
+        strides = ways(kind.strides, ast.literal_eval(along))
         return place, FixedArray(kind.dtype, ast.literal_eval(shape), strides)
 
     def function(self, name: ast.Name) -> Any:
