@@ -17,6 +17,7 @@ import call
 import functions
 import growth
 import loops
+import npbench
 import parts
 import run
 import tiers
@@ -262,3 +263,27 @@ def test_losses_in_parts_are_measured(monkeypatch):
     found = parts.streamed(2e-4, rows=100)
     assert (found["rows"], found["gigabytes"]) == (500, 2e-4)
     assert "not here" in parts.beside("jax", "python-that-is-none", 2)
+
+
+def test_kernels_of_npbench_are_differentiated(tmp_path):
+    """As they are laid out there; one writes to its argument, one is of integers alone."""
+    info = {"init": {"func_name": "initialize", "input_args": ["N"], "output_args": ["x"]}}
+    info |= {"parameters": {"S": {"N": 5}}, "input_args": ["N", "x"], "output_args": ["x"]}
+    (tmp_path / "bench_info").mkdir()
+    for name, kind in (("scale", "float"), ("count", "int")):
+        folder = tmp_path / "npbench" / "benchmarks" / name
+        folder.mkdir(parents=True)
+        made = f"import numpy as np\ndef initialize(N): return np.arange(N, dtype={kind})\n"
+        (folder / f"{name}.py").write_text(made)
+        (folder / f"{name}_numpy.py").write_text(
+            "def kernel(N, x):\n    x *= x\n    return x.sum()\n"
+        )
+        described = {"relative_path": name, "module_name": name, "func_name": "kernel", **info}
+        text = json.dumps({"benchmark": described})
+        (tmp_path / "bench_info" / f"{name}.json").write_text(text)
+    outcome = CliRunner().invoke(npbench.main, [str(tmp_path)])
+    assert outcome.exit_code == 0, outcome.output
+    count, scale, last = outcome.output.splitlines()
+    assert count.split(maxsplit=1) == ["count", "no floats to differentiate by"]
+    assert "differences" in scale and "JAX: " in scale
+    assert last.startswith("1 gradients are right, 0 kernels")
