@@ -564,3 +564,26 @@ def test_partials_of_numpys_functions_and_methods_outlive_the_trace():
         assert grad(f)(x) == pytest.approx(1.5 + 1.25 + np.exp(x))
         assert f(x) == pytest.approx(2.75 * x + np.exp(x))
     assert kept(3)[0].args[0].tolist() == [0.0, 0.5, 1.0]
+
+
+class Held:
+    """An object of a library's that says what array it is, as an index of dates does."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __array__(self, dtype=None, copy=None):
+        return self.x
+
+
+def test_dates_that_an_object_says_are_plain_and_watched():
+    def f(w, make, dates):
+        held = make(dates)
+        return w * (held[..., 1] - held[..., 0]).astype(float).sum()
+
+    for make in (np.asarray, np.array, lambda x: np.broadcast_to(x, (1, 2))):
+        dates = Held(np.array(["2020-01-01", "2020-02-01"], dtype="datetime64[D]"))
+        df = grad(functools.partial(f, make=make, dates=dates))
+        assert df(1.0) == 31.0
+        dates.x[1] += 1
+        assert df(1.0) == 32.0

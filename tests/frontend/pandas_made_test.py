@@ -218,3 +218,17 @@ def test_groups_and_orders_by_traced_columns():
     ):
         with pytest.raises(TapegradError, match="column of traced numbers"):
             grad(f)(2.0)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_labels_of_an_array_that_the_program_makes(mode):
+    series = pd.Series([1.0, 2.0, 3.0], index=[10.0, 20.0, 30.0])
+
+    def f(w, first):
+        places = np.asarray([float(first), 30.0])
+        labels = pd.Index(places)
+        places[0] = 0.0
+        return (w * series.iloc[series.index.get_indexer(labels)]).sum()
+
+    df = grad(f, compile=mode)
+    assert df(1.0, "10") == 4.0 and df(1.0, "20") == 5.0

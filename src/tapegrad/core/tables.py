@@ -59,7 +59,7 @@ class Labels:
     def key(self) -> Any:
         name = exact_key(self.name)
         columns = None if self.columns is None else index_key(self.columns)
-        return index_key(self.index), columns, _unlike() if name is None else name, self.whole
+        return index_key(self.index), columns, unlike() if name is None else name, self.whole
 
     def __repr__(self) -> str:
         if self.columns is None:
@@ -238,7 +238,7 @@ def _labels_key(x: Any) -> Any:
     columns = getattr(x, "columns", None) if x.ndim == 2 else None
     name = exact_key(x.name) if x.ndim == 1 else None
     key = index_key(x.index), None if columns is None else index_key(columns)
-    name = _unlike() if x.ndim == 1 and name is None else name
+    name = unlike() if x.ndim == 1 and name is None else name
     return *key, name, bool(x.attrs), x.flags.allows_duplicate_labels
 
 
@@ -291,7 +291,7 @@ class _Unlike:
     __hash__ = object.__hash__
 
 
-_unlike = _Unlike
+unlike = _Unlike
 _known: dict[int, tuple[weakref.ref[Any], Any]] = {}  # of indices, which never change
 
 
@@ -303,7 +303,7 @@ def index_key(index: Any) -> Any:
         forget: Any = functools.partial(_known.pop, id(index))
         _known[id(index)] = weakref.ref(index, forget), content
     names = [exact_key(name) for name in index.names]
-    return content, tuple([_unlike() if name is None else name for name in names])
+    return content, tuple([unlike() if name is None else name for name in names])
 
 
 def _content_key(index: Any) -> Any:
@@ -332,7 +332,7 @@ def contents_key(array: Any) -> Any:
         return dtype, array.sp_index.indices.tobytes(), contents_key(array.sp_values)
     missing = pandas().NA
     found = [_Missing if x is missing else exact_key(x) for x in array]
-    return dtype, _unlike() if None in found else tuple(found)
+    return dtype, unlike() if None in found else tuple(found)
 
 
 _Missing = "missing"

@@ -10,6 +10,10 @@ import importlib
 from functools import partial
 
 from tapegrad.extending import declare_late
+from tapegrad.extending.tables import adopt, load
 
 for _name, _file in (("bottleneck", "bottleneck"), ("numexpr", "numexpr"), ("pywt", "wavelets")):
     declare_late(_name, partial(importlib.import_module, f"{__name__}.{_file}"))
+
+# Of a package whose Python runs on traced arrays as it is, its objects as trees.
+adopt("xarray", lambda cls: load((f"{__name__}.labelled",)).how(cls))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tapegrad.extending import declare, declare_late, unobserved
-from tapegrad.extending.arrays import Tracer, dispatch
+from tapegrad.extending.arrays import Tracer, dispatch, unmade
 from tapegrad.extending.primitives import Value
 from tapegrad.extending.runs import note_settings, observer
 from tapegrad.extending.tables import copies_on_write, pandas
@@ -127,7 +127,17 @@ def has_traced(x: Any) -> bool:
     )
 
 
+def _labels(data: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """pandas.Index of an array that the program has made: of what is in it now."""
+    return pandas().Index(unmade(data).copy(), *args, **kwargs)
+
+
+def _is_made(args: Sequence[Any]) -> bool:
+    return any(isinstance(x, Value) and dispatch.is_made(x) for x in args[:1])
+
+
 def _declare() -> None:
+    declare(pandas(), "Index", _labels, when=_is_made)
     declare(pandas(), "Series", series, when=_is_traced)
     declare(pandas(), "DataFrame", frame, when=_is_traced)
     for name, f in vars(pandas()).items():

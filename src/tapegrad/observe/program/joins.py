@@ -158,7 +158,7 @@ class Sides:
         return self._joins[key]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8192)  # one run that is made again has to find what it has noted here
 def sides_of(code: CodeType) -> Sides:
     return Sides(flow_of(code))
 
