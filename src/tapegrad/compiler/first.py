@@ -7,8 +7,9 @@ from tapegrad.compiler.templates import with_templates
 from tapegrad.core.late import COMPILER, load
 from tapegrad.pipeline import compile
 
-# What is compiled before all else: a loop, a sum, a choice, a guard, and a product in panels, so
-# long that it is shared out: it takes the functions that most products and chunks of loops share.
+# What is compiled before all else: a loop, a sum, a choice, a guard about all elements, and a
+# product in panels, so long that it is shared out: it takes the functions that most products, their
+# guards and chunks of loops share.
 FIRST = """tape first(x, y)
   inp   %1 : f8[4000,8]
   inp   %2 : f8[52,8]
@@ -18,8 +19,9 @@ FIRST = """tape first(x, y)
         %6 = where(%5, %4, 0.0) : f8[4000,52]
         %7 = div(%6, 2.0) : f8[4000,52]
         %8 = sum(%7, axes=(0, 1)) : f8[]
-        %9 = less(%8, 0.0) : b1[]
-  guard %9 = False
+        %9 = moderate(%4, 1024.0) : b1[4000,52]
+        %10 = all(%9, axes=(0, 1)) : b1[]
+  guard %10 = True
   out   %8, %7
 """
 

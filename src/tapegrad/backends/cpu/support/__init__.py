@@ -30,6 +30,7 @@ from tapegrad.backends.cpu.support import (
     outline,
     packed,
     regions,
+    rows,
     scalars,
     searching,
     shared,
@@ -48,7 +49,8 @@ from tapegrad.backends.cpu.support.compiling import (
 MODULES = (
     *(layout, loading, threads, linking, shared, arrays, regions, scalars, unrolled),
     *(blocks, packed, correlation, searching),
-    *(blas, lapack, operators, outline, syntax, translation, composed, gammas, integrals, bessels),
+    *(blas, lapack, operators, outline, syntax, rows, translation),
+    *(composed, gammas, integrals, bessels),
     halves,
     *(complexes, entry, compiling),
 )

@@ -139,7 +139,7 @@ def taken_apart(
     """Where an element is: parts of its index that are computed, each with its stride, and how far
     the constants in the index go, but along axes with an open stride."""
     rest, distance = [], 0
-    for entry, stride in zip(_entries(index), strides, strict=False):
+    for entry, stride in zip(entries_of(index), strides, strict=False):
         if isinstance(entry, ast.Slice):
             continue
         if isinstance(stride, str):  # open
@@ -154,12 +154,12 @@ def taken_apart(
 
 def kept_axes(index: ast.expr, rank: int) -> list[int]:
     """The axes that an array has left at an index, of which a slice is all of an axis."""
-    entries = _entries(index)
+    entries = entries_of(index)
     slices = [a for a, entry in enumerate(entries) if isinstance(entry, ast.Slice)]
     return [*slices, *range(len(entries), rank)]
 
 
-def _entries(index: ast.expr) -> list[ast.expr]:
+def entries_of(index: ast.expr) -> list[ast.expr]:
     return index.elts if isinstance(index, ast.Tuple) else [index]
 
 
@@ -175,20 +175,26 @@ def _split(entry: ast.expr) -> tuple[ast.expr | None, int]:
 
 
 def shape_of(nodes: Sequence[ast.AST]) -> Hashable:
-    """What loops that are alike have in common, wherever they stand: distances are left out."""
-    return frozenset(Counter(type(x) for x in nodes if not isinstance(x, DISTANCE)).items())
+    """What loops that are alike have in common, wherever they stand: distances are left out, but
+    rounds are not."""
+    kinds = Counter(type(x) for x in nodes if not isinstance(x, DISTANCE))
+    return *[length(x) for x in nodes if isinstance(x, ast.For)], frozenset(kinds.items())
 
 
 def rounds(statement: ast.stmt) -> float:
     """How often the bodies of a nest's innermost loops run; infinity, if that isn't constant."""
     if not isinstance(statement, ast.For):
         return 0
-    assert isinstance(statement.iter, ast.Call)
+    return length(statement) * max(1, sum(map(rounds, statement.body)))
+
+
+def length(loop: ast.For) -> float:
+    """How many rounds a loop has; infinity, if that isn't constant."""
+    assert isinstance(loop.iter, ast.Call)
     try:
-        count = len(range(*map(_extent, statement.iter.args)))
+        return len(range(*map(_extent, loop.iter.args)))
     except ValueError:
         return math.inf
-    return count * max(1, sum(map(rounds, statement.body)))
 
 
 def _extent(bound: ast.expr) -> int:

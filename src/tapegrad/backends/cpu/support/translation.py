@@ -44,6 +44,7 @@ from tapegrad.backends.cpu.support.outline import (
     shape_of,
     taken_apart,
 )
+from tapegrad.backends.cpu.support.rows import may_be_row, without_rows
 from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, nodes_of
 
 
@@ -62,6 +63,7 @@ class Translator:
         self.places: dict[str, tuple[Any, Any]] = {}
         self.pointers: dict[str, Any] = {}  # where arrays are that are renamed
         self.loops: Loops | None = None  # that are functions of their own
+        self.total: Counter[str] = Counter()  # how often the kernel has each name
 
     def translate(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> None:
         """Fill the function with what the kernel does; it takes these types."""
@@ -69,8 +71,10 @@ class Translator:
         given = packer.from_arguments(self.builder, convention.get_arguments(self.builder.function))
         for parameter, value, kind in zip(tree.args.args, given, kinds, strict=True):
             self.take(parameter.arg, value, kind)
+        nodes = nodes_of(tree)
+        self.total = Counter(node.id for node in nodes if isinstance(node, ast.Name))
         if sum(rounds(statement) > SMALL for statement in tree.body) > 1:
-            self.loops = Loops(tree, given)
+            self.loops = Loops(nodes, given)
         self.body(tree.body)
         self.finish()
 
@@ -197,6 +201,11 @@ class Translator:
         if len(bounds) > 1:
             start = bounds[0]
         stop = bounds[min(1, len(bounds) - 1)]
+        statements = loop.body
+        if step == 1 and may_be_row(loop):
+            statements = without_rows(self, loop, start, stop)
+            if not statements:
+                return
         builder, before = self.builder, self.builder.block
         head, body, after = (builder.append_basic_block(n) for n in ("head", "loop", "after"))
         builder.branch(head)
@@ -207,7 +216,7 @@ class Translator:
         builder.position_at_end(body)
         self.values[loop.target.id] = k, types.int64
         self.find(loop)
-        self.body(loop.body)
+        self.body(statements)
         del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
         back = builder.branch(head)
@@ -418,9 +427,7 @@ class Translator:
 class Loops:
     """The large loops of a kernel that have one like them: functions that it calls."""
 
-    def __init__(self, tree: ast.FunctionDef, apart: list[Any]) -> None:
-        nodes = nodes_of(tree)
-        self.total = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+    def __init__(self, nodes: list[ast.AST], apart: list[Any]) -> None:
         self.shapes = Counter(shape_of(nodes_of(x)) for x in nodes if isinstance(x, ast.For))
         self.apart = {*apart}  # arrays that don't overlap
         self.known: dict[Any, tuple[ir.Function, list[Any]]] = {}
@@ -433,7 +440,7 @@ class Loops:
         if self.shapes[shape_of(nodes)] < 2 or any(map(leaves_its_loop, nodes)):
             return None
         variables = {name: kind for name, (_, kind) in (where.values | where.places).items()}
-        outline = Outline(nodes, where.arrays, variables, self.total)
+        outline = Outline(nodes, where.arrays, variables, where.total)
         return outline if all(array in self.apart for array, _ in outline.arrays) else None
 
     def function(
@@ -457,6 +464,7 @@ def _function_of(
     function = procedure(module, name, taken)
     args = iter(function.args)
     inner = Translator(where.names, function)
+    inner.total = where.total
     arrays = [next(args) for _ in outline.arrays]
     for view, (number, start) in outline.views.items():
         inner.arrays[view] = arrays[number], start, where.arrays[view][2]
