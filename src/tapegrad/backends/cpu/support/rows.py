@@ -7,8 +7,8 @@ A loop may ask of each number that it reads whether it is moderate, beside what 
         fits = fits & (moderate(x[i, j], 2.0**240))
 
 LLVM takes as long for the question as for all else. So it is asked of the whole row before the
-loop, by a function that kernels share. And where a loop does nothing but fill a row with zeros, or
-copy one, that is a call, too.
+loop, by a function that kernels share. And where a loop does nothing but fill a vector with zeros,
+or copy one, that is a call, too.
 """
 
 from __future__ import annotations
@@ -123,10 +123,13 @@ class Row:
         return None
 
     def filled(self) -> list[ast.Subscript]:
-        """The row that the loop does nothing but fill, if it does: with zeros, or else with the one
-        that comes next."""
+        """The vector that the loop does nothing but fill, if it does: with zeros, or else with the
+        row that comes next."""
         match self.loop.body:
             case [ast.Assign(targets=[target], value=value)] if self.is_whole:
+                # LLVM does better with rows of matrices, of which it sees what else is written.
+                if isinstance(target, ast.Subscript) and len(entries_of(target.slice)) > 1:
+                    return []
                 if not self._is_row(target) or not isinstance(
                     self._kind(target).dtype, types.Number
                 ):
