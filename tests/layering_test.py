@@ -37,7 +37,7 @@ BELOW = {
     "checking": {*FOUNDATION, "backends"},
     "pipeline": {*FOUNDATION, "observe", *STAGES, "checking"},
     "compiler": {*FOUNDATION, "observe", *STAGES, "pipeline"},
-    "insight": {*FOUNDATION, "schedule", "pipeline"},
+    "insight": {*FOUNDATION, "backends", "schedule", "pipeline"},
     "runtime": {*FOUNDATION, "observe", *STAGES, "checking", "pipeline", "compiler", "insight"},
 }
 

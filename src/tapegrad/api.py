@@ -16,6 +16,7 @@ from tapegrad.runtime.derived import checked_mode, derived
 from tapegrad.runtime.keyed import Key, derived_by
 from tapegrad.runtime.placed import placed
 from tapegrad.runtime.transformations import Changed, Gradient, Jit, ValueAndGradient
+from tapegrad.runtime.watched import Debug
 from tapegrad.typing import (
     A,
     Checkpoint,
@@ -82,6 +83,7 @@ def grad(
     max_bytes: int | None = None,
     out: Any = None,
     key: Key | None = None,
+    debug: Debug = False,
 ) -> Any:
     """The gradient of a scalar function of arrays, as a function of the same arguments.
 
@@ -141,6 +143,10 @@ def grad(
         apart: those of each value have tapes and machine code of their own, beside guards, which
         hold as ever. It is called at each call. Calls that alternate between many paths find theirs
         at once so, and don't push out each other's. In a function that is traced it isn't asked.
+    debug : True plays the tape call by call, and raises `NotFiniteError` at the first value or
+        cotangent that is NaN or infinite: with the program's line, the tape's, the operands, and
+        the rounds of loops. A function is called with each value, a `Finding`, instead. What is
+        only moved isn't shown, nor what a derivative rule makes on its way.
 
     Returns
     -------
@@ -159,7 +165,7 @@ def grad(
     kept, most = checked_checkpoint(checkpoint), checked_bytes(max_bytes)
     compile = checked_mode(compile)
     made = Gradient(checked_argnums(argnums), has_aux, kept, max_bytes=most, compile=compile)
-    return placed(f, made, compile, out, 0 if has_aux else None, key)
+    return placed(f, made, compile, out, 0 if has_aux else None, key, debug)
 
 
 @overload
@@ -196,6 +202,7 @@ def value_and_grad(
     max_bytes: int | None = None,
     out: Any = None,
     key: Key | None = None,
+    debug: Debug = False,
 ) -> Any:
     """Like `grad`, with the function's value: returns `(value, gradient)`.
 
@@ -215,6 +222,7 @@ def value_and_grad(
     max_bytes : how much memory a call takes at a time, at most, as in `grad`.
     out : arrays into which the gradient is written, as in `grad`.
     key : a function of the arguments that tells calls apart, as in `grad`.
+    debug : True, or a function that is shown each value, as in `grad`.
 
     Returns
     -------
@@ -228,7 +236,7 @@ def value_and_grad(
     compile = checked_mode(compile)
     argnums = checked_argnums(argnums)
     made = ValueAndGradient(argnums, has_aux, kept, max_bytes=most, compile=compile)
-    return placed(f, made, compile, out, 1, key)
+    return placed(f, made, compile, out, 1, key, debug)
 
 
 @overload

@@ -9,6 +9,7 @@
     ├── ArgumentError         what was passed can't be differentiated or traced
     ├── GradientError         the output can't be differentiated (not a real scalar, no rule)
     │   └── RuleError         a user's derivative rule returned what isn't a cotangent
+    ├── NotFiniteError        a value that debug=True looks at is NaN or infinite
     ├── GradcheckError        a derivative disagrees with finite differences
     ├── TapeError             a tape is malformed, or a text isn't a tape
     └── InternalError         a fault of tapegrad's own; please report it
@@ -66,6 +67,17 @@ class RuleError(GradientError):
     A cotangent has the shape of its argument; there is one for each argument, or None. A tangent
     has the shape of the result.
     """
+
+
+class NotFiniteError(TapegradError, FloatingPointError):
+    """With `debug=True`: a value or cotangent is NaN or infinite. `finding` says which.
+
+    It is a `FloatingPointError`, which NumPy raises under `np.errstate(all="raise")`.
+    """
+
+    def __init__(self, message: str, finding: object = None) -> None:
+        super().__init__(message)
+        self.finding = finding
 
 
 class GradcheckError(TapegradError, AssertionError):

@@ -68,6 +68,7 @@ class Options(TypedDict, total=False):
     max_bytes: int | None
     out: Any
     key: Callable[..., Hashable] | None
+    debug: bool | Callable[[Any], Any]
 
 
 class Differentiable(Protocol[P, A_contra, R_co]):

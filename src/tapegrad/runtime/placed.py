@@ -19,6 +19,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.derived import Derived, checked_mode
 from tapegrad.runtime.keyed import Key, Keyed, derived_by
 from tapegrad.runtime.transformations import Gradient, Into
+from tapegrad.runtime.watched import Debug, Watched, checked_debug
 from tapegrad.tracing.memory.aliasing import overlaps_itself, share_memory
 from tapegrad.tracing.recording.trace import tracing_depth
 
@@ -120,11 +121,16 @@ def placed(
     out: Any,
     part: int | None,
     key: Key | None,
+    debug: Debug = False,
 ) -> Any:
     """The function derived from `f`, whose gradient is written into `out` if there is one; where
     there is no function yet, a decorator."""
-    mode = checked_mode(compile)
+    mode, hook = checked_mode(compile), checked_debug(debug)
     if f is None:
-        return lambda g: placed(g, transformation, mode, out, part, key)
+        return lambda g: placed(g, transformation, mode, out, part, key, debug)
+    if hook is not None:
+        if out is not None:
+            raise ArgumentError("debug= plays the tape, and out= is compiled: leave out= away")
+        return Watched(derived_by(key, f, transformation, "never"), hook)
     found = derived_by(key, f, transformation, mode)
     return found if out is None else Placed(found, out, part)

@@ -6,7 +6,8 @@ A variant is played with NumPy until its machine code is there; see `tier`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.compiler.packed import pack
-from tapegrad.core.handlers import let_through
+from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.late import is_loading_machine_code
 from tapegrad.core.locks import remembered
 from tapegrad.core.request import Request, leaf_key
@@ -37,6 +38,8 @@ OFTEN = 3  # calls out of range, after which sums keep their order
 OFTEN_PLAYED = (
     16  # calls; to write an entry takes as long as so many save. `run` writes its own later
 )
+# What plays tapes in this thread instead of `run`, if somebody watches: see `runtime.watched`
+watching: ContextVar[Callable[..., Any] | None] = ContextVar("watching", default=None)
 PASSES = 5e-4  # seconds for each call of a tape, about what optimising takes
 
 
@@ -140,7 +143,8 @@ class Variant:
 
     def _play(self, leaves: Sequence[Any], fresh: bool, taken: Taken) -> tuple[Any] | None:
         inputs = [*map(plain_value, leaves), *taken.among(self.traced.captured)]
-        if fresh and (computed := self.derivation.computed) is not None:
+        watch = watching.get()
+        if fresh and watch is None and (computed := self.derivation.computed) is not None:
             if not self.state.never:
                 self._note(computed.seconds)
             return (self.derivation.assemble(own(computed.values, inputs)),)
@@ -148,10 +152,14 @@ class Variant:
         if not self._fits_outside():
             return None
         try:
-            values, broken = run(self.tape, inputs)
+            values, broken = (quiet(watch) if watch is not None else run)(self.tape, inputs)
         except Exception as error:
             let_through(error)
-            if fresh or (isinstance(error, TapegradError) and not isinstance(error, TapeError)):
+            if (
+                fresh
+                or watch is not None
+                or (isinstance(error, TapegradError) and not isinstance(error, TapeError))
+            ):
                 raise
             return None  # a new trace tells the user where, or takes the path without it
         if broken is not None:

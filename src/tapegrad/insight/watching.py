@@ -1,0 +1,180 @@
+"""Every value of a call, shown to a hook as it is computed: where the first NaN comes from.
+
+%8 = log(%3) : f8[3]   # model.py:12    -->    a Finding: the value, what it was made of, the
+                                               line, the rounds of the loops around it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.backends.numpy.rounds import Broken
+from tapegrad.core.arrays import plain
+from tapegrad.core.values import Source, same_bits
+from tapegrad.errors import NotFiniteError
+from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.text import show_call
+
+Rounds = tuple[tuple[Source | None, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """A value that a call of a tape has just computed.
+
+    `value` and `operands` are arrays and numbers, `call` is the line of the `tape`, and `src` that
+    of the program. `rounds` says in which round of which loops, the outermost first. `is_cotangent`
+    tells whether it belongs to the reverse half.
+    """
+
+    call: Call
+    tape: Tape
+    value: Any
+    operands: tuple[Any, ...]
+    rounds: Rounds
+
+    @property
+    def src(self) -> Source | None:
+        return self.call.src
+
+    @property
+    def is_cotangent(self) -> bool:
+        return self.call.is_cotangent
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no element is NaN or infinite."""
+        return _bad(self.value) == 0
+
+    def __str__(self) -> str:
+        what = "a cotangent" if self.is_cotangent else "a value"
+        where = f" at {self.src}: `{self.src.text}`" if self.src is not None else ""
+        rows = [f"{self.call.primitive.name} gave {what}, {_summary(self.value)}{where}"]
+        rows += [
+            f"  in round {number}" + (f" of the loop at {src}" if src is not None else "")
+            for src, number in reversed(self.rounds)
+        ]
+        rows.append(f"  tape: {show_call(self.call)}")
+        rows += [
+            f"  {x}: {_summary(value)}"
+            for x, value in zip(self.call.operands, self.operands, strict=True)
+            if isinstance(x, Var)
+        ]
+        return "\n".join(rows)
+
+
+def raise_if_not_finite(found: Finding) -> None:
+    """The hook of `debug=True`."""
+    if not found.is_finite:
+        raise NotFiniteError(
+            f"the first value that is NaN or infinite:\n{found}\nIf that is meant, look at all "
+            "values with a hook of yours instead: debug=lambda found: ...",
+            found,
+        )
+
+
+class Watch:
+    """Plays tapes, and shows each value to a hook, but what only moves others, and what the rules
+    of derivatives make on the way."""
+
+    def __init__(self, hook: Callable[[Finding], Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
+        """The outputs, and the first guard that doesn't hold."""
+        try:
+            return self._run(tape, values, ()), None
+        except Broken as inside:
+            return [], inside.guard
+
+    def _run(self, tape: Tape, values: Sequence[Any], rounds: Rounds) -> list[Any]:
+        env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, values), strict=True))
+        guards: dict[Operand, list[Guard]] = {}
+        for guard in tape.guards:
+            guards.setdefault(guard.operand, []).append(guard)
+        inner = _inside_of_rules(tape)
+
+        def value_of(x: Operand) -> Any:
+            return x.value if isinstance(x, Literal) else env[x]
+
+        def check(x: Operand) -> None:
+            for guard in guards.get(x, ()):
+                if not same_bits(value_of(x), guard.expected):
+                    raise Broken(guard)
+
+        literals: list[Operand] = [x for x in guards if isinstance(x, Literal)]
+        for known in (*literals, *tape.inputs):
+            check(known)
+        for call in tape.calls:
+            xs = tuple(map(value_of, call.operands))
+            found = self._computed(call, xs, rounds)
+            outs = found if isinstance(found, tuple) and len(call.outs) > 1 else (found,)
+            for out, x in zip(call.outs, map(_alone, outs), strict=True):
+                env[out] = x
+                if _is_new(call) and out not in inner:
+                    self.hook(Finding(call, tape, x, xs, rounds))
+                check(out)
+        return [value_of(x) for x in tape.outputs]
+
+    def _computed(self, call: Call, xs: Sequence[Any], rounds: Rounds) -> Any:
+        primitive: Any = call.primitive
+        if not primitive.tapes:
+            return primitive.for_types(*[x.aval for x in call.operands])(*xs)
+
+        def inside(tape: Tape, given: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
+            further = ((call.src, int(given[0])),) if primitive.repeats else ()
+            return self._run(tape, given, (*rounds, *further))
+
+        return primitive.played(inside, *xs)
+
+
+def _inside_of_rules(tape: Tape) -> set[Operand]:
+    """What a derivative's rule makes for itself alone: it may mask there what isn't finite.
+
+    where(ct == 0, 0, ct / x): the quotient is one of these, and what `where` gives isn't
+    """
+    rules: dict[Operand, Any] = {
+        out: (call.reason, call.src) for call in tape.calls if call.reason for out in call.outs
+    }
+    left = {
+        x
+        for call in tape.calls
+        for x in call.operands
+        if x in rules and rules[x] != (call.reason, call.src)
+    }
+    return rules.keys() - left - set(tape.outputs)
+
+
+def _alone(x: Any) -> Any:
+    return x[0] if isinstance(x, tuple) else x
+
+
+def _is_new(call: Call) -> bool:
+    """Whether a call computes numbers: not one that moves them, or makes room for them."""
+    memory = call.primitive.memory
+    return not (memory.unset or memory.updates or memory.is_view or call.primitive.tapes)
+
+
+def _bad(x: Any) -> int:
+    """How many elements are NaN or infinite."""
+    return int(np.count_nonzero(~np.isfinite(x))) if np.asarray(x).dtype.kind in "fc" else 0
+
+
+def _summary(x: Any) -> str:
+    """A value in a line: its elements' range, and how many of them are NaN or infinite."""
+    x = np.asarray(x)
+    if not x.shape:
+        return f"{x[()]}"
+    if x.dtype.kind not in "fc" or not x.size:
+        return f"an array of {x.dtype} with the shape {x.shape}"
+    good = np.abs(x[np.isfinite(x)]) if x.dtype.kind == "c" else x[np.isfinite(x)]
+    bounds = f"from {good.min():.4g} to {good.max():.4g}" if good.size else "nothing finite"
+    nans, infinite = int(np.isnan(x).sum()), int(np.isinf(x).sum())
+    odd = [f"{count} {word}" for count, word in ((nans, "NaN"), (infinite, "infinite")) if count]
+    first = f", the first at {tuple(map(int, np.argwhere(~np.isfinite(x))[0]))}" if odd else ""
+    tail = f"; {', '.join(odd)} of {x.size}{first}" if odd else ""
+    return f"{x.dtype} of the shape {x.shape}, {bounds}{tail}"

@@ -1,0 +1,64 @@
+"""Derived functions whose values a hook sees as they are computed: `grad(f, debug=hook)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.core.frames import short_traceback
+from tapegrad.core.late import CALLS, load
+from tapegrad.core.named import Named
+from tapegrad.errors import ArgumentError
+from tapegrad.runtime.derived import Derived
+from tapegrad.tracing.recording import trace as traces
+
+Debug = bool | Callable[[Any], Any]
+
+
+class Watched(Named):
+    """A derived function, played call by call, whose values are shown to `hook`. Inside of a
+    function that is traced it is the derived function."""
+
+    def __init__(self, derived: Derived, hook: Callable[[Any], Any]) -> None:
+        self.derived, self.hook = derived, hook
+        self.__wrapped__ = derived
+        self.__name__ = derived.__name__
+        self.__doc__ = derived.__doc__
+
+    def __reduce__(self) -> Any:
+        return Watched, (self.derived, self.hook)
+
+    @short_traceback
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if traces.running:
+            return self.derived(*args, **kwargs)
+        load(CALLS)
+        from tapegrad.insight.watching import Watch
+        from tapegrad.runtime.variant import watching
+
+        token = watching.set(Watch(self.hook))
+        try:
+            return self.derived._slow(args, kwargs)
+        finally:
+            watching.reset(token)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "derived":
+            raise AttributeError(name)
+        return getattr(self.derived, name)
+
+
+def checked_debug(debug: Debug) -> Callable[[Any], Any] | None:
+    """The hook that is asked for, if one is."""
+    if debug is True:
+        from tapegrad.insight.watching import raise_if_not_finite
+
+        return raise_if_not_finite
+    if debug is False or debug is None:
+        return None
+    if not callable(debug):
+        raise ArgumentError(
+            f"debug is True, which raises at the first NaN or infinity, or a function that each "
+            f"value is shown to, not {debug!r}"
+        )
+    return debug

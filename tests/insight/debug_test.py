@@ -1,0 +1,162 @@
+"""`debug=`: the first value that isn't finite, with its line, operands and rounds; and hooks."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, jit, value_and_grad
+from tapegrad.errors import ArgumentError, NotFiniteError, TapegradError
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+def found(f, *args, **options):
+    with pytest.raises(FloatingPointError) as error:
+        grad(f, debug=True, **options)(*args)
+    assert isinstance(error.value, NotFiniteError) and isinstance(error.value, TapegradError)
+    return error.value.finding
+
+
+def logs(x):
+    y = x * 2.0
+    z = np.log(y)
+    return np.sum(z * y)
+
+
+def test_values():
+    """The primitive, the line, the value and what it was made of."""
+    finding = found(logs, np.array([1.0, 0.0, 4.0]))
+    assert finding.src.text == "z = np.log(y)" and not finding.is_cotangent
+    np.testing.assert_array_equal(finding.value, np.log([2.0, 1e-320, 8.0]) * [1, np.inf, 1])
+    np.testing.assert_array_equal(finding.operands[0], [2.0, 0.0, 8.0])
+    assert finding.call.primitive.name == "log" and finding.rounds == ()
+    text = str(finding)
+    assert "log gave a value, float64 of the shape (3,)" in text and "z = np.log(y)" in text
+    assert "1 infinite of 3, the first at (1,)" in text and "from 0 to 8" in text
+    assert "tape: %" in text
+
+
+def test_cotangents():
+    """The value is finite, and its slope isn't."""
+    finding = found(lambda x: np.sum(np.arcsin(x)), np.array([0.5, 1.0]))
+    assert finding.is_cotangent and "gave a cotangent" in str(finding)
+    assert "np.arcsin(x)" in finding.src.text
+    assert np.isfinite(jit(lambda x: np.sum(np.arcsin(x)), debug=True)(np.array([0.5, 1.0])))
+
+
+def test_rounds_of_loops():
+    def f(x):
+        s = 0.0
+        for k in range(30):
+            for j in range(20):
+                s = s + np.log(x[k] - j)
+        return s
+
+    x = np.arange(30) + 100.0
+    assert np.isfinite(grad(f, debug=True)(x)).all()
+    x[17] = 5.0
+    finding = found(f, x)
+    assert [number for _, number in finding.rounds] == [17, 5]
+    assert [src.text for src, _ in finding.rounds] == ["for k in range(30):", "for j in range(20):"]
+    assert "in round 5 of the loop at" in str(finding)
+
+
+def test_what_rules_mask_is_no_finding():
+    x = np.array([0.0, 1.0, 4.0])
+    value, slope = value_and_grad(
+        lambda x: np.sum(np.sqrt(x) * np.where(x > 0, 1.0, 0.0)), debug=True
+    )(x)
+    assert value == 3.0
+    np.testing.assert_allclose(slope, [0, 0.5, 0.25])
+
+
+def test_what_is_kept_for_derivatives_may_be_unset():
+    def f(x):
+        s = x[0]
+        for _ in range(50):
+            s = np.sin(s) * x[1] + x[2]
+        return s
+
+    np.testing.assert_allclose(grad(f, debug=True)(X), grad(f)(X), rtol=1e-12)
+
+
+def test_hooks_see_all():
+    seen = []
+    df = value_and_grad(lambda x: np.sum(np.exp(x) * 3.0), debug=seen.append)
+    value, slope = df(X)
+    np.testing.assert_allclose(slope, 3 * np.exp(X), rtol=1e-14)
+    names = [(x.call.primitive.name, x.is_cotangent) for x in seen]
+    assert names[:3] == [("exp", False), ("mul", False), ("sum", False)]
+    assert names[-1] == ("mul", True) and all(x.is_finite for x in seen)
+    np.testing.assert_array_equal(seen[-1].value, slope)
+    assert seen[2].value == value
+
+
+def test_hooks_that_raise_are_the_programs():
+    def hook(finding):
+        if np.max(np.abs(finding.value)) > 50:
+            raise ZeroDivisionError("big")
+
+    df = grad(lambda x: np.sum(np.exp(x) ** 2), debug=hook)
+    for _ in range(3):
+        np.testing.assert_allclose(df(X[:1]), 2 * np.exp(2 * X[:1]), rtol=1e-13)
+        with pytest.raises(ZeroDivisionError, match="big"):
+            df(X * 2)
+
+
+def test_later_calls_draws_and_what_is_left():
+    """Each call is watched, draws once, and leaves what a plain one leaves."""
+
+    class Model:
+        def __init__(self):
+            self.calls, self.noise, self.last = 0, np.random.default_rng(1), None
+
+        def loss(self, x):
+            self.calls += 1
+            self.last = np.sum(x * self.noise.normal(size=3))
+            return np.log(self.last**2)
+
+    watched, plain = Model(), Model()
+    count = []
+    df = grad(watched.loss, debug=count.append)
+    for k in range(4):
+        np.testing.assert_allclose(df(X + k), grad(plain.loss)(X + k), rtol=1e-12)
+        assert watched.calls == plain.calls == k + 1
+        assert watched.last == pytest.approx(plain.last)
+    assert len(count) % 4 == 0 and count
+
+
+def test_paths_are_found_again():
+    def f(x):
+        return np.sum(np.log(x)) if x[0] > 1 else np.sum(x**2)
+
+    df = grad(f, debug=True)
+    for _ in range(2):
+        np.testing.assert_allclose(df(X), 2 * X)
+        np.testing.assert_allclose(df(X + 1), 1 / (X + 1))
+        with pytest.raises(NotFiniteError):
+            df(np.array([2.0, 0.0]))
+    assert df.cache_info().traces == 3
+
+
+def test_inside_of_others_and_decorated():
+    @grad(debug=True)
+    def slope(x):
+        return np.sum(np.log(x))
+
+    np.testing.assert_allclose(slope(X), 1 / X)
+    second = grad(lambda x: np.sum(slope(x) ** 2))
+    np.testing.assert_allclose(second(X), -2 / X**3, rtol=1e-12)
+    again = pickle.loads(pickle.dumps(grad(logs, debug=True)))
+    with pytest.raises(NotFiniteError):
+        again(np.zeros(2))
+
+
+def test_what_is_refused():
+    with pytest.raises(ArgumentError, match="debug is True, .* not 'yes'"):
+        grad(logs, debug="yes")
+    with pytest.raises(ArgumentError, match="leave out= away"):
+        grad(logs, debug=True, out=np.zeros(3))
