@@ -13,7 +13,7 @@ from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_bytes, checked_checkpoint
 from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import checked_mode, derived
-from tapegrad.runtime.keyed import Key, derived_by
+from tapegrad.runtime.keyed import Key
 from tapegrad.runtime.placed import placed
 from tapegrad.runtime.transformations import Changed, Gradient, Jit, ValueAndGradient
 from tapegrad.runtime.watched import Debug
@@ -130,23 +130,20 @@ def grad(
           compile="auto" is played first and compiled later, so both have to fit.
         What doesn't fit is computed again, once, just before it is read. What takes least time is
         chosen (by minimum cuts, and of loops also by checkpoints) of what was found to fit; each
-        choice is planned, none is run. Values and gradients are the same, compiled up to the order
-        of sums. Not counted are what NumPy, LAPACK and your own functions need inside of one call
-        (an array or two), tracing, and a compiled call that is played because a guard fails.
-        Inside of another derivative it is planned for this gradient by itself.
-        `tapes[0].memory_report()` says what is taken.
+        choice is planned, none is run. Gradients are the same, compiled up to the order of sums.
+        Not counted are what NumPy, LAPACK and your own functions need in one call (an array or
+        two), tracing, and a compiled call that is played because a guard fails. In another
+        derivative it is planned by itself. `tapes[0].memory_report()` says what is taken.
     out : arrays of the caller's, put together as the gradient, of the same shapes and dtypes. Each
-        call writes the gradient into them and returns them: compiled code does so at once where it
-        can, and allocates nothing for it. They may share memory with nothing that the function
-        reads, and each thread needs its own: `grad(f, out=mine)`.
+        call writes the gradient into them, compiled code at once where it can, and returns them.
+        They share memory with nothing that the function reads; each thread needs its own.
     key : a function of the same arguments, whose value, which has to be hashable, tells calls
         apart: those of each value have tapes and machine code of their own, beside guards, which
-        hold as ever. It is called at each call. Calls that alternate between many paths find theirs
-        at once so, and don't push out each other's. In a function that is traced it isn't asked.
+        hold as ever. Calls that alternate between many paths find theirs at once so, and don't push
+        out each other's. It is called at each call, but not in a function that is traced.
     debug : True plays the tape call by call, and raises `NotFiniteError` at the first value or
-        cotangent that is NaN or infinite: with the program's line, the tape's, the operands, and
-        the rounds of loops. A function is called with each value, a `Finding`, instead. What is
-        only moved isn't shown, nor what a derivative rule makes on its way.
+        cotangent that is NaN or infinite, with the line, the operands and the rounds of loops. A
+        function is called with each value, a `Finding`. See docs/doing.md.
 
     Returns
     -------
@@ -241,25 +238,33 @@ def value_and_grad(
 
 @overload
 def jit(
-    f: Callable[P, R], *, compile: Compile = None, key: Key | None = None
+    f: Callable[P, R], *, compile: Compile = None, key: Key | None = None, debug: Debug = False
 ) -> DerivedOf[P, R]: ...
 @overload
-def jit(f: None = None, *, compile: Compile = None, key: Key | None = None) -> Jitting: ...
+def jit(
+    f: None = None, *, compile: Compile = None, key: Key | None = None, debug: Debug = False
+) -> Jitting: ...
 @explained
-def jit(f: Function | None = None, *, compile: str | None = None, key: Key | None = None) -> Any:
+def jit(
+    f: Function | None = None,
+    *,
+    compile: str | None = None,
+    key: Key | None = None,
+    debug: Debug = False,
+) -> Any:
     """The function itself, traced, optimised and compiled, without derivative.
 
-    Like a gradient it is traced again for other shapes and for other paths through `f`.
+    As a gradient it is traced again for other shapes and other paths through `f`.
 
         >>> jit(lambda x: {"twice": 2 * x})(np.array([1.0, 2.0]))
         {'twice': array([2., 4.])}
 
     Parameters
     ----------
-    f : a function written with NumPy. It may return anything; nested arrays come back nested. Works
-        as a decorator too.
+    f : a function written with NumPy, which may return anything. Works as a decorator too.
     compile : "auto", "always" or "never", as in `grad`.
     key : a function of the arguments that tells calls apart, as in `grad`.
+    debug : True, or a function that is shown each value, as in `grad`.
 
     Returns
     -------
@@ -270,7 +275,7 @@ def jit(f: Function | None = None, *, compile: str | None = None, key: Key | Non
     ArgumentError : an argument is an array that can't be traced (complex numbers, objects).
     TraceError : the function did what a trace can't follow; the message names the line.
     """
-    return derived_by(key, f, Jit(), compile)
+    return placed(f, Jit(), compile, None, None, key, debug)
 
 
 @short_traceback

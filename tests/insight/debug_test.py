@@ -10,6 +10,7 @@ import pytest
 from tapegrad import grad, jit, value_and_grad
 from tapegrad.errors import ArgumentError, NotFiniteError, TapegradError
 
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's own, of such values
 X = np.array([1.0, 2.0, 3.0])
 
 
@@ -156,7 +157,7 @@ def test_inside_of_others_and_decorated():
 
 
 def test_what_is_refused():
-    with pytest.raises(ArgumentError, match="debug is True, .* not 'yes'"):
+    with pytest.raises(ArgumentError, match=r"debug is True, .* not 'yes'"):
         grad(logs, debug="yes")
     with pytest.raises(ArgumentError, match="leave out= away"):
         grad(logs, debug=True, out=np.zeros(3))

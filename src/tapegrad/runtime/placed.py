@@ -18,7 +18,7 @@ from tapegrad.errors import ArgumentError, TraceError
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.derived import Derived, checked_mode
 from tapegrad.runtime.keyed import Key, Keyed, derived_by
-from tapegrad.runtime.transformations import Gradient, Into
+from tapegrad.runtime.transformations import Into, Transformation
 from tapegrad.runtime.watched import Debug, Watched, checked_debug
 from tapegrad.tracing.memory.aliasing import overlaps_itself, share_memory
 from tapegrad.tracing.recording.trace import tracing_depth
@@ -116,7 +116,7 @@ class Placed(Named):
 
 def placed(
     f: Any,
-    transformation: Gradient,
+    transformation: Transformation,
     compile: str | None,
     out: Any,
     part: int | None,
