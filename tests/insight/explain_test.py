@@ -143,3 +143,14 @@ def test_functions_methods_and_pages():
     assert Model().energy.explain(X).function == explain(Model().energy, X).function == "energy"
     escaped = explain(lambda x: np.sum(x[x < 3]) if len(x) < 9 else 0.0, X)._repr_html_()
     assert "<lambda>" not in escaped
+
+
+def test_what_a_derived_function_says_of_itself():
+    def f(x):
+        return np.sum(x * 1.5) if x[0] > 0 else np.sum(x)
+
+    played, compiled = grad(f, compile="never"), grad(f, compile="always")
+    assert repr(played) == "<tapegrad grad of f>"
+    played(X), played(-X), compiled(X)
+    assert repr(played) == "<tapegrad grad of f: 2 variants, 0 compiled>"
+    assert repr(compiled) == "<tapegrad grad of f: 1 variant, 1 compiled>"

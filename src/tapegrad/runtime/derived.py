@@ -80,7 +80,11 @@ class Derived(Named):
         self.__doc__ = f.__doc__
 
     def __repr__(self) -> str:
-        return f"<tapegrad {self.transformation.name} of {describe(self.f)}>"
+        variants = self.cache.all_variants()
+        compiled = sum(variant.entry is not None for variant in variants)
+        held = f"{len(variants)} variant{'s' * (len(variants) != 1)}, {compiled} compiled"
+        said = f": {held}" if variants else ""
+        return f"<tapegrad {self.transformation.name} of {describe(self.f)}{said}>"
 
     def __dir__(self) -> list[str]:
         """What completion offers: nothing that a call works with."""
