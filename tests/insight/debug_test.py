@@ -161,3 +161,55 @@ def test_what_is_refused():
         grad(logs, debug="yes")
     with pytest.raises(ArgumentError, match="leave out= away"):
         grad(logs, debug=True, out=np.zeros(3))
+
+
+@pytest.mark.parametrize("transform", [grad, value_and_grad, jit])
+def test_values_that_the_gradient_does_not_need(transform):
+    """The first in the program's order, though log's slope reads its operand alone."""
+
+    def f(x):
+        y = np.log(x - 2.0)
+        z = np.sqrt(x - 5.0)
+        return np.sum(y) + np.sum(z)
+
+    with pytest.raises(NotFiniteError) as error:
+        transform(f, debug=True)(X)
+    assert error.value.finding.src.text == "y = np.log(x - 2.0)"
+    assert not error.value.finding.is_cotangent
+
+
+def test_only_the_value_is_not_finite():
+    finding = found(lambda x: np.sum(np.log(-x)), X)
+    assert finding.call.primitive.name == "log"
+    seen = []
+    slope, more = grad(lambda x: (np.sum(x**2), {"x": x + 1}), has_aux=True, debug=seen.append)(X)
+    np.testing.assert_array_equal(slope, 2 * X)
+    np.testing.assert_array_equal(more["x"], X + 1)
+    assert any(np.all(finding.value == 14.0) for finding in seen)
+
+
+def test_what_rules_of_inner_derivatives_mask_is_no_finding():
+    def f(x):
+        return np.sum(grad(lambda y: np.sum(np.sqrt(y)))(x) * x)
+
+    x = np.array([0.0, 1.0, 4.0])
+    np.testing.assert_array_equal(grad(f, debug=True)(x), grad(f)(x))
+    np.testing.assert_array_equal(value_and_grad(f, debug=True)(x)[1], grad(f)(x))
+
+
+def test_what_a_loop_keeps_for_reverse_mode_is_no_cotangent():
+    def f(x):
+        y = x * 1.0
+        for k in range(25):
+            y = y - 0.1 * k
+            w = np.power(x, y)
+            y = y + 0.001 * w
+        return np.sum(y)
+
+    x = np.array([0.0, -1.0, 2.0, 1.0])
+    for transform in (jit, grad, value_and_grad):
+        with pytest.raises(NotFiniteError) as error:
+            transform(f, debug=True)(x)
+        finding = error.value.finding
+        assert finding.src.text == "w = np.power(x, y)" and not finding.is_cotangent
+        assert [number for _, number in finding.rounds] == [1]

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,16 +88,19 @@ class Watch:
     def __call__(self, tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         """The outputs, and the first guard that doesn't hold."""
         try:
-            return self._run(tape, values, ()), None
+            return self._run(tape, values, (), _of_program(tape), False), None
         except Broken as inside:
             return [], inside.guard
 
-    def _run(self, tape: Tape, values: Sequence[Any], rounds: Rounds) -> list[Any]:
+    def _run(
+        self, tape: Tape, values: Sequence[Any], rounds: Rounds, own: set[Var], inside: bool
+    ) -> list[Any]:
+        """The outputs. `own` are the program's values; it may be `inside` of a forward loop."""
         env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, values), strict=True))
         guards: dict[Operand, list[Guard]] = {}
         for guard in tape.guards:
             guards.setdefault(guard.operand, []).append(guard)
-        inner = _inside_of_rules(tape)
+        inner = _inside_of_rules(tape, own, inside)
 
         def value_of(x: Operand) -> Any:
             return x.value if isinstance(x, Literal) else env[x]
@@ -111,7 +115,7 @@ class Watch:
             check(known)
         for call in tape.calls:
             xs = tuple(map(value_of, call.operands))
-            found = self._computed(call, xs, rounds)
+            found = self._computed(call, xs, rounds, own)
             outs = found if isinstance(found, tuple) and len(call.outs) > 1 else (found,)
             for out, x in zip(call.outs, map(_alone, outs), strict=True):
                 env[out] = x
@@ -120,22 +124,43 @@ class Watch:
                 check(out)
         return [value_of(x) for x in tape.outputs]
 
-    def _computed(self, call: Call, xs: Sequence[Any], rounds: Rounds) -> Any:
+    def _computed(self, call: Call, xs: Sequence[Any], rounds: Rounds, own: set[Var]) -> Any:
         primitive: Any = call.primitive
         if not primitive.tapes:
             return primitive.for_types(*[x.aval for x in call.operands])(*xs)
 
-        def inside(tape: Tape, given: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
+        forward = [out in own for out in call.outs]
+
+        def inside(tape: Tape, given: Sequence[Any], kept: Sequence[int] = ()) -> list[Any]:
             further = ((call.src, int(given[0])),) if primitive.repeats else ()
-            return self._run(tape, given, (*rounds, *further))
+            is_forward = any(forward) and len(forward) == len(tape.outputs)
+            outs = itertools.compress(tape.outputs, forward) if is_forward else tape.outputs
+            return self._run(tape, given, (*rounds, *further), _behind(tape, outs), is_forward)
 
         return primitive.played(inside, *xs)
 
 
-def _inside_of_rules(tape: Tape) -> set[Operand]:
+def _of_program(tape: Tape) -> set[Var]:
+    """What the function's own values are made of: all that is no gradient's alone."""
+    made = {out for call in tape.calls if not call.is_cotangent for out in call.outs}
+    return _behind(tape, made.intersection(tape.outputs))
+
+
+def _behind(tape: Tape, outputs: Iterable[Operand]) -> set[Var]:
+    """The variables that these are computed of, and they themselves."""
+    found = {x for x in outputs if isinstance(x, Var)}
+    for call in reversed(tape.calls):
+        if not found.isdisjoint(call.outs):
+            found |= {x for x in call.operands if isinstance(x, Var)}
+    return found
+
+
+def _inside_of_rules(tape: Tape, own: set[Var], inside: bool) -> set[Operand]:
     """What a derivative's rule makes for itself alone: it may mask there what isn't finite.
 
-    where(ct == 0, 0, ct / x): the quotient is one of these, and what `where` gives isn't
+    where(ct == 0, 0, ct / x): the quotient is one of these, and what `where` gives isn't. Of the
+    program's `own` values only its own calls count, as rules of an outer derivative read all. What
+    a forward loop, which the tape is `inside` of, keeps for reverse mode is no cotangent yet.
     """
     rules: dict[Operand, Any] = {
         out: (call.reason, call.src) for call in tape.calls if call.reason for out in call.outs
@@ -145,8 +170,10 @@ def _inside_of_rules(tape: Tape) -> set[Operand]:
         for call in tape.calls
         for x in call.operands
         if x in rules and rules[x] != (call.reason, call.src)
+        if x not in own or not own.isdisjoint(call.outs)
     }
-    return rules.keys() - left - set(tape.outputs)
+    seen = left | set(tape.outputs)
+    return rules.keys() - (seen & own if inside else seen)
 
 
 def _alone(x: Any) -> Any:

@@ -8,6 +8,7 @@ is copied there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tapegrad.errors import ArgumentError, TraceError
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.derived import Derived, checked_mode
 from tapegrad.runtime.keyed import Key, Keyed, derived_by
-from tapegrad.runtime.transformations import Into, Transformation
+from tapegrad.runtime.transformations import Gradient, Into, Transformation
 from tapegrad.runtime.watched import Debug, Watched, checked_debug
 from tapegrad.tracing.memory.aliasing import overlaps_itself, share_memory
 from tapegrad.tracing.recording.trace import tracing_depth
@@ -131,6 +132,8 @@ def placed(
     if hook is not None:
         if out is not None:
             raise ArgumentError("debug= plays the tape, and out= is compiled: leave out= away")
+        if isinstance(transformation, Gradient):
+            transformation = replace(transformation, watched=True)
         return Watched(derived_by(key, f, transformation, "never"), hook)
     found = derived_by(key, f, transformation, mode)
     return found if out is None else Placed(found, out, part)

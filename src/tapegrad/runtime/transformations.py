@@ -275,6 +275,7 @@ class Gradient(Transformation):
     checkpoint: str | int = "auto"
     max_bytes: int | None = field(default=None, kw_only=True)
     compile: str = field(default="auto", kw_only=True)  # whose memory has at most so many bytes
+    watched: bool = field(default=False, kw_only=True)  # by a hook, which sees the value's making
 
     pulls: ClassVar[bool] = True
     second: ClassVar[bool] = False  # whether it is of second order
@@ -369,6 +370,8 @@ class Gradient(Transformation):
 
     def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
         """Which outputs of its result are wanted besides the gradients."""
+        if self.watched:
+            return outputs
         return [at for at in outputs if at != outputs[0]] if self.has_aux else []
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
