@@ -154,3 +154,72 @@ def test_what_a_derived_function_says_of_itself():
     played(X), played(-X), compiled(X)
     assert repr(played) == "<tapegrad grad of f: 2 variants, 0 compiled>"
     assert repr(compiled) == "<tapegrad grad of f: 1 variant, 1 compiled>"
+
+
+TABLE = np.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (np.ones((2, 4)), "(f8[4] --> f8[2,4])"),
+        (np.ones(8)[::2], "(f8[4] in C's order --> f8[4] of the strides (16,))"),
+        (2.0, "(f8[4] --> float)"),
+        ([1.0] * 4, "(f8[4] --> [1.0, 1.0, 1.0, 1.0])"),
+    ],
+)
+def test_an_array_outside_is_named_each_time_that_it_is_replaced(now, said):
+    """Later, too, when it is an input since it was replaced before."""
+    global TABLE
+
+    class Model:
+        def __init__(self):
+            self.table = np.ones(4)
+
+        def of_self(self, x):
+            return np.sum(self.table * x)
+
+        def of_module(self, x):
+            return np.sum(TABLE * x)
+
+    closed = TABLE = np.ones(4)
+    model = Model()
+    functions = {
+        "table": model.of_self,
+        "TABLE": model.of_module,
+        "closed": lambda x: np.sum(closed * x),
+    }
+    for name, f in functions.items():
+        df = grad(f, compile="never")
+        for value in (np.ones((1, 4)), np.ones(4), now):
+            model.table = closed = TABLE = value
+            df(X)
+        text = df.explain(X).traces[-1]
+        assert f"the kind, shape or layout of {name!r} (explain_test.py:" in text, text
+        assert text.endswith(said)
+
+
+def test_other_arguments_are_told_by_what_they_are():
+    def f(x, n=2, mode="a"):
+        return np.sum(x**n) if mode == "a" else np.sum(x * n)
+
+    calls = [(X,), (X, 3), (X, 3, "b"), (X[::-1], 3, "b")]
+    traces = explained(f, *calls, calls[-1]).traces
+    assert traces[1].endswith("What has changed is which are passed (f8[4] --> f8[4], int)")
+    assert traces[2].endswith("(f8[4], int --> f8[4], int, 'b')")
+    assert traces[3].endswith("'x' (f8[4] in C's order --> f8[4] of the strides (-8,))")
+    df = grad(lambda p: np.sum(p[0] * p[1]), compile="never")
+    df([X, X]), df((X, X))
+    assert df.explain((X, X)).traces[-1].endswith("how they are passed, or what holds them")
+
+
+def test_an_attribute_that_now_hides_that_of_the_class():
+    class Settings:
+        rate = 0.5
+
+    settings = Settings()
+    df = grad(lambda x: np.sum(x * settings.rate), compile="never")
+    df(X)
+    settings.rate = 0.25
+    df(X)
+    assert df.explain(X).traces[-1].endswith("(nothing --> 0.25)")

@@ -11,8 +11,10 @@ from tapegrad.backends.numpy.play import run
 from tapegrad.core.handlers import let_through
 from tapegrad.core.log import Event
 from tapegrad.core.request import leaf_key
+from tapegrad.core.trees import is_traced
 from tapegrad.ir.tape import Aval, Guard, Tape
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
+from tapegrad.observe.guards.checked import shown
 from tapegrad.observe.program.source import at_source
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime import cache
@@ -50,9 +52,21 @@ def _shown(key: Any) -> str:
     """The key of a leaf, as a user would say it."""
     if isinstance(key, tuple) and len(key) == 3 and isinstance(key[0], tuple):
         return str(Aval(key[0], key[1]))
-    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], type):  # of a static value
-        return repr(key[1])
+    if isinstance(key, tuple) and isinstance(key[0], type):  # of a number, or a static value
+        return key[0].__name__ if len(key) == 3 else repr(key[1])
     return key.__name__ if isinstance(key, type) else repr(key)
+
+
+def _texts(old: Any, new: Any) -> tuple[str, str]:
+    """The keys of two leaves that differ, with their layouts if nothing else does."""
+    texts = _shown(old), _shown(new)
+    if texts[0] != texts[1] or not isinstance(old, tuple):
+        return texts
+    before, now = [
+        f"{text} in C's order" if key[-1] is None else f"{text} of the strides {key[-1]}"
+        for text, key in zip(texts, (old, new), strict=True)
+    ]
+    return before, now
 
 
 @dataclass(frozen=True)
@@ -85,20 +99,45 @@ def cause_of(last: Variant | None, root: Any, request: Request, before: Any = No
     if word:
         line = str(last.state.where.get(word) or "")
         return Cause(what_changed(word, last.state), word, old, new, line)
+    draws = last.traced.draws
+    if draws is not None:
+        found = draws.unlike(last.state.objects(root, request.args, request.kwargs))
+        if found is not None:
+            return _unlike(last, *found)
     return _broken_guard(last, request.inputs)
+
+
+def _unlike(last: Variant, number: int, now: Any) -> Cause:
+    """What a call reads anew is of another kind, shape or dtype than what was traced."""
+    draws: Any = last.traced.draws
+    was, at = draws.drawn[number], draws.inputs[number]
+    count, inputs = len(last.traced.captured), last.traced.tape.inputs
+    var = None if at is None else inputs[len(inputs) - count + at[0]]
+    calls = [call for call in last.traced.tape.calls if var in call.operands]
+    src = last.state.where.get(was.word) or next((call.src for call in calls), None)
+    text = (
+        f"What keeps changing is the kind, shape or layout of {was.word!r}{at_source(src)}, which "
+        "the function reaches without being passed it. Pass it as an argument"
+    )
+    before, after = _texts(was.kind, leaf_key(now))
+    return Cause(text, was.word, before, after if is_traced(now) else shown(now), str(src or ""))
 
 
 def _other_kind(request: Request, before: Any) -> Cause:
     """Arguments of another kind than those before."""
-    leaves = request.key[-1]
-    if before is None or len(before[-1]) != len(leaves):
-        return Cause("these are the first arguments of their kind")
-    pairs = zip(request.words, before[-1], leaves, strict=True)
-    for word, old, new in pairs:
-        if old != new:
-            text = f"these are the first arguments of their kind. What has changed is {word}"
-            return Cause(text, word, _shown(old), _shown(new))
-    return Cause("these are the first arguments of their kind")
+    text, leaves = "these are the first arguments of their kind", request.key[-1]
+    if before is None:
+        return Cause(text)
+    if len(before[-1]) == len(leaves):
+        for word, old, new in zip(request.words, before[-1], leaves, strict=True):
+            if old != new:
+                return Cause(f"{text}. What has changed is {word}", word, *_texts(old, new))
+    else:
+        word = "which are passed"
+        old, new = [", ".join(map(_shown, each)) for each in (before[-1], leaves)]
+        return Cause(f"{text}. What has changed is {word}", word, old, new)
+    word = "how they are passed, or what holds them" if before[0] == request.key[0] else "their key"
+    return Cause(f"{text}. What has changed is {word}", word)
 
 
 def warn_of_retracing(

@@ -82,6 +82,8 @@ def _sides(test: ast.expr, values: _Values) -> tuple[str, str]:
         left = left.args[0]  # type: ignore[attr-defined]
     try:
         now, before = [values.of(ast.unparse(side)) for side in (left, right)]
+        if isinstance(test.ops[0], ast.NotIn):  # a name that is set now, and wasn't
+            return shown(before[now]) if isinstance(before, dict) else shown(now), "nothing"
         is_gone = isinstance(right, ast.Call) and before is None  # a weak reference
         before = (
             "what is gone" if is_gone else shown(marshal.loads(before) if is_packed else before)

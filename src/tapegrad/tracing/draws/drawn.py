@@ -187,12 +187,14 @@ class Changed(LookupError):
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a place of an object, the `generator` of this input, holds when a call begins."""
+    """What a place of an object, the `generator` of this input, holds when a call begins; `word`
+    is what the user calls it."""
 
     generator: Any
     at: Any
     kind: Any
     value: np.ndarray
+    word: str
 
     def again(self, holder: Any) -> Any:
         found = value_at(holder, self.at)
@@ -361,6 +363,16 @@ class Draws:
                 randomness.put_back(generator, state)
             raise Changed
         return Taken(states, found, self.kept, generators, held)
+
+    def unlike(self, generators: Sequence[Any]) -> tuple[int, Any] | None:
+        """The first place that holds another kind of value than what was traced, by its number,
+        and what it holds."""
+        for k, (x, source) in enumerate(zip(self.drawn, self.sources, strict=True)):
+            if isinstance(x, Found):
+                now = value_at(generators[source], x.at)
+                if leaf_key(now) != x.kind:
+                    return k, now
+        return None
 
     def _draw_ahead(self, sources: Sequence[Any], held: list[Any], put: Put) -> bool:
         """Draw what comes behind all else of a generator, whose state then is found. Whether that

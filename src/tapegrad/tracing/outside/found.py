@@ -197,7 +197,7 @@ def input_of(
         elif is_lent(o, value) or not o.reads.takes(holder, at, value, fix):
             return None
         else:
-            _made_input(o, holder, at, value)
+            _made_input(o, holder, at, value, name)
     value, tracer, uses = o.found[key]
     uses.append((fixed, place))
 
@@ -313,15 +313,16 @@ def _adds(code: CodeType) -> bool:
     return not _ADDING.isdisjoint(code.co_names)
 
 
-def _made_input(o: Any, holder: Location, at: Any, value: Any) -> Any:
-    """What stands for a value that becomes an input."""
+def _made_input(o: Any, holder: Location, at: Any, value: Any, name: Any = None) -> Any:
+    """What stands for a value that becomes an input, which may have a name."""
     kept, weak = np.array(value, order="C"), type(value) in (int, float)
     var = o.trace.builder.fresh(Aval(kept.shape, kept.dtype, weak=weak))
     o.trace.captured[id(kept)] = var, kept
     if kept.dtype.kind == "i":
         o.trace.counters.add(var)
     tracer = stand_in(o.trace, var, kept if kept.shape else kept[()], weak)
-    o.drawn.append(Found(holder.x, at, leaf_key(value), kept))
+    word = name if isinstance(name, str) else holder.word
+    o.drawn.append(Found(holder.x, at, leaf_key(value), kept, word))
     o.found[id(holder.x), at] = value, tracer, []
     return tracer
 

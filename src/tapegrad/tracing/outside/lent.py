@@ -63,7 +63,7 @@ class Loan:
         var = trace.builder.fresh(Aval(kept.shape, kept.dtype))
         trace.captured[id(kept)] = var, kept
         if o.again:
-            o.drawn.append(Found(owner, ELEMENTS, leaf_key(owner), kept))
+            o.drawn.append(Found(owner, ELEMENTS, leaf_key(owner), kept, word))
         self.stand_ins.append((trace, self._made(trace, var, owner)))
 
     def _made(self, trace: Trace, operand: Any, value: np.ndarray) -> LentTracer:
