@@ -119,7 +119,55 @@ def bounds(x):
         return x[1]
 
 
+def one_object(x):
+    s = 0
+    for v in x:
+        s = 0 if x[0] > v else s + v
+    return x[0] * (3.0 if s is small() else 4.0)
+
+
+def two_zeros(x):
+    s = t = 0
+    for v in x:
+        s = 0 if x[0] > v else v
+        t = 0 if x[1] > v else v
+    return x[0] * (3.0 if s is t else 4.0)
+
+
+def numbered(x):
+    s = 0
+    for v in x:
+        s = 0 if x[0] > v else s + v
+    return x[0] * (3.0 if id(s) == id(0) else 4.0)
+
+
+def attributes(x):
+    k = 0
+    for v in x:
+        k = v if v > 0 else k
+    return x[0] * (3.0 if hasattr(k, "hex") else 4.0)
+
+
+def common_types(x):
+    k = 0.1
+    for v in x:
+        k = v if v > 0 else k
+    narrow = np.result_type(k, np.float32) == np.float32
+    narrow += np.result_type("f4", k) == np.float32
+    return x[0] * (2.0 + narrow) + np.sum(np.where([True, False], np.float32(1) / 3, k))
+
+
+def common_types_of_entries(x):
+    found = [v if v > 0 else 1.0 for v in x]
+    return x[0] * sum(np.result_type(v, np.float32) == np.float32 for v in found)
+
+
+def small():
+    return 0
+
+
 FUNCTIONS = [
+    *(one_object, two_zeros, numbered, attributes, common_types, common_types_of_entries),
     *(halves, last_one, places, places_of_list, chosen, arrays, comprehended, larger, zeros),
     *(drawdown, counts, without_axes, accumulated, bounds),
 ]

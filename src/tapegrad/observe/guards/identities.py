@@ -301,7 +301,7 @@ def same_single(x: Any, y: Any) -> bool | None:
     kinds = _single_kind(x), _single_kind(y)
     if None in kinds:
         return None
-    if kinds[0] is not kinds[1]:
+    if kinds[0] is not kinds[1] or _is_either(x) or _is_either(y):
         return False
     equal: Any = x == y
     if not (_granted(equal) if isinstance(equal, Value) else equal):
@@ -314,9 +314,17 @@ def same_single(x: Any, y: Any) -> bool | None:
 def single_of(x: Any) -> Any:
     """The object that a traced value stands for, if there is one for its value alone."""
     kind = _single_kind(x) if isinstance(x, Value) else None
-    if kind is None or (kind is int and not _is_small(x)):
+    if kind is None or _is_either(x) or (kind is int and not _is_small(x)):
         return None
     return kind(_granted(x))
+
+
+def _is_either(x: Any) -> bool:
+    """Whether a number may be an integer or a float; then the trace is made again without."""
+    found = getattr(x, "_either", 0) > 1 if isinstance(x, Value) else False
+    if found:
+        x._trace.reconsidered = True
+    return found
 
 
 def _single_kind(x: Any) -> Any:
@@ -325,6 +333,8 @@ def _single_kind(x: Any) -> Any:
         return type(x) if type(x) in (bool, int, np.bool_) else None
     if x._weak:  # type: ignore[attr-defined]
         return {"b": bool, "i": int}.get(x.dtype.kind)
+    if x._either > 1:  # type: ignore[attr-defined]
+        return int
     if x.dtype != np.bool_ or x.shape or type(x._value) is np.ndarray:  # type: ignore[attr-defined]
         return None
     trace = x._trace  # type: ignore[attr-defined]

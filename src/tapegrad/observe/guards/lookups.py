@@ -77,7 +77,8 @@ class Lookups:
         own the class has."""
         kind = type(x)
         if isinstance(x, Value):
-            if name == "__class__" or not hasattr(float, name):
+            kinds = (float, int)[: x._either]  # type: ignore[attr-defined]
+            if name == "__class__" or not all(hasattr(k, name) for k in kinds or (float,)):
                 asked_kind(x)
             self.of_subclass(stood_for(kind), name)
             return

@@ -28,6 +28,7 @@ from tapegrad.tracing.tracers.tracer import Tracer, kind_of
 
 _NUMPYS: Any = kind_of(None, Aval((), np.dtype(np.float64)))
 _PYTHONS = (float, int, bool)
+_DTYPES = (type, np.dtype, str)  # what tells of one
 _set_class = vars(object)["__class__"].__set__
 
 
@@ -128,6 +129,11 @@ class EitherTracer(_NUMPYS):
         if any(_is_single(x) for x in inputs):
             self._trace.reconsider()
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any(isinstance(x, _DTYPES) or _is_single(x) for x in (*args, *kwargs.values())):
+            self._trace.reconsider()
+        return super().__array_function__(func, types, args, kwargs)
 
 
 def _of_integers(name: str) -> Any:
