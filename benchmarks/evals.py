@@ -9,7 +9,8 @@ from functools import partial
 
 import numpy as np
 from scipy.special import multigammaln
-from tapegrad import grad, hvp, jacobian, jit, jvp, vmap
+
+from tapegrad import grad, jacobian, jit, jvp, vmap
 
 
 def arrays(given, *names):
@@ -383,7 +384,7 @@ def meeting(gradient, w):
 
 def particle(modes, given):
     outer, inner = (GRADIENTS[mode] for mode in modes)
-    f = partial(meeting, inner)
+    f = jit(partial(meeting, inner))
     return lambda: argmin(f, outer(f), np.array([given["w"]])), lambda found: found.item()
 
 

@@ -8,7 +8,8 @@ options of their own.
 
 \b
 python benchmarks/gradbench.py CLONE
-python benchmarks/gradbench.py CLONE 'gmm -d 2 10 -k 5' lse --beside 'python -m gradbench.tools.jax.run'
+python benchmarks/gradbench.py CLONE 'gmm -d 2 10 -k 5' lse
+python benchmarks/gradbench.py CLONE --beside 'python /a/tool/run.py'
 """
 
 import contextlib

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import call
 import functions
+import gradbench
 import growth
 import loops
 import npbench
@@ -287,3 +288,165 @@ def test_kernels_of_npbench_are_differentiated(tmp_path):
     assert count.split(maxsplit=1) == ["count", "no floats to differentiate by"]
     assert "differences" in scale and "JAX: " in scale
     assert last.startswith("1 gradients are right, 0 kernels")
+
+
+def of_bones():
+    """A hand of 22 bones in a row, three vertices and one triangle."""
+    rng = np.random.default_rng(0)
+    frames = np.eye(4) + 0.1 * rng.normal(size=(2, 22, 4, 4))
+    frames[:, :, 3] = [0, 0, 0, 1]
+    model = {
+        "bone_count": 22,
+        "bone_names": [f"bone {i}" for i in range(22)],
+        "parents": [*range(-1, 21)],
+        "base_relatives": frames[0].tolist(),
+        "inverse_base_absolutes": frames[1].tolist(),
+        "base_positions": np.c_[rng.normal(size=(3, 3)), np.ones(3)].tolist(),
+        "weights": rng.random((3, 22)).tolist(),
+        "triangles": [[0, 1, 2]],
+        "is_mirrored": True,
+    }
+    data = {"model": model, "correspondences": [0, 0], "points": rng.normal(size=(2, 3)).tolist()}
+    return {"theta": rng.normal(size=26).tolist(), "data": data, "us": rng.random((2, 2)).tolist()}
+
+
+def asked(name, function, given):
+    told = gradbench.answer(
+        {"id": 1, "kind": "evaluate", "module": name, "function": function, "input": given}
+    )
+    assert told["success"], told["error"]
+    assert len(told["timings"]) == 1 and told["timings"][0]["nanoseconds"] > 0
+    return told["output"]
+
+
+def slopes(value, given, name):
+    """The derivatives of a function of an input by one of its fields, by differences."""
+    x = np.array(given[name], dtype=float)
+    found = []
+    for unit in np.eye(x.size).reshape(x.size, *x.shape):
+        ends = [np.array(value({**given, name: (x + h * unit).tolist()})) for h in (1e-6, -1e-6)]
+        found.append((ends[0] - ends[1]) / 2e-6)
+    return np.stack(found, axis=-1)
+
+
+def test_gradbench_is_answered():
+    answer = gradbench.answer
+    assert answer({"id": 0, "kind": "start", "eval": "gmm"}) == {"id": 0, "tool": "tapegrad"}
+    assert answer({"id": 1, "kind": "define", "module": "gmm"}) == {"id": 1, "success": True}
+    assert not answer({"id": 2, "kind": "define", "module": "none of them"})["success"]
+    assert answer({"id": 3, "kind": "analysis", "of": 2, "valid": True}) == {"id": 3}
+    wrong = {"id": 4, "kind": "evaluate", "module": "lse", "function": "primal", "input": {}}
+    assert "KeyError: 'x'" in answer(wrong)["error"]
+    told = answer({**wrong, "input": {"x": [1.0], "min_runs": 3, "min_seconds": 1e-3}})
+    assert len(told["timings"]) >= 3
+
+
+def test_short_evals_of_gradbench_are_right():
+    """Against closed forms."""
+    rng = np.random.default_rng(0)
+    assert asked("hello", "square", 3.0) == 9 and asked("hello", "double", 3.0) == 6
+    x = rng.normal(size=4)
+    np.testing.assert_allclose(asked("lse", "primal", {"x": [*x]}), np.log(np.sum(np.exp(x))))
+    np.testing.assert_allclose(asked("lse", "gradient", {"x": [*x]}), np.exp(x) / np.sum(np.exp(x)))
+    t = np.linspace(-1, 1, 6)
+    left = np.sign(t) - np.vander(t, 4, increasing=True) @ x
+    np.testing.assert_allclose(asked("llsq", "primal", {"x": [*x], "n": 6}), left @ left / 2)
+    np.testing.assert_allclose(
+        asked("llsq", "gradient", {"x": [*x], "n": 6}), -np.vander(t, 4, increasing=True).T @ left
+    )
+    a = rng.normal(size=(4, 4))
+    given = {"A": [*a.ravel()], "ell": 4}
+    np.testing.assert_allclose(asked("det", "primal", given), np.linalg.det(a))
+    np.testing.assert_allclose(
+        asked("det", "gradient", given), np.ravel(np.linalg.det(a) * np.linalg.inv(a).T)
+    )
+    given = {"x": [*x], "s": 3}  # exact, up to the fourth power of time
+    last = np.cumprod(x) * [2, 2, 4 / 3, 2 / 3]
+    np.testing.assert_allclose(asked("ode", "primal", given), last)
+    np.testing.assert_allclose(asked("ode", "gradient", given), last[-1] / x)
+    given = {"points": [[0.0], [2.0], [7.0], [9.0]], "centroids": [[2.0], [9.0]]}
+    assert asked("kmeans", "cost", given) == 8
+    np.testing.assert_allclose(asked("kmeans", "dir", given), [[1], [1]])
+    assert asked("particle", "rr", {"w": 0.0}) == pytest.approx(0.2071918746486116, abs=1e-4)
+
+
+def test_long_evals_of_gradbench_are_right():
+    """Against differences of their objectives."""
+    rng = np.random.default_rng(0)
+    given = {
+        "k": 2,
+        "x": rng.normal(size=(4, 3)).tolist(),
+        "m": 1,
+        "gamma": 0.7,
+        "alpha": rng.normal(size=2).tolist(),
+        "mu": rng.normal(size=(2, 3)).tolist(),
+        "q": rng.normal(size=(2, 3)).tolist(),
+        "l": rng.normal(size=(2, 3)).tolist(),
+    }
+    found = asked("gmm", "jacobian", given)
+    for name, by_name in found.items():
+        expected = slopes(lambda given: asked("gmm", "objective", given), given, name)
+        np.testing.assert_allclose(np.ravel(by_name), expected, 1e-5, 1e-6)
+    given = {
+        "main_params": rng.normal(size=(4, 8)).tolist(),
+        "extra_params": rng.normal(size=(3, 2)).tolist(),
+        "state": rng.normal(size=(4, 2)).tolist(),
+        "sequence": rng.integers(2, size=(5, 2)).tolist(),
+    }
+    parts = [
+        slopes(lambda given: asked("lstm", "objective", given), given, name)
+        for name in ("main_params", "extra_params")
+    ]
+    np.testing.assert_allclose(asked("lstm", "jacobian", given), np.concatenate(parts), 1e-5, 1e-6)
+    given = of_bones()
+    found = np.array(asked("ht", "jacobian", given))
+    parts = [
+        slopes(lambda given: asked("ht", "objective", given), given, name)
+        for name in ("us", "theta")
+    ]
+    own = np.array([parts[0][row, 2 * (row // 3) :][:2] for row in range(6)])
+    np.testing.assert_allclose(found, np.c_[own, parts[1]], 1e-5, 1e-6)
+
+
+def test_the_jacobian_of_a_bundle_has_its_numbers_in_their_places():
+    rng = np.random.default_rng(0)
+    given = {"n": 2, "m": 3, "p": 4, "cam": [*rng.normal(size=11)], "x": [*rng.normal(size=3)]}
+    given |= {"w": 0.6, "feat": [*rng.normal(size=2)]}
+
+    def errors(given):
+        return asked("ba", "objective", given)["reproj_error"]["elements"]
+
+    found = asked("ba", "jacobian", given)
+    parts = [slopes(errors, given, name) for name in ("cam", "x", "w")]
+    np.testing.assert_allclose(found["vals"][:30], np.ravel(np.concatenate(parts, axis=1)), 1e-5)
+    assert found["vals"][30] == -1.2
+    assert found["cols"] == 2 * [*range(11), 22, 23, 24, 31] + [34]
+    assert found["rows"] == [*range(0, 120, 15), *range(120, 125)][:30] + [124]
+    assert asked("ba", "objective", given)["w_err"] == {"element": 0.64, "repeated": 4}
+
+
+EVAL = """
+import json
+for i, message in enumerate([
+    {"kind": "start"},
+    {"kind": "define", "module": "hello"},
+    {"kind": "evaluate", "module": "hello", "function": "double", "input": 3.0},
+    {"kind": "analysis", "of": 2, "valid": False, "error": "a reason"},
+    {"kind": "evaluate", "module": "hello", "function": "square", "input": 3.0},
+    {"kind": "analysis", "of": 4, "valid": True},
+]):
+    print(json.dumps({"id": i, **message}), flush=True)
+    assert json.loads(input())["id"] == i
+"""
+
+
+def test_evals_of_a_clone_of_gradbench_are_held(tmp_path):
+    folder = tmp_path / "python" / "gradbench" / "gradbench" / "evals" / "hello"
+    folder.mkdir(parents=True)
+    (folder / "run.py").write_text(EVAL)
+    outcome = CliRunner().invoke(gradbench.main, [str(tmp_path), "hello"])
+    assert outcome.exit_code == 1
+    double, square, last = outcome.output.splitlines()
+    assert double.startswith("hello     double     3.0") and double.endswith("WRONG: a reason")
+    assert square.endswith("ms  valid")
+    assert last == "1 results are valid, 1 are not known to be"
