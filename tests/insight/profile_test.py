@@ -132,3 +132,40 @@ def test_a_profile_changes_nothing():
     df.profile(W)
     assert df.cache_info().traces == traces
     np.testing.assert_array_equal(df(W)[1], before[1])
+
+
+def test_operations_of_loops_that_are_shared_in_tiles():
+    """Rows in chunks for the cores, and these in tiles: each row counts once."""
+    rows, data = 100_000, np.random.default_rng(1)
+    x, y = data.normal(size=(rows, 5)), data.normal(size=rows)
+
+    def f(b):
+        r = np.abs(y - x @ b)
+        return np.sum(np.where(r < 1, 0.5 * r**2, r - 0.5))
+
+    found = value_and_grad(f, compile="never").profile(np.full(5, 0.1), calls=1)
+    assert 4 * x.size < found.flops < 20 * x.size
+
+
+def test_products_count_as_they_are_compiled():
+    """Products of matrices that become products with vectors."""
+
+    def f(x):
+        m = np.outer(x, x)
+        return np.sum(m @ m @ m)
+
+    x = np.linspace(0, 0.1, 200)
+    assert value_and_grad(f, compile="never").profile(x, calls=1).flops < x.size**3
+
+
+def test_loops_that_stop_by_a_condition():
+    """What they have room for is neither computed nor moved."""
+
+    def f(x):
+        while x * x - 2.0 > 1e-9:
+            x = x - 0.1 * (x * x - 2.0) / (2.0 * x)
+        return x
+
+    found = value_and_grad(f, compile="never").profile(2.0, calls=1)
+    assert np.isnan(found.flops) and found.nbytes < 100
+    assert "operations aren't counted, as a loop stops by a condition" in str(found)

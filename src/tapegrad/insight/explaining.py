@@ -74,10 +74,10 @@ class Explanation:
 
 def explanation(name: str, answered: str, tape: Tape, history: Iterable[Event]) -> Explanation:
     """That of a call which a tape answered. `history` is what has happened to the function."""
-    from tapegrad.pipeline import optimized, schedule
+    from tapegrad.pipeline import at_its_best, schedule
 
     try:
-        steps = schedule(optimized(tape)).plan.steps
+        steps = schedule(at_its_best(tape)).plan.steps
         kernels, calls = _kernels(steps), _calls(steps)
     except UnsupportedError as error:
         kernels, calls = [f"there is no machine code for this tape: {error}"], []

@@ -57,8 +57,8 @@ class Profile:
 
     `seconds` are the median of `calls` calls, `answered` is what answered them. `parts` were
     measured in one call more, `lines` are where their time goes. `nbytes` go to and from memory at
-    least; `flops` are additions, multiplications and functions; `bandwidth` and `peak` are what
-    this machine does of both in a second.
+    least; `flops` are additions, multiplications and functions, NaN where a loop stops by a
+    condition; `bandwidth` and `peak` are what this machine does of both in a second.
     """
 
     function: str
@@ -86,8 +86,12 @@ class Profile:
             f"{self.answered}",
             f"at least {size(self.nbytes)} to and from memory: "
             f"{self.nbytes / self.seconds / self.bandwidth:.0%} of this machine's bandwidth; "
-            f"{_count(self.flops)} operations: {self.flops / self.seconds / self.peak:.0%} of its "
-            "peak",
+            + (
+                "operations aren't counted, as a loop stops by a condition"
+                if math.isnan(self.flops)
+                else f"{_count(self.flops)} operations: "
+                f"{self.flops / self.seconds / self.peak:.0%} of its peak"
+            ),
             self.memory,
             "",
             f"{'time':>10} {'share':>7}   part",
@@ -172,7 +176,7 @@ def profile_of(
     plan = _plan(tape)
     measured = measure(plan)
     most, report = limits(), tape.memory_report()
-    arrays = (*tape.inputs, *tape.outputs)
+    arrays, stops = (*tape.inputs, *tape.outputs), _stops(tape)
     return Profile(
         function=name,
         answered=answered,
@@ -180,8 +184,8 @@ def profile_of(
         seconds=seconds,
         parts=[x.part for x in measured],
         lines=_lines([share for x in measured for share in x.shares]),
-        nbytes=sum(x.aval.nbytes for x in arrays) + 2 * (report.scratch_bytes or 0),
-        flops=_flops(plan),
+        nbytes=sum(x.aval.nbytes for x in arrays) + (not stops) * 2 * (report.scratch_bytes or 0),
+        flops=math.nan if stops else _flops(plan),
         bandwidth=most.bandwidth,
         peak=most.flops,
         memory=f"memory: {report}",
@@ -196,10 +200,10 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 def _plan(tape: Tape) -> Plan | None:
     """The loops of a tape; None if it can't be compiled."""
-    from tapegrad.pipeline import optimized, schedule
+    from tapegrad.pipeline import at_its_best, schedule
 
     try:
-        return schedule(optimized(tape)).plan
+        return schedule(at_its_best(tape)).plan
     except UnsupportedError:
         return None
 
@@ -278,6 +282,12 @@ def _calls(tape: Tape, rounds: int = 1) -> Iterator[tuple[Call, int]]:
             for each_one, count in _calls(held, rounds * (inner.most if inner.repeats else 1)):
                 # What a loop of the reverse half does is reverse mode's.
                 yield replace(each_one, reason=each_one.reason or call.reason), count
+
+
+def _stops(tape: Tape) -> bool:
+    """Whether a loop stops by a condition, so that nobody knows how much of its room it uses."""
+    inner: list[Any] = [call.primitive for call in tape.calls if call.primitive.tapes]
+    return any(getattr(x, "until", False) or any(map(_stops, x.tapes)) for x in inner)
 
 
 def _flops(plan: Plan | None) -> float:

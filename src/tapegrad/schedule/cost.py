@@ -61,7 +61,7 @@ def each(step: Step, rounds: float = 1.0) -> Iterator[tuple[Step, float]]:
     loop: Any = step
     body, again = getattr(step, "body", None), 1.0
     if body is not None:
-        again = float(loop.chunk[1]) if loop.chunk is not None else _rounds(loop)
+        again = loop.chunk[1] / loop.step if loop.chunk is not None else _rounds(loop)
     elif (share := getattr(step, "share", None)) is not None:  # of a product, in a chunk
         rounds *= share.size / loop.extents[share.axis]
     elif (plan := getattr(step, "plan", None)) is not None:  # of a recurrence
