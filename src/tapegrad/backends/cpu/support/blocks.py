@@ -72,16 +72,16 @@ class Registers:
         far = x if getattr(y, "constant", 0) == 1 else self.builder.mul(x, y)
         return self.builder.gep(pointer, [far], inbounds=True)
 
-    def load(self, place: Any, lanes: int, mask: Any = None) -> Any:
-        """A number, or several; with a mask 0 where that says that there is none."""
+    def load(self, place: Any, lanes: int, mask: Any = None, others: Any = None) -> Any:
+        """A number, or several; with a mask others where that says that there is none, or 0."""
         if lanes == 1 and mask is None:
             return self.builder.load(place)
         kind = ir.VectorType(self.real, lanes)
         place = self.builder.bitcast(place, kind.as_pointer())
         if mask is None:
             return self.builder.load(place, align=self.size)
-        zeros = ir.Constant(kind, [0.0] * lanes)
-        return self._masked("load", kind, [place, INT(self.size), mask, zeros])
+        others = others or ir.Constant(kind, [0.0] * lanes)
+        return self._masked("load", kind, [place, INT(self.size), mask, others])
 
     def store(self, value: Any, place: Any, mask: Any = None) -> None:
         place = self.builder.bitcast(place, value.type.as_pointer())

@@ -7,6 +7,7 @@ once as stand side by side.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,8 +136,46 @@ class _Copy(Registers):
 
     def windows(self) -> None:
         """Row by row, as many columns at once as stand side by side: those of one row of an image.
-        Here `apart` and `between` are addresses of the places of rows and of columns."""
+        Here `apart` and `between` are addresses of the places of rows and of columns. In a vector
+        there are mostly columns of two rows of an image at most: then it is loaded by two masks."""
+        builder = self.builder
         rows, columns = self._places()
+        vectors = [self._two_pieces(columns, first) for first in (0, self.lanes)]
+        fit = functools.reduce(builder.and_, [fits for _, fits in vectors])
+        with builder.if_else(fit) as (then, otherwise):
+            with then, cgutils.for_range(builder, self.depth) as p:
+                row = self.after(self.y, (self._at(rows, p.index), 1))
+                into = self.after(self.panel, (p.index, self.wide))
+                for k, (pieces, _) in enumerate(vectors):
+                    found = None
+                    for start, mask in pieces:
+                        found = self.load(self.after(row, (start, 1)), self.lanes, mask, found)
+                    self.store(found, self.after(into, (k * self.lanes, 1)))
+            with otherwise:
+                self._in_pieces(rows, columns)
+
+    def _two_pieces(self, columns: Any, first: int) -> tuple[list[tuple[Any, Any]], Any]:
+        """Where the vector from a column on is loaded, and by which mask, and where those that it
+        has not; and whether it has all then."""
+        builder, kind = self.builder, ir.VectorType(WORD, self.lanes)
+        ahead = ir.Constant(kind, [WORD(k) for k in range(self.lanes)])
+        here = builder.gep(columns, [WORD(first)])
+        places = builder.load(builder.bitcast(here, kind.as_pointer()), align=8)
+        left = self.mask(WORD(first), self.width, self.lanes)
+        least, pieces = self.smaller(WORD(first), self.last), []
+        for _ in range(2):
+            start = builder.sub(self._at(columns, least), builder.sub(least, WORD(first)))
+            along = builder.add(self.spread(start, kind), ahead)
+            mask = builder.and_(left, builder.icmp_signed("==", places, along))
+            pieces.append((start, mask))
+            left = builder.and_(left, builder.not_(mask))
+            bits = builder.bitcast(left, ir.IntType(self.lanes))
+            rest = builder.zext(bits, WORD) if self.lanes < WORD.width else bits
+            next_ = builder.add(builder.cttz(rest, FLAG(0)), WORD(first))
+            least = self.smaller(next_, self.last)
+        return pieces, builder.icmp_unsigned("==", rest, WORD(0))
+
+    def _in_pieces(self, rows: Any, columns: Any) -> None:
         starts, firsts, masks, count = self._side_by_side(columns, self.filled, self.last)
         with cgutils.for_range(self.builder, self.depth) as p:
             row = self.after(self.y, (self._at(rows, p.index), 1))
