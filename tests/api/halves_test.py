@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -294,6 +295,53 @@ def test_arrays_of_the_outside_are_not_written_to(half):
     with pytest.raises(tg.errors.TapegradError):
         tg.jit(f)(B)
     assert not held.any()
+
+
+@modes
+@halves
+def test_a_number_that_changes_from_call_to_call_is_one_of_float32(half, mode):
+    """It becomes an input, which isn't computed with in half precision either."""
+    state, x = SimpleNamespace(number=half.type(1)), np.ones(5, np.float32)
+    g = tg.jit(lambda x: (np.sum(x) + state.number * state.number, state.number), compile=mode)
+    for k in (1, 300, 301, 302):
+        state.number = half.type(k)
+        value, same = g(x)
+        assert value == 5 + np.float32(state.number) ** 2
+        assert same == state.number
+        assert same.dtype == half
+    assert g.cache_info().traces <= 2
+
+
+@modes
+@halves
+def test_an_array_that_changes_from_call_to_call_is_one_of_float32(half, mode):
+    state, x = SimpleNamespace(array=B.astype(half)), np.ones(5, np.float32)
+    g = tg.jit(lambda x: (state.array * x, state.array, state.array[::-1]), compile=mode)
+    for k, order in enumerate("====>>>>" if half == np.float16 else "===="):
+        state.array = (B * k).astype(half.newbyteorder(order))
+        product, *same = g(x)
+        assert product.dtype == np.float32
+        assert np.array_equal(product, state.array.astype(np.float32))
+        assert [y.dtype for y in same] == [half, half]
+        assert np.array_equal(same[1], state.array[::-1])
+
+
+@modes
+@halves
+def test_a_function_may_keep_such_an_array(half, mode):
+    """What it makes of it is of float32, as it is elsewhere."""
+    state, x = SimpleNamespace(array=np.ones(5, half)), np.ones(5, np.float32)
+
+    def f(x):
+        state.array = state.array * 3 + x
+        return np.sum(state.array)
+
+    g, expected = tg.jit(f, compile=mode), np.ones(5, np.float32)
+    for _ in range(5):
+        expected = expected * 3 + x
+        assert g(x) == np.sum(expected)
+        assert np.array_equal(state.array.astype(np.float32), expected)
+        state.array = state.array.astype(half)
 
 
 # ---- trees

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import plain, read
 from tapegrad.core.request import leaf_key
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Call, Tape, Var
@@ -200,7 +201,7 @@ class Found:
         found = value_at(holder, self.at)
         if leaf_key(found) != self.kind:
             raise Changed
-        return found
+        return read(found) if isinstance(found, np.generic) else plain(found)
 
 
 class Taken:

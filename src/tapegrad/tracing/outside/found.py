@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import computed_in, is_half, plain, read
 from tapegrad.core.listing import instructions_of, kept_by_code
 from tapegrad.core.request import leaf_key
 from tapegrad.errors import TapegradError
@@ -315,12 +316,15 @@ def _adds(code: CodeType) -> bool:
 
 def _made_input(o: Any, holder: Location, at: Any, value: Any, name: Any = None) -> Any:
     """What stands for a value that becomes an input, which may have a name."""
-    kept, weak = np.array(value, order="C"), type(value) in (int, float)
-    var = o.trace.builder.fresh(Aval(kept.shape, kept.dtype, weak=weak))
+    kept, weak = plain(np.array(value, order="C")), type(value) in (int, float)
+    half, known = kept.dtype if is_half(kept.dtype) else None, read(kept)
+    kept = kept if kept.shape else known  # a number is passed as one of float32
+    var = o.trace.builder.fresh(Aval(known.shape, known.dtype, weak=weak))
     o.trace.captured[id(kept)] = var, kept
     if kept.dtype.kind == "i":
         o.trace.counters.add(var)
-    tracer = stand_in(o.trace, var, kept if kept.shape else kept[()], weak)
+    tracer = stand_in(o.trace, var, known if known.shape else known[()], weak)
+    o.trace.keep_as(tracer, half)
     word = name if isinstance(name, str) else holder.word
     o.drawn.append(Found(holder.x, at, leaf_key(value), kept, word))
     o.found[id(holder.x), at] = value, tracer, []
@@ -406,8 +410,8 @@ def _is_input(x: Any) -> bool:
     if type(x) is int:
         return -(2**63) < x < 2**63
     if type(x) is np.ndarray:
-        return x.dtype.kind in "fc" and x.ndim > 0
-    return type(x) is float or (isinstance(x, np.generic) and x.dtype.kind in "fc")
+        return computed_in(x.dtype).kind in "fc" and x.ndim > 0
+    return type(x) is float or (isinstance(x, np.generic) and computed_in(x.dtype).kind in "fc")
 
 
 def check_found(o: Notes) -> None:
