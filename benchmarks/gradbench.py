@@ -3,8 +3,8 @@
 ./gradbench run --eval "./gradbench repo eval gmm" --tool "python benchmarks/gradbench.py"
 
 With a clone of GradBench whose golden implementations are built, it holds the evals itself: it says
-how many results they found valid, and the median of each function's times. EVALS are names, with
-options of their own.
+how many results they found valid, and how long each function's first call takes, and the median of
+the others. EVALS are names, with options of their own.
 
 \b
 python benchmarks/gradbench.py CLONE
@@ -98,10 +98,8 @@ def session(evaluation, tool, clone):
 
 
 def held(evaluation, tool, clone, limit):
-    """By function and description: the median of the times in ms, and what was wrong, if anything.
-
-    The last is None as long as the eval hasn't said.
-    """
+    """By function and description: the first time in ms, the median of the others, and what was
+    wrong, if anything: None as long as the eval hasn't said."""
     found, keys = {}, {}
     try:
         with time_limit(limit):
@@ -109,15 +107,18 @@ def held(evaluation, tool, clone, limit):
                 if message["kind"] == "evaluate":
                     key = message["function"], message.get("description", str(message["input"]))
                     keys[message["id"]] = key
-                    times = [timing["nanoseconds"] for timing in response.get("timings", [])]
+                    first, *others = [
+                        timing["nanoseconds"] / 1e6 for timing in response.get("timings", [])
+                    ] or [math.nan]
                     wrong = response.get("error", "no answer").strip().splitlines()[-1]
-                    median = statistics.median(times) / 1e6 if times else math.nan
-                    found[key] = (median, None if response["success"] else wrong)
+                    then = statistics.median(others) if others else math.nan
+                    found[key] = (first, then, None if response["success"] else wrong)
                 elif message["kind"] == "analysis":
                     key, error = keys[message["of"]], message.get("error", "not valid").strip()
-                    found[key] = found[key][0], "" if message["valid"] else error.splitlines()[-1]
+                    wrong = "" if message["valid"] else error.splitlines()[-1]
+                    found[key] = (*found[key][:2], wrong)
     except OutOfTime as late:
-        found["", str(late)] = (math.nan, None)
+        found["", str(late)] = (math.nan, math.nan, None)
     return found
 
 
@@ -137,12 +138,12 @@ def main(clone, evals, beside, python, limit):
         evaluation = [python, "-m", f"gradbench.evals.{name}.run", *options]
         ours = held(evaluation, [sys.executable, str(Path(__file__).resolve())], clone, limit)
         theirs = held(evaluation, shlex.split(beside), clone, limit) if beside else {}
-        for key, (median, wrong) in ours.items():
+        for key, (*spent, wrong) in ours.items():
             valid, others = valid + (wrong == ""), others + (wrong != "")
             state = {"": "valid", None: "not held against anything"}.get(wrong, f"WRONG: {wrong}")
-            text = f"{name:9} {key[0]:10} {key[1]:28} {median:10.3f} ms"
+            text = f"{name:9} {key[0]:10} {key[1]:24} {spent[0]:10.3f} ms, then {spent[1]:9.3f}"
             if key in theirs:
-                text += f"  {median / theirs[key][0]:7.2f} x the other's"
+                text += f"  the other's {theirs[key][0]:10.3f} ms, then {theirs[key][1]:9.3f}"
             click.echo(f"{text}  {state}")
     click.echo(f"{valid} results are valid, {others} are not known to be")
     if others:

@@ -267,27 +267,29 @@ def test_losses_in_parts_are_measured(monkeypatch):
 
 
 def test_kernels_of_npbench_are_differentiated(tmp_path):
-    """As they are laid out there; one writes to its argument, one is of integers alone."""
+    """As they are laid out there; one writes to its argument, one is of integers alone, and the
+    gradient of one is zero but for rounding."""
     info = {"init": {"func_name": "initialize", "input_args": ["N"], "output_args": ["x"]}}
     info |= {"parameters": {"S": {"N": 5}}, "input_args": ["N", "x"], "output_args": ["x"]}
     (tmp_path / "bench_info").mkdir()
-    for name, kind in (("scale", "float"), ("count", "int")):
+    scaled, length = "    x *= x\n    return x.sum()\n", "    return x @ (x / (x @ x))\n"
+    kernels = {"scale": ("float", scaled), "count": ("int", scaled), "unit": ("float", length)}
+    for name, (kind, text) in kernels.items():
         folder = tmp_path / "npbench" / "benchmarks" / name
         folder.mkdir(parents=True)
         made = f"import numpy as np\ndef initialize(N): return np.arange(N, dtype={kind})\n"
         (folder / f"{name}.py").write_text(made)
-        (folder / f"{name}_numpy.py").write_text(
-            "def kernel(N, x):\n    x *= x\n    return x.sum()\n"
-        )
+        (folder / f"{name}_numpy.py").write_text(f"def kernel(N, x):\n{text}")
         described = {"relative_path": name, "module_name": name, "func_name": "kernel", **info}
         text = json.dumps({"benchmark": described})
         (tmp_path / "bench_info" / f"{name}.json").write_text(text)
     outcome = CliRunner().invoke(npbench.main, [str(tmp_path)])
     assert outcome.exit_code == 0, outcome.output
-    count, scale, last = outcome.output.splitlines()
+    count, scale, unit, last = outcome.output.splitlines()
     assert count.split(maxsplit=1) == ["count", "no floats to differentiate by"]
     assert "differences" in scale and "JAX: " in scale
-    assert last.startswith("1 gradients are right, 0 kernels")
+    assert "differences" in unit
+    assert last.startswith("2 gradients are right, 0 kernels")
 
 
 def of_bones():
@@ -448,5 +450,5 @@ def test_evals_of_a_clone_of_gradbench_are_held(tmp_path):
     assert outcome.exit_code == 1
     double, square, last = outcome.output.splitlines()
     assert double.startswith("hello     double     3.0") and double.endswith("WRONG: a reason")
-    assert square.endswith("ms  valid")
+    assert square.startswith("hello     square     3.0") and square.endswith("  valid")
     assert last == "1 results are valid, 1 are not known to be"
