@@ -41,6 +41,26 @@ REWRITES = {
         "%3 = add(%1, %2) : f8[2]\n"
         "%4 = place(%3, shape=(4,), index=(Slice(1, 2, 1),)) : f8[4]\nout %4",
     ),
+    "stack(x[a], x[b])[c]": (
+        "f8[8]",
+        "%2 = getitem(%1, index=(Slice(0, 6),)) : f8[6]\n"
+        "%3 = getitem(%1, index=(Slice(2, 6),)) : f8[6]\n"
+        "%4 = stack(%2, %3, axis=1) : f8[6,2]\n"
+        "%5 = getitem(%4, index=(Slice(1, 2, 3), Slice(0, 2))) : f8[2,2]\nout %5",
+        "%2 = getitem(%1, index=(Slice(1, 2, 3),)) : f8[2]\n"
+        "%3 = getitem(%1, index=(Slice(3, 2, 3),)) : f8[2]\n"
+        "%4 = stack(%2, %3, axis=1) : f8[2,2]\nout %4",
+    ),
+    "stack(x[a], x[b])[k, ::-1], whose own axis stays turned": (
+        "f8[8,3]",
+        "%2 = getitem(%1, index=(Slice(0, 6), Slice(0, 3))) : f8[6,3]\n"
+        "%3 = getitem(%1, index=(Slice(2, 6), Slice(0, 3))) : f8[6,3]\n"
+        "%4 = stack(%2, %3, axis=1) : f8[6,2,3]\n"
+        "%5 = getitem(%4, index=(4, Slice(1, 2, -1), 0)) : f8[2]\nout %5",
+        "%2 = getitem(%1, index=(4, 0)) : f8[]\n%3 = getitem(%1, index=(6, 0)) : f8[]\n"
+        "%4 = stack(%2, %3, axis=0) : f8[2]\n"
+        "%5 = getitem(%4, index=(Slice(1, 2, -1),)) : f8[2]\nout %5",
+    ),
     "place(x) of all elements, the other way round": (
         "f8[3]",
         "%2 = place(%1, shape=(3,), index=(Slice(2, 3, -1),)) : f8[3]\nout %2",

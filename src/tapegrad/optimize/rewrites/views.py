@@ -15,7 +15,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.kinds import StaticIndex
 from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.scatter import Concatenate, SetItem
+from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
 from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
@@ -186,7 +186,24 @@ def _getitem(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return s.make(Squeeze(dropped), x) if dropped else x
     if inner := s.made_by(x, GetItem):  # x[a][b] --> x[c]
         return s.make(GetItem(_composed(inner.primitive.index, p.index)), *inner.operands)
+    if (inner := s.made_by(x, Stack)) and (found := _of_stack(s, p, x, inner)):
+        return found
     return _read_back(s, p, x)
+
+
+def _of_stack(s: Any, p: Any, x: Operand, stack: Any) -> Operand | None:
+    """stack(a, b, axis=1)[k, j] --> stack(a[k], b[k], axis=1)[:, j], if a and b are parts of
+    arrays: some of the windows of an array, of which the others then have no cotangents"""
+    at, xs = stack.primitive.axis, stack.operands
+    if not s.alone(x) or any(y.dtype != x.dtype or not s.made_by(y, GetItem) for y in xs):
+        return None
+    rest = (*p.index[:at], *p.index[at + 1 :])
+    if all(map(_full, rest, xs[0].shape)):
+        return None
+    axis = at - sum(isinstance(k, int) for k in p.index[:at])
+    parts = s.make(Stack(axis), *[s.make(GetItem(rest), y) for y in xs])
+    own = [Slice(0, n, 1) for n in parts.shape]
+    return s.make(GetItem((*own[:axis], p.index[at], *own[axis + 1 :])), parts)
 
 
 def _composed(first: StaticIndex, second: StaticIndex) -> StaticIndex:
