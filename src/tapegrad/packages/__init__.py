@@ -17,3 +17,5 @@ for _name, _file in (("bottleneck", "bottleneck"), ("numexpr", "numexpr"), ("pyw
 
 # Of a package whose Python runs on traced arrays as it is, its objects as trees.
 adopt("xarray", lambda cls: load((f"{__name__}.labelled",)).how(cls))
+# And of one whose objects are stood for.
+adopt("polars", lambda cls: load((f"{__name__}.polars",)).how(cls))
