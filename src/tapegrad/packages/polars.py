@@ -8,7 +8,7 @@ have to agree. All of Polars that isn't here is refused by its name.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ _SERIES: Any = pl.Series  # a class that mypy may not know
 _FRAME: Any = pl.DataFrame
 _FLOATS = pl.Float32, pl.Float64
 _WHOLE = pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64
-_NUMBERS = *_FLOATS, *_WHOLE, pl.Boolean
+_NUMBERS = frozenset([*_FLOATS, *_WHOLE, pl.Boolean])
 _COMPARED = pl.String, pl.Categorical, pl.Enum, pl.Date, pl.Time, pl.Datetime, pl.Duration
 
 
@@ -147,16 +147,21 @@ def _array(x: Any) -> Any:
         return type(x)(map(_array, x))
     if isinstance(x, _SERIES):
         raise refusal(
-            f"a Series that isn't passed meets one that is{at_line()}. Pass it too, or take its "
+            f"a Series that isn't traced meets one that is{at_line()}. Pass it, too, or take its "
             "numbers, by to_numpy()"
         )
     return x
 
 
-def _twice(what: str, ask: Callable[..., Any], of_arrays: Callable[..., Any], *args: Any) -> Any:
+def _twice(
+    what: str, ask: Callable[..., Any], of_arrays: Callable[..., Any], *args: Any, **named: Any
+) -> Any:
     """What Polars' answer is of traced arrays; refused where NumPy's is another one."""
     with np.errstate(all="ignore"):
-        plain = ask(*map(_plain, args))  # an error is Polars' own
+        by_name = {key: _plain(x) for key, x in named.items()}
+        plain = ask(*map(_plain, args), **by_name)  # an error is Polars' own
+    if not is_traced([*map(_branches, args), *named.values()]):
+        return _stood_in(plain) if _is_series(plain) else plain  # of columns that are compared
     series = _is_series(plain)
     if series and plain.dtype in _NUMBERS and not plain.null_count():
         expected = plain.to_numpy()
@@ -164,7 +169,7 @@ def _twice(what: str, ask: Callable[..., Any], of_arrays: Callable[..., Any], *a
         expected = np.asarray(plain)
     else:
         raise _refused(what)
-    found = of_arrays(*map(_array, args))
+    found = of_arrays(*map(_array, args), **{key: _array(x) for key, x in named.items()})
     if type(plain) in (float, int, bool):
         found = found.item() if hasattr(found, "item") else found
     seen = np.asarray(value_of(found))
@@ -172,6 +177,10 @@ def _twice(what: str, ask: Callable[..., Any], of_arrays: Callable[..., Any], *a
     if not (alike and np.allclose(seen, expected, rtol=1e-4, atol=1e-8, equal_nan=True)):
         raise _refused(what)
     return _stand_in(_labels(plain), [found]) if series else found
+
+
+def _branches(x: Any) -> Any:
+    return x._branches if isinstance(x, _StandIn) else x
 
 
 def _is_series(x: Any) -> bool:
@@ -198,12 +207,8 @@ def _method(name: str, of_array: Callable[..., Any]) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         args = tuple([x if isinstance(x, _StandIn) else as_parameter(x) for x in args])
         kwargs = {key: as_parameter(x) for key, x in kwargs.items()}
-        return _twice(
-            f"Series.{name} with these arguments",
-            lambda x, *args: getattr(x, name)(*args, **kwargs),
-            lambda x, *args: of_array(x, *args, **kwargs),
-            *(self, *args),
-        )
+        what = f"Series.{name} with these arguments"
+        return _twice(what, getattr(_SERIES, name), of_array, self, *args, **kwargs)
 
     return method
 
@@ -213,7 +218,8 @@ def _refusing(kind: str, name: str) -> Any:
 
     @unobserved
     def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
-        raise _refused(f"{kind}.{name}")
+        hidden = name.startswith("_") and not name.startswith("__")
+        raise _refused(f"what Polars does with a traced {kind}" if hidden else f"{kind}.{name}")
 
     return refuse if name.startswith("__") else property(refuse)
 
@@ -237,13 +243,11 @@ class _StandIn:
 
     @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if is_traced([*kwargs.values()]):
-            raise _refused(f"np.{func.__name__} with traced keywords and a Series")
-
-        def asked(*xs: Any) -> Any:
-            return func(*xs, **kwargs)
-
-        return _twice(f"np.{func.__name__} of these", asked, asked, *args)
+        what = f"np.{func.__name__} of a {self._labels.kind}"
+        found = _twice(what, func, func, *args, **kwargs)
+        if _is_series(found):  # NumPy asks for Polars' own method, which may treat NaN otherwise
+            raise _refused(what)
+        return found
 
     @unobserved
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
@@ -262,6 +266,9 @@ class _StandIn:
         if any(isinstance(x, Column) for x in self._branches):
             raise _refused("an array of a DataFrame that has columns besides numbers")
         return np.stack(self._branches).T
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self._labels.kind!r} object has no attribute {name!r}")
 
     def __len__(self) -> int:
         return self._labels.height
@@ -291,21 +298,36 @@ class TracedSeries(_StandIn, _SERIES):  # type: ignore[misc]
     for _name in ("add", "sub", "mul", "truediv", "pow", "matmul"):
         locals()[f"__{_name}__"] = _operator(_name)
         locals()[f"__r{_name}__"] = _operator(_name, reflected=True)
+    pow = __pow__  # type: ignore[name-defined]  # noqa: F821
     dot = __matmul__  # type: ignore[name-defined]  # noqa: F821
     __neg__, __pos__ = _method("__neg__", operator.neg), _method("__pos__", operator.pos)
     __abs__, abs = _method("__abs__", np.abs), _method("abs", np.abs)
-    exp, sqrt, log = _method("exp", np.exp), _method("sqrt", np.sqrt), _method("log", np.log)
+    exp, sqrt = _method("exp", np.exp), _method("sqrt", np.sqrt)
+    log = _method("log", lambda x, base=np.e: np.log(x) / np.log(base))
+    cum_sum, product = _method("cum_sum", np.cumsum), _method("product", np.prod)
     sum, mean = _method("sum", np.sum), _method("mean", np.mean)
     std = _method("std", lambda x, ddof=1: np.std(x, ddof=ddof))
     var = _method("var", lambda x, ddof=1: np.var(x, ddof=ddof))
     max, min = _method("max", np.fmax.reduce), _method("min", np.fmin.reduce)  # without NaN
     __getitem__ = _method("__getitem__", lambda x, key: x[key])
+    item = _method("item", lambda x, index=0: x[index])
     head = _method("head", lambda x, n=10: x[:n])
     tail = _method("tail", lambda x, n=10: x[max(len(x) - n, 0) :] if n >= 0 else x[-n:])
     alias, rename = _method("alias", lambda x, name: x), _method("rename", lambda x, name: x)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_list())
+
+    @unobserved
+    def to_list(self) -> list[Any]:
+        """The entries, as numbers of Python's."""
+        x = self._branches[0]
+        return x.series.to_list() if isinstance(x, Column) else [e.item() for e in x]
+
     def _array(self) -> Any:
         (x,) = self._branches
+        if isinstance(x, Column):
+            raise _refused("a Series of what isn't numbers among traced values")
         return x
 
 
@@ -327,17 +349,12 @@ class TracedFrame(_StandIn, _FRAME):  # type: ignore[misc]
 
     def _column(self, name: str) -> Any:
         place = self._labels.names.index(name)
-        x = self._branches[place]
-        if isinstance(x, Column):
-            return x.series.clone()
-        return _stand_in(Labels("Series", self.height, (name,)), [x])
+        return _stand_in(Labels("Series", self.height, (name,)), [self._branches[place]])
 
     def _of(self, columns: Sequence[Any]) -> Any:
         """A DataFrame of these, whose labels are those that Polars gives it."""
         labels = _labels(pl.DataFrame([*map(_plain, columns)]))
-        return _stand_in(
-            labels, [x._array() if isinstance(x, _StandIn) else Column(x) for x in columns]
-        )
+        return _stand_in(labels, [x._branches[0] for x in columns])
 
     @unobserved
     def __getitem__(self, key: Any) -> Any:
