@@ -1,8 +1,8 @@
 """Polars' Series and DataFrames as trees, and what stands for them while a function is traced.
 
-What is asked of one is asked twice: of Polars, with the numbers that the trace sees, which says what
-the result is called, its dtype, and which error there is; and of NumPy, with traced arrays. The two
-have to agree. All of Polars that isn't here is refused by its name.
+What is asked of one is asked twice: of Polars, with the numbers that the trace sees, which says
+what the result is called, its dtype, and which error there is; and of NumPy, with traced arrays.
+The two have to agree. All of Polars that isn't here is refused by its name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Column(Keyed):
         known = [exact_key(x) for x in series.to_list()] if series.dtype in _COMPARED else [None]
         codes = series.to_physical().to_list() if series.dtype == pl.Categorical else ()
         same = unlike() if None in known else (*known, *codes)
-        self.key = series.name, repr(series.dtype), repr(series.flags), same
+        self.key = series.name, series.dtype, repr(series.flags), same
 
     def __repr__(self) -> str:
         return f"a column of dtype {self.series.dtype}"
@@ -78,8 +78,8 @@ def _numbers(series: Any) -> Any:
         return Column(series)
     if series.null_count():
         raise ArgumentError(
-            f"the column {series.name!r} has nulls, for which NumPy's arrays have no place. Fill them "
-            "by fill_null, or leave their rows out by drop_nulls"
+            f"the column {series.name!r} has nulls, for which NumPy's arrays have no place. Fill "
+            "them by fill_null, or leave their rows out by drop_nulls"
         )
     return series.to_numpy()
 
@@ -113,9 +113,7 @@ def _built(labels: Labels, branches: Sequence[Any]) -> Any:
 
 def _stand_in(labels: Labels, branches: Sequence[Any]) -> Any:
     kind: Any = TracedFrame if labels.kind == "DataFrame" else TracedSeries
-    made = object.__new__(kind)
-    made._labels, made._branches = labels, list(branches)
-    return made
+    return kind(labels, list(branches))
 
 
 def _stood_in(x: Any) -> Any:
@@ -145,11 +143,6 @@ def _array(x: Any) -> Any:
         return x._array()
     if isinstance(x, (list, tuple)):
         return type(x)(map(_array, x))
-    if isinstance(x, _SERIES):
-        raise refusal(
-            f"a Series that isn't traced meets one that is{at_line()}. Pass it, too, or take its "
-            "numbers, by to_numpy()"
-        )
     return x
 
 
@@ -157,11 +150,18 @@ def _twice(
     what: str, ask: Callable[..., Any], of_arrays: Callable[..., Any], *args: Any, **named: Any
 ) -> Any:
     """What Polars' answer is of traced arrays; refused where NumPy's is another one."""
+    if any(_is_series(x) and not isinstance(x, _StandIn) for x in (*args, *named.values())):
+        raise refusal(
+            f"a Series that isn't traced meets one that is{at_line()}. Pass it, too, or take its "
+            "numbers, by to_numpy()"
+        )
     with np.errstate(all="ignore"):
         by_name = {key: _plain(x) for key, x in named.items()}
         plain = ask(*map(_plain, args), **by_name)  # an error is Polars' own
-    if not is_traced([*map(_branches, args), *named.values()]):
-        return _stood_in(plain) if _is_series(plain) else plain  # of columns that are compared
+    if not is_traced([*map(_branches, args), *named.values()]):  # of columns that are compared
+        if not all(isinstance(x, (_StandIn, *_SURE)) for x in (*args, *named.values())):
+            raise _refused(what)
+        return _stood_in(plain) if _is_series(plain) else plain
     series = _is_series(plain)
     if series and plain.dtype in _NUMBERS and not plain.null_count():
         expected = plain.to_numpy()
@@ -169,7 +169,10 @@ def _twice(
         expected = np.asarray(plain)
     else:
         raise _refused(what)
-    found = of_arrays(*map(_array, args), **{key: _array(x) for key, x in named.items()})
+    try:
+        found = of_arrays(*map(_array, args), **{key: _array(x) for key, x in named.items()})
+    except TypeError:  # NumPy's function has no such argument
+        raise _refused(what) from None
     if type(plain) in (float, int, bool):
         found = found.item() if hasattr(found, "item") else found
     seen = np.asarray(value_of(found))
@@ -177,6 +180,9 @@ def _twice(
     if not (alike and np.allclose(seen, expected, rtol=1e-4, atol=1e-8, equal_nan=True)):
         raise _refused(what)
     return _stand_in(_labels(plain), [found]) if series else found
+
+
+_SURE = int, float, str, slice, type(None)  # which never change
 
 
 def _branches(x: Any) -> Any:
@@ -202,11 +208,17 @@ def _operator(name: str, reflected: bool = False) -> Any:
     return method
 
 
+def _parameter(x: Any) -> Any:
+    """A traced integer as one of Python's, which is guarded."""
+    found = as_parameter(x)
+    return found.item() if isinstance(x, Tracer) and np.ndim(found) == 0 else found
+
+
 def _method(name: str, of_array: Callable[..., Any]) -> Any:
     @unobserved
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        args = tuple([x if isinstance(x, _StandIn) else as_parameter(x) for x in args])
-        kwargs = {key: as_parameter(x) for key, x in kwargs.items()}
+        args = tuple([x if isinstance(x, _StandIn) else _parameter(x) for x in args])
+        kwargs = {key: _parameter(x) for key, x in kwargs.items()}
         what = f"Series.{name} with these arguments"
         return _twice(what, getattr(_SERIES, name), of_array, self, *args, **kwargs)
 
@@ -229,8 +241,9 @@ class _StandIn:
 
     _answers_first = True  # traced arrays leave NumPy's functions to what is here
     _labels_first = True
-    _labels: Labels
-    _branches: list[Any]
+
+    def __init__(self, labels: Labels, branches: list[Any]) -> None:
+        self._labels, self._branches = labels, branches
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -258,7 +271,7 @@ class _StandIn:
         return _twice(
             f"{self._labels.kind}.to_numpy with these arguments",
             lambda x: x.to_numpy(writable=writable, **how),
-            lambda x: x.copy() if writable else x,
+            lambda x: x.copy(),  # which may be written to, unlike a Series
             self,
         )
 
@@ -287,7 +300,7 @@ class _StandIn:
     clone = __copy__
 
 
-class TracedSeries(_StandIn, _SERIES):  # type: ignore[misc]
+class TracedSeries(_StandIn, _SERIES):
     """What stands for a Series."""
 
     name = property(lambda self: self._labels.names[0])
@@ -322,7 +335,7 @@ class TracedSeries(_StandIn, _SERIES):  # type: ignore[misc]
     def to_list(self) -> list[Any]:
         """The entries, as numbers of Python's."""
         x = self._branches[0]
-        return x.series.to_list() if isinstance(x, Column) else [e.item() for e in x]
+        return x.series.to_list() if isinstance(x, Column) else [number.item() for number in x]
 
     def _array(self) -> Any:
         (x,) = self._branches
@@ -331,10 +344,7 @@ class TracedSeries(_StandIn, _SERIES):  # type: ignore[misc]
         return x
 
 
-_DIRECTION = slice, int, str, np.integer
-
-
-class TracedFrame(_StandIn, _FRAME):  # type: ignore[misc]
+class TracedFrame(_StandIn, _FRAME):
     """What stands for a DataFrame."""
 
     columns = property(lambda self: list(self._labels.names))
@@ -370,11 +380,8 @@ class TracedFrame(_StandIn, _FRAME):  # type: ignore[misc]
         if _is_series(names):
             column = self._column(names.name)
             return column if rows == slice(None) else column[rows]
-        columns = [self._column(name) for name in names.columns]
-        if rows == slice(None):
-            return self._of(columns)
-        rows = rows if type(rows) is slice else [rows]
-        found = self._of([x[rows] for x in columns])
+        places = rows if type(rows) is slice else slice(rows, rows + 1 or None)
+        found = self._of([self._column(name)[places] for name in names.columns])
         if found._labels.key != _labels(chosen).key:
             raise _refused("DataFrame[...] by this")
         return found
@@ -423,7 +430,7 @@ for _kind, _polars in ((TracedSeries, _SERIES), (TracedFrame, _FRAME)):
     _own = {name for c in _kind.__mro__[:-2] if c is not _polars for name in vars(c)}
     for _name in vars(_polars).keys() - _own - {"__init__", "__module__", "__doc__", "__dict__"}:
         setattr(_kind, _name, _refusing(_polars.__name__, _name))
-    _kind.__name__ = _polars.__name__  # for messages
+    _kind.__name__, _kind._built = _polars.__name__, staticmethod(_built)
 
 
 def key_of(cls: type, key: Any) -> Any:

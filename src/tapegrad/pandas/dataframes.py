@@ -11,7 +11,16 @@ import numpy as np
 
 from tapegrad.extending import declare, declare_late, declare_operands, unobserved
 from tapegrad.extending.arrays import ArrayTracer, Tracer, dispatch
-from tapegrad.extending.tables import Column, Labels, as_trees, is_frame, is_series, pandas
+from tapegrad.extending.tables import (
+    Column,
+    Labels,
+    as_trees,
+    built,
+    is_frame,
+    is_series,
+    pandas,
+    turned,
+)
 from tapegrad.pandas.labelled import (
     OPERATORS,
     Labelled,
@@ -404,6 +413,7 @@ def has_labels(x: Any) -> bool:
 dispatch.frame, dispatch.series = TracedFrame, TracedSeries
 for _kind in (TracedSeries, TracedFrame):
     as_trees(_kind, made)
+    _kind._built = staticmethod(lambda labels, branches: built(labels, turned(labels, branches)))
 
 
 def _is_array(args: Sequence[Any]) -> bool:

@@ -149,6 +149,7 @@ class Labelled:
     __array_priority__ = 2000.0
     _answers_first = True  # traced arrays leave NumPy's functions to what is here
     _labels_first = True
+    _built: Any  # makes pandas' own, of labels and arrays
     __pandas_priority__ = 10000  # pandas' own operators ask this first
 
     def __init__(self, labels: Labels, branches: list[Any]) -> None:

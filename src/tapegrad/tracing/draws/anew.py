@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Column, Labels, built, is_pandas_object, turned
+from tapegrad.core.statics import Keyed
+from tapegrad.core.tables import is_pandas_object
 from tapegrad.observe.activations.later import AtTheTime, Later, Text
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import ABSENT
@@ -192,11 +193,12 @@ class Instance(Part):
 class Table(Part):
     """A Series or DataFrame."""
 
-    labels: Labels
+    kind: Any  # what stands for it
+    labels: Any
     parts: list[Part]
 
     def first(self, call: Making) -> Any:
-        return built(self.labels, turned(self.labels, [p.make(call) for p in self.parts]))
+        return self.kind._built(self.labels, [p.make(call) for p in self.parts])
 
 
 @dataclass(eq=False)
@@ -274,8 +276,8 @@ class Described:
         if kind in MAPPINGS[:-1]:
             return self._mapping(x, kind)
         if _is_traced_table(x):
-            parts = [Plain(b) if isinstance(b, Column) else self.part(b) for b in x._branches]
-            return Table(x._labels, parts)
+            parts = [Plain(b) if isinstance(b, Keyed) else self.part(b) for b in x._branches]
+            return Table(type(x), x._labels, parts)
         if id(kind) in self.reads.made_here or dispatch.has_labels(x) or not _is_plain_class(kind):
             raise Unknown
         return self._instance(x, kind)
@@ -334,7 +336,7 @@ def _is_tuple(kind: Any) -> bool:
 
 def _is_traced_table(x: Any) -> bool:
     """Whether this stands for a Series or DataFrame with traced numbers."""
-    return type(x) in (dispatch.series, dispatch.frame)
+    return "_built" in vars(type(x))
 
 
 def _is_plain_class(kind: Any) -> bool:
@@ -458,12 +460,12 @@ class Replacing:
         return found
 
     def _of_table(self, x: Any) -> Any:
-        parts = [b if isinstance(b, Column) else self.of(b) for b in x._branches]
+        parts = [b if isinstance(b, Keyed) else self.of(b) for b in x._branches]
         if all(b is y for b, y in zip(x._branches, parts, strict=True)):
             return x
         if any(isinstance(b, Tracer) for b in parts):
             return type(x)(x._labels, parts)
-        return built(x._labels, turned(x._labels, parts))
+        return type(x)._built(x._labels, parts)
 
     def _items(self, x: Any, base: Any, items: list[tuple[Any, Any]]) -> None:
         for key, value in items:

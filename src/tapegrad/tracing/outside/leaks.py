@@ -15,7 +15,6 @@ import numpy as np
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
-from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.harmless import is_pythons_class
 from tapegrad.observe.objects.settings import traced_in_caches
@@ -86,13 +85,13 @@ def _tracers(x: Any, depth: int, inside: bool = False) -> Iterator[Tracer]:
     to be looked `inside` them."""
     if isinstance(x, Tracer):
         yield x
-    elif dispatch.has_labels(x):
+    elif hasattr(type(x), "_labels_first"):
         yield from _tracers(getattr(x, "_branches", ()), depth, inside)
     elif depth and _is_container(x):
         found = x.values() if isinstance(x, dict) else x.flat if isinstance(x, np.ndarray) else x
         for element in list(found):
             known = isinstance(element, Tracer) or _is_container(element)
-            if inside or known or dispatch.has_labels(element):
+            if inside or known or hasattr(type(element), "_labels_first"):
                 yield from _tracers(element, depth - 1, inside)
     elif depth and inside and is_pythons_class(type(x)):
         for value in list(getattr(x, "__dict__", {}).values()):
