@@ -177,6 +177,18 @@ def test_each_leaf_of_a_tree_is_stepped_alone_in_its_own_precision(text):
         assert slot["b"][0].dtype == np.float32 and slot["b"][1] is None
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("text", [*STEPPED, "lion(0.1)"])
+def test_parameters_keep_their_precision_whatever_gradients_have(text, inplace):
+    narrow = [np.float32(g) for g in GRADIENTS]
+    expected, _ = stepped(made(text), np.array(START, np.float32), narrow, inplace=inplace)
+    wide = [np.float64(g) for g in narrow]
+    params, state = stepped(made(text), np.array(START, np.float32), wide, inplace=inplace)
+    assert params.dtype == np.float32
+    np.testing.assert_array_equal(params, expected)
+    assert all(slot.dtype == np.float32 for slot in state.slots.values())
+
+
 @pytest.mark.parametrize("text", STEPPED)
 def test_in_place_arrays_stay_and_their_numbers_move(text):
     whole, end = stepped(made(text), np.array(START), np.array(GRADIENTS))
@@ -290,6 +302,8 @@ def test_gradients_that_do_not_fit():
         optimiser.update({"v": np.zeros(3)}, state, params)
     with pytest.raises(ArgumentError, match="complex"):
         optimiser.update(np.zeros(2), optimiser.init(np.zeros(2, complex)), np.zeros(2, complex))
+    with pytest.raises(ArgumentError, match="has a gradient that is complex"):
+        optimiser.update({"w": np.zeros(3, complex)}, state, params)
 
 
 def test_own_functions_write_in_place():

@@ -89,7 +89,7 @@ class Optimiser:
         Raises
         ------
         ArgumentError : the trees have different structures, the shapes of a gradient and of its
-            parameter differ, or a parameter is complex; or, in place, an array can't be written to,
+            parameter differ, or one of them is complex; or, in place, an array can't be written to,
             or shares memory with another one.
         """
         if not inplace:
@@ -139,8 +139,8 @@ class Optimiser:
             slots = {name: column[k] for name, column in columns.items()}
             if g is not None and is_trained(p):
                 _check(self.name, path, p, g)
-                half, (p, g) = kept_as(p), (read(p), read(g))
-                p, slots = self.rule(count, as_of(rate, p), p, g, slots)
+                half, p = kept_as(p), read(p)
+                p, slots = self.rule(count, as_of(rate, p), p, as_of(read(g), p), slots)
                 p = p if half is None else p.astype(half)
             after.append(p)
             for name, value in slots.items():
@@ -161,10 +161,11 @@ def _check(name: str, path: Path, p: Any, g: Any) -> None:
         raise ArgumentError(
             f"{name}: params{place} has shape {np.shape(p)}, and its gradient {np.shape(g)}"
         )
-    if np.iscomplexobj(p):
+    if np.iscomplexobj(p) or np.iscomplexobj(g):
+        which = "is" if np.iscomplexobj(p) else "has a gradient that is"
         raise ArgumentError(
-            f"{name}: params{place} is complex, and steps are taken along real axes. Pass its real "
-            "and its imaginary part"
+            f"{name}: params{place} {which} complex, and steps are taken along real axes. Pass its "
+            "real and its imaginary part"
         )
 
 
