@@ -169,3 +169,12 @@ def test_loops_that_stop_by_a_condition():
     found = value_and_grad(f, compile="never").profile(2.0, calls=1)
     assert np.isnan(found.flops) and found.nbytes < 100
     assert "operations aren't counted, as a loop stops by a condition" in str(found)
+
+
+def test_a_line_with_a_lambda_is_one_line():
+    def f(x):
+        return np.sum(np.exp((lambda y: y * y)(x)) * x)
+
+    lines = value_and_grad(f, compile="never").profile(np.ones(3), calls=1).lines
+    places = [line.line for line in lines]
+    assert len(set(places)) == len(places)

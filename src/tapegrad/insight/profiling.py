@@ -111,7 +111,9 @@ class Profile:
             about = "~" if x.estimated else ""
             rows.append(
                 f"{about + _time(x.seconds):>10} {x.seconds / total:>7.1%} "
-                f"{x.backward / x.seconds if x.seconds else 0:>8.0%}   {x.line}: {x.text}"
+                f"{x.backward / x.seconds if x.seconds else 0:>8.0%}   {x.line}"
+                + f": {x.text}"
+                * bool(x.text)
             )
         return "\n".join(rows)
 
@@ -333,12 +335,12 @@ def of_script(script: Any, values: Sequence[Any]) -> list[Measured]:
 
 def _lines(shares: Sequence[Share]) -> list[Line]:
     """What each line takes, the most first."""
-    groups: defaultdict[Source | None, list[Share]] = defaultdict(list)
-    for share in shares:
-        groups[share.src].append(share)
+    groups: defaultdict[Any, list[Share]] = defaultdict(list)
+    for share in shares:  # a line may stand in two functions: in a lambda, and where that is made
+        groups[share.src and (share.src.file, share.src.line)].append(share)
     found = []
-    for src, each_one in groups.items():
-        seconds = sum(x.seconds for x in each_one)
+    for each_one in groups.values():
+        seconds, src = sum(x.seconds for x in each_one), each_one[0].src
         backward = sum(x.seconds for x in each_one if x.is_backward)
         text = ("no line of the program", "") if src is None else (str(src), src.text)
         found.append(Line(*text, seconds, backward, any(x.estimated for x in each_one)))
