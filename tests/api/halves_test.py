@@ -268,6 +268,11 @@ def test_it_can_stand_alone(half, tmp_path):
         made.save(tmp_path / "made.c")
 
 
+def written(y, x):
+    y[:] = x
+    return y
+
+
 @pytest.mark.parametrize(
     "f",
     [
@@ -276,6 +281,7 @@ def test_it_can_stand_alone(half, tmp_path):
         lambda x, half: np.full(3, x[0], dtype=half),
         lambda x, half: np.add(x, x, dtype=half),
         lambda x, half: np.cumsum(x, dtype=half),
+        lambda x, half: written(np.zeros(5, half), x),
     ],
 )
 @halves

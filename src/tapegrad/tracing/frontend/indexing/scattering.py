@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from tapegrad.core.arrays import computed_in
 from tapegrad.core.trees import is_array
 from tapegrad.errors import ConversionError
 from tapegrad.observe.program.source import at_line
@@ -51,7 +52,8 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     if x._is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = as_operand(value)
-    if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind not in "fc":
+    takes_floats = computed_in(x.dtype).kind in "fc"
+    if isinstance(value, Tracer) and value.dtype.kind == "f" and not takes_floats:
         raise ConversionError(
             f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
             "truncated and lose its derivative. Make the array with a float dtype"
