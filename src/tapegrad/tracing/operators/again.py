@@ -18,7 +18,7 @@ from __future__ import annotations
 import operator as pythons
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, NoneType
 from typing import Any
 
@@ -61,7 +61,7 @@ class Again:
 
     __slots__ = (
         *("aval", "code", "cls", "deep", "dtype", "kind", "left", "literal", "number"),
-        *("primitive", "reflected", "result", "right", "run", "src"),
+        *("compute", "primitive", "reflected", "result", "right", "run", "src"),
     )
     code: CodeType  # held, so that no other code has its id
     src: Source
@@ -74,6 +74,7 @@ class Again:
     primitive: Any
     reflected: bool  # whether it is the second operand
     run: Callable[..., Any]
+    compute: Callable[..., Any]  # the value, as `run` does, and to the bit as it is played
     aval: Aval
     result: type
     cls: type
@@ -234,6 +235,7 @@ def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..
             kept.primitive, kept.aval = last.primitive, found._aval
             kept.number, kept.literal = number, last.operands[-1]
             kept.run = run or last.primitive.ufunc
+            kept.compute = _to_the_bit(last.primitive, kept.run, last.operands)
             kept.deep = len(kept.aval.shape) > 1
             _keep(places, place, kept)
 
@@ -274,7 +276,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
     if number is None or not is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
         return None
     try:
-        found = known.run(number, value) if reflected else known.run(value, number)
+        found = known.compute(number, value) if reflected else known.compute(value, number)
     except Exception as error:  # the long way raises it again, and notes it
         let_through(error)
         return None
@@ -297,9 +299,10 @@ def _applied_alone(known: Again, self: Any) -> Any:
     operands: tuple[Any, ...]
     try:
         if type(known.literal) is Literal:
-            found, operands = known.run(value, known.literal.value), (self._operand, known.literal)
+            found = known.compute(value, known.literal.value)
+            operands = self._operand, known.literal
         else:
-            found, operands = known.run(value), (self._operand,)
+            found, operands = known.compute(value), (self._operand,)
     except Exception as error:
         let_through(error)
         return None
@@ -391,8 +394,16 @@ def _learn(
     again.number = other if is_number else None
     again.literal = Literal(again.dtype(other)) if is_number else None
     again.run = run if dtype.kind == "f" else ufunc  # of whole numbers, scalars warn and wrap
+    again.compute = _to_the_bit(again.primitive, again.run, found._trace.builder.calls[-1].operands)
     again.deep = len(again.aval.shape) > 1
     _keep(places, place, again)
+
+
+def _to_the_bit(primitive: Any, run: Any, operands: Sequence[Any]) -> Any:
+    """What computes a value: NumPy's powers of numbers and of arrays differ in the last bit, and a
+    program that goes by it would take another path when it is played."""
+    own = primitive.for_types(*[x.aval for x in operands])
+    return run if own is primitive.ufunc else own
 
 
 def _begun(frame: FrameType, left: Any, found: Any) -> Again:

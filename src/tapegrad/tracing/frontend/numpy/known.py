@@ -74,7 +74,7 @@ def again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> T
         values.append(value)
     if watched(trace):
         return None
-    found = primitive.ufunc(*values)
+    found = primitive.for_types(*[x.aval for x in operands])(*values)  # as it is played
     if type(found) is np.ndarray and not aval.shape:
         found = found[()]
     src = trace.src or user_source()
